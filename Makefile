@@ -1,0 +1,90 @@
+# Everything a developer, a newcomer or CI runs. Needs python3 (3.11 or newer) and GNU make.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+BIN := .venv/bin
+CODE := collector api alerts simulator tests
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# More words for pytest: make test ARGS="-k spool -x"
+ARGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@echo "Fabricscope. Start with: make demo, make test"
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: python-ok
+python-ok:
+	@command -v $(PYTHON) >/dev/null || { echo "setup: there is no $(PYTHON) here; install Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "setup: $$($(PYTHON) --version 2>&1) is too old; Fabricscope needs 3.11 or newer. Try: make PYTHON=python3.12 setup" >&2; exit 1; }
+
+.PHONY: setup
+setup: python-ok ## prepare .venv (with .venv/bin/fabricscope) and nothing else
+	@$(PYTHON) -m tests.setup_venv
+
+.PHONY: demo
+demo: setup ## start the service with an agent on this very host
+	@$(BIN)/fabricscope demo
+
+.PHONY: check
+check: setup ## formatting, lint, types, import contracts
+	@echo "check: ruff format"; $(BIN)/ruff format --check --quiet . || { echo "check: run $(BIN)/ruff format" >&2; exit 1; }
+	@echo "check: ruff"; $(BIN)/ruff check --quiet .
+	@echo "check: mypy"; $(BIN)/mypy
+	@echo "check: import contracts"; $(BIN)/lint-imports --no-logo
+
+.PHONY: test
+test: setup peers check ## everything that must be green: peers, check, all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: test-fast
+test-fast: setup ## tests that need neither peers nor patience
+	@$(BIN)/python -m pytest -m "not slow and not peer" $(ARGS)
+
+.PHONY: e2e
+e2e: setup peers ## real processes on loopback, from agent to answer
+	@$(BIN)/python -m pytest tests/e2e $(ARGS)
+
+.PHONY: bench
+bench: setup peers ## measure us and the peers in one go, into build/bench/
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+.PHONY: golden
+golden: setup ## rewrite the golden files; read the diff before you commit it
+	@$(BIN)/python -m pytest --update-golden $(ARGS)
+
+.PHONY: docs
+docs: setup ## rewrite the generated tables in the documentation
+	@$(BIN)/python -m tests.docs_tables --write
+
+.PHONY: peers
+peers: python-ok ## unpack the real programs that we test against under .peers/
+	@$(PYTHON) -m tests.peers unpack
+
+.PHONY: peers-system
+peers-system: python-ok ## as root: install the peers that cannot run unpacked
+	@$(PYTHON) -m tests.peers system
+
+.PHONY: lock
+lock: python-ok ## resolve the newest versions into requirements-dev.lock
+	@$(PYTHON) -m tests.setup_venv lock
+
+.PHONY: wheel
+wheel: setup ## build the wheel into dist/
+	@rm -rf build/lib build/bdist.*  # setuptools would ship what an earlier build left there
+	@mkdir -p build; $(BIN)/python -m build --wheel --no-isolation --outdir dist . >build/wheel.log 2>&1 \
+	  || { cat build/wheel.log; exit 1; }
+	@ls dist/*.whl
+
+.PHONY: clean
+clean: ## remove what was built and the caches; .venv and .peers stay
+	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "clean: removed build, dist and caches; to start afresh: rm -rf .venv .peers"

@@ -1,0 +1,1 @@
+"""Pure detection: detectors, verdicts, rule files and the alert life cycle."""

@@ -1,0 +1,1 @@
+"""The service: ingest, store, inventory, queries and HTTP."""

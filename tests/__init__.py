@@ -1,0 +1,1 @@
+"""Tests, and the small tools that only developers run."""

@@ -1,0 +1,136 @@
+"""What every test gets: peers or a clear skip, golden files, and no way to the outside.
+
+- `@pytest.mark.peer("prometheus")`: skipped when the program is missing, and the last lines of the
+  run name it; with CI=true a missing peer is an error, so that nothing is skipped there unseen.
+- `golden(path, text)`: the text must equal the file; `make golden` rewrites the file instead.
+- A connection to anything but this machine's loopback is refused, whoever tries.
+"""
+
+import difflib
+import ipaddress
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from tests import peers
+
+MISSING_PEERS = pytest.StashKey[set[str]]()
+
+
+class Golden(Protocol):
+    """Compares a text with a golden file."""
+
+    def __call__(self, path: Path, text: str) -> None: ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite golden files with what the code gives now (make golden)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[MISSING_PEERS] = set()
+
+
+# --- peers -------------------------------------------------------------------------------------
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    wanted = [name for marker in item.iter_markers("peer") for name in marker.args]
+    missing = [name for name in wanted if peers.find(name) is None]
+    if not missing:
+        return
+    item.config.stash[MISSING_PEERS].update(missing)
+    reason = f"missing peer: {', '.join(missing)}"
+    if os.environ.get("CI", "").lower() in {"1", "true"}:
+        pytest.fail(f"{reason} (with CI=true every peer must be there)", pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> Iterator[None]:
+    # A wrapper around all others: what is printed after them stands last, where it is read.
+    yield
+    missing = config.stash[MISSING_PEERS]
+    for name in sorted(missing):
+        terminalreporter.write_line(
+            f"missing peer: {name}; its tests did not run (make peers; as root: make peers-system)",
+            yellow=True,
+        )
+
+
+# --- golden files ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """`golden(path, text)` asserts that the file holds the text, or rewrites the file."""
+    updating = bool(request.config.getoption("--update-golden"))
+
+    def compare(path: Path, text: str) -> None:
+        if updating:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        expected = path.read_text(encoding="utf-8") if path.exists() else ""
+        if text == expected:
+            return
+        difference = difflib.unified_diff(
+            expected.splitlines(keepends=True),
+            text.splitlines(keepends=True),
+            fromfile=str(path),
+            tofile="this run",
+        )
+        pytest.fail(
+            f"{path.name} differs; if this run is right: make golden\n{''.join(difference)}",
+            pytrace=False,
+        )
+
+    return compare
+
+
+# --- no way out --------------------------------------------------------------------------------
+
+
+def is_local(family: int, address: object) -> bool:
+    """Whether an address stays on this machine."""
+    if family == socket.AF_UNIX:
+        return True
+    if family not in {socket.AF_INET, socket.AF_INET6}:
+        return True  # netlink and its like: they reach the kernel, no network
+    if not isinstance(address, tuple) or not address:
+        return False
+    host = str(address[0])
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False  # a name: looking it up would already ask the network
+
+
+def local_only(connect: Callable[..., Any]) -> Callable[..., Any]:
+    """The same socket method, refusing every address that is not on this machine."""
+
+    def guarded(self: socket.socket, address: object) -> Any:  # noqa: ANN401 (connect_ex gives int)
+        if not is_local(self.family, address):
+            # No OSError: the code under test handles those, and would hide the mistake.
+            raise RuntimeError(f"a test tried to reach {address!r}; only loopback is allowed")
+        return connect(self, address)
+
+    return guarded
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loopback_only() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for method in ("connect", "connect_ex"):
+            patch.setattr(socket.socket, method, local_only(getattr(socket.socket, method)))
+        yield

@@ -1,0 +1,245 @@
+"""Prepares `.venv` for development, and writes the lock file it is made from.
+
+Runs on the system's own python3 before anything is installed, so it uses the standard library only.
+It notes what it did in `.venv/fabricscope-setup.json`; when nothing changed, it returns at once.
+
+    python3 -m tests.setup_venv            make or refresh .venv
+    python3 -m tests.setup_venv lock       resolve the newest versions into requirements-dev.lock
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests import peers
+
+ROOT = Path(__file__).resolve().parent.parent
+LOCK = ROOT / "requirements-dev.lock"
+PROJECT = ROOT / "pyproject.toml"
+VENV = ROOT / ".venv"
+STAMP = VENV / "fabricscope-setup.json"
+
+# A line of news for every so many packages: enough to see that it moves, short enough for a log.
+PACKAGES_PER_LINE = 20
+# How much of pip's output is shown when it failed; its reason stands at the end.
+FAILURE_LINES = 25
+
+# Packages that only some Pythons need. pip's list does not say so, the lock must.
+MARKERS = {"backports.zstd": 'python_version < "3.14"'}
+
+LOCK_HEADER = """\
+# Every version that development and CI use. Made by `make lock`; do not edit.
+# It names no index: pip asks the one that this machine is set up for.
+"""
+
+NO_PIP = """\
+setup: this python3 has no ensurepip, and pip could not be taken from a Debian package either.
+       Debian, Ubuntu:  apt-get install python3-venv
+       Others:          install pip for {python}
+Then run the same command again."""
+
+
+class SetupError(Exception):
+    """Something that the person at the keyboard has to put right; the message says what."""
+
+
+@contextmanager
+def step(what: str) -> Iterator[None]:
+    """Say what is being done, and how long it took."""
+    print(f"setup: {what} ...", flush=True)
+    start = time.monotonic()
+    yield
+    print(f"setup: {what}: done in {time.monotonic() - start:.1f} s", flush=True)
+
+
+def run(command: list[str], *, on_line: Callable[[str], None] | None = None) -> None:
+    """Run quietly; show the end of the output only when the command fails."""
+    environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    # A pip that was told to log elsewhere or to install elsewhere would not fill this .venv.
+    environment.pop("PIP_TARGET", None)
+    lines: list[str] = []
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if on_line is not None:
+                on_line(lines[-1])
+    if process.returncode != 0:
+        tail = "\n".join(lines[-FAILURE_LINES:])
+        raise SetupError(f"setup: failed: {' '.join(command)}\n{tail}")
+
+
+def pip_progress(total: int) -> Callable[[str], None]:
+    """A reader of pip's output which reports every few packages."""
+    fetched = 0
+
+    def read(line: str) -> None:
+        nonlocal fetched
+        if line.startswith(("Collecting ", "Processing ", "Requirement already satisfied")):
+            fetched += 1
+            if fetched % PACKAGES_PER_LINE == 0:
+                print(f"setup:   {fetched} of {total} packages found", flush=True)
+        elif line.startswith("Installing collected packages"):
+            print(f"setup:   {fetched} of {total} packages found, installing them", flush=True)
+
+    return read
+
+
+def create_venv(venv: Path) -> None:
+    """An empty virtual environment that has pip, whatever this system's python3 lacks."""
+    if importlib.util.find_spec("ensurepip") is not None:
+        run([sys.executable, "-m", "venv", "--clear", str(venv)])
+        return
+    # Debian splits ensurepip off into a package of its own. Its pip is a wheel, and a wheel of
+    # pip can install itself: no package has to be installed into the system.
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise SetupError(NO_PIP.format(python=sys.executable))
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            peers.known_versions("python3-pip-whl")
+            peers.download("python3-pip-whl", Path(folder))
+        except peers.PeerError as error:
+            raise SetupError(f"{error}\n{NO_PIP.format(python=sys.executable)}") from error
+        wheel = next(Path(folder).glob("usr/share/python-wheels/pip-*.whl"))
+        run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(venv)])
+        python = str(venv / "bin/python")
+        run([python, f"{wheel}/pip", "install", "--no-index", str(wheel)])
+
+
+def fingerprint(*paths: Path) -> str:
+    """One hash of the files' contents: a fresh checkout changes times, not contents."""
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def read_stamp() -> dict[str, str]:
+    """What the last set-up was made from; empty when there was none or it cannot be trusted."""
+    try:
+        stamp = json.loads(STAMP.read_text())
+    except (OSError, ValueError):
+        return {}
+    # A virtual environment holds absolute paths: one that was moved or copied is broken.
+    if not isinstance(stamp, dict) or stamp.get("venv") != str(VENV):
+        return {}
+    return stamp
+
+
+def setup() -> None:
+    """Make `.venv` match the lock and the project, doing only what changed."""
+    wanted = {
+        "venv": str(VENV),
+        "python": sys.version,
+        "lock": fingerprint(LOCK),
+        "project": fingerprint(PROJECT),
+    }
+    done = read_stamp()
+    if done == wanted:
+        print("setup: .venv is up to date")
+        return
+    start = time.monotonic()
+    python = str(VENV / "bin/python")
+    if done.get("python") != wanted["python"]:
+        with step(f"create .venv with Python {sys.version.split()[0]}"):
+            create_venv(VENV)
+        done = {}
+    if done.get("lock") != wanted["lock"]:
+        total = sum(1 for line in LOCK.read_text().splitlines() if "==" in line)
+        with step(f"install {total} packages from {LOCK.name}"):
+            # No resolving: the lock is complete, and `pip check` below proves it.
+            run(
+                [python, "-m", "pip", "install", "--no-deps", "--no-color", "-r", str(LOCK)],
+                on_line=pip_progress(total),
+            )
+        remove_strangers(python)
+    with step("install fabricscope itself, editable"):
+        run([python, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "-e", "."])
+        run([python, "-m", "pip", "check"])
+    STAMP.write_text(json.dumps(wanted))
+    print(f"setup: ready after {time.monotonic() - start:.0f} s; try .venv/bin/fabricscope --help")
+
+
+def installed(python: str) -> list[tuple[str, str]]:
+    """Name and version of every package of an environment, but for pip and ourselves."""
+    listing = subprocess.run(
+        [python, "-m", "pip", "list", "--format=json", "--exclude=pip", "--exclude=fabricscope"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    packages = [(package["name"], package["version"]) for package in json.loads(listing)]
+    return sorted(packages, key=lambda package: package[0].lower())
+
+
+def remove_strangers(python: str) -> None:
+    """Uninstall what the lock no longer names: a test must not pass because of a left-over."""
+    pinned = {line.partition("==")[0].lower() for line in LOCK.read_text().splitlines()}
+    strangers = [name for name, _ in installed(python) if name.lower() not in pinned]
+    if strangers:
+        print(f"setup:   removing {', '.join(strangers)}", flush=True)
+        run([python, "-m", "pip", "uninstall", "--yes", *strangers])
+
+
+def lock() -> None:
+    """Resolve `.[dev]` in a clean environment and write down what came out."""
+    with tempfile.TemporaryDirectory() as folder:
+        venv = Path(folder) / "venv"
+        python = str(venv / "bin/python")
+        with step("resolve .[dev] in a clean environment"):
+            create_venv(venv)
+            run(
+                [
+                    python,
+                    "-m",
+                    "pip",
+                    "install",
+                    "--upgrade-strategy",
+                    "eager",
+                    "-U",
+                    "-e",
+                    ".[dev]",
+                ]
+            )
+        packages = installed(python)
+    lines = []
+    for name, version in packages:
+        marker = MARKERS.get(name.lower())
+        lines.append(f"{name}=={version}" + (f" ; {marker}" if marker else ""))
+    LOCK.write_text(LOCK_HEADER + "\n".join(lines) + "\n")
+    print(f"lock: {len(lines)} versions in {LOCK.name}; read the difference before you commit it")
+
+
+def main(arguments: list[str]) -> int:
+    """The command line; one at a time, because two pips in one .venv break each other."""
+    with PROJECT.open() as guard:
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        try:
+            lock() if arguments == ["lock"] else setup()
+        except SetupError as error:
+            print(error, file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,352 @@
+"""The style guide, executable: each rule stands here once, with its reason.
+
+The rules read source text and syntax trees, never the imported code, so they hold for files that
+nobody runs. They apply to whatever exists: a new file is covered on the day it is written.
+"""
+
+import ast
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = ("collector", "api", "alerts", "simulator")
+
+# One screen and a half. Longer functions hide a second job (TigerBeetle's limit, our hard one).
+FUNCTION_LINES_MAX = 70
+# A file is read from top to bottom by a newcomer; beyond this nobody does.
+FILE_LINES_MAX = 700
+
+# Files of collector/ that may touch the machine directly, each with its reason. All others ask
+# `Host`, so that every source runs unchanged on a captured tree with a fixed clock.
+DOORS = {
+    "collector/host.py": "it is the door",
+    "collector/cli.py": "the composition root: it opens configuration files and builds the Host",
+    "collector/spool.py": "its queue is files on a disk, never on a captured tree",
+}
+
+# The only places that may catch everything, and how often: elsewhere it hides mistakes.
+BROAD_EXCEPTS = {
+    "collector/schedule.py": 1,  # the tick of one source: a bug in it must not stop the others
+    "api/errors.py": 1,  # the request boundary: a bug becomes one answer, not a dead service
+}
+
+# Programs start here; what no entry point imports, directly or not, is dead.
+ENTRY_POINTS = ("collector.cli", "api.cli")
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(
+        path
+        for folder in folders
+        for path in (ROOT / folder).rglob("*.py")
+        if "__pycache__" not in path.parts
+    )
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def repository_files() -> list[Path]:
+    """What is, or is about to be, in version control; read from .gitignore, so it needs no git."""
+    lines = (ROOT / ".gitignore").read_text("utf-8").splitlines()
+    ignored = [".git", *(line.strip("/") for line in lines if line and not line.startswith("#"))]
+
+    def is_ours(path: Path) -> bool:
+        return not any(fnmatch(path.name, pattern) for pattern in ignored)
+
+    found: list[Path] = []
+    folders = [ROOT]
+    while folders:
+        entries = [path for path in sorted(folders.pop().iterdir()) if is_ours(path)]
+        folders.extend(path for path in entries if path.is_dir() and not path.is_symlink())
+        found.extend(path for path in entries if path.is_file())
+    return found
+
+
+# --- size and shape ----------------------------------------------------------------------------
+
+
+def test_functions_fit_on_a_screen() -> None:
+    too_long = [
+        f"{name_of(path)}:{node.lineno} {node.name}: {lines} lines"
+        for path in python_files(*PACKAGES, "tests")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
+    ]
+    assert not too_long
+
+
+def test_files_can_be_read_in_one_sitting() -> None:
+    too_long = [
+        f"{name_of(path)}: {lines} lines"
+        for path in python_files(*PACKAGES, "tests")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
+    ]
+    assert not too_long
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        name_of(path)
+        for path in python_files(*PACKAGES, "tests")
+        if not ast.get_docstring(tree_of(path))
+    ]
+    assert not silent
+
+
+def test_every_markdown_file_has_one_title() -> None:
+    """A page with two titles is two pages; one without cannot be linked to."""
+    wrong = {}
+    for path in repository_files():
+        if path.suffix == ".md":
+            text = re.sub(
+                r"^```.*?^```", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE
+            )
+            titles = re.findall(r"^# .+", text, re.MULTILINE)
+            if len(titles) != 1:
+                wrong[name_of(path)] = titles
+    assert not wrong
+
+
+# --- what code may do --------------------------------------------------------------------------
+
+
+def touches_the_machine(tree: ast.Module) -> Iterator[str]:
+    """The uses of processes, wall clocks and files that belong behind `Host`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names) if any(name.name == "subprocess" for name in names):
+                yield f"{node.lineno}: import subprocess"
+            case ast.ImportFrom(module="subprocess"):
+                yield f"{node.lineno}: from subprocess import"
+            case ast.ImportFrom(module="time", names=names) if any(
+                name.name in {"time", "time_ns"} for name in names
+            ):
+                yield f"{node.lineno}: from time import time"
+            case ast.Attribute(value=ast.Name(id="time"), attr="time" | "time_ns"):
+                yield f"{node.lineno}: time.{node.attr}"
+            case ast.Attribute(value=ast.Name(id="datetime"), attr="now" | "utcnow"):
+                yield f"{node.lineno}: datetime.{node.attr}"
+            case ast.Attribute(value=ast.Attribute(attr="datetime"), attr="now" | "utcnow"):
+                yield f"{node.lineno}: datetime.datetime.{node.attr}"
+            case ast.Call(func=ast.Name(id="open")):
+                yield f"{node.lineno}: open()"
+            case _:
+                pass
+
+
+def test_only_the_doors_of_collector_touch_the_machine() -> None:
+    found = [
+        f"{name_of(path)}:{use}"
+        for path in python_files("collector")
+        if name_of(path) not in DOORS
+        for use in touches_the_machine(tree_of(path))
+    ]
+    assert not found, f"ask Host instead; the doors are {DOORS}"
+
+
+def is_broad(handler: ast.ExceptHandler) -> bool:
+    if handler.type is None:
+        return True
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(
+        isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"} for kind in kinds
+    )
+
+
+def test_exactly_these_places_catch_everything() -> None:
+    found = Counter(
+        name_of(path)
+        for path in python_files("collector", "api", "alerts")
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ExceptHandler) and is_broad(node)
+    )
+    expected = {name: count for name, count in BROAD_EXCEPTS.items() if (ROOT / name).exists()}
+    assert dict(found) == expected
+
+
+def test_only_command_lines_print() -> None:
+    """Elsewhere a line on standard output is a log without level, or breaks someone's pipe."""
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in python_files(*PACKAGES)
+        if path.name != "cli.py"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert not found
+
+
+# --- no dead files -----------------------------------------------------------------------------
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(tree: ast.Module) -> Iterator[str]:
+    """Every name that may be a module of ours; also verbs named by a string, `"api.cli:main"`."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from (name.name for name in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                yield module
+                yield from (f"{module}.{name.name}" for name in names)
+            case ast.Constant(value=str(text)):
+                yield text.partition(":")[0]
+            case _:
+                pass
+
+
+def is_plug_in_folder(package: Path) -> bool:
+    """Whether the package finds its modules itself, by a `discover` function."""
+    return any(
+        isinstance(node, ast.FunctionDef) and node.name == "discover"
+        for node in tree_of(package).body
+    )
+
+
+def reached_without_import(path: Path) -> bool:
+    """Plug-ins come by discover(), Alembic loads its files by path, roots hold a docstring."""
+    init = path.parent / "__init__.py"
+    return (
+        module_of(path) in (*PACKAGES, *ENTRY_POINTS)
+        or (init.exists() and path != init and is_plug_in_folder(init))
+        or (path.parent.name == "versions" and (path.parent.parent / "env.py").exists())
+        or (path.name == "env.py" and (path.parent / "versions").is_dir())
+    )
+
+
+def test_no_file_is_dead() -> None:
+    modules = {module_of(path): path for path in python_files(*PACKAGES)}
+    if missing := [entry for entry in ENTRY_POINTS if entry not in modules]:
+        pytest.skip(f"entry points are not written yet: {missing}")
+    waiting = [name for name, path in modules.items() if reached_without_import(path)]
+    alive: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name in alive or name not in modules:
+            continue
+        alive.add(name)
+        waiting.append(name.rpartition(".")[0])  # importing a.b runs a
+        waiting.extend(imports_of(tree_of(modules[name])))
+    assert sorted(modules.keys() - alive) == [], "no entry point reaches these files"
+
+
+# --- packaging ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_import_name_is_ours_alone(package: str) -> None:
+    """Another distribution that ships `api` overwrites ours, and pip does not notice."""
+    owners = importlib.metadata.packages_distributions().get(package, [])
+    assert set(owners) == {"fabricscope"}
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
+    """A flat layout hides packaging mistakes: in a checkout everything can be imported."""
+    # A copy, because the build writes into its source folder and takes left-overs from there.
+    source = tmp_path / "source"
+    for path in repository_files():
+        if path.is_relative_to(ROOT / "tests/fixtures"):
+            continue
+        copy = source / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copy)
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        [*command, str(source)], cwd=tmp_path, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        shipped = set(wheel.namelist())
+
+    ours = [
+        path.relative_to(source) for package in PACKAGES for path in (source / package).rglob("*")
+    ]
+    wanted = {
+        path.as_posix() for path in ours if (source / path).is_file() and path.suffix != ".md"
+    }
+    assert sorted(wanted - shipped) == [], "not in the wheel: see package-data and __init__.py"
+    tops = {name.partition("/")[0] for name in shipped if ".dist-info/" not in name}
+    assert sorted(tops - set(PACKAGES)) == [], "these must not ship"
+
+
+def test_the_lock_names_versions_and_no_addresses() -> None:
+    """The lock must work with whatever index a user has, on every processor."""
+    lines = [
+        line
+        for line in (ROOT / "requirements-dev.lock").read_text("utf-8").splitlines()
+        if not line.startswith("#")
+    ]
+    pin = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+( ; python_version < \"[\d.]+\")?")
+    assert [line for line in lines if not pin.fullmatch(line)] == []
+    assert lines == sorted(lines, key=lambda line: line.partition("==")[0].lower())
+
+
+# --- words that do not belong here -------------------------------------------------------------
+
+# Put together from parts, so that this file does not contain what it forbids.
+REGISTRIES = [
+    ".".join(parts)
+    for parts in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("npmjs", "org"),
+        ("npmjs", "com"),
+        ("crates", "io"),
+        ("rubygems", "org"),
+        ("deb", "debian", "org"),
+        ("archive", "ubuntu", "com"),
+    )
+]
+HOMES = [f"/{name}/" for name in ("root", "home", "Users")]
+FORBIDDEN = re.compile(
+    "|".join(rf"\b{re.escape(host)}\b" for host in REGISTRIES)
+    + "|"
+    + "|".join(rf"(?<![\w.*~-]){home}" for home in HOMES)
+)
+
+
+def test_no_file_names_a_registry_or_somebody_s_machine() -> None:
+    """The first breaks behind a mirror, the second works on one machine only."""
+    found = []
+    for path in repository_files():
+        content = path.read_bytes()
+        if b"\0" in content:
+            continue  # captured bytes, not text
+        for number, line in enumerate(content.decode("utf-8", "replace").splitlines(), start=1):
+            if match := FORBIDDEN.search(line):
+                found.append(f"{name_of(path)}:{number}: {match[0]}")
+    assert not found
