@@ -1,0 +1,179 @@
+"""The metric catalog: what every metric means, in one place.
+
+One TOML per kind of thing measured (`catalog/port.toml`, …). HELP lines, the documentation's
+tables, dashboards' units and `/v1/catalog` all come from here. Aliases say what other exporters
+call the same thing, so that their users need no agent of ours.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import tomllib
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+from collector.contract.errors import CatalogError
+
+
+class Kind(enum.StrEnum):
+    """How a metric's numbers are to be read."""
+
+    COUNTER = "counter"
+    """Only a reset lowers it."""
+    GAUGE = "gauge"
+    """A level that goes up and down."""
+    INFO = "info"
+    """Always 1; the labels are the message."""
+    HISTOGRAM = "histogram"
+    """Observations counted in buckets: ``_bucket``, ``_sum`` and ``_count`` series."""
+
+
+class Unit(enum.StrEnum):
+    """Base units only; the value is the suffix that the metric's name carries."""
+
+    BYTES = "bytes"
+    PACKETS = "packets"
+    SECONDS = "seconds"
+    BITS_PER_SECOND = "bits_per_second"
+    HERTZ = "hertz"
+    CELSIUS = "celsius"
+    WATTS = "watts"
+    JOULES = "joules"
+    RATIO = "ratio"
+    NONE = ""
+    """A count of events or things, or a state: the name says what is counted."""
+
+
+class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What another exporter calls the same thing.
+
+    ``labels`` maps our label to theirs where the names differ; ``factor`` times their number is
+    ours; ``match`` are labels that theirs must have to mean this metric.
+    """
+
+    exporter: str
+    name: str
+    factor: float = 1.0
+    labels: dict[str, str] = {}
+    match: dict[str, str] = {}
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One metric. ``labels`` are those it has besides its target's."""
+
+    name: str
+    kind: Kind
+    help: str
+    unit: Unit = Unit.NONE
+    since: str
+    labels: list[str] = []
+    aliases: list[Alias] = []
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A kind of thing that is measured, and the labels that tell one from another."""
+
+    name: str
+    help: str
+    labels: list[str]
+
+
+class CatalogFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One TOML file: a target and its metrics."""
+
+    target: Target
+    metrics: list[Metric]
+
+
+class Catalog:
+    """All targets and metrics, looked up by name."""
+
+    def __init__(self, files: list[CatalogFile]) -> None:
+        self.files = tuple(files)
+        self._metrics: dict[str, tuple[Metric, Target]] = {}
+        self._aliases: dict[str, list[tuple[Alias, Metric]]] = {}
+        for file in files:
+            for metric in file.metrics:
+                check_metric(metric, file.target)
+                if metric.name in self._metrics:
+                    msg = f"metric {metric.name} is defined twice; a metric has one meaning"
+                    raise CatalogError(msg)
+                self._metrics[metric.name] = (metric, file.target)
+                for alias in metric.aliases:
+                    self._aliases.setdefault(alias.name, []).append((alias, metric))
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Every metric, in the order of the files."""
+        return [metric for metric, _ in self._metrics.values()]
+
+    def metric(self, name: str) -> Metric | None:
+        """The metric of this name, if the catalog has it."""
+        found = self._metrics.get(name)
+        return found[0] if found else None
+
+    def target_of(self, name: str) -> Target | None:
+        """The kind of thing that this metric measures, if the catalog has the metric."""
+        found = self._metrics.get(name)
+        return found[1] if found else None
+
+    def aliases_of(self, foreign_name: str) -> list[tuple[Alias, Metric]]:
+        """Our metrics that another exporter publishes under this name."""
+        return self._aliases.get(foreign_name, [])
+
+    def labels_of(self, name: str) -> set[str]:
+        """Every label that a series of this metric may have."""
+        metric, target = self._metrics[name]
+        return {*target.labels, *metric.labels}
+
+
+_NAME = re.compile(r"fabric_[a-z][a-z0-9]*(_[a-z0-9]+)+")
+
+
+def check_metric(metric: Metric, target: Target) -> None:
+    """Raise CatalogError unless the metric is named `fabric_<target>_<what>_<unit>[_total]`."""
+
+    def refuse(why: str) -> None:
+        msg = f"catalog: {metric.name} ({target.name}): {why}"
+        raise CatalogError(msg)
+
+    if not _NAME.fullmatch(metric.name):
+        refuse("names are lower case words joined by _, beginning with fabric_")
+    if not metric.name.startswith(f"fabric_{target.name}_"):
+        refuse(f"a metric of {target.name} is named fabric_{target.name}_…")
+    stem = metric.name.removesuffix("_total").removesuffix("_info")
+    if metric.kind is Kind.COUNTER and not metric.name.endswith("_total"):
+        refuse("a counter's name ends in _total")
+    if metric.kind is Kind.INFO and not metric.name.endswith("_info"):
+        refuse("an info metric's name ends in _info")
+    levels = (Kind.GAUGE, Kind.HISTOGRAM)
+    if metric.kind in levels and metric.name.endswith(("_total", "_info")):
+        refuse(f"the name of a {metric.kind} ends in neither _total nor _info")
+    if metric.unit is not Unit.NONE and not stem.endswith(f"_{metric.unit}"):
+        refuse(f"its unit is {metric.unit}, so its name ends in _{metric.unit}")
+    if not metric.help.endswith("."):
+        refuse("help is a sentence and ends in a full stop")
+    if overlap := set(metric.labels) & set(target.labels):
+        refuse(f"labels {sorted(overlap)} are its target's already")
+
+
+def parse_catalog_file(text: str, name: str) -> CatalogFile:
+    """The catalog file in this TOML text; ``name`` is for the error message."""
+    try:
+        return msgspec.convert(tomllib.loads(text), CatalogFile)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        msg = f"catalog/{name}: {error}"
+        raise CatalogError(msg) from error
+
+
+@cache
+def load_catalog() -> Catalog:
+    """The catalog that ships with this program."""
+    folder = resources.files("collector.contract") / "catalog"
+    files = sorted(
+        (entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda e: e.name
+    )
+    return Catalog([parse_catalog_file(entry.read_text("utf-8"), entry.name) for entry in files])

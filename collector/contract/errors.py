@@ -1,0 +1,78 @@
+"""Every error that Fabricscope raises on purpose.
+
+    FabricscopeError
+    ├── SettingsError            a setting is unknown, mistyped or contradicts another
+    ├── CatalogError             a catalog file breaks a rule of the catalog
+    ├── ContractError            two parts of Fabricscope disagree
+    │   ├── IdentityError        a name or label that cannot be an identity
+    │   └── WireError            bytes that are not a batch
+    │       ├── WireTooLarge     bytes over a named limit
+    │       └── WireVersionError a batch of a version that this program does not speak
+    ├── HostError                the machine did not give what a source asked for (carries a Reason)
+    ├── SpoolError               the agent's spool cannot be used: in use, or not a writable folder
+    ├── StoreError               the telemetry store refused or failed
+    └── InventoryError           the inventory refused or failed
+
+Messages name the thing, the value seen and what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collector.contract.model import Reason
+
+
+class FabricscopeError(Exception):
+    """The root: catch this to catch everything that we raise on purpose."""
+
+
+class SettingsError(FabricscopeError):
+    """A setting is unknown, mistyped or contradicts another."""
+
+
+class CatalogError(FabricscopeError):
+    """A catalog file breaks a rule of the catalog."""
+
+
+class ContractError(FabricscopeError):
+    """Two parts of Fabricscope disagree about the shared vocabulary."""
+
+
+class IdentityError(ContractError):
+    """A name or label that cannot be part of an identity."""
+
+
+class WireError(ContractError):
+    """Bytes that are not a batch."""
+
+
+class WireTooLarge(WireError):  # noqa: N818 - reads as the statement it is
+    """Bytes over a named limit; refused before they are unpacked."""
+
+
+class WireVersionError(WireError):
+    """A batch of a version that this program does not speak."""
+
+
+class HostError(FabricscopeError):
+    """The machine did not give what a source asked for."""
+
+    def __init__(self, reason: Reason, path: str, detail: str) -> None:
+        super().__init__(f"{path}: {detail}")
+        self.reason = reason
+        self.path = path
+        self.detail = detail
+
+
+class SpoolError(FabricscopeError):
+    """The agent's spool cannot be used: another agent has it, or it is not a writable folder."""
+
+
+class StoreError(FabricscopeError):
+    """The telemetry store refused or failed."""
+
+
+class InventoryError(FabricscopeError):
+    """The inventory refused or failed."""

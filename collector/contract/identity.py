@@ -1,0 +1,198 @@
+"""Names of things and of series: one canonical form each.
+
+Canonical bytes of a label set are the labels in byte order of their names, each as
+``name 0xFF value 0xFF``. 0xFF never occurs in UTF-8, so two different label sets never
+share their canonical bytes. A series id is the first eight bytes of the BLAKE2b digest of
+that: stable over processes, machines and releases, because every stored sample refers to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from itertools import pairwise
+from typing import Self
+
+import msgspec
+
+from collector.contract.errors import IdentityError
+
+METRIC_LABEL = "__name__"
+"""The label that carries the metric's name, as in Prometheus."""
+
+LABELS_MAX = 64
+"""Labels of one series. Prometheus users rarely pass 30; more is a bug in a relabelling rule."""
+LABEL_NAME_BYTES_MAX = 128
+LABEL_VALUE_BYTES_MAX = 2048
+"""Longer values are free text (log lines, commands) that would make every answer heavy."""
+
+Labels = tuple[tuple[str, str], ...]
+"""Labels sorted by name, without repeats and without empty values: the canonical form."""
+
+
+def canonical_labels(labels: Mapping[str, str] | Iterable[tuple[str, str]]) -> Labels:
+    """The labels sorted by name, empty values dropped (an empty label is no label).
+
+    >>> canonical_labels({"port": "1", "device": "mlx5_0", "rack": ""})
+    (('device', 'mlx5_0'), ('port', '1'))
+    """
+    pairs = labels.items() if isinstance(labels, Mapping) else labels
+    ordered = tuple(sorted((name, value) for name, value in pairs if value))
+    for (name, _), (following, _) in pairwise(ordered):
+        if name == following:
+            msg = f"label {name!r} appears twice; a series has each label once"
+            raise IdentityError(msg)
+    return ordered
+
+
+def check_labels(labels: Labels) -> None:
+    """Raise IdentityError unless these canonical labels may name a series.
+
+    Names may be any text, as in Prometheus 3; our own metrics keep the stricter rules of the
+    catalog.
+    """
+    if len(labels) > LABELS_MAX:
+        msg = f"{len(labels)} labels; a series has at most {LABELS_MAX}"
+        raise IdentityError(msg)
+    for name, value in labels:
+        if not name:
+            msg = f"a label without a name (its value is {value[:40]!r})"
+            raise IdentityError(msg)
+        if len(name) + len(value) <= LABEL_NAME_BYTES_MAX // 4:
+            continue  # no character has over four bytes: nearly every label ends here
+        if len(name.encode()) > LABEL_NAME_BYTES_MAX:
+            msg = f"label name {name[:40]!r}… has over {LABEL_NAME_BYTES_MAX} bytes"
+            raise IdentityError(msg)
+        if len(value.encode()) > LABEL_VALUE_BYTES_MAX:
+            msg = f"label {name}={value[:40]!r}… has over {LABEL_VALUE_BYTES_MAX} bytes"
+            raise IdentityError(msg)
+    if not any(name == METRIC_LABEL for name, _ in labels):
+        msg = f"labels without {METRIC_LABEL}: a series needs a metric name"
+        raise IdentityError(msg)
+
+
+def canonical_bytes(labels: Labels) -> bytes:
+    """What a series id is the digest of; the labels must be canonical."""
+    return b"".join(b"%b\xff%b\xff" % (name.encode(), value.encode()) for name, value in labels)
+
+
+def series_id(labels: Labels) -> int:
+    """The series' id, an unsigned 64-bit integer.
+
+    >>> hex(series_id((("__name__", "up"),)))
+    '0x8f839554790b3bb7'
+    """
+    return int.from_bytes(blake2b(canonical_bytes(labels), digest_size=8).digest(), "little")
+
+
+def metric_id(metric: str) -> int:
+    """The 32-bit key that keeps one metric's samples side by side on disk.
+
+    Two metrics may share it without harm: the series id tells them apart.
+    """
+    return int.from_bytes(blake2b(metric.encode(), digest_size=4).digest(), "little")
+
+
+class _Id(msgspec.Struct, frozen=True, order=True):
+    """A tuple of names with one text form: the names joined by slashes."""
+
+    def __str__(self) -> str:
+        return "/".join(str(part) for part in msgspec.structs.astuple(self))
+
+    def __post_init__(self) -> None:
+        for field in msgspec.structs.fields(self):
+            part = getattr(self, field.name)
+            if isinstance(part, str) and (not part or "/" in part or not part.isprintable()):
+                raise IdentityError(
+                    f"{type(self).__name__}.{field.name} is {part!r}; "
+                    "it must be printable, not empty, without '/'"
+                )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The identity that prints as ``text``.
+
+        >>> PortId.parse("node-0/mlx5_0/1")
+        PortId(host='node-0', device='mlx5_0', port='1')
+        """
+        parts = text.split("/")
+        fields = msgspec.structs.fields(cls)
+        if len(parts) != len(fields):
+            shape = "/".join(field.name for field in fields)
+            msg = f"{text!r} is not a {cls.__name__}; write {shape}"
+            raise IdentityError(msg)
+        try:
+            return msgspec.convert(
+                dict(zip((field.name for field in fields), parts, strict=True)), cls, strict=False
+            )
+        except msgspec.ValidationError as error:
+            msg = f"{text!r} is not a {cls.__name__}: {error}"
+            raise IdentityError(msg) from error
+
+
+class HostId(_Id, frozen=True, order=True):
+    """A machine, by the name its agent reports."""
+
+    host: str
+
+
+class DeviceId(_Id, frozen=True, order=True):
+    """A network adapter (HCA or NIC) of a host."""
+
+    host: str
+    device: str
+
+
+class PortId(_Id, frozen=True, order=True):
+    """A port of a device; a switch is a host whose device is the switch itself."""
+
+    host: str
+    device: str
+    port: str
+
+
+class GpuId(_Id, frozen=True, order=True):
+    """A GPU of a host, by its index."""
+
+    host: str
+    gpu: str
+
+
+class JobId(_Id, frozen=True, order=True):
+    """A training job, by the name its scheduler gave it."""
+
+    job: str
+
+
+class RankId(_Id, frozen=True, order=True):
+    """One process of a job."""
+
+    job: str
+    rank: int
+
+
+class LinkId(_Id, frozen=True, order=True):
+    """A cable, by its two ends in order, so that both ends give the same link."""
+
+    a: PortId
+    b: PortId
+
+    @classmethod
+    def between(cls, one: PortId, other: PortId) -> LinkId:
+        """The link between two ports, whichever is named first."""
+        if one == other:
+            msg = f"a link joins two ports; both ends are {one}"
+            raise IdentityError(msg)
+        return cls(*sorted((one, other)))
+
+    def __str__(self) -> str:
+        return f"{self.a}--{self.b}"
+
+    @classmethod
+    def parse(cls, text: str) -> LinkId:
+        """The link that prints as ``text``: two ports joined by two dashes."""
+        ends = text.split("--")
+        if len(ends) != 2:  # noqa: PLR2004 - a link has two ends
+            msg = f"{text!r} is not a LinkId; write host/device/port--host/device/port"
+            raise IdentityError(msg)
+        return cls.between(PortId.parse(ends[0]), PortId.parse(ends[1]))
