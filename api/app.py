@@ -1,0 +1,194 @@
+"""The service, wired: the one place where its parts meet.
+
+Store, inventory and clock are arguments, so that a test can pass its own. Nothing here or below
+is global: two services can live in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import hmac
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+
+from fastapi import FastAPI
+from starlette.datastructures import Headers
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.context import Context
+from api.errors import Boundary, ProblemBody, install_error_handlers, respond
+from api.ingest.service import Ingest
+from api.inventory.feed import InventoryFeed
+from api.inventory.repository import Inventory
+from api.metrics import ServiceMetrics
+from api.refresh import refresh_ports
+from api.routes import catalog, docs, health, ingest, inventory, remote_write, samples
+from api.settings import ServiceSettings
+from api.store.store import Store
+from api.version import VERSION
+from collector.contract.catalog import load_catalog
+from collector.contract.errors import InventoryError, StoreError
+
+log = logging.getLogger(__name__)
+
+FEED_SECONDS = 1.0
+"""How often what was sighted goes to the inventory."""
+
+PORTS_SECONDS = 15.0
+"""How often the inventory learns the state and rate of every port."""
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+"""Supervisors and load balancers have no token; these say nothing worth hiding."""
+
+
+def create_app(
+    settings: ServiceSettings, store: Store, stock: Inventory, clock: Callable[[], float]
+) -> FastAPI:
+    """The service over this store and inventory; both must be migrated. ``clock``: unix seconds."""
+    metrics = ServiceMetrics()
+    metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
+    feed = InventoryFeed(
+        stock, load_catalog(), lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+    )
+    intake = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        tasks = [
+            asyncio.create_task(intake.run(), name="commit"),
+            asyncio.create_task(feed_inventory(feed, metrics), name="inventory feed"),
+            asyncio.create_task(watch_ports(store, stock, clock), name="port watch"),
+        ]
+        for task in tasks:
+            task.add_done_callback(stop_if_broken)
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    app = FastAPI(
+        title="Fabricscope",
+        version=VERSION,
+        summary="Which link, NIC, host, GPU or rank makes a training job slow, and the evidence.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.context = Context(
+        store=store, inventory=stock, ingest=intake, metrics=metrics, clock=clock
+    )
+    for module in (ingest, remote_write, inventory, samples, catalog, health, docs):
+        app.include_router(module.router)
+    app.add_api_route("/", to_docs, include_in_schema=False)
+    install_error_handlers(app)
+    app.add_middleware(Guard, tokens=settings.read_tokens())
+    app.add_middleware(Meter, metrics=metrics)
+    app.add_middleware(Boundary)
+    return app
+
+
+async def to_docs() -> Response:
+    """Whoever opens the bare address is shown what there is."""
+    return RedirectResponse("/docs")
+
+
+async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
+    """Tell the inventory what was sighted, until cancelled; then once more."""
+    flushed = dropped = errors = 0
+    try:
+        while True:
+            await asyncio.sleep(FEED_SECONDS)
+            await asyncio.to_thread(feed.run_once)
+            metrics.inventory_flushed.inc(feed.flushed - flushed)
+            metrics.inventory_dropped.inc(feed.dropped - dropped)
+            metrics.inventory_errors.inc(feed.errors - errors)
+            flushed, dropped, errors = feed.flushed, feed.dropped, feed.errors
+    finally:
+        feed.run_once()
+
+
+async def watch_ports(store: Store, stock: Inventory, clock: Callable[[], float]) -> None:
+    """Keep the ports' state and rate in the inventory fresh, until cancelled."""
+    failing = False
+    while True:
+        await asyncio.sleep(PORTS_SECONDS)
+        now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+        try:
+            await asyncio.to_thread(refresh_ports, store, stock, load_catalog(), now)
+            failing = False
+        except (StoreError, InventoryError) as error:
+            if not failing:
+                log.warning("the ports' state cannot be refreshed: %s", error)
+            failing = True
+
+
+def stop_if_broken(task: asyncio.Task[None]) -> None:
+    """A service whose commit loop has died must not go on taking requests: end it, loudly.
+
+    The supervisor starts it anew, and senders repeat what was not acknowledged.
+    """
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("%s broke: the service stops", task.get_name(), exc_info=error)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Guard:
+    """Asks for a bearer token, where tokens are set."""
+
+    def __init__(self, app: ASGIApp, tokens: frozenset[str]) -> None:
+        self._app = app
+        self._tokens = [token.encode() for token in tokens]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on who has a token."""
+        if scope["type"] == "http" and self._tokens and scope["path"] not in OPEN_PATHS:
+            scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
+            presented = given.strip().encode()
+            # Every token is compared, each in constant time: time tells nothing about them.
+            matches = [hmac.compare_digest(presented, token) for token in self._tokens]
+            if scheme.lower() != "bearer" or not any(matches):
+                problem = ProblemBody(
+                    status=401,
+                    title="no valid token",
+                    detail="send Authorization: Bearer TOKEN with a token of the token_file",
+                )
+                answer = respond(problem, {"WWW-Authenticate": "Bearer"})
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class Meter:
+    """Counts and times requests by route, never by raw path: a scanner must not make series."""
+
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and count how it ended."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+        started = time.perf_counter()
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        finally:
+            route = scope.get("route")
+            path = getattr(route, "path", "unknown")
+            self._metrics.requests.labels(scope["method"], path, str(status)).inc()
+            self._metrics.request_seconds.labels(path).observe(time.perf_counter() - started)

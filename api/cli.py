@@ -1,0 +1,147 @@
+"""`fabricscope serve`: read the settings, open store and inventory, serve until told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import logging
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import uvicorn
+
+from api.app import create_app
+from api.inventory.repository import Inventory
+from api.settings import RetentionDays, ServiceSettings, load_service_settings
+from api.store.store import Store, StoreUrl
+from api.version import VERSION
+from collector.contract.errors import SettingsError
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN_SECONDS = 10
+"""How long requests that are under way may take to end after SIGTERM."""
+
+FLAGS = {
+    "data": ("DIR", "folder of the embedded store and inventory"),
+    "listen": ("HOST:PORT", "address to listen on"),
+    "store": ("URL", "telemetry: chdb:///path or clickhouse://host:8123/database"),
+    "inventory": ("URL", "inventory: sqlite:///path or postgresql+psycopg://…"),
+    "token_file": ("FILE", "bearer tokens, one a line; needed unless on loopback"),
+    "tls_certificate": ("FILE", "certificate chain (PEM)"),
+    "tls_key": ("FILE", "its private key (PEM)"),
+    "log_level": ("LEVEL", "debug, info, warning or error"),
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `serve`: each wins over FABRICSCOPE_<NAME>, which wins over the file."""
+    defaults = ServiceSettings()
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings (TOML)")
+    for name, (metavar, text) in FLAGS.items():
+        default = getattr(defaults, name)
+        shown = f"{text} (default {default})" if default else text
+        parser.add_argument(f"--{name.replace('_', '-')}", metavar=metavar, help=shown)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit status."""
+    flags = {name: getattr(arguments, name) for name in FLAGS}
+    settings = load_service_settings(arguments.config, flags)
+    set_up_logging(settings.log_level)
+    lock = prepare_data(settings.data_path)
+    with lock:
+        serve(settings)
+    return 0
+
+
+def set_up_logging(level: str) -> None:
+    """One plain line for each thing worth saying."""
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise SettingsError(f"log_level is {level!r}; debug, info, warning or error")
+    logging.basicConfig(level=number, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for chatty in ("alembic", "uvicorn.error"):
+        logging.getLogger(chatty).setLevel(max(number, logging.WARNING))
+
+
+def prepare_data(data: Path) -> IO[Any]:
+    """Make the data folder ours alone; returns the lock, to be closed at the end.
+
+    Two services on one folder would each believe themselves alone in the store. What a killed
+    process left half-written in the folder for temporary files is removed.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        lock = (data / "lock").open("w")
+    except OSError as error:
+        raise SettingsError(f"data folder {data}: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.close()
+        raise SettingsError(f"data folder {data} is in use by another service") from error
+    scratch = data / "tmp"
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    # The driver hands blocks to the engine through files; they belong on the same disk.
+    tempfile.tempdir = str(scratch)
+    return lock
+
+
+class Server(uvicorn.Server):
+    """A server that ends when told to and lets its caller close what is open.
+
+    Uvicorn's own repeats the signal after its shutdown, which kills the process on the spot.
+    """
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take the first signal as the wish to stop, a second one as impatience."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.handle_exit)
+        yield
+
+
+def serve(settings: ServiceSettings) -> None:
+    """Open everything, serve, close everything."""
+    stock = Inventory(settings.inventory_url)
+    stock.migrate()
+    retention = {
+        name: getattr(settings.retention_days, name) for name in RetentionDays.__struct_fields__
+    }
+    store = Store(StoreUrl.parse(settings.store_url), retention_days=retention)
+    for name in store.migrate():
+        log.info("store: applied migration %s", name)
+    host, port = settings.address
+    config = uvicorn.Config(
+        create_app(settings, store, stock, time.time),
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        ssl_certfile=settings.tls_certificate or None,
+        ssl_keyfile=settings.tls_key or None,
+    )
+    scheme = "https" if settings.tls_certificate else "http"
+    log.info(
+        "fabricscope %s serves on %s://%s:%d, data in %s",
+        VERSION,
+        scheme,
+        host,
+        port,
+        settings.data_path,
+    )
+    try:
+        Server(config).run()
+    finally:
+        store.close()
+        stock.close()
+        log.info("stopped; everything acknowledged is stored")

@@ -1,0 +1,33 @@
+"""What a request can reach: the parts of the service, wired once in `api.app`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from fastapi import Depends, Request
+
+from api.ingest.service import Ingest
+from api.inventory.repository import Inventory
+from api.metrics import ServiceMetrics
+from api.store.store import Store
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts. ``clock`` gives unix seconds."""
+
+    store: Store
+    inventory: Inventory
+    ingest: Ingest
+    metrics: ServiceMetrics
+    clock: Callable[[], float]
+
+
+def get_context(request: Request) -> Context:
+    """The context of the app that serves this request."""
+    context: Context = request.app.state.context
+    return context
+
+
+Parts = Annotated[Context, Depends(get_context)]

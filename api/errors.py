@@ -1,0 +1,143 @@
+"""The request boundary: every error becomes one shape of answer, `application/problem+json`.
+
+| what was raised | status | title |
+|---|---|---|
+| Problem | its own | its own |
+| WireTooLarge | 413 | too large |
+| WireError and other ContractError | 400 | not a valid request |
+| Overloaded, StoreBusy | 503, Retry-After | busy |
+| StoreError, InventoryError | 503, Retry-After | the store (or inventory) is not available |
+| anything else | 500 | a bug, with a trace in the log |
+
+`GET /v1/…` and `POST /v1/ingest` answer so. Remote write answers in plain text, because its
+senders log the first line of what they get (`api.routes.remote_write`).
+"""
+
+from __future__ import annotations
+
+import http
+import logging
+
+import msgspec
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.ingest.commit import Overloaded
+from api.limits import RETRY_AFTER_SECONDS
+from api.store.store import StoreBusy
+from collector.contract.errors import (
+    ContractError,
+    FabricscopeError,
+    InventoryError,
+    StoreError,
+    WireTooLarge,
+)
+
+log = logging.getLogger(__name__)
+
+PROBLEM_TYPE = "application/problem+json"
+
+
+class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """RFC 9457. ``rule`` names the limit or rule of ours that said no."""
+
+    status: int
+    title: str
+    detail: str = ""
+    rule: str = ""
+
+
+class Problem(FabricscopeError):  # noqa: N818 - the name of the standard
+    """An answer other than success, raised where the reason is known."""
+
+    def __init__(self, status: int, title: str, detail: str, *, rule: str = "") -> None:
+        super().__init__(detail)
+        self.body = ProblemBody(status=status, title=title, detail=detail, rule=rule)
+
+
+_ANSWERS: tuple[tuple[type[FabricscopeError], int, str], ...] = (
+    (WireTooLarge, 413, "too large"),
+    (ContractError, 400, "not a valid request"),
+    (Overloaded, 503, "busy"),
+    (StoreBusy, 503, "busy"),
+    (StoreError, 503, "the store is not available"),
+    (InventoryError, 503, "the inventory is not available"),
+)
+
+
+def problem_of(error: Exception) -> ProblemBody:
+    """What to answer to this error; the table above."""
+    if isinstance(error, Problem):
+        return error.body
+    for kind, status, title in _ANSWERS:
+        if isinstance(error, kind):
+            return ProblemBody(status=status, title=title, detail=str(error))
+    return ProblemBody(
+        status=500,
+        title="a bug in the service",
+        detail=f"{type(error).__name__}; the trace is in the service's log",
+    )
+
+
+def retry_headers(status: int) -> dict[str, str]:
+    """Whoever may try again is told when."""
+    return {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in {429, 503} else {}
+
+
+def respond(body: ProblemBody, headers: dict[str, str] | None = None) -> Response:
+    """The problem as a response."""
+    return Response(
+        msgspec.json.encode(body),
+        status_code=body.status,
+        media_type=PROBLEM_TYPE,
+        headers={**retry_headers(body.status), **(headers or {})},
+    )
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Make every error of this app one shape."""
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        """A parameter that is missing or of the wrong type: which, and why."""
+        faults = [f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in error.errors()]
+        return respond(ProblemBody(status=422, title="wrong parameters", detail="; ".join(faults)))
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> Response:
+        """404 and 405, which the router raises itself."""
+        title = http.HTTPStatus(error.status_code).phrase.lower()
+        detail = f"{request.method} {request.url.path}: {error.detail}; the paths are at /docs"
+        problem = ProblemBody(status=error.status_code, title=title, detail=detail)
+        return respond(problem, dict(error.headers or {}))
+
+    @app.exception_handler(FabricscopeError)
+    async def known(_: Request, error: FabricscopeError) -> Response:
+        """An error that we raised on purpose."""
+        return respond(problem_of(error))
+
+
+class Boundary:
+    """The outermost layer: what nobody foresaw is logged with its trace and answered."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; answer for whatever breaks before an answer has begun."""
+        answering = False
+
+        async def watch(message: Message) -> None:
+            nonlocal answering
+            answering = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:
+            if answering or scope["type"] != "http":
+                raise
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            await respond(problem_of(error))(scope, receive, send)

@@ -1,0 +1,1 @@
+"""From the bytes of a request to rows in the store: decode, recognise the series, commit."""

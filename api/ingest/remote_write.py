@@ -1,0 +1,525 @@
+"""Prometheus remote write, versions 1 and 2: from a body to rows.
+
+Version 1 is what everyone sends, and its usual request is read at a million samples a second:
+one dictionary look-up finds a series by the bytes of its labels, and the numbers at the ends of
+all series are taken out of the body together (`decode_v1`). Whatever does not have the usual
+shape is parsed field by field, with the same result.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import cramjam
+import msgspec
+import numpy as np
+
+from api.ingest import protobuf as pb
+from api.ingest.columns import (
+    MS_PER_DAY,
+    Acceptance,
+    Float64s,
+    Int64s,
+    SampleColumns,
+    merge_counts,
+)
+from api.ingest.commit import Exemplar, Metadata, Write
+from api.ingest.series import RemoteSeries
+from api.limits import REMOTE_SERIES_MAX, UNPACKED_BYTES_MAX
+from collector.contract.errors import IdentityError, WireError, WireTooLarge
+from collector.contract.identity import Labels, canonical_labels, check_labels
+
+V1_PROTO = "prometheus.WriteRequest"
+V2_PROTO = "io.prometheus.write.v2.Request"
+
+TAIL = 18
+"""A series' last 18 bytes when it has one sample: field 2, 16 bytes long; a double; a time.
+
+``12 10 | 09 <8 bytes> | 10 <6 bytes>``. Six bytes hold every millisecond from 1971 to 2109.
+"""
+ZERO_TAIL = 9
+"""The same for a value of 0, which protobuf leaves out: ``12 07 | 10 <6 bytes>``."""
+TIME_BYTES = 6
+
+_DOUBLE = struct.Struct("<d")
+
+METRIC_TYPES = (
+    "unknown",
+    "counter",
+    "gauge",
+    "histogram",
+    "gaugehistogram",
+    "summary",
+    "info",
+    "stateset",
+)
+"""Both versions number the metric types alike."""
+
+
+class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A decoded request: what to write, and what was refused by which rule.
+
+    ``complaint`` describes the first refusal for the sender's log.
+    """
+
+    write: Write
+    refused: dict[str, int]
+    complaint: str = ""
+
+
+def unpack(body: bytes) -> bytes:
+    """What the snappy block holds; its declared size is checked before it is unpacked."""
+    declared, _ = pb.read_varint(body, 0, len(body)) if body else (0, 0)
+    if declared > UNPACKED_BYTES_MAX:
+        msg = f"body unpacks to {declared} bytes; UNPACKED_BYTES_MAX is {UNPACKED_BYTES_MAX}"
+        raise WireTooLarge(msg)
+    try:
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError as error:
+        msg = f"not a snappy block: {error}"
+        raise WireError(msg) from error
+
+
+class Collected:
+    """What a request holds, gathered while it is read."""
+
+    def __init__(self, known: RemoteSeries, acceptance: Acceptance) -> None:
+        self.known = known
+        self.acceptance = acceptance
+        self.metadata: list[Metadata] = []
+        self._rows: list[int] = []
+        self._times: list[int] = []
+        self._values: list[float] = []
+        self._exemplars: list[Exemplar] = []
+        self._refused: dict[str, int] = {}
+        self._complaint = ""
+
+    def refuse(self, rule: str, count: int, complaint: str) -> None:
+        """Count what a rule refuses; the first complaint is kept."""
+        self._refused = merge_counts(self._refused, {rule: count})
+        self._complaint = self._complaint or complaint
+
+    def identify(
+        self, key: bytes | None, read_labels: Callable[[], Labels], lost: int
+    ) -> int | None:
+        """The row of a series, by its key or else by its labels.
+
+        None if the labels break a rule: then ``lost`` samples are refused with them.
+        """
+        row = self.known.rows.get(key) if key is not None else None
+        if row is not None:
+            return row
+        try:
+            labels = read_labels()
+            check_labels(labels)
+        except IdentityError as error:
+            self.refuse("bad_labels", lost, str(error))
+            return None
+        return self.known.add(key, labels)
+
+    def add(self, row: int, samples: list[tuple[float, int]]) -> None:
+        """Gather the samples (value, time) of one series."""
+        for value, time_ms in samples:
+            self._rows.append(row)
+            self._times.append(time_ms)
+            self._values.append(value)
+
+    def add_exemplar(self, row: int, time_ms: int, value: float, labels: Labels) -> None:
+        """Gather one exemplar."""
+        if self.acceptance.earliest_ms <= time_ms <= self.acceptance.latest_ms:
+            self._exemplars.append(Exemplar(self.known.id_of(row), time_ms, value, labels))
+        else:
+            self.refuse("exemplar_out_of_time", 1, f"an exemplar is of {time_ms} ms")
+
+    def refuse_histograms(self, count: int) -> None:
+        """Native histograms are not stored; saying so is better than losing them silently."""
+        self.refuse("native_histograms", count, "native histograms are not supported; send classic")
+
+    def finish(self, rows: Int64s, times: Int64s, values: Float64s) -> RemoteRequest:
+        """The request: these samples and those that were gathered one by one."""
+        if self._rows:
+            rows = np.concatenate([rows, np.array(self._rows, dtype=np.int64)])
+            times = np.concatenate([times, np.array(self._times, dtype=np.int64)])
+            values = np.concatenate([values, np.array(self._values, dtype=np.float64)])
+        known = self.known
+        samples = SampleColumns(known.metric(rows), known.series(rows), times, values)
+        samples, out_of_time = self.acceptance.apply(samples)
+        if out_of_time:
+            for rule, count in out_of_time.items():
+                self.refuse(rule, count, f"{count} samples are {rule.replace('_', ' ')}")
+            kept = (times >= self.acceptance.earliest_ms) & (times <= self.acceptance.latest_ms)
+            rows, times = rows[kept], times[kept]
+        return RemoteRequest(
+            write=Write(
+                samples=samples,
+                series=known.unwritten(rows, times // MS_PER_DAY),
+                exemplars=self._exemplars,
+                metadata=self.metadata,
+            ),
+            refused=self._refused,
+            complaint=self._complaint,
+        )
+
+
+# ---------------------------------------------------------------------------------- version 1
+
+
+class Tails(msgspec.Struct):
+    """Series whose labels are known and whose one sample ends them: the row and end of each."""
+
+    size: int
+    rows: list[int] = msgspec.field(default_factory=list)
+    ends: list[int] = msgspec.field(default_factory=list)
+
+
+def decode_v1(body: bytes, known: RemoteSeries, acceptance: Acceptance) -> RemoteRequest:
+    """The request in an unpacked body of version 1."""
+    known.make_room()
+    collected = Collected(known, acceptance)
+    tails, zero_tails = Tails(TAIL), Tails(ZERO_TAIL)
+    try:
+        walk_v1(body, tails, zero_tails, collected)
+    except IndexError:
+        msg = f"body is cut off at byte {len(body)}"
+        raise WireError(msg) from None
+    taken = [take_tails(body, each, collected) for each in (tails, zero_tails)]
+    rows, times, values = (np.concatenate(columns) for columns in zip(*taken, strict=True))
+    return collected.finish(rows, times, values)
+
+
+def walk_v1(body: bytes, tails: Tails, zero_tails: Tails, collected: Collected) -> None:
+    """Go from series to series; parse those that are new or not of the usual shape.
+
+    The loop is the hot path of remote write: it reads one length and makes one look-up a series.
+    A hit on the bytes before a tail proves that they are whole labels, because only such bytes
+    were ever remembered; `take_tails` then proves that the tail is a sample.
+    """
+    find = collected.known.rows.get
+    add_row, add_end = tails.rows.append, tails.ends.append
+    position, end, count = 0, len(body), 0
+    while position < end:
+        length = body[position + 1]
+        if length < 0x80:
+            start = position + 2
+        elif body[position + 2] < 0x80:
+            length = length & 0x7F | body[position + 2] << 7
+            start = position + 3
+        else:
+            length, start = pb.read_varint(body, position + 1, end)
+        stop = start + length
+        if body[position] != 0x0A or stop > end:
+            position = other_field_v1(body, position, collected)
+            continue
+        row = find(body[start : stop - TAIL])
+        if row is not None:
+            add_row(row)
+            add_end(stop)
+        elif (row := find(body[start : stop - ZERO_TAIL])) is not None:
+            zero_tails.rows.append(row)
+            zero_tails.ends.append(stop)
+        else:
+            learn_series_v1(body, start, stop, (tails, zero_tails), collected)
+        count += 1
+        position = stop
+    if count > REMOTE_SERIES_MAX:
+        msg = f"{count} series in one request; REMOTE_SERIES_MAX is {REMOTE_SERIES_MAX}"
+        raise WireTooLarge(msg)
+
+
+def learn_series_v1(
+    body: bytes, start: int, stop: int, tails: tuple[Tails, Tails], collected: Collected
+) -> None:
+    """Remember a series that is new, if it has the usual shape; else parse it field by field."""
+    pairs, labels_end = leading_labels(body, start, stop)
+    for each in tails:
+        if labels_end == stop - each.size:
+            row = collected.identify(body[start:labels_end], lambda: canonical_labels(pairs), 1)
+            if row is not None:
+                each.rows.append(row)
+                each.ends.append(stop)
+            return
+    parse_series_v1(body, start, stop, collected)
+
+
+def leading_labels(body: bytes, start: int, stop: int) -> tuple[list[tuple[str, str]], int]:
+    """The labels at the front of a series and where they end, as far as they are simple.
+
+    Simple is a name and a value, both short, and nothing else: what every real sender writes.
+    """
+    pairs: list[tuple[str, str]] = []
+    position = start
+    while position + 4 < stop and body[position] == 0x0A and body[position + 2] == 0x0A:
+        end = position + 2 + body[position + 1]
+        name_end = position + 4 + body[position + 3]
+        if not (
+            name_end + 1 < end <= min(stop, position + 0x81)
+            and body[name_end] == 0x12
+            and body[name_end + 1] == end - name_end - 2
+        ):
+            break
+        pairs.append(
+            (pb.read_text(body, position + 4, name_end), pb.read_text(body, name_end + 2, end))
+        )
+        position = end
+    return pairs, position
+
+
+def take_tails(body: bytes, tails: Tails, collected: Collected) -> tuple[Int64s, Int64s, Float64s]:
+    """Rows, times and values of all tails at once; a tail that is no sample is parsed instead."""
+    rows = np.array(tails.rows, dtype=np.int64)
+    ends = np.array(tails.ends, dtype=np.int64)
+    raw = np.frombuffer(body, dtype=np.uint8)
+    tail = raw[ends[:, np.newaxis] + np.arange(-tails.size, 0)]
+    stamp = tail[:, -TIME_BYTES:]
+    usual = (
+        # A body shorter than a tail would be read from its other end.
+        (ends >= tails.size)
+        & (tail[:, 0] == 0x12)
+        & (tail[:, 1] == tails.size - 2)
+        & (tail[:, -TIME_BYTES - 1] == 0x10)
+        & (stamp[:, :-1] >= 0x80).all(axis=1)
+        & (stamp[:, -1] < 0x80)
+    )
+    if tails.size == TAIL:
+        usual &= tail[:, 2] == 0x09
+        values = np.ascontiguousarray(tail[:, 3:11]).view("<f8").ravel()
+    else:
+        values = np.zeros(len(rows), dtype=np.float64)
+    times = np.zeros(len(rows), dtype=np.int64)
+    for byte in range(TIME_BYTES):
+        times |= (stamp[:, byte].astype(np.int64) & 0x7F) << (7 * byte)
+    if not usual.all():
+        odd = set(ends[~usual].tolist())
+        for number, _, start, stop in pb.fields(body, 0, len(body)):
+            if number == 1 and stop in odd:
+                parse_series_v1(body, start, stop, collected)
+        rows, times, values = rows[usual], times[usual], values[usual]
+    return rows, times, values
+
+
+def other_field_v1(body: bytes, position: int, collected: Collected) -> int:
+    """Read a field that is not a series; returns the position after it."""
+    number, wire_type, start, stop = next(pb.fields(body, position, len(body)))
+    if number == 1:
+        pb.expect(wire_type, pb.LENGTH, "a series")
+    if number == 3:
+        pb.expect(wire_type, pb.LENGTH, "metadata")
+        collected.metadata.append(parse_metadata_v1(body, start, stop))
+    return stop
+
+
+def parse_metadata_v1(body: bytes, start: int, stop: int) -> Metadata:
+    """MetricMetadata: type = 1, metric_family_name = 2, help = 4, unit = 5."""
+    kind, texts = 0, {2: "", 4: "", 5: ""}
+    for number, wire_type, begin, end in pb.fields(body, start, stop):
+        if number == 1:
+            pb.expect(wire_type, pb.VARINT, "a metadata type")
+            kind, _ = pb.read_varint(body, begin, end)
+        elif number in texts:
+            pb.expect(wire_type, pb.LENGTH, "metadata text")
+            texts[number] = pb.read_text(body, begin, end)
+    return Metadata(texts[2], metric_type(kind), texts[4], texts[5])
+
+
+def metric_type(number: int) -> str:
+    """The name of a metric type; both versions number them alike."""
+    return METRIC_TYPES[number] if number < len(METRIC_TYPES) else METRIC_TYPES[0]
+
+
+def parse_series_v1(body: bytes, start: int, stop: int, collected: Collected) -> None:
+    """TimeSeries, field by field: labels = 1, samples = 2, exemplars = 3, histograms = 4."""
+    pairs: list[tuple[str, str]] = []
+    samples: list[tuple[float, int]] = []
+    exemplars: list[tuple[int, int]] = []
+    histograms, others, labels_end, labels_lead = 0, 0, start, True
+    for number, wire_type, begin, end in pb.fields(body, start, stop):
+        if number == 1:
+            pb.expect(wire_type, pb.LENGTH, "a label")
+            pairs.append(parse_label(body, begin, end))
+            labels_end, labels_lead = end, labels_lead and not others
+            continue
+        others += 1
+        if number == 2:
+            pb.expect(wire_type, pb.LENGTH, "a sample")
+            samples.append(parse_sample(body, begin, end))
+        elif number == 3:
+            pb.expect(wire_type, pb.LENGTH, "an exemplar")
+            exemplars.append((begin, end))
+        elif number == 4:
+            histograms += 1
+    # Only labels that stand together in front may be recognised by their bytes later.
+    key = body[start:labels_end] if labels_lead else None
+    row = collected.identify(key, lambda: canonical_labels(pairs), len(samples))
+    if row is None:
+        return
+    collected.add(row, samples)
+    for begin, end in exemplars:
+        time_ms, value, spans = parse_exemplar(body, begin, end)
+        labels = canonical_labels([parse_label(body, *span) for span in spans])
+        collected.add_exemplar(row, time_ms, value, labels)
+    if histograms:
+        collected.refuse_histograms(histograms)
+
+
+def parse_label(body: bytes, start: int, stop: int) -> tuple[str, str]:
+    """Label: name = 1, value = 2."""
+    texts = {1: "", 2: ""}
+    for number, wire_type, begin, end in pb.fields(body, start, stop):
+        if number in texts:
+            pb.expect(wire_type, pb.LENGTH, "a label's text")
+            texts[number] = pb.read_text(body, begin, end)
+    return texts[1], texts[2]
+
+
+def parse_sample(body: bytes, start: int, stop: int) -> tuple[float, int]:
+    """Sample: value = 1 (double), timestamp = 2 (milliseconds); the same in both versions."""
+    value, time_ms = 0.0, 0
+    for number, wire_type, begin, end in pb.fields(body, start, stop):
+        if number == 1:
+            pb.expect(wire_type, pb.FIXED64, "a value")
+            (value,) = _DOUBLE.unpack_from(body, begin)
+        elif number == 2:
+            pb.expect(wire_type, pb.VARINT, "a timestamp")
+            time_ms = pb.read_int64(body, begin, end)
+    return value, time_ms
+
+
+def parse_exemplar(body: bytes, start: int, stop: int) -> tuple[int, float, list[tuple[int, int]]]:
+    """Exemplar: labels = 1, value = 2, timestamp = 3; the labels' spans are left to the caller."""
+    value, time_ms, spans = 0.0, 0, []
+    for number, wire_type, begin, end in pb.fields(body, start, stop):
+        if number == 1:
+            pb.expect(wire_type, pb.LENGTH, "an exemplar's labels")
+            spans.append((begin, end))
+        elif number == 2:
+            pb.expect(wire_type, pb.FIXED64, "an exemplar's value")
+            (value,) = _DOUBLE.unpack_from(body, begin)
+        elif number == 3:
+            pb.expect(wire_type, pb.VARINT, "an exemplar's timestamp")
+            time_ms = pb.read_int64(body, begin, end)
+    return time_ms, value, spans
+
+
+# ---------------------------------------------------------------------------------- version 2
+
+
+class Symbols:
+    """The strings that a version 2 request refers to by number; the first one is empty."""
+
+    def __init__(self, texts: list[bytes]) -> None:
+        if not texts or texts[0]:
+            msg = "symbols must begin with the empty string"
+            raise WireError(msg)
+        self._texts = texts
+
+    def __getitem__(self, reference: int) -> bytes:
+        if reference >= len(self._texts):
+            msg = f"symbol {reference} is referred to; the request has {len(self._texts)}"
+            raise WireError(msg)
+        return self._texts[reference]
+
+    def texts(self, body: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
+        """The strings behind packed references: names and values in turn."""
+        references: list[int] = []
+        for position, stop in spans:
+            while position < stop:
+                reference, position = pb.read_varint(body, position, stop)  # noqa: PLW2901
+                references.append(reference)
+        if len(references) % 2:
+            msg = f"{len(references)} label references: names and values come in pairs"
+            raise WireError(msg)
+        return [self[reference] for reference in references]
+
+
+def pair_labels(texts: list[bytes]) -> Labels:
+    """Canonical labels from names and values in turn."""
+    try:
+        decoded = [text.decode() for text in texts]
+    except UnicodeDecodeError as error:
+        msg = "a symbol is not UTF-8"
+        raise WireError(msg) from error
+    return canonical_labels(list(zip(decoded[::2], decoded[1::2], strict=True)))
+
+
+def decode_v2(body: bytes, known: RemoteSeries, acceptance: Acceptance) -> RemoteRequest:
+    """The request in an unpacked body of version 2: symbols = 4, timeseries = 5."""
+    known.make_room()
+    collected = Collected(known, acceptance)
+    texts: list[bytes] = []
+    spans: list[tuple[int, int]] = []
+    for number, wire_type, begin, end in pb.fields(body, 0, len(body)):
+        if number == 4:
+            pb.expect(wire_type, pb.LENGTH, "a symbol")
+            texts.append(body[begin:end])
+        elif number == 5:
+            pb.expect(wire_type, pb.LENGTH, "a series")
+            spans.append((begin, end))
+    if len(spans) > REMOTE_SERIES_MAX:
+        msg = f"{len(spans)} series in one request; REMOTE_SERIES_MAX is {REMOTE_SERIES_MAX}"
+        raise WireTooLarge(msg)
+    if spans:
+        symbols = Symbols(texts)
+        for begin, end in spans:
+            parse_series_v2(body, begin, end, symbols, collected)
+    nothing = np.empty(0, dtype=np.int64)
+    return collected.finish(nothing, nothing, np.empty(0, dtype=np.float64))
+
+
+def parse_series_v2(
+    body: bytes, start: int, stop: int, symbols: Symbols, collected: Collected
+) -> None:
+    """TimeSeries: labels_refs = 1, samples = 2, histograms = 3, exemplars = 4, metadata = 5."""
+    references: list[tuple[int, int]] = []
+    samples: list[tuple[float, int]] = []
+    exemplars: list[tuple[int, int]] = []
+    metadata: tuple[int, int] | None = None
+    histograms = 0
+    for number, wire_type, begin, end in pb.fields(body, start, stop):
+        if number == 1:
+            # Packed as every sender does, or one number a field, which protobuf allows too.
+            references.append((begin, end))
+        elif number == 2:
+            pb.expect(wire_type, pb.LENGTH, "a sample")
+            samples.append(parse_sample(body, begin, end))
+        elif number == 3:
+            histograms += 1
+        elif number == 4:
+            pb.expect(wire_type, pb.LENGTH, "an exemplar")
+            exemplars.append((begin, end))
+        elif number == 5:
+            pb.expect(wire_type, pb.LENGTH, "metadata")
+            metadata = (begin, end)
+    texts = symbols.texts(body, references)
+    # 0xFF is in no UTF-8 text, and no version 1 key begins with it.
+    key = b"\xff" + b"\xff".join(texts)
+    row = collected.identify(key, lambda: pair_labels(texts), len(samples))
+    if row is None:
+        return
+    collected.add(row, samples)
+    for begin, end in exemplars:
+        time_ms, value, spans = parse_exemplar(body, begin, end)
+        labels = pair_labels(symbols.texts(body, spans))
+        collected.add_exemplar(row, time_ms, value, labels)
+    if metadata is not None:
+        metric = collected.known.metric_name(row)
+        collected.metadata.append(parse_metadata_v2(body, *metadata, metric, symbols))
+    if histograms:
+        collected.refuse_histograms(histograms)
+
+
+def parse_metadata_v2(
+    body: bytes, start: int, stop: int, metric: str, symbols: Symbols
+) -> Metadata:
+    """Metadata: type = 1, help_ref = 3, unit_ref = 4."""
+    found = {1: 0, 3: 0, 4: 0}
+    for number, wire_type, begin, end in pb.fields(body, start, stop):
+        if number in found:
+            pb.expect(wire_type, pb.VARINT, "a part of metadata")
+            found[number], _ = pb.read_varint(body, begin, end)
+    try:
+        help_text, unit = symbols[found[3]].decode(), symbols[found[4]].decode()
+    except UnicodeDecodeError as error:
+        msg = "a symbol is not UTF-8"
+        raise WireError(msg) from error
+    return Metadata(metric, metric_type(found[1]), help_text, unit)

@@ -1,0 +1,197 @@
+"""Which series are known: from label sets to ids, and what has yet to be written about them.
+
+A series is written to the store once for each day on which it has samples, before the samples
+are. The memory here only saves writing it again: a process that knows nothing (just started, or
+one of several) writes a few rows twice, and the store makes them one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+import numpy as np
+
+from api.ingest.columns import Bools, Int64s, UInt32s, UInt64s
+from api.inventory.sightings import Sighting
+from api.limits import REMOTE_SERIES_CACHED_MAX, TABLES_CACHED_MAX
+from collector.contract.errors import IdentityError, WireError
+from collector.contract.identity import (
+    METRIC_LABEL,
+    Labels,
+    canonical_labels,
+    check_labels,
+    metric_id,
+    series_id,
+)
+from collector.contract.wire import Batch
+
+
+class NewSeries(msgspec.Struct, frozen=True):
+    """A row of the `series` table: the day is counted from 1970."""
+
+    day: int
+    series: int
+    labels: Labels
+
+
+class NativeTable(msgspec.Struct):
+    """A native batch's series table, recognised: row number → id."""
+
+    series: UInt64s
+    metric: UInt32s
+    valid: Bools
+    """False for a label set that cannot name a series (rule `bad_labels`)."""
+    labels: list[Labels]
+    days: set[int]
+    """Days for which the store knows all rows."""
+    things: tuple[Sighting, ...] | None = None
+    """What the labels say exists, once somebody has looked."""
+    sighted: float = 0.0
+    """When the inventory was last told of these things (unix seconds)."""
+
+
+class NativeTables:
+    """Series tables of native batches by digest; the least recently used goes first."""
+
+    def __init__(self) -> None:
+        self._tables: OrderedDict[bytes, NativeTable] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def recognise(self, batch: Batch) -> NativeTable:
+        """The batch's table, looked at only if it has not been seen before."""
+        digest = batch.table_digest()
+        table = self._tables.get(digest)
+        if table is None:
+            table = read_table(batch)
+            self._tables[digest] = table
+            if len(self._tables) > TABLES_CACHED_MAX:
+                self._tables.popitem(last=False)
+        else:
+            self._tables.move_to_end(digest)
+        return table
+
+    @staticmethod
+    def unwritten(table: NativeTable, days: list[int]) -> list[NewSeries]:
+        """The rows that the store has to know before samples of these days."""
+        return [
+            NewSeries(day, int(table.series[row]), labels)
+            for day in days
+            if day not in table.days
+            for row, labels in enumerate(table.labels)
+            if table.valid[row]
+        ]
+
+
+def read_table(batch: Batch) -> NativeTable:
+    """The batch's series table with ids; label sets that break a rule are marked, not fatal."""
+    rows = batch.series_rows()
+    series = np.zeros(len(rows), dtype=np.uint64)
+    metric = np.zeros(len(rows), dtype=np.uint32)
+    valid = np.zeros(len(rows), dtype=np.bool_)
+    all_labels: list[Labels] = []
+    for row, (name, own) in enumerate(rows):
+        try:
+            labels = canonical_labels({**batch.common, **own, METRIC_LABEL: name})
+            check_labels(labels)
+        except IdentityError:
+            all_labels.append(())
+            continue
+        all_labels.append(labels)
+        series[row], metric[row], valid[row] = series_id(labels), metric_id(name), True
+    return NativeTable(series, metric, valid, all_labels, set())
+
+
+def check_index(index: UInt32s, table: NativeTable) -> None:
+    """Raise WireError if a sample refers to a row that the table does not have."""
+    if len(index) and int(index.max()) >= len(table.series):
+        msg = f"a sample refers to series row {int(index.max())}; the table has {len(table.series)}"
+        raise WireError(msg)
+
+
+class RemoteSeries:
+    """Remote-write series by the exact bytes of their labels, as rows of growing arrays.
+
+    The bytes are what the sender wrote, so the usual request costs one dictionary look-up a
+    series and no parsing. An entry is made only from bytes that were parsed in full.
+    """
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self.rows: dict[bytes, int] = {}
+        self.labels: list[Labels] = []
+        self._series = np.empty(1024, dtype=np.uint64)
+        self._metric = np.empty(1024, dtype=np.uint32)
+        self._written_day = np.empty(1024, dtype=np.int64)
+        self._used = np.zeros(1024, dtype=np.bool_)
+        self._row_of_series: dict[int, int] = {}
+
+    def make_room(self) -> None:
+        """Start anew when full; called between requests, since it forgets every row number."""
+        if len(self.rows) >= REMOTE_SERIES_CACHED_MAX:
+            self._clear()
+
+    def add(self, key: bytes | None, labels: Labels) -> int:
+        """The row of this label set, which must have been checked; remembered by ``key``."""
+        identity = series_id(labels)
+        row = self._row_of_series.get(identity)
+        if row is None:
+            row = len(self.labels)
+            if row == len(self._series):
+                self._series, self._metric, self._written_day, self._used = (
+                    np.concatenate([column, np.zeros_like(column)])
+                    for column in (self._series, self._metric, self._written_day, self._used)
+                )
+            self._series[row] = identity
+            self._metric[row] = metric_id(dict(labels)[METRIC_LABEL])
+            self._written_day[row] = -1
+            self._row_of_series[identity] = row
+            self.labels.append(labels)
+        if key is not None:
+            self.rows[key] = row
+        return row
+
+    def id_of(self, row: int) -> int:
+        """One series' id."""
+        return int(self._series[row])
+
+    def metric_name(self, row: int) -> str:
+        """One series' metric."""
+        return dict(self.labels[row])[METRIC_LABEL]
+
+    def series(self, rows: Int64s) -> UInt64s:
+        """Ids by row."""
+        return self._series[rows]
+
+    def metric(self, rows: Int64s) -> UInt32s:
+        """Metric keys by row."""
+        return self._metric[rows]
+
+    def unwritten(self, rows: Int64s, days: Int64s) -> list[NewSeries]:
+        """What the store has to know before these rows have samples on these days.
+
+        Only the last day of a series is remembered: an old sample writes its row again.
+        """
+        self._used[rows] = True
+        fresh = self._written_day[rows] != days
+        if not fresh.any():
+            return []
+        pairs = sorted(set(zip(rows[fresh].tolist(), days[fresh].tolist(), strict=True)))
+        return [NewSeries(day, int(self._series[row]), self.labels[row]) for row, day in pairs]
+
+    def take_used(self) -> list[Labels]:
+        """Labels of the series that had samples since the last time that this was asked."""
+        used = np.flatnonzero(self._used)
+        self._used[:] = False
+        return [self.labels[row] for row in used.tolist()]
+
+    def written(self, new: list[NewSeries]) -> None:
+        """Remember that the store knows these."""
+        for entry in new:
+            row = self._row_of_series.get(entry.series)
+            if row is not None:
+                self._written_day[row] = max(int(self._written_day[row]), entry.day)

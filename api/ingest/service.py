@@ -1,0 +1,158 @@
+"""Ingest as one object: bodies in, acknowledgements out.
+
+Decoding happens in one thread of its own, so that the event loop stays free to answer and the
+memories of known series need no locks; inserts happen in another, outside Python's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+from api.ingest.columns import Acceptance
+from api.ingest.commit import GroupCommit, Overloaded, Write
+from api.ingest.native import NativeRequest, decode_native
+from api.ingest.remote_write import RemoteRequest, decode_v1, decode_v2, unpack
+from api.ingest.series import NativeTable, NativeTables, RemoteSeries
+from api.inventory.feed import InventoryFeed
+from api.limits import INFLIGHT_BYTES_MAX, REMOTE_SERIES_CACHED_MAX
+from api.metrics import ServiceMetrics
+from api.store.store import Store
+from collector.contract.wire import Receipt
+
+NATIVE, REMOTE_WRITE = "native", "remote_write"
+
+SIGHT_SECONDS = 30.0
+"""How often the inventory is told again of things that go on sending."""
+
+
+class Ingest:
+    """Decodes, commits, acknowledges. ``clock`` gives unix seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        feed: InventoryFeed,
+        metrics: ServiceMetrics,
+        clock: Callable[[], float],
+        *,
+        retention_days: int,
+    ) -> None:
+        self._feed = feed
+        self._metrics = metrics
+        self._clock = clock
+        self._retention_days = retention_days
+        self._tables = NativeTables()
+        self._remote = RemoteSeries()
+        self._things_of = lru_cache(REMOTE_SERIES_CACHED_MAX)(lambda labels: feed.things([labels]))
+        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._inflight_bytes = 0
+        self.commit = GroupCommit(store, self._observe_commit)
+        metrics.watch("fabric_service_pending_rows", lambda: self.commit.pending_rows)
+        metrics.watch("fabric_service_inflight_bytes", lambda: self._inflight_bytes)
+        metrics.watch("fabric_service_known_series", lambda: len(self._tables), protocol=NATIVE)
+        metrics.watch(
+            "fabric_service_known_series", lambda: len(self._remote.labels), protocol=REMOTE_WRITE
+        )
+
+    @contextlib.contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Count these bytes as held; Overloaded if that would be too many."""
+        if self._inflight_bytes + size > INFLIGHT_BYTES_MAX:
+            raise Overloaded(
+                f"{self._inflight_bytes} bytes of requests are being worked on; "
+                f"INFLIGHT_BYTES_MAX is {INFLIGHT_BYTES_MAX}"
+            )
+        self._inflight_bytes += size
+        try:
+            yield
+        finally:
+            self._inflight_bytes -= size
+
+    async def native(self, body: bytes) -> Receipt:
+        """Make a native batch durable; the receipt may be sent when this returns."""
+        request: NativeRequest = await asyncio.get_running_loop().run_in_executor(
+            self._decoder, decode_native, body, self._tables, self._acceptance()
+        )
+        await self.commit.write(request.write)
+        request.table.days.update(request.days)
+        batch, write = request.batch, request.write
+        self._sight_batch(request)
+        self._count(NATIVE, write, request.refused)
+        return Receipt(
+            boot=batch.boot,
+            sequence=batch.sequence,
+            stored=len(write.samples) + len(write.events),
+            refused=request.refused,
+        )
+
+    async def remote_write(self, body: bytes, version: int) -> RemoteRequest:
+        """Make what is valid in a remote-write request durable."""
+        request: RemoteRequest = await asyncio.get_running_loop().run_in_executor(
+            self._decoder, self._decode_remote, body, version
+        )
+        await self.commit.write(request.write)
+        self._remote.written(request.write.series)
+        self._count(REMOTE_WRITE, request.write, request.refused)
+        return request
+
+    def _decode_remote(self, body: bytes, version: int) -> RemoteRequest:
+        decode = decode_v1 if version == 1 else decode_v2
+        return decode(unpack(body), self._remote, self._acceptance())
+
+    def _acceptance(self) -> Acceptance:
+        return Acceptance.at(int(self._clock() * 1000), self._retention_days)
+
+    def _sight_batch(self, request: NativeRequest) -> None:
+        """Tell the inventory that a batch came, and now and then what is in its table."""
+        batch, table, now = request.batch, request.table, self._clock()
+        self._feed.batch(
+            agent=batch.agent,
+            boot=batch.boot,
+            sequence=batch.sequence,
+            received_at=dt.datetime.fromtimestamp(now, tz=dt.UTC),
+            host=batch.common.get("host", ""),
+        )
+        if now - table.sighted >= SIGHT_SECONDS:
+            table.sighted = now
+            self._decoder.submit(self._sight_table, table)
+
+    def _sight_table(self, table: NativeTable) -> None:
+        if table.things is None:
+            table.things = self._feed.things(table.labels)
+        self._feed.seen(table.things)
+
+    async def _sight_remote_series(self) -> None:
+        """Now and then tell the inventory which remote-write series had samples."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(SIGHT_SECONDS)
+            await loop.run_in_executor(self._decoder, self._sight_remote)
+
+    def _sight_remote(self) -> None:
+        """Reading a series' labels takes microseconds, so each is read once and remembered."""
+        for labels in self._remote.take_used():
+            self._feed.seen(self._things_of(labels))
+
+    def _count(self, protocol: str, write: Write, refused: dict[str, int]) -> None:
+        self._metrics.samples.labels(protocol).inc(len(write.samples))
+        self._metrics.events.labels(protocol).inc(len(write.events))
+        self._metrics.refuse(protocol, refused)
+
+    def _observe_commit(self, ok: bool, rows: int, seconds: float) -> None:  # noqa: FBT001
+        self._metrics.commits.labels("stored" if ok else "failed").inc()
+        self._metrics.commit_rows.observe(rows)
+        self._metrics.commit_seconds.observe(seconds)
+
+    async def run(self) -> None:
+        """Commit until cancelled."""
+        sighting = asyncio.create_task(self._sight_remote_series(), name="sighting")
+        try:
+            await self.commit.run()
+        finally:
+            sighting.cancel()
+            self._decoder.shutdown()

@@ -1,0 +1,377 @@
+"""The inventory itself: what is kept of sightings and batches, and the questions it answers.
+
+Synchronous and thread-safe: the service calls it from worker threads. Every failure is an
+InventoryError that says what could not be done and why, without a password.
+
+Writers of all service processes take their rows in one order (agents, hosts, devices, ports, each
+by key), so they wait for each other and never deadlock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, RowMapping, Select, Table, case, select, text, tuple_, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.sql.expression import bindparam
+
+from api.inventory import migrate
+from api.inventory.batches import BatchRun
+from api.inventory.engine import WRITE, explained, open_engine
+from api.inventory.merge import Key, Seen, Stamped, Tally, Things, join
+from api.inventory.records import Agent, Device, Host, Port
+from api.inventory.sightings import Observation, PortValues, Sighting, is_name
+from api.inventory.tables import AgentRow, Base, DeviceKind, DeviceRow, HostRow, PortRow
+from api.limits import PAGE_DEFAULT, PAGE_MAX
+from collector.contract.errors import InventoryError
+from collector.contract.identity import PortId
+
+ROWS_PER_STATEMENT: Final = 1_000
+"""Rows that one statement writes or asks for; SQLite takes 32,766 parameters, and a row has 12."""
+
+Record = TypeVar("Record", Host, Device, Port, Agent)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """How things of one table are kept: the table, and the attributes that are columns there."""
+
+    table: Table
+    columns: dict[str, Callable[[str], object]]
+    """Attribute to what makes the column's value of its text."""
+
+
+def table_of(model: type[Base]) -> Table:
+    """The table behind a model."""
+    return Base.metadata.tables[model.__tablename__]
+
+
+HOSTS: Final = Kept(table_of(HostRow), dict.fromkeys(("cluster", "agent", "agent_version"), str))
+DEVICES: Final = Kept(table_of(DeviceRow), dict.fromkeys(("driver", "firmware"), str))
+PORTS: Final = Kept(
+    table_of(PortRow),
+    dict.fromkeys(("link_layer", "state", "netdev", "guid"), str) | {"rate_bits_per_second": int},
+)
+AGENTS: Final = table_of(AgentRow)
+
+
+class Inventory:
+    """Hosts, devices, ports and agents, on `sqlite:///path` or `postgresql+psycopg://…`.
+
+    Connects when it is first asked something. `migrate` must have run once before the rest.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._engine = open_engine(url)
+
+    def migrate(self) -> None:
+        """Bring the schema to this program's version; several processes may try at once."""
+        with explained(self._engine.url, "bring the schema up to date"):
+            migrate.upgrade(self._engine)
+
+    def ping(self) -> None:
+        """Return if the database answers, else raise InventoryError."""
+        with self._reading("answer") as connection:
+            connection.execute(text("SELECT 1"))
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._engine.dispose()
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def observe(self, observations: Iterable[Observation]) -> None:
+        """Keep what was seen, in one transaction; order and repetition make no difference."""
+        tally = Tally(observations)
+        with self._writing("keep sightings") as connection:
+            write_tally(connection, tally)
+
+    def set_port_values(self, rows: Iterable[PortValues]) -> None:
+        """Keep the latest values of ports, which thereby have been seen."""
+        self.observe(
+            Observation.at(sighting, row.seen_at)
+            for row in rows
+            if (sighting := row.sighting()) is not None
+        )
+
+    def note_batches(self, runs: Iterable[BatchRun]) -> None:
+        """Keep how far agents' batches have come; their hosts thereby have been seen.
+
+        Each run must be one agent's batches of one boot in the order in which they came.
+        """
+        by_agent: dict[str, list[BatchRun]] = {}
+        for run in sorted(runs, key=lambda run: (run.received_at, run.last)):
+            by_agent.setdefault(run.agent, []).append(run)
+        tally = Tally(host_observations(by_agent))
+        with self._writing("note batches") as connection:
+            write_agents(connection, by_agent)
+            write_tally(connection, tally)
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def host(self, name: str) -> Host | None:
+        """The host of this name."""
+        if not is_name(name):
+            return None
+        found = self._ask(Host, HOSTS.table, lambda query, of: query.where(of.host == name), 1)
+        return found[0] if found else None
+
+    def hosts(self, after: str | None = None, limit: int = PAGE_DEFAULT) -> list[Host]:
+        """A page of hosts by name: those after a name, at most `limit`."""
+
+        def narrow(query: Query, of: Any) -> Query:  # noqa: ANN401 - a table's columns
+            return query if after is None else query.where(of.host > before_nul(after))
+
+        return self._ask(Host, HOSTS.table, narrow, limit)
+
+    def devices(
+        self,
+        host: str,
+        after: tuple[DeviceKind, str] | None = None,
+        limit: int = PAGE_MAX,
+    ) -> list[Device]:
+        """A page of a host's devices by kind and name: those after one, at most `limit`."""
+        if not is_name(host):
+            return []
+
+        def narrow(query: Query, of: Any) -> Query:  # noqa: ANN401 - a table's columns
+            query = query.where(of.host == host)
+            if after is None:
+                return query
+            return query.where(
+                tuple_(of.kind, of.device) > tuple_(str(after[0]), before_nul(after[1]))
+            )
+
+        return self._ask(Device, DEVICES.table, narrow, limit)
+
+    def ports(
+        self,
+        host: str | None = None,
+        device: str | None = None,
+        after: PortId | None = None,
+        limit: int = PAGE_DEFAULT,
+    ) -> list[Port]:
+        """A page of ports by host, device and port, of all hosts or one, of all devices or one."""
+        if not all(is_name(name) for name in (host, device) if name is not None):
+            return []
+
+        def narrow(query: Query, of: Any) -> Query:  # noqa: ANN401 - a table's columns
+            if host is not None:
+                query = query.where(of.host == host)
+            if device is not None:
+                query = query.where(of.device == device)
+            if after is None:
+                return query
+            position = tuple_(after.host, after.device, after.port)
+            return query.where(tuple_(of.host, of.device, of.port) > position)
+
+        return self._ask(Port, PORTS.table, narrow, limit)
+
+    def agent(self, name: str) -> Agent | None:
+        """The agent of this name."""
+        if not name.isprintable():
+            return None
+        found = self._ask(Agent, AGENTS, lambda query, of: query.where(of.agent == name), 1)
+        return found[0] if found else None
+
+    # --- connections ---------------------------------------------------------------------------
+
+    def _ask(self, record: type[Record], table: Table, narrow: Narrow, limit: int) -> list[Record]:
+        """Rows of a table in the order of its key, as records."""
+        if not 1 <= limit <= PAGE_MAX:
+            msg = f"limit is {limit}; a page of the inventory holds 1 to PAGE_MAX = {PAGE_MAX}"
+            raise InventoryError(msg)
+        wanted = [table.c[name] for name in record.__struct_fields__]
+        query = narrow(select(*wanted), table.c).order_by(*table.primary_key).limit(limit)
+        with self._reading(f"list {table.name}") as connection:
+            rows = connection.execute(query).mappings().all()
+        return [msgspec.convert(dict(row), record) for row in rows]
+
+    @contextmanager
+    def _reading(self, doing: str) -> Iterator[Connection]:
+        """A connection whose transaction sees one state of the inventory."""
+        with explained(self._engine.url, doing), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def _writing(self, doing: str) -> Iterator[Connection]:
+        """A connection whose transaction is committed, or undone as a whole."""
+        with (
+            explained(self._engine.url, doing),
+            self._engine.connect().execution_options(**WRITE) as connection,
+            connection.begin(),
+        ):
+            yield connection
+
+
+Query = Select[Any]
+Narrow = Callable[[Query, Any], Query]
+"""Adds conditions to a query, given the table's columns."""
+
+
+def before_nul(position: str) -> str:
+    """The same place in a list of names, without NUL: no name has it and PostgreSQL refuses it."""
+    return position.partition("\0")[0]
+
+
+def host_observations(by_agent: dict[str, list[BatchRun]]) -> Iterator[Observation]:
+    """What batches say exists: the host they came from, with its agent."""
+    for agent, runs in by_agent.items():
+        for run in runs:
+            if run.host:
+                sighting = Sighting(host=run.host, host_attributes=(("agent", agent),))
+                yield Observation.at(sighting, run.received_at)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def write_tally(connection: Connection, tally: Tally) -> None:
+    """Write all three tables; hosts first, because the others refer to them."""
+    write_things(connection, HOSTS, tally.hosts)
+    write_things(connection, DEVICES, tally.devices)
+    write_things(connection, PORTS, tally.ports)
+
+
+def write_things(connection: Connection, kept: Kept, things: Things[Key]) -> None:
+    """Join these things with the rows that are there.
+
+    The upsert inserts new rows whole and moves the times of old ones, which locks them. Attributes
+    of old rows are then joined here, because no two databases join JSON alike.
+    """
+    rows = things.in_order()
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        some = rows[start : start + ROWS_PER_STATEMENT]
+        write = upsert(connection, kept.table)
+        values = [row_of(kept, *item) for item in some]
+        if any(seen.attributes for _, seen in some):
+            old = connection.execute(write.returning(*kept.table.c), values).mappings().all()
+            join_attributes(connection, kept, dict(some), old)
+        else:
+            connection.execute(write, values)
+
+
+def upsert(connection: Connection, table: Table) -> Any:  # noqa: ANN401 - either dialect's Insert
+    """Insert a row; where it is there already, only widen the time in which it was seen."""
+    insert = insert_into(connection, table)
+    old, new = table.c, insert.excluded
+    return insert.on_conflict_do_update(
+        index_elements=list(table.primary_key),
+        set_={
+            "first_seen": case(
+                (new.first_seen < old.first_seen, new.first_seen), else_=old.first_seen
+            ),
+            "last_seen": case((new.last_seen > old.last_seen, new.last_seen), else_=old.last_seen),
+        },
+    )
+
+
+def insert_into(connection: Connection, table: Table) -> Any:  # noqa: ANN401 - either dialect's Insert
+    """An INSERT that can say ON CONFLICT, which both databases spell alike."""
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    return dialect.insert(table)
+
+
+def join_attributes(
+    connection: Connection, kept: Kept, new: dict[Key, Seen], rows: Sequence[RowMapping]
+) -> None:
+    """Join attributes into rows, which must be locked; rows that it would not change stay."""
+    table, keys = kept.table, [column.name for column in kept.table.primary_key]
+    changed = []
+    for row in rows:
+        key: Any = tuple(row[name] for name in keys)
+        stamps = stamps_of(kept, row)
+        if join(stamps, new[key].attributes):
+            found = {f"key_{name}": row[name] for name in keys}
+            changed.append(found | values_of(kept, stamps))
+    if changed:
+        which = [table.c[name] == bindparam(f"key_{name}") for name in keys]
+        names = ("attributes", "attribute_times", *kept.columns)
+        values: dict[str, Any] = {name: bindparam(name) for name in names}
+        connection.execute(update(table).where(*which).values(values), changed)
+
+
+def row_of(kept: Kept, key: tuple[str, ...], seen: Seen) -> dict[str, object]:
+    """A new row."""
+    names = (column.name for column in kept.table.primary_key)
+    times = {"first_seen": seen.first, "last_seen": seen.last}
+    return dict(zip(names, key, strict=True)) | times | values_of(kept, seen.attributes)
+
+
+def values_of(kept: Kept, stamps: Stamped) -> dict[str, object]:
+    """Attributes as they stand in a row: some as columns, the others together."""
+    values: dict[str, object] = {
+        name: convert(stamps[name][1]) if name in stamps else None
+        for name, convert in kept.columns.items()
+    }
+    rest = {name: value for name, (_, value) in stamps.items() if name not in kept.columns}
+    times = {name: time_us for name, (time_us, _) in stamps.items()}
+    return values | {"attributes": rest, "attribute_times": times}
+
+
+def stamps_of(kept: Kept, row: RowMapping) -> Stamped:
+    """The attributes of a row, out of its columns and its documents: `values_of` undone."""
+    rest, times = row["attributes"], row["attribute_times"]
+    return {
+        name: (time_us, str(row[name] if name in kept.columns else rest[name]))
+        for name, time_us in times.items()
+    }
+
+
+def write_agents(connection: Connection, by_agent: dict[str, list[BatchRun]]) -> None:
+    """Advance agents' rows by their runs, each agent's in the order in which they were received."""
+    agents = sorted(by_agent)
+    if not agents:
+        return
+    # An agent that is new gets a row which ends just before its first batch: then all agents have
+    # one, and a row can be locked.
+    fresh = [before(by_agent[agent][0]) for agent in agents]
+    connection.execute(insert_into(connection, AGENTS).on_conflict_do_nothing(), fresh)
+    for start in range(0, len(agents), ROWS_PER_STATEMENT):
+        some = agents[start : start + ROWS_PER_STATEMENT]
+        advance_agents(connection, {agent: by_agent[agent] for agent in some})
+
+
+def before(run: BatchRun) -> dict[str, object]:
+    """The row of an agent of which nothing has come before this run."""
+    return {
+        "agent": run.agent,
+        "boot": run.boot,
+        "last_sequence": run.first - 1,
+        "last_received_at": run.received_at,
+        "batches_missing": 0,
+    }
+
+
+def advance_agents(connection: Connection, by_agent: dict[str, list[BatchRun]]) -> None:
+    """Advance the rows of these agents, all of which exist."""
+    query = select(AGENTS).where(AGENTS.c.agent.in_(by_agent)).order_by(AGENTS.c.agent)
+    changed = []
+    for row in connection.execute(query.with_for_update()).mappings().all():
+        stands = stored = BatchRun(
+            agent=row["agent"],
+            boot=row["boot"],
+            first=row["last_sequence"],
+            last=row["last_sequence"],
+            received_at=row["last_received_at"],
+            counted=row["batches_missing"],
+        )
+        for run in by_agent[row["agent"]]:
+            stands = stands.succeeded_by(run)
+        if stands is not stored:
+            changed.append(
+                {
+                    "key_agent": stands.agent,
+                    "boot": stands.boot,
+                    "last_sequence": stands.last,
+                    "last_received_at": stands.received_at,
+                    "batches_missing": stands.missing,
+                }
+            )
+    if changed:
+        which = AGENTS.c.agent == bindparam("key_agent")
+        names = ("boot", "last_sequence", "last_received_at", "batches_missing")
+        values: dict[str, Any] = {name: bindparam(name) for name in names}
+        connection.execute(update(AGENTS).where(which).values(values), changed)

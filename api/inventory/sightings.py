@@ -1,0 +1,280 @@
+"""From a series' labels to what they say exists: a host, one of its devices, a port. Pure.
+
+Only series whose metric the catalog knows, by its own name or by another exporter's, say anything:
+an application's series must not create hosts. Names that cannot be identities, or are longer than
+an index takes, say nothing either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from api.inventory.tables import DeviceKind
+from collector.contract.catalog import Alias, Catalog, Kind, Metric, Target
+from collector.contract.identity import METRIC_LABEL, Labels
+
+NAME_BYTES_MAX: Final = 255
+"""A host's, device's or port's name. DNS stops at 253; three of them fit PostgreSQL's largest index
+entry (2,704 bytes). A longer name says nothing."""
+ATTRIBUTE_CHARS_MAX: Final = 512
+"""An attribute's value; the rest is cut off."""
+
+RATE_BITS_PER_SECOND_MAX: Final = 10**15
+"""A thousand times the fastest port of today; more is a broken reading, and is left out."""
+
+Attributes = tuple[tuple[str, str], ...]
+"""Names and values, sorted by name."""
+
+HOST_LABELS: Final = ("host", "node", "Hostname", "hostname")
+"""Where a host's name stands, best first: ours, Kubernetes', dcgm-exporter's old and new form.
+Failing all, `instance` without its port."""
+
+DEVICE_ATTRIBUTES: Final = frozenset(
+    {"board_id", "driver", "firmware", "hca_type", "model", "node_guid", "pci_address", "vendor"}
+)
+"""Labels of a port's info metric that describe the whole device."""
+
+RENAMED: Final = {
+    ("agent", "version"): "agent_version",
+    ("nic", "version"): "driver_version",
+    ("port", "port_guid"): "guid",
+}
+"""Labels of a target's info metrics that have another name in the inventory."""
+
+VALUE_ATTRIBUTES: Final = frozenset({"state", "rate_bits_per_second"})
+"""These are samples' values (`PortValues`), never labels."""
+
+PORT_STATES: Final[dict[float, str]] = {
+    1: "down",
+    2: "init",
+    3: "armed",
+    4: "active",
+    5: "active_defer",
+}
+"""Values of `fabric_port_state`, as the kernel names them (`enum ib_port_state`)."""
+
+GPU_ATTRIBUTES: Final = {
+    "uuid": "uuid",
+    "UUID": "uuid",
+    "gpu_uuid": "uuid",
+    "modelName": "model",
+    "model_name": "model",
+    "pci_bus_id": "pci_bus_id",
+    "DCGM_FI_DRIVER_VERSION": "driver",
+}
+"""Labels that describe a GPU on each of its series: ours, and dcgm-exporter's older and newer ones,
+which has no info metric."""
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Which device a target's labels name; a port label that no series has means: no port."""
+
+    kind: DeviceKind
+    device_label: str
+    port_label: str = ""
+
+
+SHAPES: Final = {
+    "port": Shape(DeviceKind.RDMA, "device", "port"),
+    "nic": Shape(DeviceKind.NIC, "device"),
+    "gpu": Shape(DeviceKind.GPU, "gpu"),
+}
+"""By the catalog's target. All other targets that are on a host show the host alone."""
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that exists: a host, or a device on it, or a port of that device.
+
+    `kind` and `device` are there together or not at all, `port` only with them. Attributes belong
+    to the thing that their name says.
+    """
+
+    host: str
+    kind: DeviceKind | None = None
+    device: str = ""
+    port: str = ""
+    host_attributes: Attributes = ()
+    device_attributes: Attributes = ()
+    port_attributes: Attributes = ()
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """A sighting and when it was made, by the service's clock.
+
+    `first_seen` is not after `last_seen`; the attributes were as they are at `last_seen`.
+    """
+
+    sighting: Sighting
+    first_seen: datetime
+    last_seen: datetime
+
+    @classmethod
+    def at(cls, sighting: Sighting, moment: datetime) -> Observation:
+        """A sighting that was made once."""
+        return cls(sighting, moment, moment)
+
+
+class PortValues(msgspec.Struct, frozen=True, kw_only=True):
+    """The latest values of one port's gauges: what labels cannot say. None leaves what is known.
+
+    `state` is the value of `fabric_port_state`, `rate_bits_per_second` that of the metric of this
+    name; both are samples, so floats, and may be any.
+    """
+
+    host: str
+    device: str
+    port: str
+    seen_at: datetime
+    state: float | None = None
+    rate_bits_per_second: float | None = None
+
+    def sighting(self) -> Sighting | None:
+        """The port as these values show it; None if it cannot be one."""
+        if not (is_name(self.host) and is_name(self.device) and is_name(self.port)):
+            return None
+        attributes = {}
+        if self.state is not None:
+            attributes["state"] = PORT_STATES.get(self.state, f"unknown ({self.state:g})")
+        rate = self.rate_bits_per_second
+        if rate is not None and 0 <= rate <= RATE_BITS_PER_SECOND_MAX:
+            attributes["rate_bits_per_second"] = str(int(rate))
+        return Sighting(
+            host=self.host,
+            kind=DeviceKind.RDMA,
+            device=self.device,
+            port=self.port,
+            port_attributes=ordered(attributes),
+        )
+
+
+def sight(labels: Labels, catalog: Catalog) -> Sighting | None:
+    """What the labels of a series say exists; None if they say nothing."""
+    found = dict(labels)
+    name = found.get(METRIC_LABEL, "")
+    metric = catalog.metric(name)
+    if metric is not None:
+        return sight_as(metric, None, found, catalog)
+    for alias, ours in catalog.aliases_of(name):
+        if all(found.get(label) == value for label, value in alias.match.items()):
+            return sight_as(ours, alias, found, catalog)
+    return None
+
+
+def sight_as(
+    metric: Metric, alias: Alias | None, labels: dict[str, str], catalog: Catalog
+) -> Sighting | None:
+    """What a series says exists, read as a series of this metric of ours."""
+    target = catalog.target_of(metric.name)
+    theirs = alias.labels if alias is not None else {}
+    host = host_of(labels, theirs)
+    if target is None or "host" not in target.labels or not is_name(host):
+        return None
+    on_host = {"cluster": printable(labels["cluster"])} if "cluster" in labels else {}
+    attributes = info_attributes(metric, target, labels, theirs)
+    shape = SHAPES.get(target.name)
+    if shape is None:
+        return Sighting(host=host, host_attributes=ordered(on_host | attributes))
+    device = labels.get(theirs.get(shape.device_label, shape.device_label), "")
+    port = labels.get(theirs.get(shape.port_label, shape.port_label), "")
+    if not is_name(device) or (port and not is_name(port)):
+        return None
+    if shape.kind is DeviceKind.GPU:
+        attributes |= picked(labels, GPU_ATTRIBUTES)
+    # Without a port (node_infiniband_info has none) all that is said is said of the device.
+    on_port = {} if not port else picked_but(attributes, DEVICE_ATTRIBUTES)
+    return Sighting(
+        host=host,
+        kind=shape.kind,
+        device=device,
+        port=port,
+        host_attributes=ordered(on_host),
+        device_attributes=ordered(picked_but(attributes, on_port)),
+        port_attributes=ordered(on_port),
+    )
+
+
+def host_of(labels: Mapping[str, str], theirs: Mapping[str, str]) -> str:
+    """The name of the host that a series is about; empty if it does not say.
+
+    `theirs` is an alias' map from our label to the exporter's.
+    """
+    for label in (theirs.get("host", "host"), *HOST_LABELS):
+        if name := labels.get(label):
+            return name
+    return without_port(labels.get("instance", ""))
+
+
+def without_port(instance: str) -> str:
+    """The host in Prometheus' `instance`.
+
+    >>> without_port("node-7:9100"), without_port("[fd00::7]:9100"), without_port("fd00::7")
+    ('node-7', 'fd00::7', 'fd00::7')
+    """
+    if instance.startswith("["):
+        return instance[1:].partition("]")[0]
+    host, _, port = instance.rpartition(":")
+    return host if port.isdigit() and ":" not in host else instance
+
+
+def info_attributes(
+    metric: Metric, target: Target, labels: Mapping[str, str], theirs: Mapping[str, str]
+) -> dict[str, str]:
+    """The attributes that an info metric carries in its labels; other metrics carry none.
+
+    Only labels that the catalog names count, so that nobody can grow a row without end.
+    """
+    if metric.kind is not Kind.INFO:
+        return {}
+    wanted = {
+        theirs.get(ours, ours): RENAMED.get((target.name, ours), ours)
+        for ours in metric.labels
+        if ours not in VALUE_ATTRIBUTES
+    }
+    return picked(labels, wanted)
+
+
+def picked(labels: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The labels that are wanted and there, under the names that `wanted` gives them."""
+    return {
+        ours: printable(labels[theirs]) for theirs, ours in wanted.items() if labels.get(theirs)
+    }
+
+
+def picked_but(attributes: Mapping[str, str], left_out: Container[str]) -> dict[str, str]:
+    """The attributes without those left out."""
+    return {name: value for name, value in attributes.items() if name not in left_out}
+
+
+def ordered(attributes: Mapping[str, str]) -> Attributes:
+    """Attributes in their one order."""
+    return tuple(sorted(attributes.items()))
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can name a host, device or port.
+
+    The rules of `collector.contract.identity`, and a bound on the length.
+    """
+    return (
+        bool(text)
+        and "/" not in text
+        and text.isprintable()
+        and len(text.encode()) <= NAME_BYTES_MAX
+    )
+
+
+def printable(text: str) -> str:
+    """The text cut to ATTRIBUTE_CHARS_MAX, with a mark in place of what cannot be printed.
+
+    PostgreSQL takes no NUL, and one odd label must not hold up the others.
+    """
+    cut = text[:ATTRIBUTE_CHARS_MAX]
+    if cut.isprintable():
+        return cut
+    return "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in cut
+    )

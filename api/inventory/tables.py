@@ -1,0 +1,148 @@
+"""The inventory's tables, as SQLAlchemy models.
+
+Times are timezone-aware UTC. Names (host, device, port) are the sender's, compared byte by byte.
+
+What a thing is like (firmware, link layer, …) arrives in any order and from several processes.
+So each attribute keeps the time at which it was last seen (`attribute_times`, unix microseconds
+by attribute name), and the latest one stands: see `api.inventory.merge`. Attributes that people
+filter by are columns of their own, the others are in `attributes`.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import JSON, BigInteger, DateTime, Dialect, ForeignKey, MetaData, Text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+
+class DeviceKind(enum.StrEnum):
+    """What sort of device; part of its key, because udev may name an HCA and its netdev alike."""
+
+    RDMA = "rdma"
+    """An InfiniBand or RoCE device, as in /sys/class/infiniband: it has ports."""
+    NIC = "nic"
+    """A network interface, as in /sys/class/net."""
+    GPU = "gpu"
+    """A GPU, by its index."""
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """A moment in UTC. SQLite keeps no zone, so it is taken off there and put back on.
+
+    SQLite's text form has a fixed width, so that comparing texts compares times.
+    """
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """The value as the database takes it; a time without a zone is a mistake of ours."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone; the inventory keeps UTC")
+        moment = value.astimezone(UTC)
+        return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """The value as we use it: always in UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+NAME: TypeEngine[str] = Text().with_variant(Text(collation="C"), "postgresql")
+"""Part of a key. Byte order on both databases: pages come in the same order, and no update of the
+operating system's collations can make an index of PostgreSQL wrong."""
+
+DOCUMENT: TypeEngine[Any] = JSON().with_variant(JSONB(), "postgresql")
+
+
+class Base(DeclarativeBase):
+    """What all tables share; constraints have names, so that a migration can change them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        str: Text(),
+        datetime: UtcTime(),
+        dict[str, str]: DOCUMENT,
+        dict[str, int]: DOCUMENT,
+    }
+
+
+class SeenMixin:
+    """When a thing was seen, and the attributes that are no columns."""
+
+    first_seen: Mapped[datetime]
+    last_seen: Mapped[datetime]
+    attributes: Mapped[dict[str, str]]
+    attribute_times: Mapped[dict[str, int]]
+
+
+class HostRow(SeenMixin, Base):
+    """A machine, by the name its agent or exporter reports."""
+
+    __tablename__ = "hosts"
+
+    host: Mapped[str] = mapped_column(NAME, primary_key=True)
+    cluster: Mapped[str | None]
+    agent: Mapped[str | None]
+    agent_version: Mapped[str | None]
+
+
+class DeviceRow(SeenMixin, Base):
+    """A network adapter, network interface or GPU of a host."""
+
+    __tablename__ = "devices"
+
+    host: Mapped[str] = mapped_column(
+        NAME, ForeignKey("hosts.host", ondelete="CASCADE"), primary_key=True
+    )
+    kind: Mapped[str] = mapped_column(NAME, primary_key=True)
+    device: Mapped[str] = mapped_column(NAME, primary_key=True)
+    driver: Mapped[str | None]
+    firmware: Mapped[str | None]
+
+
+class PortRow(SeenMixin, Base):
+    """A port of an RDMA device."""
+
+    __tablename__ = "ports"
+
+    host: Mapped[str] = mapped_column(
+        NAME, ForeignKey("hosts.host", ondelete="CASCADE"), primary_key=True
+    )
+    device: Mapped[str] = mapped_column(NAME, primary_key=True)
+    port: Mapped[str] = mapped_column(NAME, primary_key=True)
+    link_layer: Mapped[str | None]
+    state: Mapped[str | None]
+    rate_bits_per_second: Mapped[int | None] = mapped_column(BigInteger)
+    netdev: Mapped[str | None]
+    guid: Mapped[str | None]
+
+
+class AgentRow(Base):
+    """How far an agent's numbered batches have come.
+
+    `batches_missing` counts the gaps in the sequence since `boot` was first heard of.
+    """
+
+    __tablename__ = "agents"
+
+    agent: Mapped[str] = mapped_column(NAME, primary_key=True)
+    boot: Mapped[str]
+    last_sequence: Mapped[int] = mapped_column(BigInteger)
+    last_received_at: Mapped[datetime]
+    batches_missing: Mapped[int] = mapped_column(BigInteger)

@@ -1,0 +1,64 @@
+"""Every bound of the service: its name, its value, its reason, and what happens when it is hit.
+
+Hitting one is an answer that names it, and a counter (`fabric_service_refused_total{rule}`).
+The bounds of a native batch are part of its format and stand in `collector.contract.wire`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+BODY_BYTES_MAX: Final = 32 << 20
+"""One request's body, as it arrives. Prometheus sends about 100 KiB, an agent less. → 413"""
+
+UNPACKED_BYTES_MAX: Final = 128 << 20
+"""One request's body, unpacked; checked before a byte is unpacked. → 400 or 413"""
+
+INFLIGHT_BYTES_MAX: Final = 256 << 20
+"""All bodies that are being received, decoded or waiting for the store. → 503, retry"""
+
+PENDING_ROWS_MAX: Final = 4_000_000
+"""Rows that wait for the store: about 150 MB, and several seconds of its work. → 503, retry"""
+
+COMMIT_ROWS_EAGER: Final = 10_000
+"""So many waiting rows are written at once: large enough a part for ClickHouse."""
+
+COMMIT_WAIT_SECONDS: Final = 0.2
+"""Fewer rows wait so long for company: a part for every small request would drown the merges."""
+
+RETRY_AFTER_SECONDS: Final = 2
+"""What a sender is told to wait when the service has too much to do."""
+
+ACCEPT_FUTURE_SECONDS: Final = 600
+"""Rule `too_far_in_future`: Prometheus' own limit; past it a clock is wrong, not skewed."""
+
+TABLES_CACHED_MAX: Final = 50_000
+"""Native series tables that are remembered: one a host, so this is a fleet. The oldest goes."""
+
+REMOTE_SERIES_CACHED_MAX: Final = 1_000_000
+"""Remote-write series that are remembered by their bytes, about 400 MB. Past it: start anew."""
+
+REMOTE_SERIES_MAX: Final = 200_000
+"""Series in one remote-write request; Prometheus sends 2,000 at most by default. → 400"""
+
+SELECTOR_BYTES_MAX: Final = 2_048
+"""A selector's text. The parser behind it overflows the stack on 8,000 nested brackets. → 400"""
+
+SELECTORS_MAX: Final = 16
+"""`match` parameters in one request. → 400"""
+
+EXPORT_SERIES_MAX: Final = 100_000
+"""Series that one export may touch: their labels are held in memory. → 422"""
+
+EXPORT_SERIES_CHUNK: Final = 2_000
+"""Series whose samples are fetched at once while an export streams."""
+
+EXPORT_SAMPLES_MAX: Final = 50_000_000
+"""Samples in one export; more is a job for several requests. → 422"""
+
+EXPORT_JSON_SAMPLES_MAX: Final = 500_000
+"""Samples in one JSON document; NDJSON and Arrow stream and have no such bound. → 422"""
+
+PAGE_DEFAULT: Final = 100
+PAGE_MAX: Final = 1_000
+"""Entries of one page of a list. → 422"""

@@ -1,0 +1,77 @@
+"""The service's own numbers, named and explained by the catalog (`catalog/service.toml`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+)
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from collector.contract.catalog import Metric, load_catalog
+
+ROWS_BUCKETS = (1e2, 1e3, 1e4, 5e4, 1e5, 5e5, 1e6, 4e6)
+SECONDS_BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
+
+
+def defined(name: str) -> Metric:
+    """The catalog's metric of this name; a name that it lacks is a bug."""
+    metric = load_catalog().metric(name)
+    assert metric is not None, f"{name} is not in the catalog"
+    return metric
+
+
+class ServiceMetrics:
+    """One registry a service, so that two of them can live in one process (tests)."""
+
+    def __init__(self) -> None:
+        # Otherwise every counter has a second series, its birthday, that nobody asks for.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.requests = self._counter("fabric_service_requests_total")
+        self.request_seconds = self._histogram("fabric_service_request_seconds", SECONDS_BUCKETS)
+        self.samples = self._counter("fabric_service_samples_total")
+        self.events = self._counter("fabric_service_events_total")
+        self.refused = self._counter("fabric_service_refused_total")
+        self.commits = self._counter("fabric_service_commits_total")
+        self.commit_seconds = self._histogram("fabric_service_commit_seconds", SECONDS_BUCKETS)
+        self.commit_rows = self._histogram("fabric_service_commit_rows", ROWS_BUCKETS)
+        self.inventory_flushed = self._counter("fabric_service_inventory_flushed_total")
+        self.inventory_dropped = self._counter("fabric_service_inventory_dropped_total")
+        self.inventory_errors = self._counter("fabric_service_inventory_errors_total")
+
+    def _counter(self, name: str) -> Counter:
+        metric = defined(name)
+        return Counter(metric.name, metric.help, metric.labels, registry=self.registry)
+
+    def _histogram(self, name: str, buckets: tuple[float, ...]) -> Histogram:
+        metric = defined(name)
+        return Histogram(
+            metric.name, metric.help, metric.labels, buckets=buckets, registry=self.registry
+        )
+
+    def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
+        """Show the number that ``read`` gives whenever somebody looks."""
+        metric = defined(name)
+        existing = self.registry._names_to_collectors.get(name)  # noqa: SLF001 - no public look-up
+        gauge = existing or Gauge(name, metric.help, metric.labels, registry=self.registry)
+        assert isinstance(gauge, Gauge)
+        (gauge.labels(**labels) if labels else gauge).set_function(read)
+
+    def inform(self, name: str, **labels: str) -> None:
+        """Show an info metric: always 1."""
+        metric = defined(name)
+        Gauge(name, metric.help, metric.labels, registry=self.registry).labels(**labels).set(1)
+
+    def refuse(self, protocol: str, refused: dict[str, int]) -> None:
+        """Count what the rules refused."""
+        for rule, count in refused.items():
+            self.refused.labels(protocol, rule).inc(count)

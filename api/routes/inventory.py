@@ -1,0 +1,121 @@
+"""`GET /v1/hosts` and `GET /v1/ports`: what exists, as its samples have told."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from typing import Annotated, Generic, TypeVar
+
+import msgspec
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from api.context import Parts
+from api.errors import Problem
+from api.limits import PAGE_DEFAULT, PAGE_MAX
+from collector.contract.identity import PortId
+
+router = APIRouter(tags=["inventory"])
+
+Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="Entries of one page.")]
+After = Annotated[str | None, Query(description="`next` of the page before.")]
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    """One page of a list. ``next`` is null on the last one."""
+
+    items: list[Item]
+    next: str | None = Field(description="Pass it as `after` to get the next page.")
+
+
+class Thing(BaseModel):
+    """What everything in the inventory has; times are the service's."""
+
+    first_seen: dt.datetime
+    last_seen: dt.datetime
+    attributes: dict[str, str] = Field(description="What else its info metrics say of it.")
+
+
+class HostOut(Thing):
+    """A machine that sent samples, or about which somebody sent some."""
+
+    host: str
+    cluster: str | None
+    agent: str | None
+    agent_version: str | None
+
+
+class DeviceOut(Thing):
+    """An RDMA device, network interface or GPU of a host."""
+
+    host: str
+    kind: str
+    device: str
+    driver: str | None
+    firmware: str | None
+
+
+class PortOut(Thing):
+    """A port of an RDMA device."""
+
+    id: str = Field(description="host/device/port")
+    host: str
+    device: str
+    port: str
+    link_layer: str | None
+    state: str | None
+    rate_bits_per_second: int | None
+    netdev: str | None
+    guid: str | None
+
+
+class HostDetail(HostOut):
+    """A host with its devices, and how its agent's numbered batches arrive."""
+
+    devices: list[DeviceOut]
+    batches_missing: int | None = Field(description="Batches that its agent lost for good.")
+    last_sequence: int | None
+
+
+@router.get("/v1/hosts", summary="Hosts, by name")
+async def hosts(parts: Parts, limit: Limit = PAGE_DEFAULT, after: After = None) -> Page[HostOut]:
+    """Every host that is known."""
+    found = await asyncio.to_thread(parts.inventory.hosts, after, limit)
+    items = [HostOut(**msgspec.structs.asdict(host)) for host in found]
+    return Page(items=items, next=items[-1].host if len(items) == limit else None)
+
+
+@router.get("/v1/hosts/{host}", summary="One host with its devices")
+async def host(host: str, parts: Parts) -> HostDetail:
+    """One host; 404 if nobody has sent a sample about it."""
+    found = await asyncio.to_thread(parts.inventory.host, host)
+    if found is None:
+        raise Problem(404, "no such host", f"no sample of a host named {host!r} has arrived")
+    devices = await asyncio.to_thread(parts.inventory.devices, host)
+    agent = await asyncio.to_thread(parts.inventory.agent, found.agent) if found.agent else None
+    return HostDetail(
+        **msgspec.structs.asdict(found),
+        devices=[DeviceOut(**msgspec.structs.asdict(device)) for device in devices],
+        batches_missing=agent.batches_missing if agent else None,
+        last_sequence=agent.last_sequence if agent else None,
+    )
+
+
+@router.get("/v1/ports", summary="Ports, by host, device and number")
+async def ports(
+    parts: Parts,
+    host: Annotated[str | None, Query(description="Only this host's.")] = None,
+    device: Annotated[str | None, Query(description="Only this device's.")] = None,
+    limit: Limit = PAGE_DEFAULT,
+    after: After = None,
+) -> Page[PortOut]:
+    """Every port that is known."""
+    position = PortId.parse(after) if after is not None else None
+    found = await asyncio.to_thread(parts.inventory.ports, host, device, position, limit)
+    items = [
+        PortOut(**msgspec.structs.asdict(port), id=str(PortId(port.host, port.device, port.port)))
+        for port in found
+    ]
+    return Page(items=items, next=items[-1].id if len(items) == limit else None)

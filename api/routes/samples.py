@@ -1,0 +1,108 @@
+"""`GET /v1/samples`: the raw samples, as they were sent, for people and notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import AsyncIterator, Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from api.context import Parts
+from api.errors import Problem
+from api.export import Chunk, encode_arrow, encode_ndjson, plan_export
+from api.limits import EXPORT_JSON_SAMPLES_MAX, SELECTORS_MAX
+from api.selectors import parse_selector
+from api.times import parse_time_ms
+
+router = APIRouter(tags=["samples"])
+
+RANGE_MS_DEFAULT = 300_000
+"""Without `from`, the last five minutes."""
+
+
+class Format(enum.StrEnum):
+    """How the answer is written."""
+
+    JSON = "json"
+    NDJSON = "ndjson"
+    ARROW = "arrow"
+
+
+MEDIA_TYPES = {
+    Format.JSON: "application/json",
+    Format.NDJSON: "application/x-ndjson",
+    Format.ARROW: "application/vnd.apache.arrow.stream",
+}
+
+
+@router.get(
+    "/v1/samples",
+    summary="Raw samples of the series that match",
+    response_class=Response,
+    responses={200: {"content": {media: {} for media in MEDIA_TYPES.values()}}},
+)
+async def samples(
+    request: Request,
+    parts: Parts,
+    match: Annotated[
+        list[str],
+        Query(
+            max_length=SELECTORS_MAX, description='A selector, as `fabric_port_state{host="a"}`.'
+        ),
+    ],
+    from_: Annotated[
+        str | None, Query(alias="from", description="RFC 3339 or unix seconds.")
+    ] = None,
+    to: Annotated[
+        str | None, Query(description="RFC 3339 or unix seconds; now by default.")
+    ] = None,
+    format_: Annotated[Format | None, Query(alias="format")] = None,
+) -> Response:
+    """Series in the order of their ids, each with its samples in order of time.
+
+    Times are unix milliseconds, both ends included. JSON is one document and bounded; NDJSON is
+    one series a line and Arrow one stream of record batches, both of any size.
+    """
+    now_ms = round(parts.clock() * 1000)
+    to_ms = parse_time_ms(to, "to") if to else now_ms
+    from_ms = parse_time_ms(from_, "from") if from_ else to_ms - RANGE_MS_DEFAULT
+    if from_ms > to_ms:
+        raise Problem(400, "empty range", f"from ({from_ms} ms) is after to ({to_ms} ms)")
+    selectors = [parse_selector(text) for text in match]
+    chosen = format_ or negotiate(request.headers.get("accept", ""))
+    limit = EXPORT_JSON_SAMPLES_MAX if chosen is Format.JSON else None
+    export = await asyncio.to_thread(plan_export, parts.store, selectors, from_ms, to_ms, limit)
+    if chosen is Format.JSON:
+        chunks = await asyncio.to_thread(lambda: list(export.chunks(parts.store)))
+        return Response(encode_json(chunks), media_type=MEDIA_TYPES[chosen])
+    encode = encode_ndjson if chosen is Format.NDJSON else encode_arrow
+    return StreamingResponse(
+        stream(encode(export.chunks(parts.store))), media_type=MEDIA_TYPES[chosen]
+    )
+
+
+def negotiate(accept: str) -> Format:
+    """The format that the Accept header asks for; JSON if it asks for none of ours."""
+    wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    for chosen in (Format.ARROW, Format.NDJSON):
+        if MEDIA_TYPES[chosen] in wanted:
+            return chosen
+    return Format.JSON
+
+
+async def stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The pieces, each made in a worker thread while the event loop goes on."""
+    while True:
+        piece = await asyncio.to_thread(next, pieces, None)
+        if piece is None:
+            return
+        yield piece
+
+
+def encode_json(chunks: list[Chunk]) -> bytes:
+    """One document: a list of series."""
+    lines = b",".join(line.rstrip(b"\n") for line in encode_ndjson(iter(chunks)))
+    return b'{"items":[' + lines.replace(b"}\n{", b"},{") + b"]}"

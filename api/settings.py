@@ -1,0 +1,131 @@
+"""The service's settings: what can be set, its default, and why the default is what it is."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from api.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
+from collector.contract.errors import SettingsError
+from collector.contract.layers import load_settings
+
+ENVIRONMENT_PREFIX = "FABRICSCOPE_"
+AGENT_PREFIX = "FABRICSCOPE_AGENT_"
+"""The agent's variables; the service must not take them for mistyped ones of its own."""
+
+TOKEN_BYTES_MIN = 16
+"""A shorter token can be guessed."""
+
+
+class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many days each table keeps. Samples older than that are refused as `too_old`."""
+
+    samples: int = RETENTION_DAYS_DEFAULT
+    series: int = RETENTION_DAYS_DEFAULT
+    events: int = RETENTION_DAYS_DEFAULT
+    exemplars: int = RETENTION_DAYS_DEFAULT
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set; the same names in the file, the environment and as flags."""
+
+    data: str = "var/lib/fabricscope"
+    """Folder of the embedded store and inventory."""
+    listen: str = "127.0.0.1:9700"
+    """Loopback, so that an install without a token is open to nobody else."""
+    store: str = ""
+    """Telemetry: chdb:///path or clickhouse://user:password@host:8123/database?cluster=name.
+    Empty: chDB below ``data``."""
+    inventory: str = ""
+    """Inventory: sqlite:///path or postgresql+psycopg://… Empty: SQLite below ``data``."""
+    token_file: str = ""
+    """File with one bearer token a line. Needed to listen on anything but loopback."""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    retention_days: RetentionDays = RetentionDays()
+    log_level: str = "info"
+
+    @property
+    def data_path(self) -> Path:
+        """The data folder, absolute."""
+        return Path(self.data).expanduser().resolve()
+
+    @property
+    def store_url(self) -> str:
+        """Where the telemetry is."""
+        return self.store or f"chdb://{self.data_path / 'telemetry'}"
+
+    @property
+    def inventory_url(self) -> str:
+        """Where the inventory is."""
+        return self.inventory or f"sqlite:///{self.data_path / 'inventory.db'}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        host, _, port = self.listen.rpartition(":")
+        host = host.strip("[]")
+        if not host or not port.isdigit() or int(port) >= 1 << 16:
+            raise SettingsError(f"listen is {self.listen!r}; write HOST:PORT, as 127.0.0.1:9700")
+        return host, int(port)
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the service."""
+        host = self.address[0]
+        if host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+    def read_tokens(self) -> frozenset[str]:
+        """The bearer tokens that are let in; none means that no token is asked for."""
+        if not self.token_file:
+            if not self.is_loopback:
+                raise SettingsError(
+                    f"listen is {self.listen}, which others can reach: "
+                    "set token_file (one bearer token a line), or listen on 127.0.0.1"
+                )
+            return frozenset()
+        try:
+            lines = Path(self.token_file).read_text("utf-8").split()
+        except OSError as error:
+            raise SettingsError(f"token_file {self.token_file}: {error.strerror}") from error
+        if not lines or any(len(token) < TOKEN_BYTES_MIN for token in lines):
+            raise SettingsError(
+                f"token_file {self.token_file} needs tokens of {TOKEN_BYTES_MIN} characters or more"
+            )
+        return frozenset(lines)
+
+    def check(self) -> None:
+        """Raise SettingsError for what cannot work, before anything is opened."""
+        _ = self.address
+        self.read_tokens()
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise SettingsError("tls_certificate and tls_key go together; one of them is not set")
+        for table in RETAINED_TABLES:
+            days = getattr(self.retention_days, table)
+            if not 1 <= days <= 3650:  # noqa: PLR2004 - ten years
+                raise SettingsError(f"retention_days.{table} is {days}; between 1 and 3650")
+
+
+def load_service_settings(
+    file: Path | None, flags: Mapping[str, object], environment: Mapping[str, str] | None = None
+) -> ServiceSettings:
+    """The service's settings from file, environment and flags, checked."""
+    variables = os.environ if environment is None else environment
+    settings = load_settings(
+        ServiceSettings,
+        file=file,
+        environment={k: v for k, v in variables.items() if not k.startswith(AGENT_PREFIX)},
+        prefix=ENVIRONMENT_PREFIX,
+        flags=flags,
+    )
+    settings.check()
+    return settings
