@@ -43,6 +43,11 @@ FEED_SECONDS = 1.0
 PORTS_SECONDS = 15.0
 """How often the inventory learns the state and rate of every port."""
 
+ROUTERS = tuple(
+    module.router for module in (ingest, remote_write, inventory, samples, catalog, health, docs)
+)
+"""Every path of the service, in the order in which the documentation shows them."""
+
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Supervisors and load balancers have no token; these say nothing worth hiding."""
 
@@ -83,8 +88,8 @@ def create_app(
     app.state.context = Context(
         store=store, inventory=stock, ingest=intake, metrics=metrics, clock=clock
     )
-    for module in (ingest, remote_write, inventory, samples, catalog, health, docs):
-        app.include_router(module.router)
+    for router in ROUTERS:
+        app.include_router(router)
     app.add_api_route("/", to_docs, include_in_schema=False)
     install_error_handlers(app)
     app.add_middleware(Guard, tokens=settings.read_tokens())

@@ -60,5 +60,7 @@ EXPORT_JSON_SAMPLES_MAX: Final = 500_000
 """Samples in one JSON document; NDJSON and Arrow stream and have no such bound. → 422"""
 
 PAGE_DEFAULT: Final = 100
+"""Entries of one page, if the asker does not say."""
+
 PAGE_MAX: Final = 1_000
 """Entries of one page of a list. → 422"""

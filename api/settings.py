@@ -22,18 +22,22 @@ TOKEN_BYTES_MIN = 16
 
 
 class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How many days each table keeps. Samples older than that are refused as `too_old`."""
+    """How many days each table keeps. A month shows a trend, and fits on a laptop's disk."""
 
     samples: int = RETENTION_DAYS_DEFAULT
+    """Days that samples are kept; older ones are refused as `too_old`."""
     series: int = RETENTION_DAYS_DEFAULT
+    """Days that the names of series are kept: at least as long as the samples."""
     events: int = RETENTION_DAYS_DEFAULT
+    """Days that events are kept."""
     exemplars: int = RETENTION_DAYS_DEFAULT
+    """Days that exemplars are kept."""
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that can be set; the same names in the file, the environment and as flags."""
 
-    data: str = "var/lib/fabricscope"
+    data: str = "/var/lib/fabricscope"
     """Folder of the embedded store and inventory."""
     listen: str = "127.0.0.1:9700"
     """Loopback, so that an install without a token is open to nobody else."""
@@ -45,9 +49,12 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     token_file: str = ""
     """File with one bearer token a line. Needed to listen on anything but loopback."""
     tls_certificate: str = ""
+    """Certificate chain (PEM). With it and the key, the service speaks TLS."""
     tls_key: str = ""
+    """The certificate's private key (PEM)."""
     retention_days: RetentionDays = RetentionDays()
     log_level: str = "info"
+    """debug, info, warning or error."""
 
     @property
     def data_path(self) -> Path:
@@ -113,6 +120,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             days = getattr(self.retention_days, table)
             if not 1 <= days <= 3650:  # noqa: PLR2004 - ten years
                 raise SettingsError(f"retention_days.{table} is {days}; between 1 and 3650")
+        if self.retention_days.series < self.retention_days.samples:
+            raise SettingsError(
+                f"retention_days.series is {self.retention_days.series}, less than samples' "
+                f"{self.retention_days.samples}: samples would outlive their names"
+            )
 
 
 def load_service_settings(

@@ -6,6 +6,7 @@ steps run in one transaction on both databases, so a failed upgrade leaves the o
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +24,17 @@ FOLDER: Final = Path(__file__).parent / "migrations"
 LOCK_KEY: Final = 0x6661_6272_6963
 """Advisory lock of PostgreSQL ("fabric"): service processes that start together take turns."""
 
+ALEMBIC: Final = threading.Lock()
+"""Alembic's `op` and `context` are one for the whole process: two threads would mix them up."""
+
 
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Bring the schema up to a revision; does nothing when it is there already."""
-    with engine.connect().execution_options(**WRITE) as connection, connection.begin():
+    with (
+        ALEMBIC,
+        engine.connect().execution_options(**WRITE) as connection,
+        connection.begin(),
+    ):
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
         try:
@@ -41,7 +49,11 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
 
 def downgrade(engine: Engine, revision: str) -> None:
     """Take the schema back to a revision (`base`: nothing left). Loses what the steps added."""
-    with engine.connect().execution_options(**WRITE) as connection, connection.begin():
+    with (
+        ALEMBIC,
+        engine.connect().execution_options(**WRITE) as connection,
+        connection.begin(),
+    ):
         command.downgrade(configured(connection), revision)
 
 

@@ -1,0 +1,206 @@
+"""The generated parts of the documentation: made from the code, checked by a test.
+
+    python -m tests.docs_tables --write
+
+A generated part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``. The test
+`tests/unit/test_docs.py` fails when a part lags behind the code.
+"""
+
+import ast
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from api import limits
+from api.settings import ServiceSettings
+from collector.contract.catalog import load_catalog
+from collector.settings import AgentSettings
+from collector.sources import SourceSettings, discover
+
+ROOT = Path(__file__).resolve().parent.parent
+PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(cell_text(cell) for cell in line)} |\n" for line in lines)
+
+
+def cell_text(text: str) -> str:
+    """Text that fits into a cell."""
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def metrics() -> str:
+    """Every metric by target."""
+    parts = []
+    for file in load_catalog().files:
+        target = file.target
+        labels = ", ".join(f"`{label}`" for label in target.labels) or "none"
+        rows = [
+            [
+                f"`{metric.name}`",
+                metric.kind + (f", {metric.unit}" if metric.unit else ""),
+                metric.help,
+                ", ".join(f"`{label}`" for label in metric.labels),
+                ", ".join(f"`{alias.name}`" for alias in metric.aliases),
+            ]
+            for metric in file.metrics
+        ]
+        parts.append(
+            f"## {target.name}\n\n{target.help} Labels of all: {labels}.\n\n"
+            + table(["metric", "kind, unit", "meaning", "more labels", "also known as"], rows)
+        )
+    return "\n".join(parts)
+
+
+def field_notes(kind: type) -> dict[str, str]:
+    """The docstring below each field of a class, by field."""
+    (node,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(node, ast.ClassDef)
+    notes: dict[str, str] = {}
+    for statement, following in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            notes[statement.target.id] = note_in(following)
+    return notes
+
+
+def note_in(statement: ast.stmt | None) -> str:
+    """The text of a statement that is a docstring, else nothing."""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+        return str(statement.value.value).replace("``", "`")
+    return ""
+
+
+def settings_rows(kind: type[msgspec.Struct], prefix: str = "") -> Iterator[list[str]]:
+    """Name, default and reason of every setting of a kind."""
+    notes: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if isinstance(base, type) and issubclass(base, msgspec.Struct) and base.__annotations__:
+            notes |= field_notes(base)
+    for field in msgspec.structs.fields(kind):
+        default: Any = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = field.default_factory()
+        if isinstance(default, msgspec.Struct):
+            yield from settings_rows(type(default), f"{prefix}{field.name}.")
+        elif field.name != "sources":
+            shown = f"`{default!r}`" if default not in ("", {}, [], ()) else "none"
+            yield [f"`{prefix}{field.name}`", shown.replace("'", '"'), notes.get(field.name, "")]
+
+
+def service_settings() -> str:
+    """The service's settings."""
+    return table(["setting", "default", "meaning"], list(settings_rows(ServiceSettings)))
+
+
+def agent_settings() -> str:
+    """The agent's settings."""
+    return table(["setting", "default", "meaning"], list(settings_rows(AgentSettings)))
+
+
+def source_settings() -> str:
+    """Settings that all sources have, and those that only one has."""
+    rows = [["all", *row] for row in settings_rows(SourceSettings)]
+    common = set(SourceSettings.__struct_fields__)
+    for name, source in discover().items():
+        rows += [
+            [f"`{name}`", *row]
+            for row in settings_rows(source.Settings)
+            if row[0].strip("`") not in common
+        ]
+    return table(["source", "setting", "default", "meaning"], rows)
+
+
+def sources() -> str:
+    """Every source with the first sentence of its module."""
+    rows = []
+    for name, source in discover().items():
+        module = importlib.import_module(source.__module__)
+        first = (module.__doc__ or "").split("\n\n")[0]
+        rows.append([f"`{name}`", first])
+    return table(["source", "what it reads"], rows)
+
+
+def service_limits() -> str:
+    """Every bound of the service with its reason."""
+    tree = ast.parse(inspect.getsource(limits))
+    rows = []
+    for statement, following in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            name = statement.target.id
+            rows.append([f"`{name}`", f"{getattr(limits, name):,}", note_in(following)])
+    return table(["limit", "value", "reason, and what happens"], rows)
+
+
+def http_paths() -> str:
+    """Every path of the service."""
+    from fastapi import FastAPI  # noqa: PLC0415 - only this table needs it
+
+    from api.app import ROUTERS  # noqa: PLC0415
+
+    app = FastAPI()
+    for router in ROUTERS:
+        app.include_router(router)
+    rows = [
+        [
+            f"`{method.upper()} {path}`",
+            operation.get("summary", ""),
+            operation.get("description", "").split("\n\n")[0],
+        ]
+        for path, operations in app.openapi()["paths"].items()
+        for method, operation in operations.items()
+    ]
+    return table(["path", "question", "answer"], rows)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "metrics": metrics,
+    "service-settings": service_settings,
+    "agent-settings": agent_settings,
+    "source-settings": source_settings,
+    "sources": sources,
+    "service-limits": service_limits,
+    "http-paths": http_paths,
+}
+
+
+def documents() -> list[Path]:
+    """Every Markdown file that has a generated part."""
+    folders = [ROOT, *(ROOT / name for name in ("docs", "collector", "api", "alerts"))]
+    files = {file for folder in folders[1:] for file in folder.rglob("*.md")}
+    files |= set(ROOT.glob("*.md"))
+    return sorted(file for file in files if PART.search(file.read_text("utf-8")))
+
+
+def refreshed(text: str) -> str:
+    """The document with every generated part made anew."""
+    return PART.sub(lambda part: f"{part[1]}{PARTS[part[2]]()}{part[3]}", text)
+
+
+def main() -> int:
+    """Write, or say what lags behind."""
+    lagging = 0
+    for file in documents():
+        text = file.read_text("utf-8")
+        fresh = refreshed(text)
+        if fresh != text:
+            lagging += 1
+            name = file.relative_to(ROOT)
+            if "--write" in sys.argv[1:]:
+                file.write_text(fresh, "utf-8")
+                print(f"docs: wrote {name}")
+            else:
+                print(f"docs: {name} lags behind the code; run make docs")
+    return 0 if "--write" in sys.argv[1:] or not lagging else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
