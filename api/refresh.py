@@ -15,9 +15,6 @@ from collector.contract.identity import METRIC_LABEL, canonical_labels, metric_i
 
 STATE, RATE = "fabric_port_state", "fabric_port_rate_bits_per_second"
 
-STATES = {1: "down", 2: "init", 3: "armed", 4: "active", 5: "active_defer"}
-"""The InfiniBand port states, by number."""
-
 LOOK_BACK = dt.timedelta(minutes=5)
 """A port whose state is older than that keeps what the inventory knows of it."""
 
@@ -60,11 +57,9 @@ def refresh_ports(store: Store, inventory: Inventory, catalog: Catalog, now: dt.
             host=thing.host, device=thing.device, port=thing.port, seen_at=now
         )
         if name in states:
-            state = STATES.get(int(number * states[name]), "unknown")
-            port = msgspec.structs.replace(port, state=state)
+            found[key] = msgspec.structs.replace(port, state=number * states[name])
         else:
-            port = msgspec.structs.replace(port, rate_bits_per_second=int(number * rates[name]))
-        found[key] = port
+            found[key] = msgspec.structs.replace(port, rate_bits_per_second=number * rates[name])
     if found:
         inventory.set_port_values(found.values())
     return len(found)

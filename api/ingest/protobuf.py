@@ -71,8 +71,9 @@ def read_text(body: bytes, start: int, end: int) -> str:
         raise WireError(msg) from error
 
 
-def expect(wire_type: int, expected: int, what: str) -> None:
+def expect(wire_type: int, expected: int | tuple[int, ...], what: str) -> None:
     """Raise WireError if a known field has a type that it cannot have."""
-    if wire_type != expected:
-        msg = f"{what} has wire type {wire_type}; it must be {expected}"
+    allowed = expected if isinstance(expected, tuple) else (expected,)
+    if wire_type not in allowed:
+        msg = f"{what} has wire type {wire_type}; it must be {' or '.join(map(str, allowed))}"
         raise WireError(msg)

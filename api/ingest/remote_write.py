@@ -92,6 +92,7 @@ class Collected:
         self._times: list[int] = []
         self._values: list[float] = []
         self._exemplars: list[Exemplar] = []
+        self._exemplar_rows: list[int] = []
         self._refused: dict[str, int] = {}
         self._complaint = ""
 
@@ -125,12 +126,20 @@ class Collected:
             self._times.append(time_ms)
             self._values.append(value)
 
-    def add_exemplar(self, row: int, time_ms: int, value: float, labels: Labels) -> None:
-        """Gather one exemplar."""
-        if self.acceptance.earliest_ms <= time_ms <= self.acceptance.latest_ms:
-            self._exemplars.append(Exemplar(self.known.id_of(row), time_ms, value, labels))
-        else:
+    def add_exemplar(
+        self, row: int, time_ms: int, value: float, pairs: list[tuple[str, str]]
+    ) -> None:
+        """Gather one exemplar; one that breaks a rule costs nobody else their samples."""
+        if not self.acceptance.earliest_ms <= time_ms <= self.acceptance.latest_ms:
             self.refuse("exemplar_out_of_time", 1, f"an exemplar is of {time_ms} ms")
+            return
+        try:
+            labels = canonical_labels(pairs)
+        except IdentityError as error:
+            self.refuse("bad_exemplar", 1, f"an exemplar: {error}")
+            return
+        self._exemplars.append(Exemplar(self.known.id_of(row), time_ms, value, labels))
+        self._exemplar_rows.append(row)
 
     def refuse_histograms(self, count: int) -> None:
         """Native histograms are not stored; saying so is better than losing them silently."""
@@ -150,6 +159,9 @@ class Collected:
                 self.refuse(rule, count, f"{count} samples are {rule.replace('_', ' ')}")
             kept = (times >= self.acceptance.earliest_ms) & (times <= self.acceptance.latest_ms)
             rows, times = rows[kept], times[kept]
+        if self._exemplars:  # a series may come with exemplars and no sample
+            rows = np.concatenate([rows, np.array(self._exemplar_rows, dtype=np.int64)])
+            times = np.concatenate([times, np.array([e.time_ms for e in self._exemplars])])
         return RemoteRequest(
             write=Write(
                 samples=samples,
@@ -199,6 +211,9 @@ def walk_v1(body: bytes, tails: Tails, zero_tails: Tails, collected: Collected) 
     add_row, add_end = tails.rows.append, tails.ends.append
     position, end, count = 0, len(body), 0
     while position < end:
+        if body[position] != 0x0A:
+            position = other_field_v1(body, position, collected)
+            continue
         length = body[position + 1]
         if length < 0x80:
             start = position + 2
@@ -208,9 +223,9 @@ def walk_v1(body: bytes, tails: Tails, zero_tails: Tails, collected: Collected) 
         else:
             length, start = pb.read_varint(body, position + 1, end)
         stop = start + length
-        if body[position] != 0x0A or stop > end:
-            position = other_field_v1(body, position, collected)
-            continue
+        if stop > end:
+            msg = f"the series at byte {position} reaches over the end of the body"
+            raise WireError(msg)
         row = find(body[start : stop - TAIL])
         if row is not None:
             add_row(row)
@@ -230,14 +245,20 @@ def walk_v1(body: bytes, tails: Tails, zero_tails: Tails, collected: Collected) 
 def learn_series_v1(
     body: bytes, start: int, stop: int, tails: tuple[Tails, Tails], collected: Collected
 ) -> None:
-    """Remember a series that is new, if it has the usual shape; else parse it field by field."""
+    """Remember a series that is new, if it has the usual shape; else parse it field by field.
+
+    So is one whose labels break a rule: what is lost with them is known only by parsing it.
+    """
     pairs, labels_end = leading_labels(body, start, stop)
     for each in tails:
         if labels_end == stop - each.size:
-            row = collected.identify(body[start:labels_end], lambda: canonical_labels(pairs), 1)
-            if row is not None:
-                each.rows.append(row)
-                each.ends.append(stop)
+            try:
+                labels = canonical_labels(pairs)
+                check_labels(labels)
+            except IdentityError:
+                break
+            each.rows.append(collected.known.add(body[start:labels_end], labels))
+            each.ends.append(stop)
             return
     parse_series_v1(body, start, stop, collected)
 
@@ -299,10 +320,11 @@ def take_tails(body: bytes, tails: Tails, collected: Collected) -> tuple[Int64s,
 
 
 def other_field_v1(body: bytes, position: int, collected: Collected) -> int:
-    """Read a field that is not a series; returns the position after it."""
+    """Read a field whose tag is not that of a series; returns the position after it."""
     number, wire_type, start, stop = next(pb.fields(body, position, len(body)))
-    if number == 1:
+    if number == 1:  # of another type, or with a tag that is longer than it need be
         pb.expect(wire_type, pb.LENGTH, "a series")
+        parse_series_v1(body, start, stop, collected)
     if number == 3:
         pb.expect(wire_type, pb.LENGTH, "metadata")
         collected.metadata.append(parse_metadata_v1(body, start, stop))
@@ -347,6 +369,7 @@ def parse_series_v1(body: bytes, start: int, stop: int, collected: Collected) ->
             pb.expect(wire_type, pb.LENGTH, "an exemplar")
             exemplars.append((begin, end))
         elif number == 4:
+            pb.expect(wire_type, pb.LENGTH, "a histogram")
             histograms += 1
     # Only labels that stand together in front may be recognised by their bytes later.
     key = body[start:labels_end] if labels_lead else None
@@ -356,8 +379,8 @@ def parse_series_v1(body: bytes, start: int, stop: int, collected: Collected) ->
     collected.add(row, samples)
     for begin, end in exemplars:
         time_ms, value, spans = parse_exemplar(body, begin, end)
-        labels = canonical_labels([parse_label(body, *span) for span in spans])
-        collected.add_exemplar(row, time_ms, value, labels)
+        own = [parse_label(body, *span) for span in spans]
+        collected.add_exemplar(row, time_ms, value, own)
     if histograms:
         collected.refuse_histograms(histograms)
 
@@ -385,12 +408,14 @@ def parse_sample(body: bytes, start: int, stop: int) -> tuple[float, int]:
     return value, time_ms
 
 
-def parse_exemplar(body: bytes, start: int, stop: int) -> tuple[int, float, list[tuple[int, int]]]:
+def parse_exemplar(
+    body: bytes, start: int, stop: int, label_types: tuple[int, ...] = (pb.LENGTH,)
+) -> tuple[int, float, list[tuple[int, int]]]:
     """Exemplar: labels = 1, value = 2, timestamp = 3; the labels' spans are left to the caller."""
     value, time_ms, spans = 0.0, 0, []
     for number, wire_type, begin, end in pb.fields(body, start, stop):
         if number == 1:
-            pb.expect(wire_type, pb.LENGTH, "an exemplar's labels")
+            pb.expect(wire_type, label_types, "an exemplar's labels")
             spans.append((begin, end))
         elif number == 2:
             pb.expect(wire_type, pb.FIXED64, "an exemplar's value")
@@ -402,6 +427,10 @@ def parse_exemplar(body: bytes, start: int, stop: int) -> tuple[int, float, list
 
 
 # ---------------------------------------------------------------------------------- version 2
+
+
+REFERENCE_TYPES = (pb.LENGTH, pb.VARINT)
+"""References are packed, as every sender does, or one number a field, which is allowed too."""
 
 
 class Symbols:
@@ -432,14 +461,14 @@ class Symbols:
         return [self[reference] for reference in references]
 
 
-def pair_labels(texts: list[bytes]) -> Labels:
-    """Canonical labels from names and values in turn."""
+def pair_labels(texts: list[bytes]) -> list[tuple[str, str]]:
+    """Labels from names and values in turn."""
     try:
         decoded = [text.decode() for text in texts]
     except UnicodeDecodeError as error:
         msg = "a symbol is not UTF-8"
         raise WireError(msg) from error
-    return canonical_labels(list(zip(decoded[::2], decoded[1::2], strict=True)))
+    return list(zip(decoded[::2], decoded[1::2], strict=True))
 
 
 def decode_v2(body: bytes, known: RemoteSeries, acceptance: Acceptance) -> RemoteRequest:
@@ -477,12 +506,13 @@ def parse_series_v2(
     histograms = 0
     for number, wire_type, begin, end in pb.fields(body, start, stop):
         if number == 1:
-            # Packed as every sender does, or one number a field, which protobuf allows too.
+            pb.expect(wire_type, REFERENCE_TYPES, "label references")
             references.append((begin, end))
         elif number == 2:
             pb.expect(wire_type, pb.LENGTH, "a sample")
             samples.append(parse_sample(body, begin, end))
         elif number == 3:
+            pb.expect(wire_type, pb.LENGTH, "a histogram")
             histograms += 1
         elif number == 4:
             pb.expect(wire_type, pb.LENGTH, "an exemplar")
@@ -491,16 +521,16 @@ def parse_series_v2(
             pb.expect(wire_type, pb.LENGTH, "metadata")
             metadata = (begin, end)
     texts = symbols.texts(body, references)
-    # 0xFF is in no UTF-8 text, and no version 1 key begins with it.
-    key = b"\xff" + b"\xff".join(texts)
-    row = collected.identify(key, lambda: pair_labels(texts), len(samples))
+    # 0xFF is in no UTF-8 text, and no version 1 key begins with it. The count tells texts from
+    # one text with a 0xFF inside, which is not UTF-8 and must not be taken for two that are.
+    key = b"\xff%d\xff%b" % (len(texts), b"\xff".join(texts))
+    row = collected.identify(key, lambda: canonical_labels(pair_labels(texts)), len(samples))
     if row is None:
         return
     collected.add(row, samples)
     for begin, end in exemplars:
-        time_ms, value, spans = parse_exemplar(body, begin, end)
-        labels = pair_labels(symbols.texts(body, spans))
-        collected.add_exemplar(row, time_ms, value, labels)
+        time_ms, value, spans = parse_exemplar(body, begin, end, REFERENCE_TYPES)
+        collected.add_exemplar(row, time_ms, value, pair_labels(symbols.texts(body, spans)))
     if metadata is not None:
         metric = collected.known.metric_name(row)
         collected.metadata.append(parse_metadata_v2(body, *metadata, metric, symbols))

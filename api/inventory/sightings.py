@@ -259,12 +259,7 @@ def is_name(text: str) -> bool:
 
     The rules of `collector.contract.identity`, and a bound on the length.
     """
-    return (
-        bool(text)
-        and "/" not in text
-        and text.isprintable()
-        and len(text.encode()) <= NAME_BYTES_MAX
-    )
+    return bool(text) and text.isprintable() and len(text.encode()) <= NAME_BYTES_MAX
 
 
 def printable(text: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Self
+from urllib.parse import unquote
 
 import msgspec
 
@@ -93,19 +94,25 @@ def metric_id(metric: str) -> int:
     return int.from_bytes(blake2b(metric.encode(), digest_size=4).digest(), "little")
 
 
+_ESCAPED = str.maketrans({"%": "%25", "/": "%2F", "|": "%7C"})
+
+
 class _Id(msgspec.Struct, frozen=True, order=True):
-    """A tuple of names with one text form: the names joined by slashes."""
+    """A tuple of names with one text form: the names joined by slashes.
+
+    A slash inside a name is written %2F, as in a URL: switches call their ports Ethernet1/1.
+    """
 
     def __str__(self) -> str:
-        return "/".join(str(part) for part in msgspec.structs.astuple(self))
+        return "/".join(str(part).translate(_ESCAPED) for part in msgspec.structs.astuple(self))
 
     def __post_init__(self) -> None:
         for field in msgspec.structs.fields(self):
             part = getattr(self, field.name)
-            if isinstance(part, str) and (not part or "/" in part or not part.isprintable()):
+            if isinstance(part, str) and not (part and part.isprintable()):
                 raise IdentityError(
                     f"{type(self).__name__}.{field.name} is {part!r}; "
-                    "it must be printable, not empty, without '/'"
+                    "it must be printable and not empty"
                 )
 
     @classmethod
@@ -115,7 +122,7 @@ class _Id(msgspec.Struct, frozen=True, order=True):
         >>> PortId.parse("node-0/mlx5_0/1")
         PortId(host='node-0', device='mlx5_0', port='1')
         """
-        parts = text.split("/")
+        parts = [unquote(part) for part in text.split("/")]
         fields = msgspec.structs.fields(cls)
         if len(parts) != len(fields):
             shape = "/".join(field.name for field in fields)
@@ -186,13 +193,13 @@ class LinkId(_Id, frozen=True, order=True):
         return cls(*sorted((one, other)))
 
     def __str__(self) -> str:
-        return f"{self.a}--{self.b}"
+        return f"{self.a}|{self.b}"
 
     @classmethod
     def parse(cls, text: str) -> LinkId:
-        """The link that prints as ``text``: two ports joined by two dashes."""
-        ends = text.split("--")
+        """The link that prints as ``text``: two ports joined by a bar."""
+        ends = text.split("|")
         if len(ends) != 2:  # noqa: PLR2004 - a link has two ends
-            msg = f"{text!r} is not a LinkId; write host/device/port--host/device/port"
+            msg = f"{text!r} is not a LinkId; write host/device/port|host/device/port"
             raise IdentityError(msg)
         return cls.between(PortId.parse(ends[0]), PortId.parse(ends[1]))
