@@ -11,7 +11,7 @@
     ├── HostError                the machine did not give what a source asked for (carries a Reason)
     ├── SpoolError               the agent's spool cannot be used: in use, or not a writable folder
     ├── StoreError               the telemetry store refused or failed
-    └── InventoryError           the inventory refused or failed (`api.inventory.engine` tells which)
+    └── InventoryError           the inventory refused or failed
 
 Messages name the thing, the value seen and what to do about it.
 """

@@ -108,13 +108,21 @@ def pack_batch(
     sent_ms: int,
     common: Mapping[str, str],
 ) -> Batch:
-    """A batch of these readings; series are numbered in order of appearance."""
-    rows: dict[Series, int] = {}
-    index, time_ms, value = array("I"), array("q"), array("d")
+    """A batch of these readings, in order of series and, within a series, as they came.
+
+    The order makes the table the same in every batch, whichever source was read first, so that
+    the service recognises it; and numbers that resemble each other lie side by side.
+    """
+    by_series: dict[Series, list[Sample]] = {}
     for sample in samples:
-        index.append(rows.setdefault(sample.series, len(rows)))
-        time_ms.append(sample.time_ns // NS_PER_MS)
-        value.append(sample.value)
+        by_series.setdefault(sample.series, []).append(sample)
+    rows = sorted(by_series, key=lambda series: (series.metric, series.labels))
+    index, time_ms, value = array("I"), array("q"), array("d")
+    for row, series in enumerate(rows):
+        for sample in by_series[series]:
+            index.append(row)
+            time_ms.append(sample.time_ns // NS_PER_MS)
+            value.append(sample.value)
     if sys.byteorder == "big":
         for column in (index, time_ms, value):
             column.byteswap()

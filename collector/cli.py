@@ -1,0 +1,185 @@
+"""The one command, `fabricscope`, and its verbs.
+
+A verb's module is imported when the verb is called, so that an agent's install never needs the
+server's packages. `serve` and `demo` live in `api` and offer `add_arguments` and `run`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Protocol, cast
+
+from collector.contract.errors import FabricscopeError, SettingsError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+"""128 + SIGINT, as shells do."""
+
+VERBS = {
+    "agent": "read this host's counters, serve them on /metrics and send them to the service",
+    "serve": "run the service: take samples, keep them, answer questions about them",
+    "demo": "start a service with an agent on this very host",
+}
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+class Verb(Protocol):
+    """What a verb's module offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Say what the verb takes."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; the exit status."""
+
+
+class AgentVerb:
+    """`fabricscope agent`."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Flags; those of settings are named as the setting and win over file and environment."""
+        parser.add_argument("--config", type=Path, metavar="FILE", help="settings, TOML")
+        parser.add_argument(
+            "--once", action="store_true", help="print one read of every source and exit"
+        )
+        parser.add_argument(
+            "--root",
+            type=Path,
+            default=Path("/"),
+            metavar="DIR",
+            help="read a captured tree (DIR/sys, DIR/proc, DIR/ethtool) instead of /",
+        )
+        parser.add_argument("--log-level", choices=LOG_LEVELS, default="info")
+        settings = parser.add_argument_group("settings (also in FILE and FABRICSCOPE_AGENT_…)")
+        for flag, name, metavar, text in (
+            ("--service", "service_url", "URL", "where batches go; empty for nowhere"),
+            ("--spool", "spool_dir", "DIR", "where batches wait for the service"),
+            ("--listen", "listen", "HOST:PORT", "the agent's own /metrics; empty for none"),
+            ("--host", "host", "NAME", "the name of this host"),
+            ("--cluster", "cluster", "NAME", "the cluster of this host"),
+            ("--token-file", "token_file", "FILE", "holds the bearer token"),
+            ("--ca-file", "ca_file", "FILE", "certificates to trust"),
+            ("--flush-seconds", "flush_seconds", "SECONDS", "readings of so long make a batch"),
+        ):
+            settings.add_argument(
+                flag, dest=name, default=argparse.SUPPRESS, metavar=metavar, help=text
+            )
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Run the agent, or read once."""
+        from collector.agent import Agent, read_once
+        from collector.host import Host
+        from collector.settings import AgentSettings, load_settings
+        from collector.sources import discover
+
+        sources = discover()
+        names = AgentSettings.__struct_fields__
+        flags = {name: value for name, value in vars(arguments).items() if name in names}
+
+        def load() -> AgentSettings:
+            return load_settings(
+                {name: source.Settings for name, source in sources.items()},
+                file=arguments.config,
+                environment=os.environ,
+                flags=flags,
+            )
+
+        check_root(arguments.root)
+        host = Host(arguments.root)
+        if not arguments.once:
+            set_up_logging(arguments.log_level)
+            return Agent(load, sources, host).run()
+        set_up_logging("error")
+        text, broken = read_once(load(), sources, host)
+        sys.stdout.write(text)
+        if broken:
+            print(f"fabricscope: source failed: {', '.join(broken)}", file=sys.stderr)
+        return EXIT_FAILED if broken else 0
+
+
+def check_root(root: Path) -> None:
+    """Raise SettingsError unless something can be read below this folder."""
+    if not root.is_dir():
+        raise SettingsError(f"--root {root}: there is no such folder")
+    if not any((root / name).is_dir() for name in ("sys", "proc")):
+        raise SettingsError(f"--root {root}: neither sys nor proc in it; it is no captured tree")
+
+
+def set_up_logging(level: str) -> None:
+    """One plain line per message on stderr; the journal adds nothing that is not in it."""
+    logging.basicConfig(
+        level=level.upper(),
+        format="%(asctime)s %(levelname)-7s %(message)s",
+        stream=sys.stderr,
+        force=True,
+    )
+    # They tell about every request and every connection.
+    for noisy in ("httpx", "httpcore"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def load_verb(name: str) -> Verb:
+    """The verb's module; a SettingsError that says what to install, if packages are missing."""
+    if name == "agent":
+        return AgentVerb()
+    module = {"serve": "api.cli", "demo": "api.demo"}[name]
+    try:
+        return cast("Verb", importlib.import_module(module))
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"{name} needs {error.name}, which is not installed: pip install 'fabricscope[server]'"
+        ) from error
+
+
+def usage() -> str:
+    """What `fabricscope --help` says."""
+    width = max(len(name) for name in VERBS)
+    verbs = "\n".join(f"  {name:<{width}}  {text}" for name, text in VERBS.items())
+    return (
+        "usage: fabricscope VERB [OPTION…]\n\n"
+        "Says which link, NIC, host, GPU or rank makes a training job slow.\n\n"
+        f"{verbs}\n\nfabricscope VERB --help tells more; fabricscope --version says which this is."
+    )
+
+
+def run(words: list[str]) -> int:
+    """Do what the command line says; the exit status."""
+    if not words or words[0] in {"-h", "--help", "help"}:
+        print(usage())
+        return 0 if words else EXIT_USAGE
+    if words[0] in {"-V", "--version"}:
+        from importlib import metadata
+
+        print(f"fabricscope {metadata.version('fabricscope')}")
+        return 0
+    if words[0] not in VERBS:
+        from collector.settings import unknown
+
+        raise SettingsError(f"{unknown('verb', words[0], VERBS)} Try fabricscope --help")
+    verb = load_verb(words[0])
+    parser = argparse.ArgumentParser(
+        prog=f"fabricscope {words[0]}", description=VERBS[words[0]], allow_abbrev=False
+    )
+    verb.add_arguments(parser)
+    return verb.run(parser.parse_args(words[1:]))
+
+
+def main(words: list[str] | None = None) -> int:
+    """The console script: errors of ours are one line, not a trace."""
+    try:
+        return run(sys.argv[1:] if words is None else words)
+    except FabricscopeError as error:
+        print(f"fabricscope: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # Somebody piped us into `head`. Keep the interpreter from complaining at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED

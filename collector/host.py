@@ -1,0 +1,418 @@
+"""The only door to the machine: files, links, ioctls and clocks, below one root.
+
+Every source is given a `Host` and touches nothing else, so every source runs on a captured tree
+(``Host(Path("capture"))``) exactly as it runs on the machine itself. A refusal is a `HostError`
+that carries the `Reason` a `Missing` needs. What the bytes mean is the source's business.
+
+One host may be used by several threads at once.
+"""
+
+from __future__ import annotations
+
+import array
+import errno
+import fcntl
+import os
+import resource
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from collector.contract.errors import HostError
+from collector.contract.model import Reason
+
+COUNTER_BYTES = 128
+"""What one re-read returns at most. The longest counter has 21 bytes, a `rate` about 40."""
+FILE_BYTES_MAX = 1 << 20
+"""A whole file. sysfs gives at most a page; a text of `ethtool -S` has about 40 kB."""
+
+KEPT_FILES_MAX = 4096
+"""Files held open for re-reading: sixteen ports of 250 counters. Others are opened each time."""
+RESERVED_FILES = 256
+"""File descriptors left to the rest of the agent (spool, sockets, other sources)."""
+REOPEN_SECONDS = 60
+"""Held files are opened anew this often. sysfs says ENODEV when a device has gone, but a file of a
+captured tree that was replaced by a rename says nothing; and what nobody asks for any more must be
+let go."""
+REFUSED_RETRY_SECONDS = 300
+"""How long a refusal (EINVAL, EOPNOTSUPP) is believed. Restricted functions make the kernel log an
+error at every attempt (prometheus/node_exporter#3434): asking at each scrape floods its log."""
+
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
+_NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
+# Nothing below a root should be a pipe; if something is, opening it must not hang the agent.
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_NS_PER_SECOND = 1_000_000_000
+
+
+def reason_for(code: int) -> Reason:
+    """Why a reading is missing, from the error number of the call that failed."""
+    if code in _ABSENT:
+        return Reason.ABSENT
+    return Reason.NOT_SUPPORTED if code in _NOT_SUPPORTED else Reason.UNREADABLE
+
+
+def host_error(path: str, error: OSError) -> HostError:
+    """The refusal of one system call, in our words."""
+    code = error.errno or 0
+    return HostError(reason_for(code), path, error.strerror or str(error))
+
+
+def read_whole(handle: int) -> bytes:
+    """Up to FILE_BYTES_MAX bytes; files of `/proc` come in pieces of a page or so."""
+    pieces: list[bytes] = []
+    left = FILE_BYTES_MAX
+    while left and (piece := os.read(handle, left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+class NicDriver(NamedTuple):
+    """What `ethtool -i` says about an interface; empty where the driver does not say."""
+
+    driver: str
+    version: str = ""
+    firmware: str = ""
+    bus: str = ""
+
+
+class Host:
+    """The machine below ``root``; paths are relative to it (``sys/class/net``)."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+        self._is_live = root == Path("/")
+        self._prefix = str(root).rstrip("/") + "/"
+        self._kept: dict[str, int] = {}
+        self._kept_max: int | None = None
+        # Descriptors wait one period before they are closed: another thread may have looked one up
+        # and not used it yet, and a number closed too early is soon the number of another file.
+        self._retired: list[int] = []
+        self._reopen_ns = 0
+        self._refused: dict[str, tuple[int, HostError]] = {}
+        self._lock = threading.Lock()
+        self._ethtool = EthtoolSocket() if self._is_live else None
+
+    # Clocks and names ------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The machine's host name; on a captured tree without one, this machine's."""
+        try:
+            return self.read("proc/sys/kernel/hostname").decode("utf-8", "replace").strip()
+        except HostError:
+            return socket.gethostname()
+
+    def boot_id(self) -> str:
+        """What changes whenever the machine boots: counters of another boot are not comparable."""
+        return self.read("proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
+
+    def now_ns(self) -> int:
+        """Wall clock, unix nanoseconds: for the time of a sample."""
+        return time.time_ns()
+
+    def monotonic_ns(self) -> int:
+        """A clock that never steps: for intervals."""
+        return time.monotonic_ns()
+
+    # Files -----------------------------------------------------------------------------------
+
+    def read(self, path: str) -> bytes:
+        """The whole file, for what is read rarely."""
+        self._raise_if_refused(path)
+        try:
+            handle = os.open(self._prefix + path, _OPEN_FLAGS)
+            try:
+                return read_whole(handle)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+
+    def reread(self, path: str) -> bytes:
+        """The first COUNTER_BYTES of a small file that is read at every scrape."""
+        (answer,) = self.reread_all((path,))
+        if isinstance(answer, HostError):
+            raise answer
+        return answer
+
+    def reread_all(self, paths: Sequence[str]) -> Sequence[bytes | HostError]:
+        """`reread` of many files: a text or a refusal for each, in order.
+
+        The files stay open: `pread` at offset 0 makes sysfs compute the number anew and costs a
+        quarter of open, read and close.
+        """
+        answers: list[bytes | HostError] = []
+        if time.monotonic_ns() >= self._reopen_ns:
+            self._renew()
+        kept, pread = self._kept, os.pread
+        for path in paths:
+            try:
+                answers.append(pread(kept[path], COUNTER_BYTES, 0))
+            except KeyError:
+                answers.append(self._open_and_keep(path))
+            except OSError as error:
+                answers.append(self._let_go(path, error))
+        return answers
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted; without those that no label can hold (not UTF-8)."""
+        try:
+            names = os.listdir(self._prefix + path)  # noqa: PTH208 - a third of the time
+        except OSError as error:
+            raise host_error(path, error) from error
+        return sorted(name for name in names if name.isprintable())
+
+    def link_target(self, path: str) -> str:
+        """Where a symbolic link points, as written; absent when it is not a link."""
+        try:
+            return os.readlink(self._prefix + path)  # noqa: PTH115 - the text, no Path
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise HostError(Reason.ABSENT, path, "Not a symbolic link") from error
+            raise host_error(path, error) from error
+
+    def exists(self, path: str) -> bool:
+        """Whether the name is there; a link counts even when a capture does not hold its target."""
+        return os.path.lexists(self._prefix + path)
+
+    def close(self) -> None:
+        """Let go of every held file. No thread may be reading."""
+        with self._lock:
+            for handle in (*self._kept.values(), *self._retired):
+                os.close(handle)
+            self._kept, self._retired = {}, []
+        if self._ethtool:
+            self._ethtool.close()
+
+    # Ethernet statistics ---------------------------------------------------------------------
+
+    def ethtool_stats(self, interface: str) -> dict[str, int]:
+        """Every driver statistic of an interface by its native name.
+
+        On a captured tree the text of ``ethtool -S`` is read from `ethtool/<interface>/statistics`;
+        a capture without that file is of an interface that offers no statistics.
+        """
+        if self._ethtool is None:
+            return parse_ethtool_stats(self._read_capture(interface, "statistics"))
+        path = f"ethtool/{interface}/statistics"
+        self._raise_if_refused(path)
+        try:
+            return self._ethtool.stats(interface)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+
+    def ethtool_driver(self, interface: str) -> NicDriver:
+        """The driver behind an interface; from `ethtool/<interface>/driver` on a captured tree."""
+        if self._ethtool is None:
+            return parse_ethtool_driver(self._read_capture(interface, "driver"))
+        path = f"ethtool/{interface}/driver"
+        self._raise_if_refused(path)
+        try:
+            return self._ethtool.driver(interface)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+
+    def _read_capture(self, interface: str, what: str) -> str:
+        path = f"ethtool/{interface}/{what}"
+        try:
+            return self.read(path).decode("utf-8", "replace")
+        except HostError as error:
+            if error.reason is Reason.ABSENT:
+                detail = "the capture has none: Operation not supported"
+                raise HostError(Reason.NOT_SUPPORTED, path, detail) from error
+            raise
+
+    # Held files and remembered refusals ------------------------------------------------------
+
+    def _open_and_keep(self, path: str) -> bytes | HostError:
+        try:
+            self._raise_if_refused(path)
+            handle = os.open(self._prefix + path, _OPEN_FLAGS)
+        except HostError as refusal:
+            return refusal
+        except OSError as error:
+            return self._refuse(path, error)
+        try:
+            data = os.pread(handle, COUNTER_BYTES, 0)
+        except OSError as error:
+            os.close(handle)
+            return self._refuse(path, error)
+        with self._lock:
+            if len(self._kept) < self._room() and path not in self._kept:
+                self._kept[path] = handle
+                return data
+        os.close(handle)
+        return data
+
+    def _let_go(self, path: str, error: OSError) -> bytes | HostError:
+        """Stop holding a file that failed; after ENODEV its device may be back under that name."""
+        with self._lock:
+            handle = self._kept.pop(path, None)
+            if handle is not None:
+                self._retired.append(handle)
+        if error.errno == errno.ENODEV:
+            return self._open_and_keep(path)
+        return self._refuse(path, error)
+
+    def _renew(self) -> None:
+        """Once a period: retire every held file, close those that were retired a period ago."""
+        with self._lock:
+            now_ns = time.monotonic_ns()
+            if now_ns < self._reopen_ns:
+                return  # another thread was faster
+            for handle in self._retired:
+                os.close(handle)
+            self._retired = list(self._kept.values())
+            self._kept = {}
+            self._reopen_ns = now_ns + REOPEN_SECONDS * _NS_PER_SECOND
+
+    def _room(self) -> int:
+        """How many files may be held; the soft limit is raised as far as it is needed and allowed.
+
+        systemd starts services with a soft limit of 1024, for the sake of those that use select(2).
+        """
+        if self._kept_max is None:
+            wanted = KEPT_FILES_MAX + RESERVED_FILES
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if soft != resource.RLIM_INFINITY and soft < wanted:
+                soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            allowed = wanted if soft == resource.RLIM_INFINITY else soft
+            self._kept_max = max(0, min(KEPT_FILES_MAX, allowed - RESERVED_FILES))
+        return self._kept_max
+
+    def _refuse(self, path: str, error: OSError) -> HostError:
+        """The error to raise; a "not supported" is remembered and not asked for again soon."""
+        refusal = host_error(path, error)
+        if refusal.reason is Reason.NOT_SUPPORTED:
+            retry_ns = time.monotonic_ns() + REFUSED_RETRY_SECONDS * _NS_PER_SECOND
+            self._refused[path] = retry_ns, refusal
+        return refusal
+
+    def _raise_if_refused(self, path: str) -> None:
+        if path not in self._refused:
+            return
+        retry_ns, refusal = self._refused[path]
+        if time.monotonic_ns() < retry_ns:
+            raise HostError(refusal.reason, path, refusal.detail)
+        self._refused.pop(path, None)
+
+
+# ethtool: texts of captures, and the ioctl -----------------------------------------------------
+
+
+def parse_ethtool_stats(text: str) -> dict[str, int]:
+    r"""The statistics in a text of ``ethtool -S``; lines that hold no number are passed over.
+
+    >>> parse_ethtool_stats("NIC statistics:\n     rx_prio3_pause: 17\n")
+    {'rx_prio3_pause': 17}
+    """
+    stats: dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, number = line.rpartition(":")
+        number = number.strip()
+        if name and number.isascii() and number.isdigit() and len(number) <= len(str(1 << 64)):
+            stats[name.strip()] = int(number)
+    return stats
+
+
+def parse_ethtool_driver(text: str) -> NicDriver:
+    """What a text of ``ethtool -i`` says about the driver."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    said = {key.strip(): value.strip() for key, _, value in pairs}
+    return NicDriver(
+        driver=said.get("driver", ""),
+        version=said.get("version", ""),
+        firmware=said.get("firmware-version", ""),
+        bus=said.get("bus-info", ""),
+    )
+
+
+class EthtoolSocket:
+    """SIOCETHTOOL without a subprocess (linux/ethtool.h; needs no privilege).
+
+    Names are asked for once and again whenever the number of statistics changes: mlx5 adds and
+    removes some with its channels and with the priorities that have flow control.
+    """
+
+    SIOCETHTOOL = 0x8946
+    GDRVINFO, GSTRINGS, GSTATS, GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
+    SET_STATS = 1
+    STATS_MAX = 16_384
+    """A driver with 256 channels of 40 statistics has 10,000; more is a broken answer."""
+    NAME_BYTES = 32
+    INTERFACE_BYTES = 16
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+        self._names: dict[str, list[str]] = {}
+        # The kernel writes as many entries as the driver has at that moment, whatever was asked
+        # for. A buffer for the most there can be is what keeps it from writing over our memory.
+        self._buffer = array.array("B", bytes(12 + self.NAME_BYTES * self.STATS_MAX))
+        self._lock = threading.Lock()
+
+    def stats(self, interface: str) -> dict[str, int]:
+        """Statistics of an interface; OSError when it or its driver has none."""
+        count = self._count(interface)
+        names = self._names.get(interface)
+        if names is None or len(names) != count:
+            names = self._names[interface] = self._read_names(interface, count)
+        answer = self._call(interface, struct.pack("=II", self.GSTATS, count), 8 * count)
+        if struct.unpack_from("=I", answer, 4)[0] != count:
+            raise OSError(errno.EAGAIN, "the number of statistics changes right now")
+        return dict(zip(names, struct.unpack_from(f"={count}Q", answer, 8), strict=True))
+
+    def driver(self, interface: str) -> NicDriver:
+        """The driver of an interface: struct ethtool_drvinfo, five texts of 32 bytes."""
+        answer = self._call(interface, struct.pack("=I", self.GDRVINFO), 192)
+        driver, version, firmware, bus = (
+            _text(answer[at : at + self.NAME_BYTES]) for at in (4, 36, 68, 100)
+        )
+        return NicDriver(driver, version, firmware, bus)
+
+    def close(self) -> None:
+        """Close the socket; the next call opens another."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _count(self, interface: str) -> int:
+        request = struct.pack("=IIQ", self.GSSET_INFO, 0, 1 << self.SET_STATS)
+        answer = self._call(interface, request, 4)
+        mask, count = struct.unpack_from("=QI", answer, 8)
+        if not mask or not count:
+            raise OSError(errno.EOPNOTSUPP, "the driver offers no statistics")
+        if count > self.STATS_MAX:
+            raise OSError(errno.EIO, f"the driver claims {count} statistics")
+        return int(count)
+
+    def _read_names(self, interface: str, count: int) -> list[str]:
+        request = struct.pack("=III", self.GSTRINGS, self.SET_STATS, count)
+        answer = self._call(interface, request, self.NAME_BYTES * count)
+        starts = range(12, 12 + self.NAME_BYTES * count, self.NAME_BYTES)
+        return [_text(answer[at : at + self.NAME_BYTES]) for at in starts]
+
+    def _call(self, interface: str, request: bytes, room: int) -> bytes:
+        """The kernel's answer, written over ``request`` and ``room`` bytes after it."""
+        encoded = interface.encode()
+        if len(encoded) >= self.INTERFACE_BYTES:
+            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+        with self._lock:
+            if self._socket is None:
+                self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            view = memoryview(self._buffer)
+            view[: len(request)] = request
+            address, _ = self._buffer.buffer_info()
+            ifreq = struct.pack("16sP16x", encoded, address)
+            fcntl.ioctl(self._socket, self.SIOCETHTOOL, ifreq)
+            return view[: len(request) + room].tobytes()
+
+
+def _text(field: bytes) -> str:
+    return field.split(b"\0", 1)[0].decode("utf-8", "replace")

@@ -1,0 +1,48 @@
+"""What every source that reads sysfs needs: labels, links and absences, with the trouble taken out.
+
+Nothing here raises: what a machine does not say is an empty text, an empty list or a `Missing`.
+"""
+
+from __future__ import annotations
+
+from collector.contract.errors import HostError
+from collector.contract.model import Missing, Reason, Series
+from collector.host import Host
+
+LABEL_CHARACTERS_MAX = 128
+"""Firmware versions and board names have some 40; more is no name."""
+TEXT_SHOWN = 40
+"""Characters of an unexpected text that a `Missing` quotes."""
+
+
+def read_label(host: Host, path: str) -> str:
+    """A file's text as a label's value; empty when it cannot be read."""
+    try:
+        text = host.read(path)[:LABEL_CHARACTERS_MAX].decode("utf-8", "replace").strip()
+    except HostError:
+        return ""
+    return "".join(character for character in text if character.isprintable())
+
+
+def read_driver_name(host: Host, path: str) -> str:
+    """The kernel driver behind a device; empty without hardware, or where a capture has no link."""
+    try:
+        return host.link_target(f"{path}/device/driver").rpartition("/")[2]
+    except HostError:
+        return ""
+
+
+def list_or_nothing(host: Host, path: str) -> list[str]:
+    """The names in a directory that need not be there."""
+    try:
+        return host.list(path)
+    except HostError:
+        return []
+
+
+def explain(series: Series, text: bytes) -> Missing:
+    """Why this text is no number: some drivers say `N/A (no PMA)` in the file itself."""
+    shown = text[:TEXT_SHOWN].decode("utf-8", "replace").strip()
+    if shown.startswith("N/A"):
+        return Missing(series, Reason.NOT_SUPPORTED, shown)
+    return Missing(series, Reason.UNPARSEABLE, f"{shown!r} is not what this file should hold")
