@@ -11,7 +11,7 @@ import msgspec
 
 from api.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
 from collector.contract.errors import SettingsError
-from collector.contract.layers import load_settings
+from collector.contract.layers import combine, read_layers
 
 ENVIRONMENT_PREFIX = "FABRICSCOPE_"
 AGENT_PREFIX = "FABRICSCOPE_AGENT_"
@@ -132,12 +132,12 @@ def load_service_settings(
 ) -> ServiceSettings:
     """The service's settings from file, environment and flags, checked."""
     variables = os.environ if environment is None else environment
-    settings = load_settings(
-        ServiceSettings,
+    layers = read_layers(
         file=file,
         environment={k: v for k, v in variables.items() if not k.startswith(AGENT_PREFIX)},
         prefix=ENVIRONMENT_PREFIX,
         flags=flags,
     )
+    settings = combine(ServiceSettings, layers)
     settings.check()
     return settings

@@ -159,7 +159,7 @@ def run(words: list[str]) -> int:
         print(f"fabricscope {metadata.version('fabricscope')}")
         return 0
     if words[0] not in VERBS:
-        from collector.settings import unknown
+        from collector.contract.layers import unknown
 
         raise SettingsError(f"{unknown('verb', words[0], VERBS)} Try fabricscope --help")
     verb = load_verb(words[0])

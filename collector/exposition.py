@@ -3,9 +3,10 @@
 It turns numbers into text and nothing else: who reads, who keeps the last reading and who answers
 HTTP is told elsewhere (`schedule`, `metrics_http`).
 
-Why not prometheus-client: its `generate_latest` takes 15.7 ms of CPU for 8 ports x 62 counters, on
-a core where `Renderer.render` takes 0.31 ms and laying out anew takes 2.5 ms. Series hardly ever
-change between two scrapes, so everything but the numbers is laid out once, as one template.
+Why not prometheus-client: for 8 ports x 62 counters its `generate_latest` takes 6.4 ms of CPU (a
+custom collector; 8.3 ms with its own counters), on a core where `Renderer.render` takes 0.31 ms and
+laying out anew takes 2.5 ms. Series hardly ever change between two scrapes, so everything but the
+numbers is laid out once, as one template.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""What can be set for an agent: by a TOML file, by the environment, by flags, in that order.
-
-Later ones win. Every mistake is a `SettingsError` that names where it stands, the key, the value
-and, for a slip of the pen, the key that was probably meant. Nothing is ignored: a misspelt setting
-that silently keeps its default is found on the night when it matters.
-"""
+"""What can be set for an agent: by a TOML file, by the environment, by flags, in that order."""
 
 from __future__ import annotations
 
-import difflib
 import logging
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
 from collector.contract.errors import SettingsError
+from collector.contract.layers import (
+    Layer,
+    combine,
+    convert_table,
+    read_layers,
+    unknown,
+)
 from collector.contract.wire import COMMON_LABELS_MAX, NAME_BYTES_MAX
 from collector.sources import SourceSettings
 
@@ -33,8 +33,6 @@ RESERVED_LABELS = frozenset({"host", "cluster", "source", "metric", "reason"})
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -119,97 +117,34 @@ def load_settings(
     flags: Mapping[str, Any],
 ) -> AgentSettings:
     """The settings, checked. ``flags`` are those given on the command line, by setting's name."""
-    chosen: dict[str, Any] = {}
-    sources: dict[str, Any] = {}
-    if file is not None:
-        table = read_toml(file)
-        sources = table.pop("sources", {})
-        chosen |= convert_fields(table, AgentSettings, str(file), _SETTABLE)
-    chosen |= read_environment(environment)
-    chosen |= convert_fields(flags, AgentSettings, "command line", _SETTABLE)
-    where = str(file) if file is not None else "defaults"
-    settings = AgentSettings(**chosen, sources=convert_sources(sources, source_types, where))
-    check_settings(settings, where)
+    layers = read_layers(file=file, environment=environment, prefix=ENVIRONMENT_PREFIX, flags=flags)
+    sources = combine_sources(source_types, layers)
+    settings = msgspec.structs.replace(combine(AgentSettings, layers), sources=sources)
+    check_settings(settings, str(file) if file is not None else "settings")
     return settings
 
 
-_SETTABLE = tuple(name for name in AgentSettings.__struct_fields__ if name != "sources")
-
-
-def read_toml(file: Path) -> dict[str, Any]:
-    """The tables of this file."""
-    try:
-        return tomllib.loads(file.read_text("utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{file}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: not a TOML file: {error}") from error
-
-
-def read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """The settings in FABRICSCOPE_AGENT_…; labels are written ``rack=r1,rail=2``."""
-    found: dict[str, Any] = {}
-    known = {f"{ENVIRONMENT_PREFIX}{name.upper()}": name for name in _SETTABLE}
-    for variable, text in sorted(environment.items()):
-        if not variable.startswith(ENVIRONMENT_PREFIX):
-            continue
-        if variable not in known:
-            raise SettingsError(f"environment: {unknown('variable', variable, known)}")
-        value: Any = text
-        if known[variable] == "labels":
-            pairs = (pair.partition("=") for pair in text.split(",") if pair)
-            value = {name.strip(): value.strip() for name, _, value in pairs}
-        field = {known[variable]: value}
-        found |= convert_fields(field, AgentSettings, f"environment: {variable}", _SETTABLE)
-    return found
-
-
-def convert_fields(
-    table: Mapping[str, Any], settings: type[msgspec.Struct], where: str, names: Iterable[str]
-) -> dict[str, Any]:
-    """The table's values in the types of the settings' fields; numbers may be written as text."""
-    types = {field.name: field.type for field in msgspec.structs.fields(settings)}
-    converted: dict[str, Any] = {}
-    for key, value in table.items():
-        if key not in names:
-            raise SettingsError(f"{where}: {unknown('setting', key, names)}")
-        try:
-            converted[key] = msgspec.convert(value, types[key], strict=False)
-        except msgspec.ValidationError as error:
-            raise SettingsError(f"{where}: {key} = {value!r}: {error}") from error
-    return converted
-
-
-def convert_sources(
-    tables: object, source_types: Mapping[str, type[SourceSettings]], where: str
+def combine_sources(
+    source_types: Mapping[str, type[SourceSettings]], layers: Iterable[Layer]
 ) -> dict[str, SourceSettings]:
-    """Settings of every source there is: as the tables say, else the source's own defaults."""
-    if not isinstance(tables, dict) or not all(isinstance(each, dict) for each in tables.values()):
-        raise SettingsError(f"{where}: sources must be tables: [sources.NAME]")
-    for name in tables:
-        if name not in source_types:
-            raise SettingsError(f"{where}: {unknown('source', name, source_types)}")
+    """Settings of every source there is; takes the table ``sources`` out of the layers."""
+    chosen: dict[str, dict[str, Any]] = {name: {} for name in source_types}
+    places = dict.fromkeys(source_types, "settings")
+    for layer in layers:
+        tables = layer.values.pop("sources", {})
+        if not isinstance(tables, dict) or not all(isinstance(t, dict) for t in tables.values()):
+            raise SettingsError(f"{layer.place}: sources must be tables: [sources.NAME]")
+        for name, table in tables.items():
+            if name not in source_types:
+                raise SettingsError(f"{layer.place}: {unknown('source', name, source_types)}")
+            path = f"sources.{name}."
+            chosen[name] |= convert_table(source_types[name], table, layer, path)
+            places[name] = f"{layer.place}: sources.{name}"
     found: dict[str, SourceSettings] = {}
     for name, settings_type in source_types.items():
-        place = f"{where}: [sources.{name}]"
-        names = settings_type.__struct_fields__
-        found[name] = settings_type(
-            **convert_fields(tables.get(name, {}), settings_type, place, names)
-        )
-        check_source(found[name], place)
+        found[name] = settings_type(**chosen[name])
+        check_source(found[name], places[name])
     return found
-
-
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """The sentence about a name that is not among the known ones.
-
-    >>> unknown("setting", "spool_dri", ["spool_dir", "token"])
-    "unknown setting 'spool_dri'; did you mean 'spool_dir'?"
-    """
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
-    return f"unknown {what} {name!r}; {hint}"
 
 
 def check_settings(settings: AgentSettings, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
 from api.errors import Problem
 from api.ingest.service import Ingest
@@ -23,12 +24,16 @@ async def read_body(request: Request, ingest: Ingest, held: contextlib.ExitStack
         held.enter_context(ingest.hold(int(declared)))
     chunks: list[bytes] = []
     size = 0
-    async for chunk in request.stream():
-        size += len(chunk)
-        check_size(size)
-        if not declared.isdigit():
-            held.enter_context(ingest.hold(len(chunk)))
-        chunks.append(chunk)
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            check_size(size)
+            if not declared.isdigit():
+                held.enter_context(ingest.hold(len(chunk)))
+            chunks.append(chunk)
+    except ClientDisconnect as error:
+        # Nobody reads this answer; it is for our own count, which must not show a bug of ours.
+        raise Problem(400, "cut off", f"the sender left after {size} bytes") from error
     return b"".join(chunks)
 
 

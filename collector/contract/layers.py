@@ -1,7 +1,8 @@
 """Settings in three layers: a TOML file, then the environment, then flags; the later one wins.
 
-Both programs, agent and service, read their settings through this, so that a typo gets the same
-answer everywhere: the place, the key, the value and the nearest key that exists.
+Both programs, agent and service, read their settings through this, so that a mistake gets the same
+answer everywhere: where it stands, the key, the value, and the key that was probably meant. Nothing
+is ignored: a misspelt setting that silently keeps its default is found on the night it matters.
 """
 
 from __future__ import annotations
@@ -19,31 +20,38 @@ from collector.contract.errors import SettingsError
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
-def load_settings(
-    kind: type[Settings],
+class Layer(msgspec.Struct):
+    """One layer: where it comes from, its values, and whether they are typed (TOML) or text."""
+
+    place: str
+    values: dict[str, Any]
+    is_typed: bool
+
+
+def read_layers(
     *,
     file: Path | None,
     environment: Mapping[str, str],
     prefix: str,
     flags: Mapping[str, object],
-) -> Settings:
-    """Settings of this kind from the three layers; a SettingsError names layer and key.
-
-    ``FABRICSCOPE_RETENTION_DAYS__SAMPLES=7`` sets ``samples`` in the table ``retention_days``.
-    A flag that is None was not given.
-    """
-    layers: list[tuple[str, dict[str, Any], bool]] = []
-    if file is not None:
-        layers.append((str(file), read_toml(file), True))
-    layers.append(("environment", read_environment(environment, prefix), False))
+) -> list[Layer]:
+    """The three layers, the strongest last. A flag that is None was not given."""
     given = {name: value for name, value in flags.items() if value is not None}
-    layers.append(("flags", given, False))
+    layers = [
+        Layer("environment", read_environment(environment, prefix), is_typed=False),
+        Layer("command line", given, is_typed=False),
+    ]
+    if file is not None:
+        layers.insert(0, Layer(str(file), read_toml(file), is_typed=True))
+    return layers
+
+
+def combine(kind: type[Settings], layers: Iterable[Layer]) -> Settings:
+    """The settings that the layers make; each is checked by itself, to name its own mistakes."""
     merged: dict[str, Any] = {}
-    for place, values, strict in layers:
-        # Each layer is checked by itself, so that the message names the place of the mistake.
-        checked = check_layer(kind, values, place, strict=strict)
-        merge(merged, checked)
-    settings: Settings = convert(kind, merged, "settings", strict=False)
+    for layer in layers:
+        merge(merged, convert_table(kind, layer.values, layer))
+    settings: Settings = msgspec.convert(merged, kind)
     return settings
 
 
@@ -54,11 +62,15 @@ def read_toml(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise SettingsError(f"{file}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: not TOML: {error}") from error
+        raise SettingsError(f"{file}: not a TOML file: {error}") from error
 
 
 def read_environment(environment: Mapping[str, str], prefix: str) -> dict[str, Any]:
-    """Variables that begin with the prefix, as a tree: two underscores open a table."""
+    """Variables that begin with the prefix, as a tree: two underscores open a table.
+
+    >>> read_environment({"X_RETENTION_DAYS__SAMPLES": "7", "PATH": "/bin"}, "X_")
+    {'retention_days': {'samples': '7'}}
+    """
     tree: dict[str, Any] = {}
     for variable, value in sorted(environment.items()):
         if not variable.startswith(prefix):
@@ -68,34 +80,47 @@ def read_environment(environment: Mapping[str, str], prefix: str) -> dict[str, A
         for table in tables:
             branch = branch.setdefault(table, {})
             if not isinstance(branch, dict):
-                raise SettingsError(f"{variable}: {table} is set as a value already")
+                raise SettingsError(f"environment: {variable}: {table} has a value already")
         branch[key] = value
     return tree
 
 
-def check_layer(
-    kind: type[msgspec.Struct], values: dict[str, Any], place: str, *, strict: bool
+def convert_table(
+    kind: type[msgspec.Struct], values: Mapping[str, Any], layer: Layer, path: str = ""
 ) -> dict[str, Any]:
-    """The same values, once every key in them is known; the types are checked with them."""
-    known = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    """The values in the types of the settings' fields, once every key is known.
+
+    ``path`` is where the table stands in its layer (``sources.ib_sysfs.``), for the message.
+    """
+    types = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    converted: dict[str, Any] = {}
     for key, value in values.items():
-        if key not in known:
-            raise SettingsError(f"{place}: {unknown_key(key, known)}")
-        wanted = known[key].type
+        where = f"{layer.place}: {path}{key}"
+        if key not in types:
+            raise SettingsError(f"{layer.place}: {unknown('setting', key, types, path)}")
+        wanted = types[key]
         if isinstance(wanted, type) and issubclass(wanted, msgspec.Struct):
             if not isinstance(value, dict):
-                raise SettingsError(f"{place}: {key} is a table, not {value!r}")
-            check_layer(wanted, value, f"{place}: {key}", strict=strict)
-        else:
-            convert(wanted, value, f"{place}: {key} = {value!r}", strict=strict)
-    return values
+                raise SettingsError(f"{where} = {value!r}: must be a table")
+            converted[key] = convert_table(wanted, value, layer, f"{path}{key}.")
+            continue
+        try:
+            converted[key] = msgspec.convert(value, wanted, strict=layer.is_typed)
+        except msgspec.ValidationError as error:
+            raise SettingsError(f"{where} = {value!r}: {error}") from error
+    return converted
 
 
-def unknown_key(key: str, known: Iterable[str]) -> str:
-    """What to say of a key that does not exist."""
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known))}"
-    return f"unknown key {key!r}; {hint}"
+def unknown(what: str, name: str, known: Iterable[str], path: str = "") -> str:
+    """The sentence about a name that is not among the known ones.
+
+    >>> unknown("setting", "spool_dri", ["spool_dir", "token"])
+    "unknown setting 'spool_dri'; did you mean 'spool_dir'?"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {path + near[0]!r}?" if near else f"there are: {', '.join(names)}"
+    return f"unknown {what} {path + name!r}; {hint}"
 
 
 def merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
@@ -105,11 +130,3 @@ def merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
             merge(into[key], value)
         else:
             into[key] = value
-
-
-def convert(kind: Any, value: object, what: str, *, strict: bool) -> Any:  # noqa: ANN401
-    """The value as this kind; environment and flags bring text, so they are not strict."""
-    try:
-        return msgspec.convert(value, kind, strict=strict)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"{what}: {error}") from error

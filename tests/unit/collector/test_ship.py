@@ -1,0 +1,323 @@
+"""The shipper against a service that answers by recipe; nothing sleeps, nothing listens."""
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import httpx
+import msgspec
+import pytest
+
+from collector.contract import wire
+from collector.contract.errors import SettingsError
+from collector.meter import Meter
+from collector.ship import (
+    ANSWER_BYTES_MAX,
+    PAUSE_SECONDS_MIN,
+    RETRY_AFTER_SECONDS_MAX,
+    Answer,
+    News,
+    Shipper,
+    classify_status,
+    make_client,
+    parse_retry_after,
+    pause_seconds,
+)
+from collector.spool import Spool
+from tests.fakes import HandClock, sample
+
+Recipe = Callable[[wire.Batch], httpx.Response]
+
+
+def accept(batch: wire.Batch, refused: dict[str, int] | None = None) -> httpx.Response:
+    receipt = wire.Receipt(
+        boot=batch.boot, sequence=batch.sequence, stored=batch.sample_count, refused=refused or {}
+    )
+    return httpx.Response(200, content=msgspec.json.encode(receipt))
+
+
+class Bench:
+    """A spool, a shipper and a service."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = HandClock()
+        self.meter = Meter()
+        self.spool = Spool(
+            folder,
+            bytes_max=1 << 20,
+            host_boot_id="b",
+            now_ns=lambda: self.clock.wall_ns,
+            meter=self.meter,
+        )
+        self.recipe: Recipe = accept
+        self.requests: list[httpx.Request] = []
+        self.delivered: list[int] = []
+        self.token = "secret"  # noqa: S105 - of a test
+        self.shipper = Shipper(
+            self.spool,
+            httpx.Client(base_url="http://service", transport=httpx.MockTransport(self.handle)),
+            token=lambda: self.token,
+            meter=self.meter,
+            monotonic_ns=lambda: self.clock.steady_ns,
+            now_ns=lambda: self.clock.wall_ns,
+            pause_seconds_max=30.0,
+            random=Random(1),
+        )
+
+    def handle(self, request: httpx.Request) -> httpx.Response:
+        self.requests.append(request)
+        batch = wire.decode_batch(request.content)
+        response = self.recipe(batch)
+        if response.status_code == 200:
+            self.delivered.append(batch.sequence)
+        return response
+
+    def put(self, count: int = 1) -> None:
+        for _ in range(count):
+            batch = wire.pack_batch(
+                [sample("m", 1), sample("n", 2)],
+                agent="a",
+                boot=self.spool.boot,
+                sequence=self.spool.next_sequence,
+                sent_ms=0,
+                common={},
+            )
+            self.spool.put(wire.encode_batch(batch), samples=2)
+
+    def value(self, metric: str, **labels: str) -> float | None:
+        return self.meter.value(f"fabric_agent_{metric}", **labels)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path / "spool")
+
+
+def test_batches_are_sent_in_order_and_removed_when_acknowledged(bench: Bench) -> None:
+    bench.put(3)
+    assert [bench.shipper.step() for _ in range(4)] == [0.0, 0.0, 0.0, None]
+    assert bench.delivered == [0, 1, 2]
+    assert len(bench.spool) == 0
+    assert bench.value("shipped_batches_total") == 3
+    assert bench.value("shipped_samples_total") == 6
+    assert bench.value("service_up") == 1
+    request = bench.requests[0]
+    assert request.url == "http://service/v1/ingest"
+    assert request.headers["Content-Type"] == wire.CONTENT_TYPE
+    assert request.headers["Content-Encoding"] == "zstd"
+    assert request.headers["Authorization"] == "Bearer secret"
+
+
+def test_without_a_token_no_authorization_is_sent(bench: Bench) -> None:
+    bench.token = ""
+    bench.put()
+    bench.shipper.step()
+    assert "Authorization" not in bench.requests[0].headers
+
+
+def test_refused_samples_are_counted_by_rule_and_rules_are_bounded(bench: Bench) -> None:
+    bench.recipe = lambda batch: accept(batch, {"too_old": 2})
+    bench.put()
+    bench.shipper.step()
+    assert bench.value("refused_samples_total", rule="too_old") == 2
+    bench.recipe = lambda batch: accept(batch, {f"rule-{i:02}": 1 for i in range(50)})
+    bench.put()
+    bench.shipper.step()
+    assert bench.value("refused_samples_total", rule="other") == 50 - 31
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_a_service_in_trouble_is_asked_again(bench: Bench, status: int) -> None:
+    bench.recipe = lambda _: httpx.Response(status)
+    bench.put(2)
+    pause = bench.shipper.step()
+    assert pause is not None
+    assert PAUSE_SECONDS_MIN <= pause <= 0.5
+    assert len(bench.spool) == 2
+    bench.recipe = accept
+    bench.shipper.step()
+    assert bench.delivered == [0]
+
+
+@pytest.mark.parametrize("status", [301, 401, 403, 404, 405])
+def test_a_service_that_does_not_want_us_keeps_everything_and_is_said_once(
+    bench: Bench, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.recipe = lambda _: httpx.Response(status, content=b"no  entry\n")
+    bench.put(2)
+    for _ in range(5):
+        assert bench.shipper.step()
+    assert len(bench.spool) == 2
+    assert bench.value("send_failures_total", error=str(status)) == 5
+    assert bench.value("service_up") == 0
+    [line] = [record.getMessage() for record in caplog.records]
+    assert f"HTTP {status}: no entry; 2 batches waiting" in line
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 422])
+def test_a_batch_that_can_never_be_accepted_steps_aside(bench: Bench, status: int) -> None:
+    bench.recipe = lambda batch: (
+        httpx.Response(status, content=b"bad") if batch.sequence == 0 else accept(batch)
+    )
+    bench.put(2)
+    assert [bench.shipper.step() for _ in range(3)] == [0.0, 0.0, None]
+    assert bench.delivered == [1]
+    assert bench.value("rejected_batches_total", status=str(status)) == 1
+    assert bench.value("rejected_samples_total", status=str(status)) == 2
+    assert len(list((bench.spool.directory / "rejected").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), httpx.ReadError("")]
+)
+def test_nobody_there_is_waited_for(bench: Bench, error: httpx.HTTPError) -> None:
+    def fail(_: wire.Batch) -> httpx.Response:
+        raise error
+
+    bench.recipe = fail
+    bench.put()
+    assert bench.shipper.step()
+    assert bench.value("send_failures_total", error=type(error).__name__) == 1
+    assert len(bench.spool) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"<html>welcome to the airport</html>",
+        b'{"boot": "other", "sequence": 0, "stored": 2}',
+        b'{"sequence": 0, "stored": 2}',
+        b"x" * (3 * ANSWER_BYTES_MAX),
+    ],
+)
+def test_a_200_that_is_no_receipt_for_this_batch_deletes_nothing(
+    bench: Bench, content: bytes
+) -> None:
+    bench.recipe = lambda _: httpx.Response(200, content=content)
+    bench.put()
+    assert bench.shipper.step()
+    assert len(bench.spool) == 1
+    assert bench.value("send_failures_total", error="receipt") == 1
+
+
+def test_a_receipt_for_another_sequence_deletes_nothing(bench: Bench) -> None:
+    bench.recipe = lambda batch: accept(msgspec.structs.replace(batch, sequence=7))
+    bench.put()
+    assert bench.shipper.step()
+    assert len(bench.spool) == 1
+
+
+def test_retry_after_is_honoured(bench: Bench) -> None:
+    bench.recipe = lambda _: httpx.Response(429, headers={"Retry-After": "17"})
+    bench.put()
+    assert bench.shipper.step() == 17.0
+
+
+def test_retry_after_reads_seconds_and_dates_and_is_capped() -> None:
+    assert parse_retry_after("Tue, 14 Nov 2023 22:13:30 GMT", 1_700_000_000.0) == 10.0
+    assert parse_retry_after("Tue, 14 Nov 2023 22:13:10 GMT", 1_700_000_000.0) == 0.0
+    assert parse_retry_after("99999999999999999999", 0.0) == RETRY_AFTER_SECONDS_MAX
+    assert parse_retry_after(None, 0.0) is None
+    for text in ("", "-1", "soon", "1.5", "Tue, 99 Nov 2023", "²"):
+        assert parse_retry_after(text, 0.0) is None
+
+
+def test_pauses_double_up_to_their_bound_with_full_jitter() -> None:
+    random = Random(3)
+    for attempt, bound in ((1, 0.5), (2, 1.0), (5, 8.0), (7, 30.0), (5000, 30.0)):
+        pauses = [pause_seconds(attempt, 30.0, random) for _ in range(500)]
+        assert min(pauses) >= PAUSE_SECONDS_MIN
+        assert 0.9 * bound < max(pauses) <= bound
+        assert sum(pauses) / 500 == pytest.approx(bound / 2, rel=0.15)
+
+
+def test_every_status_means_something() -> None:
+    assert {classify_status(status) for status in range(100, 1000)} == set(Answer)
+
+
+def test_trouble_and_its_end_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    news = News("http://service")
+    news.failed(kind="ConnectError", detail="refused", now_ns=0, waiting=1)
+    assert not caplog.records
+    for waiting in range(2, 133):
+        news.failed(kind="ConnectError", detail="refused", now_ns=10**9, waiting=waiting)
+    for waiting in range(131, -1, -1):
+        news.delivered(now_ns=600 * 10**9 + (131 - waiting) * 5 * 10**7, waiting=waiting)
+    news.delivered(now_ns=700 * 10**9, waiting=0)
+    assert [record.getMessage() for record in caplog.records] == [
+        (
+            "service http://service does not take batches: refused; 2 batches waiting; "
+            "readings are kept in the spool"
+        ),
+        "service http://service takes batches again after 10 min 0 s; 131 batches waiting",
+        "delivered backlog of 132 batches in 6.5 s",
+    ]
+
+
+def test_one_hiccup_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    news = News("http://service")
+    news.failed(kind="ReadError", detail="closed", now_ns=0, waiting=1)
+    news.delivered(now_ns=1, waiting=0)
+    assert not caplog.records
+
+
+def test_stopping_delivers_what_waits_and_returns(bench: Bench) -> None:
+    bench.put(5)
+    bench.shipper.stop(5.0)
+    bench.shipper.run()
+    assert bench.delivered == [0, 1, 2, 3, 4]
+
+
+def test_stopping_gives_up_at_its_deadline_and_leaves_the_rest(bench: Bench) -> None:
+    def fail(_: wire.Batch) -> httpx.Response:
+        bench.clock.advance(2)
+        return httpx.Response(503, headers={"Retry-After": "0"})
+
+    bench.recipe = fail
+    bench.put(2)
+    bench.shipper.stop(5.0)
+    bench.shipper.run()
+    assert len(bench.requests) == 3
+    assert len(bench.spool) == 2
+
+
+def test_stop_ends_a_pause_and_a_wait_of_a_running_shipper(bench: Bench) -> None:
+    bench.recipe = lambda _: httpx.Response(503, headers={"Retry-After": "300"})
+    tried = threading.Event()
+    bench.put()
+    original = bench.recipe
+
+    def recipe(batch: wire.Batch) -> httpx.Response:
+        tried.set()
+        return original(batch)
+
+    bench.recipe = recipe
+    thread = threading.Thread(target=bench.shipper.run)
+    thread.start()
+    assert tried.wait(30)
+    bench.recipe = accept
+    bench.shipper.stop(5.0)
+    thread.join(30)
+    assert not thread.is_alive()
+    assert bench.delivered == [0]
+
+
+def test_the_client_takes_no_proxy_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy:3128")
+    with make_client("http://127.0.0.1:9700", "") as client:
+        assert not client.trust_env
+    with make_client("https://service", "") as client:
+        assert client.base_url == "https://service"
+
+
+def test_certificates_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+    (tmp_path / "empty.pem").write_text("")
+    for name in ("absent.pem", "empty.pem"):
+        with pytest.raises(SettingsError, match=f"ca_file = '{tmp_path}/{name}': "):
+            make_client("https://service", str(tmp_path / name))
+    with pytest.raises(SettingsError, match="service_url"):
+        make_client("http://[::1", "")
