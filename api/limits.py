@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-BODY_BYTES_MAX: Final = 32 << 20
+BODY_BYTES_MAX: Final = 16 << 20
 """One request's body, as it arrives. Prometheus sends about 100 KiB, an agent less. → 413"""
 
-UNPACKED_BYTES_MAX: Final = 128 << 20
-"""One request's body, unpacked; checked before a byte is unpacked. → 400 or 413"""
+UNPACKED_BYTES_MAX: Final = 32 << 20
+"""One remote-write body, unpacked: 200,000 samples; checked before a byte is unpacked. → 413"""
 
 INFLIGHT_BYTES_MAX: Final = 256 << 20
 """All bodies that are being received, decoded or waiting for the store. → 503, retry"""
@@ -21,7 +21,11 @@ PENDING_ROWS_MAX: Final = 4_000_000
 """Rows that wait for the store: about 150 MB, and several seconds of its work. → 503, retry"""
 
 COMMIT_ROWS_EAGER: Final = 10_000
-"""So many waiting rows are written at once: large enough a part for ClickHouse."""
+"""So many waiting rows are written at once, unless more are being decoded: an insert costs 7 ms of
+CPU whatever its size, and its rows are merged the more often the smaller it is."""
+
+COMMIT_ROWS_MAX: Final = 200_000
+"""So many waiting rows are written in any case."""
 
 COMMIT_WAIT_SECONDS: Final = 0.2
 """Fewer rows wait so long for company: a part for every small request would drown the merges."""
@@ -38,8 +42,18 @@ TABLES_CACHED_MAX: Final = 50_000
 REMOTE_SERIES_CACHED_MAX: Final = 1_000_000
 """Remote-write series that are remembered by their bytes, about 400 MB. Past it: start anew."""
 
+METADATA_CACHED_MAX: Final = 100_000
+"""Metrics whose metadata is remembered, so that it is written once. Past it: start anew."""
+
 REMOTE_SERIES_MAX: Final = 200_000
-"""Series in one remote-write request; Prometheus sends 2,000 at most by default. → 400"""
+"""Series in one remote-write request; Prometheus sends 2,000 at most by default. → 413"""
+
+REMOTE_SAMPLES_MAX: Final = 1_000_000
+"""Samples, or exemplars, in one remote-write request: as many as in a native batch. → 413"""
+
+FIELDS_MAX: Final = 1_000_000
+"""Fields of one protobuf message. An empty one has two bytes, and snappy packs twenty of them into
+one: without this bound, a body of a few megabytes would fill the memory. → 413"""
 
 SELECTOR_BYTES_MAX: Final = 2_048
 """A selector's text. The parser behind it overflows the stack on 8,000 nested brackets. → 400"""

@@ -76,7 +76,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """Host and port to listen on."""
         host, _, port = self.listen.rpartition(":")
         host = host.strip("[]")
-        if not host or not port.isdigit() or int(port) >= 1 << 16:
+        if not host or not port.isdecimal() or int(port) >= 1 << 16:
             raise SettingsError(f"listen is {self.listen!r}; write HOST:PORT, as 127.0.0.1:9700")
         return host, int(port)
 
@@ -104,6 +104,8 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             lines = Path(self.token_file).read_text("utf-8").split()
         except OSError as error:
             raise SettingsError(f"token_file {self.token_file}: {error.strerror}") from error
+        except UnicodeDecodeError as error:
+            raise SettingsError(f"token_file {self.token_file} is not text: {error}") from error
         if not lines or any(len(token) < TOKEN_BYTES_MIN for token in lines):
             raise SettingsError(
                 f"token_file {self.token_file} needs tokens of {TOKEN_BYTES_MIN} characters or more"

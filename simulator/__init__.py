@@ -1,1 +1,1 @@
-"""A cluster that is not there: topology, collectives and faults, shown as real interfaces show them."""
+"""A cluster that is not there: topology, collectives and faults, as real interfaces show them."""

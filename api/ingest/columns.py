@@ -22,6 +22,10 @@ WHOLE_MAX = float(1 << 53)
 """Integers beyond this are not exact in a float, so they stay floats."""
 
 
+NEGATIVE_ZERO_BITS = np.int64(-(1 << 63))
+"""-0.0 equals 0, but is not the same: PromQL divides by it."""
+
+
 class SampleColumns(msgspec.Struct, frozen=True):
     """Samples of any number of series: equally long arrays; times are unix milliseconds."""
 
@@ -67,6 +71,7 @@ class SampleColumns(msgspec.Struct, frozen=True):
         with np.errstate(invalid="ignore"):
             whole = self.value.astype(np.int64)
         is_whole = (whole == self.value) & (np.abs(self.value) <= WHOLE_MAX)
+        is_whole &= self.value.view(np.int64) != NEGATIVE_ZERO_BITS
         if is_whole.all():
             fraction = np.zeros(len(self), dtype=np.float64)
         else:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import blake2b
+from itertools import accumulate
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +21,7 @@ from api.ingest.columns import SampleColumns
 from api.ingest.series import NewSeries
 from api.limits import (
     COMMIT_ROWS_EAGER,
+    COMMIT_ROWS_MAX,
     COMMIT_WAIT_SECONDS,
     PENDING_ROWS_MAX,
 )
@@ -83,6 +85,7 @@ class GroupCommit:
         self.pending_rows = 0
         """Rows that are waiting or being inserted."""
         self._waiting_rows = 0
+        self._coming = 0
 
     async def write(self, write: Write) -> None:
         """Return when all of it is durable; raise StoreError when none of it may be."""
@@ -98,9 +101,25 @@ class GroupCommit:
         self.pending_rows += write.rows
         self._waiting_rows += write.rows
         self._arrived.set()
-        if self._waiting_rows >= COMMIT_ROWS_EAGER:
-            self._enough.set()
+        self._look()
         await done
+
+    @contextlib.contextmanager
+    def coming(self) -> Iterator[None]:
+        """Announce a request that is being decoded: a group waits a moment for it."""
+        self._coming += 1
+        try:
+            yield
+        finally:
+            self._coming -= 1
+            self._look()
+
+    def _look(self) -> None:
+        """Commit at once when the group is large, or fair-sized with nobody on the way to it."""
+        full = self._waiting_rows >= COMMIT_ROWS_MAX
+        fair = self._waiting_rows >= COMMIT_ROWS_EAGER and not self._coming
+        if full or fair:
+            self._enough.set()
 
     async def run(self) -> None:
         """Commit groups until cancelled; what waits then is still written."""
@@ -160,9 +179,6 @@ def insert_group(store: Store, group: list[Write]) -> None:
         store.insert_columns("samples", samples.to_block())
 
 
-_TEXT_MAP = pa.map_(pa.string(), pa.string())
-
-
 def series_rows(series: list[NewSeries]) -> pa.Table:
     """Rows of the `series` table; the name's label is a column of its own."""
     unique = {(entry.day, entry.series): entry for entry in series}.values()
@@ -172,11 +188,21 @@ def series_rows(series: list[NewSeries]) -> pa.Table:
             "day": pa.array([dt.date.fromordinal(epoch + entry.day) for entry in unique]),
             "metric_name": pa.array([dict(entry.labels)[METRIC_LABEL] for entry in unique]),
             "series": pa.array([entry.series for entry in unique], pa.uint64()),
-            "labels": pa.array(
-                [[pair for pair in entry.labels if pair[0] != METRIC_LABEL] for entry in unique],
-                _TEXT_MAP,
+            "labels": label_maps(
+                [[pair for pair in entry.labels if pair[0] != METRIC_LABEL] for entry in unique]
             ),
         }
+    )
+
+
+def label_maps(all_pairs: list[list[tuple[str, str]]]) -> pa.MapArray:
+    """A column of maps from text to text; built flat, which takes a third of the time."""
+    offsets = [0, *accumulate(len(pairs) for pairs in all_pairs)]
+    flat = [pair for pairs in all_pairs for pair in pairs]
+    return pa.MapArray.from_arrays(
+        pa.array(offsets, pa.int32()),
+        pa.array([name for name, _ in flat], pa.string()),
+        pa.array([value for _, value in flat], pa.string()),
     )
 
 
@@ -192,9 +218,9 @@ def event_rows(events: list[Event]) -> pa.Table:
             "kind": pa.array([event.kind for event in events]),
             "time": pa.array([event.time_ns for event in events], pa.timestamp("ns", "UTC")),
             "id": pa.array(ids, pa.uint64()),
-            "labels": pa.array([list(event.labels.items()) for event in events], _TEXT_MAP),
+            "labels": label_maps([list(event.labels.items()) for event in events]),
             "message": pa.array([event.message for event in events]),
-            "attributes": pa.array([list(event.attributes.items()) for event in events], _TEXT_MAP),
+            "attributes": label_maps([list(event.attributes.items()) for event in events]),
         }
     )
 
@@ -206,7 +232,7 @@ def exemplar_rows(exemplars: list[Exemplar]) -> pa.Table:
             "series": pa.array([exemplar.series for exemplar in exemplars], pa.uint64()),
             "time": pa.array([e.time_ms for e in exemplars], pa.timestamp("ms", "UTC")),
             "value": pa.array([exemplar.value for exemplar in exemplars], pa.float64()),
-            "labels": pa.array([list(exemplar.labels) for exemplar in exemplars], _TEXT_MAP),
+            "labels": label_maps([list(exemplar.labels) for exemplar in exemplars]),
         }
     )
 

@@ -76,7 +76,7 @@ def accept_events(batch: Batch, acceptance: Acceptance) -> tuple[list[Event], di
 def refuse_event(event: Event, acceptance: Acceptance) -> str | None:
     """The name of the rule that this event breaks, if any."""
     words = [*event.labels.items(), *event.attributes.items(), (event.kind, event.message)]
-    size = sum(len(name) + len(text) for name, text in words)
+    size = sum(len(name.encode()) + len(text.encode()) for name, text in words)
     if (
         not event.kind
         or len(event.labels) + len(event.attributes) > LABELS_MAX

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from collector.contract.errors import WireError
+from api.limits import FIELDS_MAX
+from collector.contract.errors import WireError, WireTooLarge
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 VARINT_BYTES_MAX = 10
@@ -41,7 +42,9 @@ def read_int64(body: bytes, position: int, end: int) -> int:
 
 def fields(body: bytes, position: int, end: int) -> Iterator[Field]:
     """The fields of the message between two positions, in the order in which they stand."""
-    while position < end:
+    for _ in range(FIELDS_MAX):
+        if position >= end:
+            return
         key, start = read_varint(body, position, end)
         number, wire_type = key >> 3, key & 7
         if wire_type == LENGTH:
@@ -60,6 +63,9 @@ def fields(body: bytes, position: int, end: int) -> Iterator[Field]:
             msg = f"field {number} at byte {start} reaches over the end of its message"
             raise WireError(msg)
         yield number, wire_type, start, position
+    if position < end:
+        msg = f"a message with over {FIELDS_MAX} fields; FIELDS_MAX is {FIELDS_MAX}"
+        raise WireTooLarge(msg)
 
 
 def read_text(body: bytes, start: int, end: int) -> str:

@@ -26,7 +26,7 @@ from api.ingest.columns import (
 )
 from api.ingest.commit import Exemplar, Metadata, Write
 from api.ingest.series import RemoteSeries
-from api.limits import REMOTE_SERIES_MAX, UNPACKED_BYTES_MAX
+from api.limits import REMOTE_SAMPLES_MAX, REMOTE_SERIES_MAX, UNPACKED_BYTES_MAX
 from collector.contract.errors import IdentityError, WireError, WireTooLarge
 from collector.contract.identity import Labels, canonical_labels, check_labels
 
@@ -81,13 +81,21 @@ def unpack(body: bytes) -> bytes:
         raise WireError(msg) from error
 
 
+def check_count(count: int, what: str, bound: int) -> None:
+    """Raise WireTooLarge if a request holds more of something than it may."""
+    if count > bound:
+        rule = "REMOTE_SERIES_MAX" if bound == REMOTE_SERIES_MAX else "REMOTE_SAMPLES_MAX"
+        msg = f"{count} {what} or more in one request; {rule} is {bound}"
+        raise WireTooLarge(msg)
+
+
 class Collected:
     """What a request holds, gathered while it is read."""
 
     def __init__(self, known: RemoteSeries, acceptance: Acceptance) -> None:
         self.known = known
         self.acceptance = acceptance
-        self.metadata: list[Metadata] = []
+        self._metadata: dict[str, Metadata] = {}
         self._rows: list[int] = []
         self._times: list[int] = []
         self._values: list[float] = []
@@ -121,6 +129,7 @@ class Collected:
 
     def add(self, row: int, samples: list[tuple[float, int]]) -> None:
         """Gather the samples (value, time) of one series."""
+        check_count(len(self._rows) + len(samples), "samples", REMOTE_SAMPLES_MAX)
         for value, time_ms in samples:
             self._rows.append(row)
             self._times.append(time_ms)
@@ -138,8 +147,17 @@ class Collected:
         except IdentityError as error:
             self.refuse("bad_exemplar", 1, f"an exemplar: {error}")
             return
+        check_count(len(self._exemplars) + 1, "exemplars", REMOTE_SAMPLES_MAX)
         self._exemplars.append(Exemplar(self.known.id_of(row), time_ms, value, labels))
         self._exemplar_rows.append(row)
+
+    def note(self, entry: Metadata) -> None:
+        """Gather what is said of a metric: once a metric, and not when nothing is said.
+
+        Version 2 says it with every series of every request.
+        """
+        if entry.help or entry.unit or entry.type != METRIC_TYPES[0]:
+            self._metadata[entry.metric] = entry
 
     def refuse_histograms(self, count: int) -> None:
         """Native histograms are not stored; saying so is better than losing them silently."""
@@ -167,7 +185,7 @@ class Collected:
                 samples=samples,
                 series=known.unwritten(rows, times // MS_PER_DAY),
                 exemplars=self._exemplars,
-                metadata=self.metadata,
+                metadata=list(self._metadata.values()),
             ),
             refused=self._refused,
             complaint=self._complaint,
@@ -213,6 +231,8 @@ def walk_v1(body: bytes, tails: Tails, zero_tails: Tails, collected: Collected) 
     while position < end:
         if body[position] != 0x0A:
             position = other_field_v1(body, position, collected)
+            count += 1
+            check_count(count, "series", REMOTE_SERIES_MAX)
             continue
         length = body[position + 1]
         if length < 0x80:
@@ -234,12 +254,12 @@ def walk_v1(body: bytes, tails: Tails, zero_tails: Tails, collected: Collected) 
             zero_tails.rows.append(row)
             zero_tails.ends.append(stop)
         else:
+            # Looked at here and not only at the end: to learn a million series takes seconds.
+            check_count(count + 1, "series", REMOTE_SERIES_MAX)
             learn_series_v1(body, start, stop, (tails, zero_tails), collected)
         count += 1
         position = stop
-    if count > REMOTE_SERIES_MAX:
-        msg = f"{count} series in one request; REMOTE_SERIES_MAX is {REMOTE_SERIES_MAX}"
-        raise WireTooLarge(msg)
+    check_count(count, "series", REMOTE_SERIES_MAX)
 
 
 def learn_series_v1(
@@ -327,7 +347,7 @@ def other_field_v1(body: bytes, position: int, collected: Collected) -> int:
         parse_series_v1(body, start, stop, collected)
     if number == 3:
         pb.expect(wire_type, pb.LENGTH, "metadata")
-        collected.metadata.append(parse_metadata_v1(body, start, stop))
+        collected.note(parse_metadata_v1(body, start, stop))
     return stop
 
 
@@ -484,9 +504,7 @@ def decode_v2(body: bytes, known: RemoteSeries, acceptance: Acceptance) -> Remot
         elif number == 5:
             pb.expect(wire_type, pb.LENGTH, "a series")
             spans.append((begin, end))
-    if len(spans) > REMOTE_SERIES_MAX:
-        msg = f"{len(spans)} series in one request; REMOTE_SERIES_MAX is {REMOTE_SERIES_MAX}"
-        raise WireTooLarge(msg)
+    check_count(len(spans), "series", REMOTE_SERIES_MAX)
     if spans:
         symbols = Symbols(texts)
         for begin, end in spans:
@@ -533,7 +551,7 @@ def parse_series_v2(
         collected.add_exemplar(row, time_ms, value, pair_labels(symbols.texts(body, spans)))
     if metadata is not None:
         metric = collected.known.metric_name(row)
-        collected.metadata.append(parse_metadata_v2(body, *metadata, metric, symbols))
+        collected.note(parse_metadata_v2(body, *metadata, metric, symbols))
     if histograms:
         collected.refuse_histograms(histograms)
 

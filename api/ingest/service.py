@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
+import msgspec
+
 from api.ingest.columns import Acceptance
-from api.ingest.commit import GroupCommit, Overloaded, Write
+from api.ingest.commit import GroupCommit, Metadata, Overloaded, Write
 from api.ingest.native import NativeRequest, decode_native
 from api.ingest.remote_write import RemoteRequest, decode_v1, decode_v2, unpack
 from api.ingest.series import NativeTable, NativeTables, RemoteSeries
 from api.inventory.feed import InventoryFeed
-from api.limits import INFLIGHT_BYTES_MAX, REMOTE_SERIES_CACHED_MAX
+from api.limits import INFLIGHT_BYTES_MAX, METADATA_CACHED_MAX, REMOTE_SERIES_CACHED_MAX
 from api.metrics import ServiceMetrics
 from api.store.store import Store
 from collector.contract.wire import Receipt
@@ -48,6 +50,7 @@ class Ingest:
         self._retention_days = retention_days
         self._tables = NativeTables()
         self._remote = RemoteSeries()
+        self._said: dict[str, Metadata] = {}
         self._things_of = lru_cache(REMOTE_SERIES_CACHED_MAX)(lambda labels: feed.things([labels]))
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self._inflight_bytes = 0
@@ -75,9 +78,11 @@ class Ingest:
 
     async def native(self, body: bytes) -> Receipt:
         """Make a native batch durable; the receipt may be sent when this returns."""
-        request: NativeRequest = await asyncio.get_running_loop().run_in_executor(
-            self._decoder, decode_native, body, self._tables, self._acceptance()
-        )
+        loop = asyncio.get_running_loop()
+        with self.commit.coming():
+            request: NativeRequest = await loop.run_in_executor(
+                self._decoder, decode_native, body, self._tables, self._acceptance()
+            )
         await self.commit.write(request.write)
         request.table.days.update(request.days)
         batch, write = request.batch, request.write
@@ -92,17 +97,26 @@ class Ingest:
 
     async def remote_write(self, body: bytes, version: int) -> RemoteRequest:
         """Make what is valid in a remote-write request durable."""
-        request: RemoteRequest = await asyncio.get_running_loop().run_in_executor(
-            self._decoder, self._decode_remote, body, version
-        )
+        loop = asyncio.get_running_loop()
+        with self.commit.coming():
+            request: RemoteRequest = await loop.run_in_executor(
+                self._decoder, self._decode_remote, body, version
+            )
         await self.commit.write(request.write)
         self._remote.written(request.write.series)
+        self._said.update({entry.metric: entry for entry in request.write.metadata})
         self._count(REMOTE_WRITE, request.write, request.refused)
         return request
 
     def _decode_remote(self, body: bytes, version: int) -> RemoteRequest:
         decode = decode_v1 if version == 1 else decode_v2
-        return decode(unpack(body), self._remote, self._acceptance())
+        request = decode(unpack(body), self._remote, self._acceptance())
+        # Senders say the same of their metrics again and again; only news is written.
+        if len(self._said) >= METADATA_CACHED_MAX:
+            self._said = {}
+        news = [each for each in request.write.metadata if self._said.get(each.metric) != each]
+        write = msgspec.structs.replace(request.write, metadata=news)
+        return msgspec.structs.replace(request, write=write)
 
     def _acceptance(self) -> Acceptance:
         return Acceptance.at(int(self._clock() * 1000), self._retention_days)

@@ -17,9 +17,9 @@ from typing import Final, Protocol, TypeVar
 from api.inventory.batches import SEQUENCE_MAX, BatchRun
 from api.inventory.engine import InventoryRefusedError
 from api.inventory.sightings import Observation, Sighting, is_name, sight
-from collector.contract.catalog import Catalog
+from collector.contract.catalog import Catalog, Kind
 from collector.contract.errors import InventoryError
-from collector.contract.identity import Labels
+from collector.contract.identity import METRIC_LABEL, Labels
 
 TOUCH_SECONDS: Final = 30
 """A thing that is seen all the time moves its `last_seen` this often: the 12,500 hosts of a hundred
@@ -90,8 +90,17 @@ class InventoryFeed:
 
         Whoever sees the same series again and again keeps this and passes it to `seen`.
         """
-        shown = (sight(labels, self._catalog) for labels in series)
-        return tuple(dict.fromkeys(sighting for sighting in shown if sighting is not None))
+        shown: dict[tuple[str, Labels], Sighting | None] = {}
+        for labels in series:
+            name = next((value for label, value in labels if label == METRIC_LABEL), "")
+            metric, target = self._catalog.metric(name), self._catalog.target_of(name)
+            # The sixty counters of a port differ in their names alone, and all show the port.
+            alike = metric is not None and target is not None and metric.kind is not Kind.INFO
+            family = target.name if alike and target is not None else name
+            key = family, tuple(pair for pair in labels if pair[0] != METRIC_LABEL)
+            if key not in shown:
+                shown[key] = sight(labels, self._catalog)
+        return tuple(dict.fromkeys(thing for thing in shown.values() if thing is not None))
 
     def seen(self, things: Iterable[Sighting]) -> None:
         """Note that these exist, now."""

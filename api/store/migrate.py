@@ -36,10 +36,11 @@ ORDER BY number
 
 _FILE_NAME = re.compile(r"(\d{4})_[a-z0-9_]+\.sql")
 _DESTROYS = re.compile(
-    r"\b(DROP\s+(TABLE|COLUMN|DATABASE|PARTITION)|TRUNCATE|MODIFY\s+COLUMN|DELETE\s+FROM)\b",
+    r"\b(DROP|TRUNCATE|DETACH|CLEAR|RENAME|EXCHANGE|REPLACE\s+PARTITION|OR\s+REPLACE"
+    r"|MODIFY\s+COLUMN|DELETE\s+FROM|(DELETE|UPDATE)\s[^;]*\bWHERE)\b",
     re.IGNORECASE,
 )
-_COMMENT = re.compile(r"--[^\n]*")
+_COMMENT = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 
 class Placement(msgspec.Struct, frozen=True):

@@ -75,7 +75,8 @@ class StoreUrl(msgspec.Struct, frozen=True):
         if parts.scheme != "clickhouse":
             msg = f"store {text!r}: write chdb:///path or clickhouse://host:8123/database"
             raise SettingsError(msg)
-        options = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        given = parse_qs(parts.query, keep_blank_values=True)
+        options = {name: values[-1] for name, values in given.items()}
         cluster = options.pop("cluster", None)
         secure = options.pop("secure", "0") in {"1", "true"}
         if options:

@@ -9,6 +9,7 @@ that: stable over processes, machines and releases, because every stored sample 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from typing import Self
@@ -74,7 +75,8 @@ def check_labels(labels: Labels) -> None:
 
 def canonical_bytes(labels: Labels) -> bytes:
     """What a series id is the digest of; the labels must be canonical."""
-    return b"".join(b"%b\xff%b\xff" % (name.encode(), value.encode()) for name, value in labels)
+    parts = [part.encode() for pair in labels for part in pair]
+    return b"\xff".join([*parts, b""])
 
 
 def series_id(labels: Labels) -> int:
@@ -86,6 +88,7 @@ def series_id(labels: Labels) -> int:
     return int.from_bytes(blake2b(canonical_bytes(labels), digest_size=8).digest(), "little")
 
 
+@lru_cache(maxsize=10_000)
 def metric_id(metric: str) -> int:
     """The 32-bit key that keeps one metric's samples side by side on disk.
 

@@ -125,10 +125,9 @@ def test_the_stale_marker_is_told_from_other_nans(store: Store) -> None:
     assert found[1] == STALE_BITS != found[2]
 
 
-def test_negative_zero_is_zero(store: Store) -> None:
-    """Documented loss: whole numbers are kept as integers, which have one zero."""
-    write(store, 3, [(1, NOW_MS, -0.0)])
-    assert read(store, 3) == [(1, NOW_MS, bits(0.0))]
+def test_negative_zero_is_told_from_zero(store: Store) -> None:
+    write(store, 3, [(1, NOW_MS, -0.0), (2, NOW_MS, 0.0)])
+    assert read(store, 3) == [(1, NOW_MS, bits(-0.0)), (2, NOW_MS, bits(0.0))]
 
 
 def test_extreme_ids_and_times_come_back(store: Store) -> None:

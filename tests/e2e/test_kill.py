@@ -20,7 +20,7 @@ SEED = 20_261_115
 SIZES = (1, 40, 300, 6_000)
 """Samples of a request. The large ones are written at once, the small ones wait for company."""
 METRIC = "kill_test"
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.1
 KILL_WITHIN_SECONDS = 0.4
 """A commit begins 0.2 s after its first small request, so this meets every stage of one."""
 

@@ -5,7 +5,7 @@
 -- merge, and until then readers say FINAL or use aggregates that ignore repeats.
 -- Counters are whole numbers far more often than not, and as integers they take a third less
 -- room: a whole value lies in `whole` (`fraction` is then 0), any other in `fraction`, bit for
--- bit, so that Prometheus' stale marker (a NaN with a payload) survives.
+-- bit, so that Prometheus' stale marker (a NaN with a payload) and -0 survive.
 CREATE TABLE IF NOT EXISTS samples {{on_cluster}}
 (
     metric   UInt32 CODEC(ZSTD(1)),
@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS samples {{on_cluster}}
     time     DateTime64(3, 'UTC') CODEC(DoubleDelta, ZSTD(1)),
     whole    Int64 CODEC(DoubleDelta, ZSTD(1)),
     fraction Float64 CODEC(Delta(8), ZSTD(1)),
-    value    Float64 ALIAS if(fraction = 0, toFloat64(whole), fraction)
+    value    Float64 ALIAS if(reinterpretAsUInt64(fraction) = 0, toFloat64(whole), fraction)
 )
 ENGINE = {{engine}}
 PARTITION BY toDate(time)
@@ -63,7 +63,7 @@ CREATE TABLE IF NOT EXISTS exemplars {{on_cluster}}
 )
 ENGINE = {{engine}}
 PARTITION BY toDate(time)
-ORDER BY (series, time)
+ORDER BY (series, time, value)
 TTL toDateTime(time) + toIntervalDay({{retention_days}})
 SETTINGS ttl_only_drop_parts = 1, auto_statistics_types = '';
 

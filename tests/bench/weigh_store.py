@@ -1,0 +1,57 @@
+"""Counts and weighs what a stopped service has left: `python -m tests.bench.weigh_store FOLDER`.
+
+In a process of its own, because chDB opens one folder a process. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from api.store.store import Store, StoreUrl
+
+TABLES = ("samples", "series", "events", "exemplars", "metadata")
+
+
+def weigh(store: Store) -> dict[str, int]:
+    """Distinct samples and series; bytes of the parts once everything is merged."""
+    before = parts(store)
+    counts = store.query("SELECT count() AS n, uniqExact(series) AS s FROM samples FINAL")
+    named = store.query("SELECT uniqExact(series) AS s FROM series")
+    rows = counts.to_pylist()[0]
+    # What VictoriaMetrics' force_merge is to it.
+    for table in TABLES:
+        store._writer.command(f"OPTIMIZE TABLE {table} FINAL")
+    after = parts(store)
+    return {
+        "samples": int(rows["n"]),
+        "series": min(int(rows["s"]), int(named.to_pylist()[0]["s"])),
+        "parts": sum(count for count, _ in before.values()),
+        "data": after["samples"][1],
+        "indexed": sum(size for _, size in after.values()),
+        "data_unmerged": before["samples"][1],
+    }
+
+
+def parts(store: Store) -> dict[str, tuple[int, int]]:
+    """The number and the bytes of each table's living parts."""
+    answer = store.query(
+        "SELECT table, count() AS n, sum(bytes_on_disk) AS size FROM system.parts "
+        "WHERE active AND database = currentDatabase() GROUP BY table"
+    )
+    return {str(row["table"]): (int(row["n"]), int(row["size"])) for row in answer.to_pylist()}
+
+
+def main(arguments: list[str]) -> int:
+    """The command line."""
+    store = Store(StoreUrl.parse(f"chdb://{Path(arguments[0]).resolve()}"))
+    try:
+        print(json.dumps(weigh(store)))
+    finally:
+        store.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

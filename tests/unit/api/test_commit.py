@@ -1,0 +1,197 @@
+"""Group commit: nobody is told of success before it, and nobody waits for ever."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from api.ingest import commit as module
+from api.ingest.columns import SampleColumns
+from api.ingest.commit import GroupCommit, Metadata, Overloaded, Write, event_rows
+from api.ingest.series import NewSeries
+from api.limits import COMMIT_ROWS_EAGER
+from api.store.blocks import Column
+from api.store.store import Store
+from collector.contract.errors import StoreError
+from collector.contract.model import Event
+
+
+def samples(count: int) -> SampleColumns:
+    return SampleColumns(
+        np.zeros(count, dtype=np.uint32),
+        np.arange(count, dtype=np.uint64),
+        np.zeros(count, dtype=np.int64),
+        np.zeros(count, dtype=np.float64),
+    )
+
+
+class MemoryStore:
+    """Remembers inserts in order; fails when told to."""
+
+    def __init__(self) -> None:
+        self.inserts: list[tuple[str, int]] = []
+        self.before_insert: Callable[[str], None] = lambda _: None
+
+    def insert_columns(self, table: str, columns: Sequence[Column]) -> None:
+        self.before_insert(table)
+        self.inserts.append((table, len(columns[0].values)))
+
+    def insert_arrow(self, table: str, rows: pa.Table) -> None:
+        self.before_insert(table)
+        self.inserts.append((table, rows.num_rows))
+
+
+class Bench:
+    """A group commit over a store in memory, with what it observed."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.observed: list[tuple[bool, int]] = []
+        self.commit = GroupCommit(
+            cast("Store", self.store), lambda ok, rows, _: self.observed.append((ok, rows))
+        )
+
+
+def test_what_arrives_together_is_one_insert(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "COMMIT_WAIT_SECONDS", 0.05)
+
+    async def scene() -> Bench:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+        await asyncio.gather(*(bench.commit.write(Write(samples=samples(n))) for n in (1, 2, 3)))
+        assert bench.commit.pending_rows == 0
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return bench
+
+    bench = asyncio.run(scene())
+    assert bench.store.inserts == [("samples", 6)]
+    assert bench.observed == [(True, 6)]
+
+
+def test_names_are_written_before_samples() -> None:
+    async def scene() -> Bench:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+        labels = (("__name__", "m"),)
+        await bench.commit.write(
+            Write(
+                samples=samples(COMMIT_ROWS_EAGER),
+                series=[NewSeries(1, 7, labels), NewSeries(1, 7, labels), NewSeries(2, 7, labels)],
+                events=[Event(kind="k", time_ns=1, labels={})],
+                metadata=[Metadata("m", "gauge", "", "")],
+            )
+        )
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return bench
+
+    tables = asyncio.run(scene()).store.inserts
+    assert tables[0] == ("series", 2), "each series once a day"
+    assert tables[-1] == ("samples", COMMIT_ROWS_EAGER)
+
+
+def test_nobody_is_told_of_success_before_the_insert_has_ended() -> None:
+    async def scene() -> None:
+        bench = Bench()
+        loop = asyncio.get_running_loop()
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        def hold(_: str) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            asyncio.run_coroutine_threadsafe(go_on.wait(), loop).result(10)
+
+        bench.store.before_insert = hold
+        running = asyncio.create_task(bench.commit.run())
+        writing = asyncio.create_task(bench.commit.write(Write(samples=samples(20_000))))
+        await begun.wait()
+        assert not writing.done()
+        assert bench.commit.pending_rows == 20_000
+        go_on.set()
+        await writing
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_a_failure_is_told_to_everyone_in_the_group_and_the_next_group_goes_on() -> None:
+    async def scene() -> Bench:
+        bench = Bench()
+
+        def fail(_: str) -> None:
+            raise StoreError("disk full")
+
+        bench.store.before_insert = fail
+        running = asyncio.create_task(bench.commit.run())
+        writes = [bench.commit.write(Write(samples=samples(8000))) for _ in range(2)]
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert [str(result) for result in results] == ["disk full", "disk full"]
+        assert all(isinstance(result, StoreError) for result in results)
+        bench.store.before_insert = lambda _: None
+        await bench.commit.write(Write(samples=samples(1)))
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return bench
+
+    assert asyncio.run(scene()).observed == [(False, 16_000), (True, 1)]
+
+
+def test_a_bug_ends_the_loop_and_nobody_takes_silence_for_success() -> None:
+    async def scene() -> None:
+        bench = Bench()
+
+        def bug(_: str) -> None:
+            raise ZeroDivisionError
+
+        bench.store.before_insert = bug
+        running = asyncio.create_task(bench.commit.run())
+        with pytest.raises(StoreError, match="the commit loop broke"):
+            await bench.commit.write(Write(samples=samples(20_000)))
+        with pytest.raises(ZeroDivisionError):
+            await running
+
+    asyncio.run(scene())
+
+
+def test_too_much_is_refused_and_nothing_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PENDING_ROWS_MAX", 10)
+
+    async def scene() -> None:
+        bench = Bench()
+        await bench.commit.write(Write(samples=samples(0)))  # nobody runs, nobody waits
+        waiting = asyncio.create_task(bench.commit.write(Write(samples=samples(6))))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="PENDING_ROWS_MAX is 10"):
+            await bench.commit.write(Write(samples=samples(5)))
+        running = asyncio.create_task(bench.commit.run())
+        await waiting
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(scene())
+
+
+def test_what_waits_at_the_end_is_still_written() -> None:
+    async def scene() -> Bench:
+        bench = Bench()
+        running = asyncio.create_task(bench.commit.run())
+        await asyncio.sleep(0)
+        writing = asyncio.create_task(bench.commit.write(Write(samples=samples(1))))
+        await asyncio.sleep(0)
+        running.cancel()
+        await writing
+        return bench
+
+    assert asyncio.run(scene()).store.inserts == [("samples", 1)]
+
+
+def test_an_event_is_recognised_by_all_of_it() -> None:
+    event = Event(kind="k", time_ns=5, labels={"a": "1", "b": "2"}, message="m")
+    reordered = Event(kind="k", time_ns=5, labels={"b": "2", "a": "1"}, message="m")
+    other = Event(kind="k", time_ns=5, labels={"a": "1", "b": "2"}, message="n")
+    ids = event_rows([event, reordered, other])["id"].to_pylist()
+    assert ids[0] == ids[1] != ids[2]

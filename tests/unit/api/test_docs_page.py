@@ -1,0 +1,33 @@
+"""The page about the interface: whatever a description says, it stays text."""
+
+from api.routes.docs import render_page
+
+HOSTILE = "<script>alert('x')</script>\"'"
+
+
+def test_everything_from_the_document_is_escaped() -> None:
+    page = render_page(
+        {
+            "info": {"title": HOSTILE, "version": HOSTILE, "summary": HOSTILE},
+            "paths": {
+                f"/{HOSTILE}": {
+                    "get": {
+                        "tags": [HOSTILE],
+                        "summary": HOSTILE,
+                        "description": HOSTILE,
+                        "parameters": [
+                            {
+                                "name": HOSTILE,
+                                "description": HOSTILE,
+                                "required": True,
+                                "schema": {"default": HOSTILE, "enum": [HOSTILE], "minimum": 1},
+                            }
+                        ],
+                        "responses": {HOSTILE: {}},
+                    }
+                }
+            },
+        }
+    )
+    assert "<script" not in page
+    assert page.count("&lt;script&gt;") >= 9

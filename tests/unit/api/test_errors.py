@@ -1,0 +1,83 @@
+"""One shape for every error, also for those that nobody foresaw."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from api.errors import Boundary, Problem, problem_of, respond
+from api.ingest.commit import Overloaded
+from api.store.store import StoreBusy
+from collector.contract.errors import (
+    IdentityError,
+    InventoryError,
+    StoreError,
+    WireError,
+    WireTooLarge,
+    WireVersionError,
+)
+
+SECRET = "password=hunter2"  # noqa: S105
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (Problem(418, "teapot", "short and stout"), 418),
+        (WireTooLarge("x"), 413),
+        (WireVersionError("x"), 400),
+        (WireError("x"), 400),
+        (IdentityError("x"), 400),
+        (Overloaded("x"), 503),
+        (StoreBusy("x"), 503),
+        (StoreError("x"), 503),
+        (InventoryError("x"), 503),
+        (ValueError(SECRET), 500),
+    ],
+)
+def test_every_error_has_its_status(error: Exception, status: int) -> None:
+    answer = respond(problem_of(error))
+    body = json.loads(bytes(answer.body))
+    assert answer.status_code == body["status"] == status
+    assert body["title"]
+    assert body["detail"]
+    assert ("retry-after" in answer.headers) == (status == 503)
+    assert SECRET.encode() not in bytes(answer.body)
+
+
+def call(app: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - an ASGI application
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:  # noqa: ANN401 - a message of ASGI
+        sent.append(dict(message))
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
+    asyncio.run(Boundary(app)(scope, receive, send))
+    return sent
+
+
+async def broken(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise KeyError(SECRET)
+
+
+async def broken_halfway(_scope: Scope, _receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    raise KeyError(SECRET)
+
+
+def test_a_bug_becomes_an_answer_and_a_trace_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    start, body = call(broken)
+    assert start["status"] == 500
+    problem = json.loads(body["body"])
+    assert problem["detail"] == "KeyError; the trace is in the service's log"
+    assert "Traceback" in caplog.text
+
+
+def test_a_bug_after_the_answer_began_cannot_be_answered_again() -> None:
+    with pytest.raises(KeyError):
+        call(broken_halfway)

@@ -1,0 +1,64 @@
+"""The export's pieces: numbers that JSON does not have, and bounds that speak."""
+
+import pyarrow as pa
+import pytest
+
+from api.errors import Problem
+from api.export import Chunk, check_bound, encode_arrow, encode_ndjson, number_text
+from api.routes.samples import Format, encode_json, negotiate
+
+
+def chunk(*rows: tuple[int, int, float]) -> Chunk:
+    series, times = [row[0] for row in rows], [row[1] for row in rows]
+    values = [row[2] for row in rows]
+    return Chunk(
+        {one: {"__name__": "m", "n": str(one)} for one in (*series, 99)},
+        pa.chunked_array([pa.array(series[:1], pa.uint64()), pa.array(series[1:], pa.uint64())]),
+        pa.chunked_array([pa.array(times, pa.int64())]),
+        pa.chunked_array([pa.array(values, pa.float64())]),
+    )
+
+
+def test_lines_hold_one_series_each() -> None:
+    made = [chunk((1, 10, 0.5), (1, 20, float("nan")), (2, 10, float("-inf"))), chunk((3, 1, 1.0))]
+    assert b"".join(encode_ndjson(iter(made))) == (
+        b'{"labels":{"__name__":"m","n":"1"},"times_ms":[10,20],"values":[0.5,"NaN"]}\n'
+        b'{"labels":{"__name__":"m","n":"2"},"times_ms":[10],"values":["-Inf"]}\n'
+        b'{"labels":{"__name__":"m","n":"3"},"times_ms":[1],"values":[1.0]}\n'
+    )
+    assert encode_json(made).count(b"},{") == 2
+    assert encode_json([]) == b'{"items":[]}'
+
+
+def test_arrow_streams_hold_all_chunks() -> None:
+    pieces = list(encode_arrow(iter([chunk((1, 10, 0.5)), chunk((2, 5, 1.5), (2, 6, 2.5))])))
+    table = pa.ipc.open_stream(b"".join(pieces)).read_all()
+    assert table["series"].to_pylist() == [1, 2, 2]
+    assert table["value"].to_pylist() == [0.5, 1.5, 2.5]
+    assert table["labels"].to_pylist()[2] == '{"__name__":"m","n":"2"}'
+
+
+def test_what_is_no_number_in_json_is_text() -> None:
+    assert [number_text(float(text)) for text in ("nan", "inf", "-inf")] == ["NaN", "+Inf", "-Inf"]
+
+
+def test_a_bound_names_itself() -> None:
+    check_bound(10, 10, "RULE", "things")
+    with pytest.raises(Problem) as caught:
+        check_bound(11, 10, "RULE", "things")
+    assert (caught.value.body.status, caught.value.body.rule) == (422, "RULE")
+    assert "11 things; RULE is 10" in caught.value.body.detail
+
+
+@pytest.mark.parametrize(
+    ("accept", "chosen"),
+    [
+        ("", Format.JSON),
+        ("*/*", Format.JSON),
+        ("application/x-ndjson", Format.NDJSON),
+        ("text/html,APPLICATION/X-NDJSON;q=0.5", Format.NDJSON),
+        ("application/vnd.apache.arrow.stream", Format.ARROW),
+    ],
+)
+def test_negotiation(accept: str, chosen: Format) -> None:
+    assert negotiate(accept) is chosen

@@ -1,0 +1,149 @@
+"""Migrations of the telemetry store: both renderings, and what is never allowed."""
+
+from pathlib import Path
+
+import pytest
+
+from api.store.migrate import (
+    LEDGER,
+    Migration,
+    Placement,
+    apply_migrations,
+    check_migrations,
+    load_migrations,
+)
+from api.store.store import StoreUrl
+from collector.contract.errors import SettingsError, StoreError
+from tests.conftest import Golden
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "migrations"
+PLACEMENTS = {"single": Placement(), "cluster": Placement("prod")}
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("migration", load_migrations(), ids=lambda migration: migration.name)
+def test_both_renderings_are_what_was_reviewed(
+    migration: Migration, placement: str, golden: Golden
+) -> None:
+    statements = migration.statements(PLACEMENTS[placement], 30)
+    golden(FOLDER / placement / migration.name, ";\n\n".join(statements) + ";\n")
+
+
+def test_every_statement_can_run_twice_and_leaves_no_blank() -> None:
+    for migration in load_migrations():
+        for statement in migration.statements(Placement("prod"), 7):
+            assert "IF NOT EXISTS" in statement or "IF EXISTS" in statement
+            assert "{{" not in statement
+            assert "ON CLUSTER 'prod'" in statement
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "DROP TABLE samples",
+        "drop\n table samples",
+        "ALTER TABLE samples DROP COLUMN value",
+        "ALTER TABLE samples DROP PARTITION '2026-01-01'",
+        "ALTER TABLE samples DROP PART 'x'",
+        "ALTER TABLE samples DETACH PARTITION '2026-01-01'",
+        "DETACH TABLE samples",
+        "ALTER TABLE samples CLEAR COLUMN value",
+        "ALTER TABLE samples REPLACE PARTITION 1 FROM other",
+        "ALTER TABLE samples DELETE WHERE 1",
+        "ALTER TABLE samples UPDATE whole = 0 WHERE 1",
+        "DELETE FROM samples WHERE 1",
+        "TRUNCATE TABLE samples",
+        "TRUNCATE samples",
+        "DROP DATABASE default",
+        "DROP VIEW v",
+        "DROP DICTIONARY d",
+        "ALTER TABLE samples MODIFY COLUMN whole Int8",
+        "ALTER TABLE samples RENAME COLUMN whole TO w",
+        "RENAME TABLE samples TO old",
+        "EXCHANGE TABLES samples AND other",
+        "CREATE OR REPLACE TABLE samples (a Int8) ENGINE = Memory",
+        "SELECT 1; DROP TABLE samples",
+        "DROP /* quietly */ TABLE samples",
+    ],
+)
+def test_a_migration_that_destroys_is_refused(text: str) -> None:
+    with pytest.raises(StoreError, match="never destroy"):
+        check_migrations([Migration(1, "0001_bad.sql", text)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ALTER TABLE events ADD COLUMN IF NOT EXISTS updated DateTime",
+        "CREATE TABLE IF NOT EXISTS deleted (drops UInt8) ENGINE = Memory",
+        "-- never DROP TABLE samples\nCREATE TABLE IF NOT EXISTS x (a Int8) ENGINE = Memory",
+    ],
+)
+def test_a_migration_that_adds_is_allowed(text: str) -> None:
+    check_migrations([Migration(1, "0001_good.sql", text)])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["0002_first.sql"], ["0001_a.sql", "0003_c.sql"], ["1_a.sql"], ["0001_A.sql"], ["0001.sql"]],
+)
+def test_numbers_have_no_gaps_and_names_one_form(names: list[str]) -> None:
+    files = [Migration(int("".join(filter(str.isdigit, name))), name, "") for name in names]
+    with pytest.raises(StoreError, match="comes next"):
+        check_migrations(files)
+
+
+def test_an_interrupted_migration_is_finished_by_the_next_start() -> None:
+    """A crash before the ledger knows: everything runs again, which each statement allows."""
+    ran: list[str] = []
+    ledger: dict[int, str] = {}
+
+    def crash(_: Migration) -> None:
+        raise StoreError("killed")
+
+    with pytest.raises(StoreError, match="killed"):
+        apply_migrations(ran.append, lambda: ledger, crash, Placement(), 30)
+    first = list(ran)
+    ran.clear()
+    names = apply_migrations(
+        ran.append,
+        lambda: ledger,
+        lambda done: ledger.update({done.number: done.digest}),
+        Placement(),
+        30,
+    )
+    assert names == [migration.name for migration in load_migrations()]
+    assert ran[: len(first)] == first
+    assert ran[0] == Placement().render(LEDGER, 30)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("chdb:///var/lib/x", ("chdb", "chdb:///var/lib/x", "default", None)),
+        ("clickhouse://h:8123", ("clickhouse", "http://h:8123/default", "default", None)),
+        (
+            "clickhouse://u:p%40@h/db?cluster=prod&secure=1",
+            ("clickhouse", "https://u:p%40@h/db", "db", "prod"),
+        ),
+    ],
+)
+def test_store_urls(text: str, expected: tuple[str, str, str, str | None]) -> None:
+    url = StoreUrl.parse(text)
+    assert (url.scheme, url.dsn, url.database, url.cluster) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "chdb://", "chdb:///", "chdb://relative/path", "http://h:8123", "/var/lib/x"),
+        *(
+            "clickhouse://h/db?clutser=prod",
+            "clickhouse://h/db?cluster=a'b",
+            "clickhouse://h/db?cluster=",
+        ),
+    ],
+)
+def test_other_urls_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError, match="store"):
+        StoreUrl.parse(text)

@@ -1,0 +1,122 @@
+"""Remote write's decoder: cases that once went wrong or easily could, each by itself.
+
+That fast and slow path agree on everything else is a property (`tests/property`).
+"""
+
+import pytest
+
+from api.ingest.columns import Acceptance
+from api.ingest.remote_write import RemoteRequest, decode_v1, decode_v2, unpack
+from api.ingest.series import RemoteSeries
+from api.routes.remote_write import version_of
+from collector.contract.errors import WireError, WireTooLarge
+from tests import remote_write as rw
+
+NOW_MS = 1_800_000_000_000
+ACCEPTANCE = Acceptance.at(NOW_MS, 30)
+UP = [("__name__", "up")]
+
+
+def decode(body: bytes, known: RemoteSeries | None = None) -> RemoteRequest:
+    return decode_v1(body, known or RemoteSeries(), ACCEPTANCE)
+
+
+def rows(request: RemoteRequest) -> list[tuple[int, float]]:
+    samples = request.write.samples
+    return list(zip(samples.time_ms.tolist(), samples.value.tolist(), strict=True))
+
+
+def one(value: float = 1.5, time_ms: int = NOW_MS) -> rw.TimeSeries:
+    return rw.TimeSeries(UP, [(value, time_ms)])
+
+
+@pytest.mark.parametrize("value", [1.5, 0.0])
+def test_a_known_series_is_read_as_a_new_one(value: float) -> None:
+    known = RemoteSeries()
+    body = rw.request_v1([one(value)])
+    assert rows(decode(body, known)) == rows(decode(body, known)) == [(NOW_MS, value)]
+    assert len(known.labels) == 1
+
+
+@pytest.mark.parametrize("filler", [b"\xff" * 8, b"\x80" * 8, bytes(8)])
+def test_an_unknown_field_of_any_content_is_passed_over(filler: bytes) -> None:
+    """Its bytes were once taken for a length."""
+    body = rw.tag(13, 1) + filler + rw.request_v1([one()])
+    assert rows(decode(body)) == [(NOW_MS, 1.5)]
+    assert rows(decode(rw.request_v1([one()]) + rw.tag(13, 1) + filler)) == [(NOW_MS, 1.5)]
+
+
+def test_a_tag_that_is_longer_than_it_need_be_is_still_a_series() -> None:
+    """Such a series was once passed over, and acknowledged."""
+    content = rw.series_v1(one())
+    body = b"\x8a\x00" + rw.varint(len(content)) + content
+    assert rows(decode(body)) == [(NOW_MS, 1.5)]
+
+
+def test_all_samples_of_a_series_with_bad_labels_are_counted() -> None:
+    """Two zeros are as long as one sample that is none."""
+    bad = rw.TimeSeries([("job", "j")], [(0.0, NOW_MS), (0.0, NOW_MS + 1)])
+    assert decode(rw.request_v1([bad])).refused == {"bad_labels": 2}
+
+
+def test_a_bad_series_with_a_broken_sample_is_broken() -> None:
+    labels = rw.length_field(1, rw.label_v1("job", "j"))
+    with pytest.raises(WireError):
+        decode(rw.length_field(1, labels + rw.length_field(2, b"\xff" * 16)))
+
+
+@pytest.mark.parametrize("length", range(1, 60))
+def test_a_body_cut_off_anywhere_is_a_wire_error_or_shorter(length: int) -> None:
+    known = RemoteSeries()
+    body = rw.request_v1([one(), one(2.0), one(0.0)])
+    decode(body, known)
+    boundaries = {len(rw.request_v1([one()] * n)) for n in range(3)}
+    if length in boundaries:
+        decode(body[:length], known)
+        return
+    for memory in (known, RemoteSeries()):
+        with pytest.raises(WireError):
+            decode(body[:length], memory)
+
+
+def test_symbols_with_a_separator_inside_are_not_two_symbols() -> None:
+    known = RemoteSeries()
+    symbols = rw.Symbols()
+    decode_v2(rw.request_v2([rw.TimeSeries([*UP, ("a", "b")], [(1.0, NOW_MS)])]), known, ACCEPTANCE)
+    references = bytes([symbols.refer(b"__name__\xffup"), symbols.refer(b"a\xffb")])
+    series = rw.length_field(1, references) + rw.length_field(2, rw.sample(1.0, NOW_MS))
+    table = b"".join(rw.length_field(4, text) for text in symbols.texts)
+    with pytest.raises(WireError, match="UTF-8"):
+        decode_v2(table + rw.length_field(5, series), known, ACCEPTANCE)
+
+
+def test_exemplars_without_samples_write_the_series_name() -> None:
+    alone = rw.TimeSeries(UP, [], [rw.Exemplar(0.5, NOW_MS)])
+    assert [new.labels for new in decode(rw.request_v1([alone])).write.series] == [tuple(UP)]
+
+
+def test_the_declared_size_is_checked_before_anything_is_unpacked() -> None:
+    assert unpack(rw.snappy(b"")) == b""
+    assert unpack(rw.snappy(b"abc" * 1000)) == b"abc" * 1000
+    with pytest.raises(WireTooLarge, match="UNPACKED_BYTES_MAX"):
+        unpack(rw.varint((128 << 20) + 1) + b"\x00a")
+    for body in (b"", b"\xff" * 20, b"\x05abc", rw.varint(128 << 20) + b"\x00a"):
+        with pytest.raises(WireError):
+            unpack(body)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "version"),
+    [
+        ("application/x-protobuf", 1),
+        (rw.V1_TYPE, 1),
+        (rw.V2_TYPE, 2),
+        ("application/x-protobuf ; PROTO = io.prometheus.write.v2.Request", 2),
+        ("application/x-protobuf;proto=other", None),
+        ("application/json", None),
+        ("", None),
+        (";;;=", None),
+    ],
+)
+def test_versions(content_type: str, version: int | None) -> None:
+    assert version_of(content_type) == version

@@ -1,0 +1,139 @@
+"""Which series are known: what has to be written about them, and when."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import numpy as np
+import pytest
+
+from api.ingest import series as module
+from api.ingest.series import NativeTables, NewSeries, RemoteSeries, check_index, read_table
+from collector.contract import wire
+from collector.contract.errors import WireError
+from collector.contract.identity import Labels, metric_id, series_id
+from collector.contract.model import Sample, Series
+
+UP: Labels = (("__name__", "up"), ("host", "h"))
+DOWN: Labels = (("__name__", "down"),)
+DAY = int(datetime(2026, 11, 15, tzinfo=UTC).timestamp()) // 86_400
+
+
+def batch(*rows: tuple[str, dict[str, str]], **common: str) -> wire.Batch:
+    empty = wire.pack_batch([], agent="a", boot="b", sequence=0, sent_ms=0, common=common)
+    return msgspec.structs.replace(empty, series=msgspec.Raw(msgspec.msgpack.encode(rows)))
+
+
+def ints(*numbers: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return np.array(numbers, dtype=np.int64)
+
+
+def test_a_table_gets_ids_and_bad_rows_are_marked() -> None:
+    table = read_table(
+        batch(("up", {}), ("", {}), ("up", {"": "x"}), ("down", {"host": ""}), host="h")
+    )
+    assert table.valid.tolist() == [True, False, False, True]
+    assert table.labels[0] == UP
+    assert table.labels[3] == DOWN, "an empty value takes a common label away"
+    assert int(table.series[0]) == series_id(UP)
+    assert int(table.metric[0]) == metric_id("up")
+
+
+def test_the_agent_s_ids_and_the_service_s_are_the_same() -> None:
+    series = Series("up", {"z": "1", "a": "2"})
+    packed = wire.pack_batch(
+        [Sample(series, 1.0, 0)], agent="a", boot="b", sequence=0, sent_ms=0, common={"host": "h"}
+    )
+    assert int(read_table(packed).series[0]) == series.identify({"host": "h"})
+
+
+def test_a_table_is_looked_at_once_and_the_oldest_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "TABLES_CACHED_MAX", 2)
+    tables = NativeTables()
+    first = tables.recognise(batch(("a", {})))
+    second = tables.recognise(batch(("b", {})))
+    assert tables.recognise(batch(("a", {}))) is first
+    tables.recognise(batch(("c", {})))
+    assert len(tables) == 2
+    assert tables.recognise(batch(("a", {}))) is first, "it was used after b"
+    assert tables.recognise(batch(("b", {}))) is not second
+
+
+def test_common_labels_make_another_table() -> None:
+    tables = NativeTables()
+    one, other = (tables.recognise(batch(("a", {}), host=host)) for host in ("h", "i"))
+    assert one.series[0] != other.series[0]
+
+
+def test_a_native_table_is_written_once_a_day() -> None:
+    table = read_table(batch(("up", {}), ("", {}), host="h"))
+    assert NativeTables.unwritten(table, [DAY, DAY + 1]) == [
+        NewSeries(DAY, series_id(UP), UP),
+        NewSeries(DAY + 1, series_id(UP), UP),
+    ]
+    table.days.add(DAY)
+    assert [new.day for new in NativeTables.unwritten(table, [DAY, DAY + 1])] == [DAY + 1]
+
+
+def test_rows_beyond_the_table_are_a_wire_error() -> None:
+    table = read_table(batch(("up", {})))
+    check_index(np.array([], dtype=np.uint32), table)
+    check_index(np.array([0, 0], dtype=np.uint32), table)
+    with pytest.raises(WireError, match="row 1; the table has 1"):
+        check_index(np.array([0, 1], dtype=np.uint32), table)
+
+
+def test_remote_series_have_one_row_whatever_their_bytes() -> None:
+    known = RemoteSeries()
+    row = known.add(b"one way", UP)
+    assert known.add(b"another way", UP) == row
+    assert known.add(None, UP) == row
+    assert known.add(b"down", DOWN) != row
+    assert known.rows == {b"one way": row, b"another way": row, b"down": row + 1}
+    assert (known.id_of(row), known.metric_name(row)) == (series_id(UP), "up")
+
+
+def test_remote_series_grow_past_their_first_room() -> None:
+    known = RemoteSeries()
+    many = [(("__name__", "m"), ("n", str(n))) for n in range(3000)]
+    rows = [known.add(str(n).encode(), labels) for n, labels in enumerate(many)]
+    assert rows == list(range(3000))
+    assert known.series(ints(0, 1023, 1024, 2999)).tolist() == [
+        series_id(many[n]) for n in (0, 1023, 1024, 2999)
+    ]
+    assert len(known.unwritten(ints(*rows), ints(*[DAY] * 3000))) == 3000
+
+
+def test_a_remote_series_is_written_until_the_store_has_it() -> None:
+    known = RemoteSeries()
+    row = known.add(b"k", UP)
+    new = known.unwritten(ints(row, row, row), ints(DAY, DAY, DAY - 1))
+    assert [entry.day for entry in new] == [DAY - 1, DAY]
+    assert known.unwritten(ints(row), ints(DAY)), "nobody said that it was written"
+    known.written(new)
+    assert known.unwritten(ints(row), ints(DAY)) == []
+    assert [entry.day for entry in known.unwritten(ints(row), ints(DAY - 1))] == [DAY - 1]
+
+
+def test_what_was_written_for_a_forgotten_series_is_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "REMOTE_SERIES_CACHED_MAX", 1)
+    known = RemoteSeries()
+    row = known.add(b"k", UP)
+    new = known.unwritten(ints(row), ints(DAY))
+    known.make_room()
+    assert not known.rows
+    known.written(new)
+    again = known.add(b"k", UP)
+    assert known.unwritten(ints(again), ints(DAY)) == new
+
+
+def test_series_that_had_samples_are_taken_once() -> None:
+    known = RemoteSeries()
+    row = known.add(b"k", UP)
+    known.add(b"d", DOWN)
+    known.unwritten(ints(row), ints(DAY))
+    assert known.take_used() == [UP]
+    assert known.take_used() == []

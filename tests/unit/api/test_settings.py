@@ -1,0 +1,129 @@
+"""The service's settings: which layer wins, what a mistake is told, what must not start."""
+
+from pathlib import Path
+
+import pytest
+
+from api.settings import load_service_settings
+from collector.contract.errors import SettingsError
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "service.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_file_then_environment_then_flag(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        'data = "/file"\nlisten = "127.0.0.1:1"\nlog_level = "error"\n'
+        "[retention_days]\nsamples = 1\nevents = 2\n",
+    )
+    environment = {
+        "FABRICSCOPE_LISTEN": "127.0.0.1:2",
+        "FABRICSCOPE_DATA": "/environment",
+        "FABRICSCOPE_RETENTION_DAYS__SAMPLES": "7",
+        "FABRICSCOPE_AGENT_HOST": "the agent's, not ours",
+        "PATH": "/bin",
+    }
+    flags = {"listen": "127.0.0.1:3", "data": None}
+    settings = load_service_settings(file, flags, environment)
+    assert settings.listen == "127.0.0.1:3"
+    assert settings.data == "/environment"
+    assert settings.log_level == "error"
+    assert (settings.retention_days.samples, settings.retention_days.events) == (7, 2)
+    assert settings.retention_days.series == 30
+
+
+def test_defaults_are_a_service_for_this_machine_alone() -> None:
+    settings = load_service_settings(None, {}, {})
+    assert settings.address == ("127.0.0.1", 9700)
+    assert settings.is_loopback
+    assert settings.read_tokens() == frozenset()
+    assert settings.store_url == f"chdb://{settings.data_path}/telemetry"
+    assert settings.inventory_url == f"sqlite:///{settings.data_path}/inventory.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "message"),
+    [
+        ('lisen = "x"', {}, "service.toml: unknown setting 'lisen'; did you mean 'listen'?"),
+        (
+            "[retention_days]\nsample = 1",
+            {},
+            "'retention_days.sample'; did you mean 'retention_days.samples'?",
+        ),
+        ("retention_days = 7", {}, "retention_days = 7: must be a table"),
+        ("data = 7", {}, "data = 7: Expected `str`"),
+        ("data = ", {}, "not a TOML file"),
+        ('[retention_days]\nsamples = "7"', {}, "samples = '7'"),
+        (
+            "",
+            {"FABRICSCOPE_LISTN": "x"},
+            "environment: unknown setting 'listn'; did you mean 'listen'?",
+        ),
+        ("", {"FABRICSCOPE_ZZZ": "x"}, "unknown setting 'zzz'; there are: data, "),
+        ("", {"FABRICSCOPE_RETENTION_DAYS__SAMPLES": "a week"}, "samples = 'a week'"),
+        ("", {"FABRICSCOPE_RETENTION_DAYS": "7"}, "must be a table"),
+    ],
+)
+def test_a_mistake_is_told_where_and_what(
+    tmp_path: Path, text: str, environment: dict[str, str], message: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_service_settings(write(tmp_path, text), {}, environment)
+    assert message in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nothing\.toml: No such file"):
+        load_service_settings(tmp_path / "nothing.toml", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"listen": "9700"}, "write HOST:PORT"),
+        ({"listen": ":9700"}, "write HOST:PORT"),
+        ({"listen": "127.0.0.1:"}, "write HOST:PORT"),
+        ({"listen": "127.0.0.1:65536"}, "write HOST:PORT"),
+        ({"listen": "127.0.0.1:x"}, "write HOST:PORT"),
+        ({"listen": "127.0.0.1:²"}, "write HOST:PORT"),
+        ({"tls_key": "k"}, "go together"),
+        ({"tls_certificate": "c"}, "go together"),
+        ({"retention_days": {"samples": 0}}, "retention_days.samples is 0; between 1 and 3650"),
+        ({"retention_days": {"events": 4000}}, "retention_days.events is 4000"),
+        ({"token_file": "/no/such/file"}, "token_file /no/such/file: No such file"),
+    ],
+)
+def test_what_cannot_work_is_refused(flags: dict[str, object], message: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_service_settings(None, flags, {})
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "node-0", "192.168.1.1"])  # noqa: S104
+def test_who_can_be_reached_by_others_needs_tokens(tmp_path: Path, host: str) -> None:
+    with pytest.raises(SettingsError, match="set token_file"):
+        load_service_settings(None, {"listen": f"{host}:9700"}, {})
+    file = tmp_path / "tokens"
+    file.write_text("0123456789abcdef\n")
+    settings = load_service_settings(None, {"listen": f"{host}:9700", "token_file": str(file)}, {})
+    assert settings.read_tokens() == {"0123456789abcdef"}
+    assert not settings.is_loopback
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
+def test_loopback_needs_none(host: str) -> None:
+    assert load_service_settings(None, {"listen": f"{host}:9700"}, {}).is_loopback
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\n", b"short\n", b"0123456789abcdef\nshort\n", b"\xff" * 20]
+)
+def test_tokens_that_can_be_guessed_are_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "tokens"
+    file.write_bytes(content)
+    with pytest.raises(SettingsError, match="token_file"):
+        load_service_settings(None, {"token_file": str(file)}, {})
