@@ -24,7 +24,7 @@ COMMIT_ROWS_EAGER: Final = 10_000
 """So many waiting rows are written at once, unless more are being decoded: an insert costs 7 ms of
 CPU whatever its size, and its rows are merged the more often the smaller it is."""
 
-COMMIT_ROWS_MAX: Final = 200_000
+COMMIT_ROWS_MAX: Final = 500_000
 """So many waiting rows are written in any case."""
 
 COMMIT_WAIT_SECONDS: Final = 0.2
@@ -41,6 +41,12 @@ TABLES_CACHED_MAX: Final = 50_000
 
 REMOTE_SERIES_CACHED_MAX: Final = 1_000_000
 """Remote-write series that are remembered by their bytes, about 400 MB. Past it: start anew."""
+
+REMOTE_RUNS_MAX: Final = 10_000
+"""Runs of 64 remote-write series that are remembered whole, about 200 MB. Past it: start anew."""
+
+REMOTE_LABELS_CACHED_MAX: Final = 1_000_000
+"""Labels of remote write that are remembered by their bytes, about 300 MB. Past it: start anew."""
 
 METADATA_CACHED_MAX: Final = 100_000
 """Metrics whose metadata is remembered, so that it is written once. Past it: start anew."""

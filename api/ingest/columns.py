@@ -72,17 +72,17 @@ class SampleColumns(msgspec.Struct, frozen=True):
             whole = self.value.astype(np.int64)
         is_whole = (whole == self.value) & (np.abs(self.value) <= WHOLE_MAX)
         is_whole &= self.value.view(np.int64) != NEGATIVE_ZERO_BITS
-        if is_whole.all():
-            fraction = np.zeros(len(self), dtype=np.float64)
-        else:
-            fraction = np.where(is_whole, 0.0, self.value)
+        fraction = []
+        if not is_whole.all():
+            # Left out otherwise: the engine fills in zeros for less than they cost to send.
+            fraction = [Column("fraction", "Float64", np.where(is_whole, 0.0, self.value))]
             whole = np.where(is_whole, whole, 0)
         return [
             Column("metric", "UInt32", self.metric),
             Column("series", "UInt64", self.series),
             Column("time", "DateTime64(3, 'UTC')", self.time_ms),
             Column("whole", "Int64", whole),
-            Column("fraction", "Float64", fraction),
+            *fraction,
         ]
 
 

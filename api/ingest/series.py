@@ -13,16 +13,16 @@ import msgspec
 import numpy as np
 
 from api.ingest.columns import Bools, Int64s, UInt32s, UInt64s
+from api.ingest.labels import LabelBytes
+from api.ingest.runs import Runs
 from api.inventory.sightings import Sighting
 from api.limits import REMOTE_SERIES_CACHED_MAX, TABLES_CACHED_MAX
 from collector.contract.errors import IdentityError, WireError
 from collector.contract.identity import (
     METRIC_LABEL,
+    LabelFrame,
     Labels,
-    canonical_labels,
-    check_labels,
     metric_id,
-    series_id,
 )
 from collector.contract.wire import Batch
 
@@ -92,15 +92,19 @@ def read_table(batch: Batch) -> NativeTable:
     metric = np.zeros(len(rows), dtype=np.uint32)
     valid = np.zeros(len(rows), dtype=np.bool_)
     all_labels: list[Labels] = []
+    frames: dict[tuple[tuple[str, str], ...], LabelFrame] = {}
     for row, (name, own) in enumerate(rows):
+        key = tuple(own.items())
         try:
-            labels = canonical_labels({**batch.common, **own, METRIC_LABEL: name})
-            check_labels(labels)
+            frame = frames.get(key)
+            if frame is None:
+                frame = frames[key] = LabelFrame({**batch.common, **own})
+            labels, identity = frame.named(name)
         except IdentityError:
             all_labels.append(())
             continue
         all_labels.append(labels)
-        series[row], metric[row], valid[row] = series_id(labels), metric_id(name), True
+        series[row], metric[row], valid[row] = identity, metric_id(name), True
     return NativeTable(series, metric, valid, all_labels, set())
 
 
@@ -129,15 +133,16 @@ class RemoteSeries:
         self._written_day = np.empty(1024, dtype=np.int64)
         self._used = np.zeros(1024, dtype=np.bool_)
         self._row_of_series: dict[int, int] = {}
+        self.runs = Runs()
+        self.label_bytes = LabelBytes()
 
     def make_room(self) -> None:
         """Start anew when full; called between requests, since it forgets every row number."""
         if len(self.rows) >= REMOTE_SERIES_CACHED_MAX:
             self._clear()
 
-    def add(self, key: bytes | None, labels: Labels) -> int:
+    def add(self, key: bytes | None, labels: Labels, identity: int) -> int:
         """The row of this label set, which must have been checked; remembered by ``key``."""
-        identity = series_id(labels)
         row = self._row_of_series.get(identity)
         if row is None:
             row = len(self.labels)
@@ -191,7 +196,6 @@ class RemoteSeries:
 
     def written(self, new: list[NewSeries]) -> None:
         """Remember that the store knows these."""
-        for entry in new:
-            row = self._row_of_series.get(entry.series)
-            if row is not None:
-                self._written_day[row] = max(int(self._written_day[row]), entry.day)
+        found = [(self._row_of_series.get(entry.series, -1), entry.day) for entry in new]
+        pairs = np.array([pair for pair in found if pair[0] >= 0], dtype=np.int64).reshape(-1, 2)
+        np.maximum.at(self._written_day, pairs[:, 0], pairs[:, 1])

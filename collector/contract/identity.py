@@ -38,13 +38,32 @@ def canonical_labels(labels: Mapping[str, str] | Iterable[tuple[str, str]]) -> L
     >>> canonical_labels({"port": "1", "device": "mlx5_0", "rack": ""})
     (('device', 'mlx5_0'), ('port', '1'))
     """
-    pairs = labels.items() if isinstance(labels, Mapping) else labels
+    pairs = tuple(labels.items() if isinstance(labels, Mapping) else labels)
+    before = ""
+    for name, value in pairs:
+        if name <= before or not value:
+            break
+        before = name
+    else:
+        return pairs  # as nearly everyone sends them
     ordered = tuple(sorted((name, value) for name, value in pairs if value))
     for (name, _), (following, _) in pairwise(ordered):
         if name == following:
             msg = f"label {name!r} appears twice; a series has each label once"
             raise IdentityError(msg)
     return ordered
+
+
+def check_label(name: str, value: str) -> None:
+    """Raise IdentityError unless this may be a label of a series."""
+    if not name:
+        raise IdentityError(f"a label without a name (its value is {value[:40]!r})")
+    if len(name) + len(value) <= LABEL_NAME_BYTES_MAX // 4:
+        return  # no character has over four bytes: nearly every label ends here
+    if len(name.encode()) > LABEL_NAME_BYTES_MAX:
+        raise IdentityError(f"label name {name[:40]!r}… has over {LABEL_NAME_BYTES_MAX} bytes")
+    if len(value.encode()) > LABEL_VALUE_BYTES_MAX:
+        raise IdentityError(f"label {name}={value[:40]!r}… has over {LABEL_VALUE_BYTES_MAX} bytes")
 
 
 def check_labels(labels: Labels) -> None:
@@ -57,17 +76,7 @@ def check_labels(labels: Labels) -> None:
         msg = f"{len(labels)} labels; a series has at most {LABELS_MAX}"
         raise IdentityError(msg)
     for name, value in labels:
-        if not name:
-            msg = f"a label without a name (its value is {value[:40]!r})"
-            raise IdentityError(msg)
-        if len(name) + len(value) <= LABEL_NAME_BYTES_MAX // 4:
-            continue  # no character has over four bytes: nearly every label ends here
-        if len(name.encode()) > LABEL_NAME_BYTES_MAX:
-            msg = f"label name {name[:40]!r}… has over {LABEL_NAME_BYTES_MAX} bytes"
-            raise IdentityError(msg)
-        if len(value.encode()) > LABEL_VALUE_BYTES_MAX:
-            msg = f"label {name}={value[:40]!r}… has over {LABEL_VALUE_BYTES_MAX} bytes"
-            raise IdentityError(msg)
+        check_label(name, value)
     if not any(name == METRIC_LABEL for name, _ in labels):
         msg = f"labels without {METRIC_LABEL}: a series needs a metric name"
         raise IdentityError(msg)
@@ -85,7 +94,41 @@ def series_id(labels: Labels) -> int:
     >>> hex(series_id((("__name__", "up"),)))
     '0x8f839554790b3bb7'
     """
-    return int.from_bytes(blake2b(canonical_bytes(labels), digest_size=8).digest(), "little")
+    return digest_id(canonical_bytes(labels))
+
+
+def digest_id(canonical: bytes) -> int:
+    """The id of the series with these canonical bytes."""
+    return int.from_bytes(blake2b(canonical, digest_size=8).digest(), "little")
+
+
+class LabelFrame:
+    """Labels that lack only the metric's name: what the many metrics of one port share.
+
+    Raises IdentityError if no series can have them.
+    """
+
+    __slots__ = ("_after", "_after_bytes", "_before", "_before_bytes")
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        whole = canonical_labels({**labels, METRIC_LABEL: "x"})
+        check_labels(whole)
+        place = whole.index((METRIC_LABEL, "x"))
+        self._before, self._after = whole[:place], whole[place + 1 :]
+        self._before_bytes = canonical_bytes(self._before) + METRIC_LABEL.encode() + b"\xff"
+        self._after_bytes = b"\xff" + canonical_bytes(self._after)
+
+    def named(self, metric: str) -> tuple[Labels, int]:
+        """The canonical labels with this name, and the series' id.
+
+        >>> LabelFrame({"port": "1"}).named("up")[0]
+        (('__name__', 'up'), ('port', '1'))
+        """
+        name = metric.encode()
+        if not 0 < len(name) <= LABEL_VALUE_BYTES_MAX:
+            raise IdentityError(f"a metric's name has 1 to {LABEL_VALUE_BYTES_MAX} bytes")
+        labels = (*self._before, (METRIC_LABEL, metric), *self._after)
+        return labels, digest_id(self._before_bytes + name + self._after_bytes)
 
 
 @lru_cache(maxsize=10_000)

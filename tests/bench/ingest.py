@@ -28,7 +28,8 @@ from tests.bench.systems import Fabricscope, Prometheus, System, VictoriaMetrics
 HOSTS, READINGS = 208, 60
 QUICK_HOSTS, QUICK_READINGS = 32, 20
 REMOTE_CONNECTIONS = (2, 8)
-AGENT_CONNECTIONS = 64
+AGENT_CONNECTIONS = HOSTS
+"""Every agent has its own, as in a cluster."""
 BATCH_READINGS = (10, 1)
 """Readings in a native batch: of an agent that reads every second and sends every ten, and of one
 that sends every reading."""

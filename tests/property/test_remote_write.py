@@ -7,6 +7,7 @@ same, when a series is new and when it is remembered.
 
 import struct
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -521,3 +522,61 @@ def test_any_bytes_are_refused_or_read_as_the_reference_reads_them(
     version: int, body: bytes
 ) -> None:
     check(version, [body])
+
+
+@st.composite
+def scrapes(draw: st.DrawFn) -> list[bytes]:
+    """What one sender sends time after time: many series in an order, and little that changes."""
+    series = [f"s{number}" for number in range(draw(st.integers(70, 200)))]
+    bodies = []
+    for at in range(draw(st.integers(2, 5))):
+        for _ in range(draw(st.integers(0, 3))):  # one goes, or comes, or another moves up
+            place = draw(st.integers(0, len(series) - 1))
+            change = draw(st.sampled_from(["go", "come", "rotate"]))
+            if change == "go" and len(series) > 1:
+                del series[place]
+            elif change == "come":
+                series.insert(place, f"new{at}_{place}")
+            else:
+                series = series[place:] + series[:place]
+        odd = draw(st.dictionaries(st.integers(0, len(series) - 1), numbers, max_size=5))
+        parts = [
+            rw.series_v1(
+                rw.TimeSeries(
+                    [("__name__", name), ("job", "a")],
+                    [(odd.get(place, at + 1.0), NOW_MS + at)],
+                )
+            )
+            for place, name in enumerate(series)
+        ]
+        bodies.append(b"".join(rw.length_field(1, part) for part in parts))
+    return bodies
+
+
+@PATIENT
+@given(scrapes(), st.integers(0, 2**31))
+def test_runs_of_known_series_are_read_as_the_reference_reads_them(
+    bodies: list[bytes], seed: int
+) -> None:
+    """Also when a byte is wrong somewhere in a run that is known."""
+    known = RemoteSeries()
+    for body in [*bodies, *bodies]:
+        agree(decode_v1, reference_v1, body, known)
+    random = Random(seed)
+    for body in bodies:
+        damaged = bytearray(body)
+        damaged[random.randrange(len(body))] = random.randrange(256)
+        agree(decode_v1, reference_v1, bytes(damaged), known)
+        agree(decode_v1, reference_v1, body, known)
+
+
+def test_a_sender_that_repeats_itself_is_read_in_runs() -> None:
+    """Otherwise the test above would prove nothing."""
+    known = RemoteSeries()
+    for at in range(3):
+        series = [
+            rw.TimeSeries([("__name__", f"s{number}")], [(at * number * 1.0, NOW_MS + at)])
+            for number in range(300)
+        ]
+        agree(decode_v1, reference_v1, rw.request_v1(series), known)
+    assert len(known.runs) == 300 // 64

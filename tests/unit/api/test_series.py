@@ -84,12 +84,16 @@ def test_rows_beyond_the_table_are_a_wire_error() -> None:
         check_index(np.array([0, 1], dtype=np.uint32), table)
 
 
+def add(known: RemoteSeries, key: bytes | None, labels: Labels) -> int:
+    return known.add(key, labels, series_id(labels))
+
+
 def test_remote_series_have_one_row_whatever_their_bytes() -> None:
     known = RemoteSeries()
-    row = known.add(b"one way", UP)
-    assert known.add(b"another way", UP) == row
-    assert known.add(None, UP) == row
-    assert known.add(b"down", DOWN) != row
+    row = add(known, b"one way", UP)
+    assert add(known, b"another way", UP) == row
+    assert add(known, None, UP) == row
+    assert add(known, b"down", DOWN) != row
     assert known.rows == {b"one way": row, b"another way": row, b"down": row + 1}
     assert (known.id_of(row), known.metric_name(row)) == (series_id(UP), "up")
 
@@ -97,7 +101,7 @@ def test_remote_series_have_one_row_whatever_their_bytes() -> None:
 def test_remote_series_grow_past_their_first_room() -> None:
     known = RemoteSeries()
     many = [(("__name__", "m"), ("n", str(n))) for n in range(3000)]
-    rows = [known.add(str(n).encode(), labels) for n, labels in enumerate(many)]
+    rows = [add(known, str(n).encode(), labels) for n, labels in enumerate(many)]
     assert rows == list(range(3000))
     assert known.series(ints(0, 1023, 1024, 2999)).tolist() == [
         series_id(many[n]) for n in (0, 1023, 1024, 2999)
@@ -107,7 +111,7 @@ def test_remote_series_grow_past_their_first_room() -> None:
 
 def test_a_remote_series_is_written_until_the_store_has_it() -> None:
     known = RemoteSeries()
-    row = known.add(b"k", UP)
+    row = add(known, b"k", UP)
     new = known.unwritten(ints(row, row, row), ints(DAY, DAY, DAY - 1))
     assert [entry.day for entry in new] == [DAY - 1, DAY]
     assert known.unwritten(ints(row), ints(DAY)), "nobody said that it was written"
@@ -121,19 +125,19 @@ def test_what_was_written_for_a_forgotten_series_is_no_error(
 ) -> None:
     monkeypatch.setattr(module, "REMOTE_SERIES_CACHED_MAX", 1)
     known = RemoteSeries()
-    row = known.add(b"k", UP)
+    row = add(known, b"k", UP)
     new = known.unwritten(ints(row), ints(DAY))
     known.make_room()
     assert not known.rows
     known.written(new)
-    again = known.add(b"k", UP)
+    again = add(known, b"k", UP)
     assert known.unwritten(ints(again), ints(DAY)) == new
 
 
 def test_series_that_had_samples_are_taken_once() -> None:
     known = RemoteSeries()
-    row = known.add(b"k", UP)
-    known.add(b"d", DOWN)
+    row = add(known, b"k", UP)
+    add(known, b"d", DOWN)
     known.unwritten(ints(row), ints(DAY))
     assert known.take_used() == [UP]
     assert known.take_used() == []
