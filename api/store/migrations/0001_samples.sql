@@ -19,7 +19,8 @@ ENGINE = {{engine}}
 PARTITION BY toDate(time)
 ORDER BY (metric, series, time)
 TTL toDateTime(time) + toIntervalDay({{retention_days}})
-SETTINGS ttl_only_drop_parts = 1, auto_statistics_types = '', merge_selector_base = 16;
+SETTINGS ttl_only_drop_parts = 1, auto_statistics_types = '', merge_selector_base = 16,
+         old_parts_lifetime = 60;
 
 -- What a series id means, once for each day on which the series was seen: old names go away
 -- with their samples, and a question about today never looks at last month's names.
