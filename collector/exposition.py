@@ -15,7 +15,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from collector.contract.catalog import Catalog, Kind, load_catalog
-from collector.contract.model import Missing, Reading, Reason, Sample, Series
+from collector.contract.model import Missing, Reading, Sample, Series
+from collector.contract.reason import Reason
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 

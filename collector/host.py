@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from collector.contract.errors import HostError
-from collector.contract.model import Reason
+from collector.contract.reason import Reason
 
 COUNTER_BYTES = 128
 """What one re-read returns at most. The longest counter has 21 bytes, a `rate` about 40."""

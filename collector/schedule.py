@@ -20,7 +20,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from collector.contract.model import Missing, Reading, Reason, Sample, Series
+from collector.contract.model import Missing, Reading, Sample, Series
+from collector.contract.reason import Reason
 from collector.host import Host
 from collector.meter import Meter
 from collector.sources import Source, SourceSettings

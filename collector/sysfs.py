@@ -6,7 +6,8 @@ Nothing here raises: what a machine does not say is an empty text, an empty list
 from __future__ import annotations
 
 from collector.contract.errors import HostError
-from collector.contract.model import Missing, Reason, Series
+from collector.contract.model import Missing, Series
+from collector.contract.reason import Reason
 from collector.host import Host
 
 LABEL_CHARACTERS_MAX = 128

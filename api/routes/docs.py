@@ -6,6 +6,7 @@ not reach; this page needs nothing but itself.
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import Any
 
@@ -24,6 +25,7 @@ article > header { display: flex; gap: .8rem; align-items: baseline; flex-wrap: 
 code, .path { font-family: ui-monospace, monospace; font-size: .95em }
 .path { font-weight: 600 } .quiet { opacity: .75 }
 table { border-collapse: collapse; width: 100%; margin-top: .6rem }
+th { width: 12rem } th:nth-child(2) { width: 5rem } th:last-child { width: auto }
 td, th { text-align: left; padding: .25rem .6rem .25rem 0; border-top: 1px solid var(--soft);
   vertical-align: top }
 p { white-space: pre-line; margin: .5rem 0 }
@@ -62,10 +64,10 @@ def render_operation(method: str, path: str, operation: dict[str, Any]) -> str:
         f"<article><header><span class=method>{escape(method.upper())}</span>"
         f"<span class=path>{escape(path)}</span>"
         f"<span class=quiet>{escape(operation.get('summary', ''))}</span>{link}</header>"
-        f"<p>{escape(operation.get('description', ''))}</p>"
+        f"<p>{prose(operation.get('description', ''))}</p>"
         f"{render_parameters(operation.get('parameters', []))}"
         f"<p class=quiet>Answers: {escape(', '.join(sorted(operation['responses'])))}; "
-        f"errors are application/problem+json.</p></article>"
+        f"errors are application/problem+json (remote write: a line of text).</p></article>"
     )
 
 
@@ -74,11 +76,17 @@ def render_parameters(parameters: list[dict[str, Any]]) -> str:
     rows = "".join(
         f"<tr><td><code>{escape(parameter['name'])}</code></td>"
         f"<td>{'required' if parameter.get('required') else ''}</td>"
-        f"<td>{escape(parameter.get('description', ''))} {escape(limits(parameter['schema']))}</td>"
+        f"<td>{prose(parameter.get('description', ''))} {escape(limits(parameter['schema']))}</td>"
         "</tr>"
         for parameter in parameters
     )
     return f"<table><tr><th>parameter<th><th>meaning</tr>{rows}</table>" if rows else ""
+
+
+def prose(text: str) -> str:
+    """Text as HTML: what stands between backquotes is code, lines flow, paragraphs stay."""
+    flowing = re.sub(r"(?<!\n)\n(?!\n)", " ", escape(text, quote=False))
+    return re.sub(r"`+([^`]+)`+", r"<code>\1</code>", flowing)
 
 
 def limits(schema: dict[str, Any]) -> str:

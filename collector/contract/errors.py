@@ -18,10 +18,7 @@ Messages name the thing, the value seen and what to do about it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collector.contract.model import Reason
+from collector.contract.reason import Reason
 
 
 class FabricscopeError(Exception):

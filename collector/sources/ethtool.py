@@ -15,7 +15,8 @@ from fnmatch import fnmatch
 from typing import ClassVar
 
 from collector.contract.errors import HostError
-from collector.contract.model import Missing, Reading, Reason, Sample, Series
+from collector.contract.model import Missing, Reading, Sample, Series
+from collector.contract.reason import Reason
 from collector.host import Host, NicDriver
 from collector.sources import SourceSettings
 from collector.sysfs import read_driver_name

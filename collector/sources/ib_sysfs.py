@@ -22,7 +22,8 @@ from typing import Any, ClassVar, NamedTuple
 
 from collector.contract.counters import Extender, Overflow
 from collector.contract.errors import HostError
-from collector.contract.model import Missing, Reading, Reason, Sample, Series
+from collector.contract.model import Missing, Reading, Sample, Series
+from collector.contract.reason import Reason
 from collector.host import Host
 from collector.sources import SourceSettings
 from collector.sysfs import explain, list_or_nothing, read_driver_name, read_label

@@ -14,7 +14,8 @@ from fnmatch import fnmatch
 from typing import ClassVar, NamedTuple
 
 from collector.contract.errors import HostError
-from collector.contract.model import Missing, Reading, Reason, Sample, Series
+from collector.contract.model import Missing, Reading, Sample, Series
+from collector.contract.reason import Reason
 from collector.host import Host
 from collector.sources import SourceSettings
 from collector.sysfs import explain, read_driver_name, read_label

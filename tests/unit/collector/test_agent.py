@@ -20,7 +20,8 @@ from collector.agent import Agent, read_once
 from collector.buffer import Buffer, Flusher
 from collector.contract import wire
 from collector.contract.errors import SettingsError
-from collector.contract.model import Event, Missing, Reading, Reason, Sample, Series
+from collector.contract.model import Event, Missing, Reading, Sample, Series
+from collector.contract.reason import Reason
 from collector.host import Host
 from collector.meter import Meter
 from collector.metrics_http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Latest, MetricsServer

@@ -9,7 +9,7 @@ import pytest
 
 from collector import host as host_module
 from collector.contract.errors import HostError
-from collector.contract.model import Reason
+from collector.contract.reason import Reason
 from collector.host import (
     REFUSED_RETRY_SECONDS,
     REOPEN_SECONDS,

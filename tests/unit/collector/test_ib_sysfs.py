@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collector.contract.model import Missing, Reading, Reason, Sample
+from collector.contract.model import Missing, Reading, Sample
+from collector.contract.reason import Reason
 from collector.host import Host
 from collector.sources.ib_sysfs import (
     IbSysfs,

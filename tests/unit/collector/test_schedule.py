@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.contract.model import Missing, Reading, Reason, Sample
+from collector.contract.model import Missing, Reading, Sample
+from collector.contract.reason import Reason
 from collector.host import Host
 from collector.meter import Meter
 from collector.schedule import (

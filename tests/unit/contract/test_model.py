@@ -4,7 +4,8 @@ import pytest
 
 from collector.contract.errors import IdentityError
 from collector.contract.identity import series_id
-from collector.contract.model import Missing, Reason, Sample, Series
+from collector.contract.model import Missing, Sample, Series
+from collector.contract.reason import Reason
 
 
 def test_series_are_equal_when_metric_and_labels_are() -> None:
