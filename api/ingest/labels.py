@@ -56,14 +56,22 @@ class LabelBytes:
             or message[name_end + 1] != length - name_end - 2
         ):
             return None
+        return self._remember(message, message[2:name_end], message[name_end + 2 :])
+
+    def of(self, name: bytes, value: bytes) -> Label | None:
+        """The label with this name and value; None if no series may have it."""
+        key = b"%b\xff%b" % (name, value)  # in no message: they begin with 0x0A and its length
+        return self._known.get(key) or self._remember(key, name, value)
+
+    def _remember(self, key: bytes, name: bytes, value: bytes) -> Label | None:
         try:
-            pair = message[2:name_end].decode(), message[name_end + 2 :].decode()
+            pair = name.decode(), value.decode()
             check_label(*pair)
         except (UnicodeDecodeError, IdentityError):
             return None
         if len(self._known) >= REMOTE_LABELS_CACHED_MAX:
             self._known.clear()
-        label = self._known[message] = Label(pair, canonical_bytes((pair,)))
+        label = self._known[key] = Label(pair, canonical_bytes((pair,)))
         return label
 
 

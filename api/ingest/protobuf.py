@@ -68,6 +68,25 @@ def fields(body: bytes, position: int, end: int) -> Iterator[Field]:
         raise WireTooLarge(msg)
 
 
+def length_span(body: bytes, position: int) -> tuple[int, int]:
+    """Where the content of the length-delimited field at this position starts and stops.
+
+    For hot paths: the tag must have one byte, and IndexError says that the body is cut off.
+    """
+    length = body[position + 1]
+    if length < 0x80:
+        start = position + 2
+    elif body[position + 2] < 0x80:
+        length = length & 0x7F | body[position + 2] << 7
+        start = position + 3
+    else:
+        length, start = read_varint(body, position + 1, len(body))
+    if start + length > len(body):
+        msg = f"the field at byte {position} reaches over the end of the body"
+        raise WireError(msg)
+    return start, start + length
+
+
 def read_text(body: bytes, start: int, end: int) -> str:
     """A string field's text."""
     try:

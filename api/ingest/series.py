@@ -16,7 +16,11 @@ from api.ingest.columns import Bools, Int64s, UInt32s, UInt64s
 from api.ingest.labels import LabelBytes
 from api.ingest.runs import Runs
 from api.inventory.sightings import Sighting
-from api.limits import REMOTE_SERIES_CACHED_MAX, TABLES_CACHED_MAX
+from api.limits import (
+    REMOTE_LABELS_CACHED_MAX,
+    REMOTE_SERIES_CACHED_MAX,
+    TABLES_CACHED_MAX,
+)
 from collector.contract.errors import IdentityError, WireError
 from collector.contract.identity import (
     METRIC_LABEL,
@@ -123,11 +127,14 @@ class RemoteSeries:
     """
 
     def __init__(self) -> None:
+        self._symbols: dict[bytes, int] = {}
+        self._symbols_numbered = 0
         self._clear()
 
     def _clear(self) -> None:
         self.rows: dict[bytes, int] = {}
         self.labels: list[Labels] = []
+        self._names: list[str] = []
         self._series = np.empty(1024, dtype=np.uint64)
         self._metric = np.empty(1024, dtype=np.uint32)
         self._written_day = np.empty(1024, dtype=np.int64)
@@ -152,7 +159,9 @@ class RemoteSeries:
                     for column in (self._series, self._metric, self._written_day, self._used)
                 )
             self._series[row] = identity
-            self._metric[row] = metric_id(dict(labels)[METRIC_LABEL])
+            name = dict(labels)[METRIC_LABEL]
+            self._names.append(name)
+            self._metric[row] = metric_id(name)
             self._written_day[row] = -1
             self._row_of_series[identity] = row
             self.labels.append(labels)
@@ -160,13 +169,27 @@ class RemoteSeries:
             self.rows[key] = row
         return row
 
+    def number_symbols(self, texts: list[bytes]) -> UInt32s:
+        """Numbers of these symbols that stay the same over requests; none is ever used again."""
+        if len(self._symbols) > REMOTE_LABELS_CACHED_MAX:
+            self._symbols = {}
+        numbers = self._symbols
+        found = []
+        for text in texts:
+            number = numbers.get(text)
+            if number is None:
+                number = numbers[text] = self._symbols_numbered
+                self._symbols_numbered += 1
+            found.append(number)
+        return np.array(found, dtype=np.uint32)
+
     def id_of(self, row: int) -> int:
         """One series' id."""
         return int(self._series[row])
 
     def metric_name(self, row: int) -> str:
         """One series' metric."""
-        return dict(self.labels[row])[METRIC_LABEL]
+        return self._names[row]
 
     def series(self, rows: Int64s) -> UInt64s:
         """Ids by row."""

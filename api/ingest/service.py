@@ -18,7 +18,9 @@ import msgspec
 from api.ingest.columns import Acceptance
 from api.ingest.commit import GroupCommit, Metadata, Overloaded, Write
 from api.ingest.native import NativeRequest, decode_native
-from api.ingest.remote_write import RemoteRequest, decode_v1, decode_v2, unpack
+from api.ingest.remote_write import RemoteRequest, unpack
+from api.ingest.remote_write_v1 import decode_v1
+from api.ingest.remote_write_v2 import decode_v2
 from api.ingest.series import NativeTable, NativeTables, RemoteSeries
 from api.inventory.feed import InventoryFeed
 from api.limits import INFLIGHT_BYTES_MAX, METADATA_CACHED_MAX, REMOTE_SERIES_CACHED_MAX

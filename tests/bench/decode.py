@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from api.ingest.columns import Acceptance
 from api.ingest.native import decode_native
-from api.ingest.remote_write import decode_v1, unpack
+from api.ingest.remote_write import unpack
+from api.ingest.remote_write_v1 import decode_v1
 from api.ingest.series import NativeTables, RemoteSeries
 from tests.bench.load import SERIES_PER_HOST, make_load, native_bodies, remote_bodies
 from tests.bench.processes import say

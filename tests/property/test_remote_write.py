@@ -15,7 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.ingest.columns import MS_PER_DAY, Acceptance
-from api.ingest.remote_write import METRIC_TYPES, RemoteRequest, decode_v1, decode_v2
+from api.ingest.remote_write import METRIC_TYPES, RemoteRequest
+from api.ingest.remote_write_v1 import decode_v1
+from api.ingest.remote_write_v2 import decode_v2
 from api.ingest.series import RemoteSeries
 from collector.contract.errors import WireError
 from collector.contract.identity import (

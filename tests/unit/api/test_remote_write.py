@@ -6,7 +6,9 @@ That fast and slow path agree on everything else is a property (`tests/property`
 import pytest
 
 from api.ingest.columns import Acceptance
-from api.ingest.remote_write import RemoteRequest, decode_v1, decode_v2, unpack
+from api.ingest.remote_write import RemoteRequest, unpack
+from api.ingest.remote_write_v1 import decode_v1
+from api.ingest.remote_write_v2 import decode_v2
 from api.ingest.series import RemoteSeries
 from api.routes.remote_write import version_of
 from collector.contract.errors import WireError, WireTooLarge
