@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -119,28 +120,39 @@ def check_bound(count: int, bound: int, rule: str, what: str) -> None:
         raise Problem(422, "too much at once", detail, rule=rule)
 
 
-def encode_ndjson(chunks: Iterator[Chunk]) -> Iterator[bytes]:
-    """One line a series that has samples: its labels, times and values.
+def encode_series(chunk: Chunk) -> list[bytes]:
+    """A JSON object for each series that has samples: its labels, times and values.
 
     NaN and the infinities are not numbers in JSON: they are written as the strings that
     Prometheus uses.
     """
-    for chunk in chunks:
-        lines = []
-        for series, times, values in by_series(chunk):
-            line = {
+    return [
+        msgspec.json.encode(
+            {
                 "labels": chunk.labels[series],
                 "times_ms": times,
-                "values": [value if value - value == 0 else number_text(value) for value in values],
+                "values": [v if math.isfinite(v) else number_text(v) for v in values],
             }
-            lines.append(msgspec.json.encode(line))
-        if lines:
-            yield b"\n".join(lines) + b"\n"
+        )
+        for series, times, values in by_series(chunk)
+    ]
+
+
+def encode_json(chunks: Iterator[Chunk]) -> bytes:
+    """One document: a list of series."""
+    return b'{"items":[' + b",".join(s for chunk in chunks for s in encode_series(chunk)) + b"]}"
+
+
+def encode_ndjson(chunks: Iterator[Chunk]) -> Iterator[bytes]:
+    """One line a series."""
+    for chunk in chunks:
+        if lines := encode_series(chunk):
+            yield b"\n".join([*lines, b""])
 
 
 def number_text(value: float) -> str:
     """How Prometheus writes what is not a finite number."""
-    if value != value:  # noqa: PLR0124 - only NaN differs from itself
+    if math.isnan(value):
         return "NaN"
     return "+Inf" if value > 0 else "-Inf"
 

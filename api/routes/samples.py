@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 
 from api.context import Parts
 from api.errors import Problem
-from api.export import Chunk, encode_arrow, encode_ndjson, plan_export
+from api.export import encode_arrow, encode_json, encode_ndjson, plan_export
 from api.limits import EXPORT_JSON_SAMPLES_MAX, SELECTORS_MAX
 from api.selectors import parse_selector
 from api.times import parse_time_ms
@@ -76,8 +76,8 @@ async def samples(
     limit = EXPORT_JSON_SAMPLES_MAX if chosen is Format.JSON else None
     export = await asyncio.to_thread(plan_export, parts.store, selectors, from_ms, to_ms, limit)
     if chosen is Format.JSON:
-        chunks = await asyncio.to_thread(lambda: list(export.chunks(parts.store)))
-        return Response(encode_json(chunks), media_type=MEDIA_TYPES[chosen])
+        document = await asyncio.to_thread(encode_json, export.chunks(parts.store))
+        return Response(document, media_type=MEDIA_TYPES[chosen])
     encode = encode_ndjson if chosen is Format.NDJSON else encode_arrow
     return StreamingResponse(
         stream(encode(export.chunks(parts.store))), media_type=MEDIA_TYPES[chosen]
@@ -100,9 +100,3 @@ async def stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
         if piece is None:
             return
         yield piece
-
-
-def encode_json(chunks: list[Chunk]) -> bytes:
-    """One document: a list of series."""
-    lines = b",".join(line.rstrip(b"\n") for line in encode_ndjson(iter(chunks)))
-    return b'{"items":[' + lines.replace(b"}\n{", b"},{") + b"]}"

@@ -4,8 +4,15 @@ import pyarrow as pa
 import pytest
 
 from api.errors import Problem
-from api.export import Chunk, check_bound, encode_arrow, encode_ndjson, number_text
-from api.routes.samples import Format, encode_json, negotiate
+from api.export import (
+    Chunk,
+    check_bound,
+    encode_arrow,
+    encode_json,
+    encode_ndjson,
+    number_text,
+)
+from api.routes.samples import Format, negotiate
 
 
 def chunk(*rows: tuple[int, int, float]) -> Chunk:
@@ -26,8 +33,8 @@ def test_lines_hold_one_series_each() -> None:
         b'{"labels":{"__name__":"m","n":"2"},"times_ms":[10],"values":["-Inf"]}\n'
         b'{"labels":{"__name__":"m","n":"3"},"times_ms":[1],"values":[1.0]}\n'
     )
-    assert encode_json(made).count(b"},{") == 2
-    assert encode_json([]) == b'{"items":[]}'
+    assert encode_json(iter(made)).count(b"},{") == 2
+    assert encode_json(iter([])) == b'{"items":[]}'
 
 
 def test_arrow_streams_hold_all_chunks() -> None:
