@@ -31,7 +31,9 @@ from collector.contract.wire import Receipt
 NATIVE, REMOTE_WRITE = "native", "remote_write"
 
 SIGHT_SECONDS = 30.0
-"""How often the inventory is told again of things that go on sending."""
+"""How often the inventory is told again of an agent's things."""
+REMOTE_SIGHT_SECONDS = 10.0
+"""How often it is told of remote-write series: so long a new one may stay unknown to it."""
 
 
 class Ingest:
@@ -146,7 +148,7 @@ class Ingest:
         """Now and then tell the inventory which remote-write series had samples."""
         loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(SIGHT_SECONDS)
+            await asyncio.sleep(REMOTE_SIGHT_SECONDS)
             await loop.run_in_executor(self._decoder, self._sight_remote)
 
     def _sight_remote(self) -> None:
