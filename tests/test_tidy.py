@@ -42,7 +42,7 @@ BROAD_EXCEPTS = {
 }
 
 # Programs start here; what no entry point imports, directly or not, is dead.
-ENTRY_POINTS = ("collector.cli", "api.cli")
+ENTRY_POINTS = ("collector.cli", "api.cli", "api.demo")
 
 
 def python_files(*folders: str) -> list[Path]:
@@ -241,8 +241,6 @@ def reached_without_import(path: Path) -> bool:
 
 def test_no_file_is_dead() -> None:
     modules = {module_of(path): path for path in python_files(*PACKAGES)}
-    if missing := [entry for entry in ENTRY_POINTS if entry not in modules]:
-        pytest.skip(f"entry points are not written yet: {missing}")
     waiting = [name for name, path in modules.items() if reached_without_import(path)]
     alive: set[str] = set()
     while waiting:
@@ -319,16 +317,16 @@ def test_the_lock_names_versions_and_no_addresses() -> None:
 
 # Put together from parts, so that this file does not contain what it forbids.
 REGISTRIES = [
-    ".".join(parts)
+    "".join(parts)
     for parts in (
-        ("pypi", "org"),
-        ("pythonhosted", "org"),
-        ("npmjs", "org"),
-        ("npmjs", "com"),
-        ("crates", "io"),
-        ("rubygems", "org"),
-        ("deb", "debian", "org"),
-        ("archive", "ubuntu", "com"),
+        ("pypi", ".org"),
+        ("python", "hosted"),
+        ("npm", "js.org"),
+        ("npm", "js.com"),
+        ("crates", ".io"),
+        ("rubygems", ".org"),
+        ("deb", ".debian"),
+        ("archive", ".ubuntu"),
     )
 ]
 HOMES = [f"/{name}/" for name in ("root", "home", "Users")]
