@@ -1,6 +1,6 @@
 """The way from the ingest path into the inventory, which can never hold up ingest.
 
-`sighted` and `batch` only note things in memory and may be called from the event loop and from any
+`seen` and `batch` only note things in memory and may be called from the event loop and from any
 thread; `run_once`, which the service calls every second from a worker thread, writes them down.
 While the database is away the notes wait, joined to one per thing, up to a bound.
 """
@@ -78,12 +78,6 @@ class InventoryFeed:
     def pending(self) -> int:
         """Things and runs of batches that wait for the database."""
         return len(self._pending) + len(self._runs)
-
-    def sighted(self, labels: Labels) -> None:
-        """Note what a series' labels say exists; microseconds, whether it is known or not."""
-        sighting = sight(labels, self._catalog)
-        if sighting is not None:
-            self.seen([sighting])
 
     def things(self, series: Iterable[Labels]) -> tuple[Sighting, ...]:
         """What these series together show: far fewer things than series, each once.

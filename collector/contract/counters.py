@@ -30,12 +30,13 @@ class Width(msgspec.Struct, frozen=True):
         """The largest number that the counter can hold."""
         return (1 << self.bits) - 1
 
-    def is_saturated(self, raw: int) -> bool:
-        """Whether the counter clamps and stands at its end: it counts no more.
+    @property
+    def saturated_at(self) -> int:
+        """The number at which the counter counts no more; -1 if it does not clamp.
 
-        A number beyond the end comes from a device whose counter is wider than we know: it counts.
+        A number beyond it comes from a device whose counter is wider than we know: it counts.
         """
-        return self.overflow is Overflow.CLAMP and raw == self.maximum
+        return self.maximum if self.overflow is Overflow.CLAMP else -1
 
 
 WIDE = Width()

@@ -275,14 +275,13 @@ class IbSysfs:
 
     def _build_counter(self, row: Row, labels: dict[str, str]) -> Counter:
         series = Series(row.metric, labels | dict(row.labels))
-        clamps = row.width.overflow is Overflow.CLAMP
         extender = None
-        if not clamps and row.width.maximum < COUNTER_MAX:
+        if row.width.overflow is Overflow.WRAP and row.width.maximum < COUNTER_MAX:
             key = repr(series)
             if key not in self._extenders:
                 self._extenders[key] = Extender(row.width, self._restored.pop(key, None))
             extender = self._extenders[key]
-        return Counter(series, row.factor, row.width.maximum if clamps else -1, extender)
+        return Counter(series, row.factor, row.width.saturated_at, extender)
 
 
 SOURCE = IbSysfs

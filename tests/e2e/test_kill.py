@@ -20,6 +20,8 @@ SEED = 20_261_115
 SIZES = (1, 40, 300, 6_000)
 """Samples of a request. The large ones are written at once, the small ones wait for company."""
 METRIC = "kill_test"
+RESENT_SHARE = 0.25
+"""Of the acknowledged requests, so many are sent again; and always the last."""
 PAUSE_SECONDS = 0.1
 KILL_WITHIN_SECONDS = 0.4
 """A commit begins 0.2 s after its first small request, so this meets every stage of one."""
@@ -59,6 +61,9 @@ class Sender(threading.Thread):
                 time.sleep(PAUSE_SECONDS)  # the service is away: ask again soon
             self.acknowledged += size
             self._sequence += 1
+            if self.stop.is_set() or self._random.random() < RESENT_SHARE:
+                # As if the acknowledgement had been lost on its way.
+                self.deliver(path, body, headers)
         self._client.close()
 
     def deliver(self, path: str, body: bytes, headers: dict[str, str]) -> bool:

@@ -79,6 +79,11 @@ class FakeKeeper:
         return sorted(item.sighting.host for item in self.observations)
 
 
+def sighted(feed: InventoryFeed, labels: Labels) -> None:
+    """What ingest does with the series of a table."""
+    feed.seen(feed.things([labels]))
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -99,9 +104,9 @@ def nic(host: str, metric: str = "fabric_nic_receive_bytes_total") -> Labels:
 
 
 def test_many_series_of_one_thing_are_one_sighting(feed: InventoryFeed, keeper: FakeKeeper) -> None:
-    feed.sighted(nic("h1"))
-    feed.sighted(nic("h1", "fabric_nic_transmit_bytes_total"))
-    feed.sighted(canonical_labels({"__name__": "http_requests_total", "host": "h2"}))
+    sighted(feed, nic("h1"))
+    sighted(feed, nic("h1", "fabric_nic_transmit_bytes_total"))
+    sighted(feed, canonical_labels({"__name__": "http_requests_total", "host": "h2"}))
     feed.run_once()
     assert keeper.hosts == ["h1"]
     assert (feed.flushed, feed.dropped, feed.errors, feed.pending) == (1, 0, 0, 0)
@@ -120,7 +125,7 @@ def test_a_known_thing_is_written_again_only_after_a_while(
     feed: InventoryFeed, keeper: FakeKeeper, clock: Clock
 ) -> None:
     for _ in range(3):
-        feed.sighted(nic("h1"))
+        sighted(feed, nic("h1"))
         feed.run_once()
         clock.move(TOUCH_SECONDS / 2)
     assert [item.last_seen for item in keeper.observations] == [
@@ -149,7 +154,7 @@ def test_nothing_is_lost_while_the_database_is_away(
     caplog.set_level(logging.INFO, logger=feed_module.__name__)
     keeper.away = True
     for sequence in (1, 2, 5):
-        feed.sighted(nic("h1"))
+        sighted(feed, nic("h1"))
         feed.batch(agent="a", boot="b", sequence=sequence, received_at=clock(), host="h1")
         feed.run_once()
         clock.move(TOUCH_SECONDS)
@@ -169,7 +174,7 @@ def test_what_the_database_refuses_holds_up_no_other(
 ) -> None:
     keeper.refused_host = "h3"
     for number in range(8):
-        feed.sighted(nic(f"h{number}"))
+        sighted(feed, nic(f"h{number}"))
     feed.run_once()
     assert keeper.hosts == ["h0", "h1", "h2", "h4", "h5", "h6", "h7"]
     assert (feed.flushed, feed.dropped, feed.errors, feed.pending) == (7, 1, 1, 0)
@@ -181,12 +186,12 @@ def test_the_bounds_hold_and_drops_are_counted(
     monkeypatch.setattr(feed_module, "PENDING_MAX", 2)
     monkeypatch.setattr(feed_module, "AGENTS_PENDING_MAX", 1)
     for number in range(3):
-        feed.sighted(nic(f"h{number}"))
+        sighted(feed, nic(f"h{number}"))
         feed.batch(agent=f"a{number}", boot="b", sequence=1, received_at=clock())
     feed.batch(agent="a0", boot="b", sequence=SEQUENCE_MAX + 1, received_at=clock())
     assert (feed.pending, feed.dropped) == (3, 4)
     feed.run_once()
-    feed.sighted(nic("h2"))
+    sighted(feed, nic("h2"))
     feed.run_once()
     assert keeper.hosts == ["h0", "h1", "h2"], "what was dropped is noted when it is next seen"
 
@@ -196,7 +201,7 @@ def test_memory_of_what_is_known_is_bounded(
 ) -> None:
     monkeypatch.setattr(feed_module, "KNOWN_MAX", 2)
     for number in range(5):
-        feed.sighted(nic(f"h{number}"))
+        sighted(feed, nic(f"h{number}"))
     assert len(feed._known) <= 2
     assert feed.pending == 5
 
@@ -207,7 +212,7 @@ def test_a_long_queue_is_written_in_parts(
     monkeypatch.setattr(feed_module, "FLUSH_ROWS", 2)
     monkeypatch.setattr(feed_module, "FLUSHES_MAX", 2)
     for number in range(5):
-        feed.sighted(nic(f"h{number}"))
+        sighted(feed, nic(f"h{number}"))
     feed.run_once()
     assert (len(keeper.observations), feed.pending) == (4, 1)
     feed.run_once()

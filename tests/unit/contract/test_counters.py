@@ -34,10 +34,8 @@ def test_advance(previous: int, current: int, width: Width, expected: tuple[int,
 
 
 def test_only_a_clamping_counter_saturates() -> None:
-    assert CLAMPS_8.is_saturated(255)
-    assert not CLAMPS_8.is_saturated(254)
-    assert not CLAMPS_8.is_saturated(256), "it is wider than we thought, and counts"
-    assert not WRAPS_32.is_saturated(2**32 - 1)
+    assert CLAMPS_8.saturated_at == 255
+    assert WRAPS_32.saturated_at == -1
 
 
 def test_an_extended_counter_falls_only_at_a_reset() -> None:
