@@ -27,8 +27,21 @@ from api.ingest.service import Ingest
 from api.inventory.feed import InventoryFeed
 from api.inventory.repository import Inventory
 from api.metrics import ServiceMetrics
+from api.promql.engine import Engine
+from api.promql.gate import Gate
+from api.promql.values import Dialect
 from api.refresh import refresh_ports
-from api.routes import catalog, docs, health, ingest, inventory, remote_write, samples
+from api.routes import (
+    catalog,
+    docs,
+    health,
+    ingest,
+    inventory,
+    prometheus,
+    prometheus_meta,
+    remote_write,
+    samples,
+)
 from api.settings import ServiceSettings
 from api.store.store import Store
 from api.version import VERSION
@@ -44,7 +57,18 @@ PORTS_SECONDS = 15.0
 """How often the inventory learns the state and rate of every port."""
 
 ROUTERS = tuple(
-    module.router for module in (ingest, remote_write, inventory, samples, catalog, health, docs)
+    module.router
+    for module in (
+        ingest,
+        remote_write,
+        prometheus,
+        prometheus_meta,
+        inventory,
+        samples,
+        catalog,
+        health,
+        docs,
+    )
 )
 """Every path of the service, in the order in which the documentation shows them."""
 
@@ -62,6 +86,8 @@ def create_app(
         stock, load_catalog(), lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
     )
     intake = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
+    aliases = load_catalog() if settings.promql_aliases else None
+    gate = Gate(Engine(store, Dialect(settings.promql_dialect), aliases))
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -76,6 +102,7 @@ def create_app(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        gate.close()
 
     app = FastAPI(
         title="Fabricscope",
@@ -86,7 +113,14 @@ def create_app(
         redoc_url=None,
     )
     app.state.context = Context(
-        store=store, inventory=stock, ingest=intake, metrics=metrics, clock=clock
+        store=store,
+        inventory=stock,
+        ingest=intake,
+        metrics=metrics,
+        gate=gate,
+        settings=settings,
+        clock=clock,
+        started_s=clock(),
     )
     for router in ROUTERS:
         app.include_router(router)

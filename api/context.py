@@ -11,17 +11,22 @@ from fastapi import Depends, Request
 from api.ingest.service import Ingest
 from api.inventory.repository import Inventory
 from api.metrics import ServiceMetrics
+from api.promql.gate import Gate
+from api.settings import ServiceSettings
 from api.store.store import Store
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts. ``clock`` gives unix seconds."""
+    """The parts. ``clock`` gives unix seconds, ``started_s`` is when the service was wired."""
 
     store: Store
     inventory: Inventory
     ingest: Ingest
     metrics: ServiceMetrics
+    gate: Gate
+    settings: ServiceSettings
     clock: Callable[[], float]
+    started_s: float
 
 
 async def get_context(request: Request) -> Context:

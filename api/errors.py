@@ -7,10 +7,13 @@
 | WireError and other ContractError | 400 | not a valid request |
 | Overloaded, StoreBusy | 503, Retry-After | busy |
 | StoreError, InventoryError | 503, Retry-After | the store (or inventory) is not available |
+| QueryError | by its kind | its kind |
 | anything else | 500 | a bug, with a trace in the log |
 
 `GET /v1/…` and `POST /v1/ingest` answer so. Remote write answers in plain text, because its
-senders log the first line of what they get (`api.routes.remote_write`).
+senders log the first line of what they get (`api.routes.remote_write`). The other paths of
+`/api/v1/` answer with Prometheus' own shape, `{"status":"error","errorType":…,"error":…}`: its
+clients know no other.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.ingest.commit import Overloaded
 from api.limits import RETRY_AFTER_SECONDS
+from api.promql.errors import ErrorKind, QueryError
 from api.store.store import StoreBusy
 from collector.contract.errors import (
     ContractError,
@@ -38,6 +42,19 @@ from collector.contract.errors import (
 log = logging.getLogger(__name__)
 
 PROBLEM_TYPE = "application/problem+json"
+
+PROMETHEUS_PATHS = "/api/v1/"
+REMOTE_WRITE_PATH = "/api/v1/write"
+
+_STATUSES = {
+    ErrorKind.BAD_DATA: 400,
+    ErrorKind.EXECUTION: 422,
+    ErrorKind.CANCELED: 499,
+    ErrorKind.TIMEOUT: 503,
+    ErrorKind.INTERNAL: 500,
+    ErrorKind.UNAVAILABLE: 503,
+    ErrorKind.NOT_FOUND: 404,
+}
 
 
 class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,6 +88,9 @@ def problem_of(error: Exception) -> ProblemBody:
     """What to answer to this error; the table above."""
     if isinstance(error, Problem):
         return error.body
+    if isinstance(error, QueryError):
+        status = _STATUSES[error.kind]
+        return ProblemBody(status=status, title=error.kind, detail=str(error), rule=error.rule)
     for kind, status, title in _ANSWERS:
         if isinstance(error, kind):
             return ProblemBody(status=status, title=title, detail=str(error))
@@ -96,6 +116,44 @@ def respond(body: ProblemBody, headers: dict[str, str] | None = None) -> Respons
     )
 
 
+class PrometheusError(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Prometheus' shape of an error."""
+
+    status: str = "error"
+    error_type: ErrorKind
+    error: str
+
+
+def respond_as_prometheus(
+    body: ProblemBody, kind: ErrorKind | None = None, headers: dict[str, str] | None = None
+) -> Response:
+    """The problem in Prometheus' shape; its kind follows from the status if it is not given."""
+    if kind is None:
+        by_status = {status: kind for kind, status in _STATUSES.items()}
+        kind = by_status.get(body.status, ErrorKind.BAD_DATA)
+    # A question that took too long would take as long again; only who waited in vain may hurry.
+    again = {} if kind is ErrorKind.TIMEOUT else retry_headers(body.status)
+    return Response(
+        msgspec.json.encode(PrometheusError(error_type=kind, error=body.detail)),
+        status_code=body.status,
+        media_type="application/json",
+        headers={**again, **(headers or {})},
+    )
+
+
+def respond_in_shape_of(path: str, error: Exception) -> Response:
+    """The answer to this error, in the shape that the callers of this path understand."""
+    body = problem_of(error)
+    if speaks_prometheus(path):
+        return respond_as_prometheus(body, error.kind if isinstance(error, QueryError) else None)
+    return respond(body)
+
+
+def speaks_prometheus(path: str) -> bool:
+    """Whether the errors of this path have Prometheus' shape."""
+    return path.startswith(PROMETHEUS_PATHS) and path != REMOTE_WRITE_PATH
+
+
 def install_error_handlers(app: FastAPI) -> None:
     """Make every error of this app one shape."""
 
@@ -111,12 +169,15 @@ def install_error_handlers(app: FastAPI) -> None:
         title = http.HTTPStatus(error.status_code).phrase.lower()
         detail = f"{request.method} {request.url.path}: {error.detail}; the paths are at /docs"
         problem = ProblemBody(status=error.status_code, title=title, detail=detail)
-        return respond(problem, dict(error.headers or {}))
+        headers = dict(error.headers or {})
+        if speaks_prometheus(request.url.path):
+            return respond_as_prometheus(problem, headers=headers)
+        return respond(problem, headers)
 
     @app.exception_handler(FabricscopeError)
-    async def known(_: Request, error: FabricscopeError) -> Response:
+    async def known(request: Request, error: FabricscopeError) -> Response:
         """An error that we raised on purpose."""
-        return respond(problem_of(error))
+        return respond_in_shape_of(request.url.path, error)
 
 
 class Boundary:
@@ -140,4 +201,4 @@ class Boundary:
             if answering or scope["type"] != "http":
                 raise
             log.exception("%s %s failed", scope["method"], scope["path"])
-            await respond(problem_of(error))(scope, receive, send)
+            await respond_in_shape_of(scope["path"], error)(scope, receive, send)

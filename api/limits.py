@@ -67,6 +67,64 @@ SELECTOR_BYTES_MAX: Final = 2_048
 SELECTORS_MAX: Final = 16
 """`match` parameters in one request. → 400"""
 
+QUERY_BYTES_MAX: Final = 64 << 10
+"""A PromQL query's text. Generated ones with long lists of names have a few thousand. → 400"""
+
+QUERY_NESTING_MAX: Final = 64
+"""Brackets, functions and signs inside each other. People write five; the parser's stack ends at
+5,000 and ours at 300. → 400"""
+
+QUERY_OPERATORS_MAX: Final = 2_000
+"""Operators in one query; a chain of 8,000 ends the parser's stack. → 400"""
+
+QUERY_STEPS_MAX: Final = 11_000
+"""Points in one series of an answer: Prometheus' bound, more than a screen has. → 400"""
+
+QUERY_SERIES_MAX: Final = 200_000
+"""Series that one selector may touch: their labels are held in memory. → 422"""
+
+QUERY_SAMPLES_MAX: Final = 50_000_000
+"""Samples that one query may touch: Prometheus' default. → 422"""
+
+QUERY_POINTS_MAX: Final = 20_000_000
+"""Cells (series x steps) of one matrix, about 180 MB, or raw samples held at once. → 422"""
+
+QUERY_MEMORY_BYTES_MAX: Final = 2 << 30
+"""What the store may use for one part of a query. → 422"""
+
+QUERY_SUBQUERY_STEPS_MAX: Final = 1_000_000
+"""Moments at which a subquery is asked: `x[1y:1s]` would have 31 million. → 422"""
+
+QUERY_SECONDS_DEFAULT: Final = 60.0
+"""How long a query may take; `timeout` can only shorten it. → 503"""
+
+QUERIES_MAX: Final = 4
+"""Queries that are evaluated at once. More would take the cores from each other and from ingest."""
+
+QUERIES_WAITING_MAX: Final = 200
+"""Queries that wait for their turn: a few dashboards that are opened together. → 503, retry"""
+
+QUERY_WAIT_SECONDS: Final = 20.0
+"""How long a query waits for its turn: a dashboard's patience. → 503, retry"""
+
+QUERY_LABELS_CACHED_MAX: Final = 1_000_000
+"""Label sets that questions remember by series, about 700 MB. Past it: start anew."""
+
+FORM_BYTES_MAX: Final = 1 << 20
+"""The body of a POST to Prometheus' paths: a query and a few selectors, with room. → 413"""
+
+FORM_FIELDS_MAX: Final = 1_000
+"""Parameters of one request to Prometheus' paths. → 400"""
+
+SERIES_FOUND_MAX: Final = 200_000
+"""Series, or values of a label, in one list. → the first of them, with a warning"""
+
+EXEMPLARS_FOUND_MAX: Final = 100_000
+"""Exemplars in one answer. → 422"""
+
+FEDERATED_SERIES_MAX: Final = 200_000
+"""Series in one answer of `/federate`. → 422"""
+
 EXPORT_SERIES_MAX: Final = 100_000
 """Series that one export may touch: their labels are held in memory. → 422"""
 

@@ -58,17 +58,26 @@ def parse_selector(text: str) -> Selector:
         raise refuse('write a selector, as fabric_port_state{device="mlx5_0"}')
     if expression.offset is not None or expression.at is not None:
         raise refuse("offset and @ have no meaning here; use from and to")
+    try:
+        return read_selector(expression)
+    except ValueError as error:
+        raise refuse(str(error)) from error
+
+
+def read_selector(expression: promql_parser.VectorSelector) -> Selector:
+    """The selector that the parser has found; a ValueError says why it is none of ours."""
     if expression.matchers.or_matchers:
-        raise refuse("'or' between matchers is not PromQL")
+        msg = "'or' between matchers is not PromQL"
+        raise ValueError(msg)
     matchers = [
         Matcher(matcher.name, _OPERATORS[str(matcher.op).rpartition(".")[2]], matcher.value)
         for matcher in expression.matchers.matchers
     ]
     if expression.name is not None:
         matchers.append(Matcher(METRIC_LABEL, "=", expression.name))
-    for matcher in matchers:
-        if "~" in matcher.operator and "\0" in matcher.value:
-            raise refuse("a pattern with a NUL byte")
+    if any("~" in matcher.operator and "\0" in matcher.value for matcher in matchers):
+        msg = "a pattern with a NUL byte"
+        raise ValueError(msg)
     return Selector(tuple(matchers))
 
 
@@ -93,6 +102,10 @@ class Condition:
             subject = "metric_name"
         else:
             subject = f"labels[{self.bind(matcher.label, 'String')}]"
+        return self.match_subject(subject, matcher)
+
+    def match_subject(self, subject: str, matcher: Matcher) -> str:
+        """The condition that an SQL expression meets a matcher, whatever the matcher's label."""
         if "~" in matcher.operator:
             # Prometheus anchors patterns at both ends; both use RE2. (?s): a dot meets a newline.
             pattern = self.bind(f"^(?s:{matcher.value})$", "String")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from api.promql.values import Dialect
 from api.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
 from collector.contract.errors import SettingsError
 from collector.contract.layers import combine, read_layers
@@ -53,6 +54,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tls_key: str = ""
     """The certificate's private key (PEM)."""
     retention_days: RetentionDays = RetentionDays()
+    promql_dialect: str = Dialect.PROMETHEUS_3
+    """prometheus-3 or prometheus-2: whose rules decide where the generations differ."""
+    promql_aliases: bool = True
+    """A query on our metric names also sees what other exporters call the same thing."""
     log_level: str = "info"
     """debug, info, warning or error."""
 
@@ -118,6 +123,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         self.read_tokens()
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise SettingsError("tls_certificate and tls_key go together; one of them is not set")
+        if self.promql_dialect not in set(Dialect):
+            raise SettingsError(
+                f"promql_dialect is {self.promql_dialect!r}; there are {', '.join(Dialect)}"
+            )
         for table in RETAINED_TABLES:
             days = getattr(self.retention_days, table)
             if not 1 <= days <= 3650:  # noqa: PLR2004 - ten years

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 
 from api.errors import Problem
 
 TIME_MS_MAX = 253_402_300_799_000
 """The end of the year 9999: the last moment that has a date."""
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def parse_time_ms(text: str, name: str) -> int:
@@ -17,19 +19,30 @@ def parse_time_ms(text: str, name: str) -> int:
     >>> parse_time_ms("1700000000.5", "from"), parse_time_ms("2023-11-14T22:13:20Z", "from")
     (1700000000500, 1700000000000)
     """
+    time_ms = read_time_ms(text)
+    if time_ms is None or time_ms < 0:
+        raise refuse(text, name)
+    return time_ms
+
+
+def read_time_ms(text: str) -> int | None:
+    """The moment in unix milliseconds; None if it is none, or further away than the year 9999.
+
+    >>> read_time_ms("-1.5"), read_time_ms("1969-12-31T23:59:59Z"), read_time_ms("now")
+    (-1500, -1000, None)
+    """
     try:
-        seconds = float(text)
+        milliseconds = float(text) * 1000
     except ValueError:
         try:
             moment = dt.datetime.fromisoformat(text)
-        except ValueError as error:
-            raise refuse(text, name) from error
+        except ValueError:
+            return None
         if moment.tzinfo is None:
-            raise refuse(text, name) from None
-        seconds = moment.timestamp()
-    if not math.isfinite(seconds) or not 0 <= seconds * 1000 <= TIME_MS_MAX:
-        raise refuse(text, name)
-    return round(seconds * 1000)
+            return None
+        milliseconds = (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+    # NaN is in no range.
+    return round(milliseconds) if -TIME_MS_MAX <= milliseconds <= TIME_MS_MAX else None
 
 
 def refuse(text: str, name: str) -> Problem:

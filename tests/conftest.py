@@ -14,9 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+import hypothesis
 import pytest
 
 from tests import peers
+
+# How long one example takes says more about what else the machine does than about the code.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 MISSING_PEERS = pytest.StashKey[set[str]]()
 

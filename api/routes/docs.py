@@ -13,6 +13,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
+from api.errors import PROBLEM_TYPE, REMOTE_WRITE_PATH, speaks_prometheus
+
 router = APIRouter(include_in_schema=False)
 
 _STYLE = """
@@ -67,8 +69,15 @@ def render_operation(method: str, path: str, operation: dict[str, Any]) -> str:
         f"<p>{prose(operation.get('description', ''))}</p>"
         f"{render_parameters(operation.get('parameters', []))}"
         f"<p class=quiet>Answers: {escape(', '.join(sorted(operation['responses'])))}; "
-        f"errors are application/problem+json (remote write: a line of text).</p></article>"
+        f"errors are {escape(error_shape(path))}.</p></article>"
     )
+
+
+def error_shape(path: str) -> str:
+    """What the errors of this path look like."""
+    if path == REMOTE_WRITE_PATH:
+        return "a line of text"
+    return "Prometheus' JSON" if speaks_prometheus(path) else PROBLEM_TYPE
 
 
 def render_parameters(parameters: list[dict[str, Any]]) -> str:

@@ -23,8 +23,9 @@ from collector.contract.errors import SettingsError, StoreError
 VERSION_MIN = (26, 9)
 """What chDB embeds. Older servers lack the time-series aggregates that questions are made of."""
 
-READERS_MAX = 4
-"""Questions at once. More would only take the two cores from each other and from ingest."""
+READERS_MAX = 6
+"""Questions at once: PromQL's (api.limits.QUERIES_MAX), and two for what is short. More would only
+take the cores from each other and from ingest."""
 READER_WAIT_SECONDS = 10.0
 """How long a question waits for its turn before it is refused."""
 QUERY_SECONDS_MAX = 60
@@ -46,6 +47,8 @@ READ_SETTINGS = {
     # A row's partition follows from its key, so repeats never lie in two partitions.
     "do_not_merge_across_partitions_select_final": "1",
     "enable_time_series_aggregate_functions": "1",
+    # The answer does not leave the machine, or leaves it over a fast network.
+    "output_format_arrow_compression_method": "none",
 }
 
 RETAINED_TABLES = ("samples", "series", "events", "exemplars")
@@ -100,6 +103,8 @@ class Store:
         self._placement = Placement(url.cluster)
         self._writer = self._connect(WRITE_SETTINGS)
         self._write_lock = threading.Lock()
+        self._stopper = self._connect(READ_SETTINGS)
+        self._stop_lock = threading.Lock()
         self._readers: queue.LifoQueue[Client] = queue.LifoQueue()
         for _ in range(READERS_MAX):
             self._readers.put(self._connect(READ_SETTINGS))
@@ -170,11 +175,34 @@ class Store:
         with self._write_lock, store_errors(f"insert into {table}"):
             self._writer.insert_arrow(table, rows)
 
-    def query(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        """The answer to one question; ``{name:Type}`` in the SQL is filled by the engine."""
+    def query(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        tag: str = "",
+        settings: Mapping[str, str] | None = None,
+    ) -> pa.Table:
+        """The answer to one question; ``{name:Type}`` in the SQL is filled by the engine.
+
+        ``tag`` is what `stop` knows it by. ``settings`` are the engine's, for this question; they
+        and the tag are words of ours, never an asker's. They are part of the SQL: given apart, they
+        would be set and set back around the question, which takes longer than most questions.
+        """
+        own = {**(settings or {}), **({"log_comment": tag} if tag else {})}
+        if own:
+            sql += " SETTINGS " + ", ".join(f"{name} = '{value}'" for name, value in own.items())
         with self._reader() as client, store_errors("query"):
             answer: pa.Table = client.query_arrow(sql, parameters=dict(parameters or {}))
             return answer
+
+    def stop(self, tag: str) -> None:
+        """End every question with this tag, wherever it is; it then raises StoreError."""
+        with self._stop_lock, store_errors("stop"):
+            self._stopper.command(
+                "KILL QUERY WHERE Settings['log_comment'] = {tag:String} ASYNC",
+                parameters={"tag": tag},
+            )
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[Client]:
@@ -196,6 +224,8 @@ class Store:
         """Let go of the engine; what was inserted is on disk already."""
         with self._write_lock:
             self._writer.close()
+        with self._stop_lock:
+            self._stopper.close()
         with contextlib.suppress(queue.Empty):
             while True:
                 self._readers.get_nowait().close()

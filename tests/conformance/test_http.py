@@ -1,6 +1,7 @@
 """The HTTP interface as a whole: its document, one shape for every error, the export."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from itertools import product
@@ -12,6 +13,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from api.errors import speaks_prometheus
 from collector.contract import wire
 from collector.contract.model import Sample, Series
 from tests.conftest import Golden
@@ -85,11 +87,29 @@ def is_problem(answer: httpx.Response) -> None:
     assert "Traceback" not in answer.text
 
 
+def is_prometheus_error(answer: httpx.Response) -> None:
+    """The shape that Prometheus' clients know."""
+    assert answer.headers["content-type"] == "application/json", answer.text
+    body = answer.json()
+    assert set(body) == {"status", "errorType", "error"}
+    assert body["status"] == "error"
+    assert body["error"]
+    assert "Traceback" not in answer.text
+
+
+def is_error(answer: httpx.Response, path: str) -> None:
+    """An error in the shape that the callers of this path know."""
+    if speaks_prometheus(path):
+        is_prometheus_error(answer)
+    else:
+        is_problem(answer)
+
+
 def is_answer(answer: httpx.Response, path: str, asked: object) -> None:
-    """A success, or a problem in the one shape; never a fault of ours."""
+    """A success, or an error in the right shape; never a fault of ours."""
     assert answer.status_code < 500, (asked, answer.text)
     if answer.status_code >= 400 and path not in PLAIN_TEXT:
-        is_problem(answer)
+        is_error(answer, path)
 
 
 # --- the document ------------------------------------------------------------------------------
@@ -123,7 +143,7 @@ def test_other_methods_and_paths_are_problems(service: InProcess, document: dict
         answer = service.client.request(method, path.replace("{host}", "h"))
         assert answer.status_code == 405, (method, path)
         assert answer.headers["allow"]
-        is_problem(answer)
+        is_error(answer, path)
     for path in (
         "/v1",
         "/v1/nothing",
@@ -135,7 +155,7 @@ def test_other_methods_and_paths_are_problems(service: InProcess, document: dict
     ):
         answer = service.client.get(path)
         assert answer.status_code == 404, path
-        is_problem(answer)
+        is_error(answer, path)
 
 
 def test_odd_parameters_are_answers_or_problems(
@@ -145,8 +165,8 @@ def test_odd_parameters_are_answers_or_problems(
         for operation in (operations[m] for m in operations if m == "get"):
             for parameter, value in product(operation.get("parameters", []), ODD):
                 if parameter["in"] == "path":
-                    quoted = httpx.QueryParams({"x": value})
-                    url = path.replace("{host}", str(quoted).removeprefix("x="))
+                    quoted = str(httpx.QueryParams({"x": value})).removeprefix("x=")
+                    url = quoted.join(re.split(r"{\w+}", path))
                     is_answer(service.client.get(url), path, (path, value))
                     continue
                 required = {

@@ -31,8 +31,7 @@ else:
 
 NOW_MS = int(time.time() * 1000)
 NATIVE = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
-# A stored batch waits for company, and another test may have the processor: no deadline.
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from api.ingest.columns import MS_PER_DAY, Acceptance
@@ -30,7 +30,6 @@ from collector.contract.identity import (
 from tests import remote_write as rw
 
 NOW_MS = 1_800_000_000_000
-PATIENT = settings(deadline=None)  # another test may have the processor
 ACCEPTANCE = Acceptance(NOW_MS - 30 * MS_PER_DAY, NOW_MS + 600_000)
 Decode = Callable[[bytes, RemoteSeries, Acceptance], RemoteRequest]
 
@@ -466,13 +465,11 @@ def check(version: int, bodies: list[bytes]) -> None:
         agree(decode, reference, body, known)
 
 
-@PATIENT
 @given(st.lists(requests_v1(), min_size=1, max_size=3))
 def test_version_1_is_read_as_the_reference_reads_it(bodies: list[bytes]) -> None:
     check(1, bodies)
 
 
-@PATIENT
 @given(st.lists(requests_v2(), min_size=1, max_size=3))
 def test_version_2_is_read_as_the_reference_reads_it(bodies: list[bytes]) -> None:
     check(2, bodies)
@@ -501,7 +498,6 @@ def damage(draw: st.DrawFn, bodies: st.SearchStrategy[bytes]) -> tuple[bytes, by
     return body, bytes(broken)
 
 
-@PATIENT
 @given(damage(requests_v1()))
 def test_damaged_version_1_is_refused_or_read_as_the_reference_reads_it(
     bodies: tuple[bytes, bytes],
@@ -509,7 +505,6 @@ def test_damaged_version_1_is_refused_or_read_as_the_reference_reads_it(
     check(1, list(bodies))
 
 
-@PATIENT
 @given(damage(requests_v2()))
 def test_damaged_version_2_is_refused_or_read_as_the_reference_reads_it(
     bodies: tuple[bytes, bytes],
@@ -518,7 +513,6 @@ def test_damaged_version_2_is_refused_or_read_as_the_reference_reads_it(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@PATIENT
 @given(body=st.binary(max_size=200))
 def test_any_bytes_are_refused_or_read_as_the_reference_reads_them(
     version: int, body: bytes
@@ -555,7 +549,6 @@ def scrapes(draw: st.DrawFn) -> list[bytes]:
     return bodies
 
 
-@PATIENT
 @given(scrapes(), st.integers(0, 2**31))
 def test_runs_of_known_series_are_read_as_the_reference_reads_them(
     bodies: list[bytes], seed: int

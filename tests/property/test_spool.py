@@ -147,5 +147,5 @@ class SpoolMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-SpoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+SpoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
 TestSpool = SpoolMachine.TestCase

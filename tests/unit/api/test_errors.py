@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from api.errors import Boundary, Problem, problem_of, respond
+from api.errors import Boundary, Problem, problem_of, respond, respond_in_shape_of
 from api.ingest.commit import Overloaded
+from api.promql.errors import ErrorKind, QueryError
 from api.store.store import StoreBusy
 from collector.contract.errors import (
     IdentityError,
@@ -45,6 +46,43 @@ def test_every_error_has_its_status(error: Exception, status: int) -> None:
     assert body["detail"]
     assert ("retry-after" in answer.headers) == (status == 503)
     assert SECRET.encode() not in bytes(answer.body)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind"),
+    [
+        *(
+            (QueryError(kind, "x"), status, kind)
+            for kind, status in (
+                (ErrorKind.BAD_DATA, 400),
+                (ErrorKind.EXECUTION, 422),
+                (ErrorKind.CANCELED, 499),
+                (ErrorKind.TIMEOUT, 503),
+                (ErrorKind.INTERNAL, 500),
+                (ErrorKind.UNAVAILABLE, 503),
+                (ErrorKind.NOT_FOUND, 404),
+            )
+        ),
+        (Problem(400, "not a selector", "x"), 400, "bad_data"),
+        (Problem(413, "too large", "x"), 413, "bad_data"),
+        (Problem(422, "too much", "x"), 422, "execution"),
+        (StoreBusy("x"), 503, "unavailable"),
+        (StoreError("x"), 503, "unavailable"),
+        (ValueError(SECRET), 500, "internal"),
+    ],
+)
+def test_prometheus_paths_have_prometheus_errors(error: Exception, status: int, kind: str) -> None:
+    answer = respond_in_shape_of("/api/v1/query", error)
+    body = json.loads(bytes(answer.body))
+    assert set(body) == {"status", "errorType", "error"}
+    assert (answer.status_code, body["status"], body["errorType"]) == (status, "error", kind)
+    assert body["error"]
+    assert ("retry-after" in answer.headers) == (kind == "unavailable")
+    assert SECRET.encode() not in bytes(answer.body)
+    for path in ("/v1/samples", "/api/v1/write"):
+        other = respond_in_shape_of(path, error)
+        assert other.headers["content-type"] == "application/problem+json"
+        assert other.status_code == status
 
 
 def call(app: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - an ASGI application

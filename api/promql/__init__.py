@@ -1,0 +1,1 @@
+"""PromQL as Prometheus answers it: text → plan → matrices (series x steps) → answer."""

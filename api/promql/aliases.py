@@ -1,0 +1,86 @@
+"""Our names for other exporters' series: a question about ours sees theirs too.
+
+The catalog says what node_exporter, dcgm-exporter and others call the same thing. A selector with
+one of our names becomes several strands: ours as it is, and for each alias a selector on their
+name, whose labels are asked and shown under our names and whose numbers are brought to our unit.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from api.inventory.sightings import HOST_LABELS, host_of
+from api.promql.values import Labels
+from api.selectors import Condition, Matcher, Selector
+from collector.contract.catalog import Alias, Catalog
+from collector.contract.identity import METRIC_LABEL
+
+_INSTANCE_HOST = (
+    "if(startsWith(labels['instance'], '['), extract(labels['instance'], '^.([^]]*)'), "
+    r"if(match(labels['instance'], '^[^:]*:[0-9]+$'), extract(labels['instance'], '^[^:]*'), "
+    "labels['instance']))"
+)
+"""`api.inventory.sightings.without_port`, said in SQL."""
+
+
+class Strand(msgspec.Struct, frozen=True):
+    """Series of one exporter that answer a selector. ``alias`` is None for what is named so."""
+
+    selector: Selector
+    alias: Alias | None = None
+
+    @property
+    def factor(self) -> float:
+        """Their number times this is ours."""
+        return 1.0 if self.alias is None else self.alias.factor
+
+    def condition(self, condition: Condition) -> str:
+        """The condition under which a row of `series` belongs to this strand."""
+        alias = self.alias
+        if alias is None:
+            return condition.matches(self.selector)
+        theirs = [Matcher(METRIC_LABEL, "=", alias.name)]
+        theirs += [Matcher(label, "=", value) for label, value in alias.match.items()]
+        parts = [condition.matches(Selector(tuple(theirs)))]
+        for matcher in self.selector.matchers:
+            if matcher.label == METRIC_LABEL:
+                continue
+            if matcher.label == "host":
+                parts.append(condition.match_subject(host_subject(condition, alias), matcher))
+            else:
+                renamed = alias.labels.get(matcher.label, matcher.label)
+                moved = Matcher(renamed, matcher.operator, matcher.value)
+                parts.append(condition.matches(Selector((moved,))))
+        return " AND ".join(parts)
+
+    def show(self, labels: Labels) -> Labels:
+        """The labels as the asker sees them."""
+        alias = self.alias
+        if alias is None:
+            return labels
+        ours = {theirs: own for own, theirs in alias.labels.items()}
+        shown = {ours.get(label, label): value for label, value in labels.items()}
+        if host := host_of(labels, alias.labels):
+            shown["host"] = host
+        shown[METRIC_LABEL] = self.selector.metric or ""
+        return dict(sorted(shown.items()))
+
+
+def host_subject(condition: Condition, alias: Alias) -> str:
+    """SQL that gives a series' host: `api.inventory.sightings.host_of`."""
+    candidates = dict.fromkeys((alias.labels.get("host", "host"), *HOST_LABELS))
+    branches = [f"labels[{condition.bind(label, 'String')}]" for label in candidates]
+    chosen = ", ".join(f"{branch} != '', {branch}" for branch in branches)
+    return f"multiIf({chosen}, {_INSTANCE_HOST})"
+
+
+def strands_of(selector: Selector, catalog: Catalog | None) -> list[Strand]:
+    """The selector itself, and one strand for each alias of the metric that it names.
+
+    ``catalog`` is None where aliases are switched off.
+    """
+    own = Strand(selector)
+    metric = catalog.metric(selector.metric) if catalog and selector.metric else None
+    if metric is None:
+        return [own]
+    return [own, *(Strand(selector, alias) for alias in metric.aliases)]

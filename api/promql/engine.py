@@ -1,0 +1,141 @@
+"""PromQL's front door: a question goes in, an answer comes out. It blocks; `Gate` does not."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from api.limits import QUERY_SECONDS_DEFAULT
+from api.promql.errors import bad_data
+from api.promql.evaluate import Evaluation, Frame, Value
+from api.promql.fetch import LabelCache, Reader
+from api.promql.parse import kind_of, parse_query
+from api.promql.plan import Aggregate, Binary, Call, Kind, Negate, Node, Paren
+from api.promql.values import Dialect, Grid, Notes, Windows
+from api.store.store import Store
+from collector.contract.catalog import Catalog
+
+LOOKBACK_MS_DEFAULT = 300_000
+"""How old the newest sample of a series may be: Prometheus' five minutes."""
+
+ORDERING = frozenset(
+    {"sort", "sort_desc", "sort_by_label", "sort_by_label_desc", "topk", "bottomk"}
+)
+
+RANGE_KINDS = {Kind.MATRIX: "range vector", Kind.STRING: "string"}
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked, and when."""
+
+    text: str
+    grid: Grid
+    is_range: bool
+    """A range query: answered by a matrix, at every step. Otherwise the grid has one step."""
+    lookback_ms: int | None = None
+    timeout_s: float | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found. A range selector asked for an instant gives its windows of one step."""
+
+    kind: Kind
+    value: Value | Windows
+    grid: Grid
+    notes: Notes
+    samples: int
+    """How many were read."""
+    peak_samples: int
+    ordered: bool
+    """The rows are in an order that was asked for."""
+    seconds: float
+    """How long it took, without waiting."""
+    waited_seconds: float = 0.0
+    """How long it waited for its turn."""
+
+
+class Running:
+    """A question on its way. `stop` may be called from any thread."""
+
+    def __init__(self, question: Question, plan: Node, reader: Reader, frame: Frame) -> None:
+        self._question = question
+        self._plan = plan
+        self._reader = reader
+        self._frame = frame
+
+    def answer(self) -> Answer:
+        """The answer; a QueryError says why there is none."""
+        started = time.perf_counter()
+        notes = Notes()
+        grid = self._question.grid
+        evaluation = Evaluation(self._reader, self._frame, notes)
+        kind = kind_of(self._plan)
+        value: Value | Windows
+        if kind is Kind.MATRIX:
+            value = evaluation.windows(self._plan, grid)
+        else:
+            value = evaluation.value(self._plan, grid)
+        return Answer(
+            kind=kind,
+            value=value,
+            grid=grid,
+            notes=notes,
+            samples=self._reader.samples,
+            peak_samples=self._reader.peak_samples,
+            ordered=not self._question.is_range and orders(self._plan),
+            seconds=time.perf_counter() - started,
+        )
+
+    def stop(self) -> None:
+        """Nobody waits any more: end what runs, also inside the store."""
+        self._reader.stop()
+
+
+class Engine:
+    """Answers questions from one store."""
+
+    def __init__(self, store: Store, dialect: Dialect, catalog: Catalog | None) -> None:
+        self._store = store
+        self._dialect = dialect
+        self._catalog = catalog
+        self._labels = LabelCache()
+
+    def start(self, question: Question) -> Running:
+        """The question, understood but not yet asked; a QueryError if it makes no sense."""
+        plan = parse_query(question.text)
+        kind = kind_of(plan)
+        if question.is_range and kind in RANGE_KINDS:
+            raise bad_data(
+                f'invalid expression type "{RANGE_KINDS[kind]}" for range query, '
+                "must be Scalar or instant Vector"
+            )
+        seconds = min(question.timeout_s or QUERY_SECONDS_DEFAULT, QUERY_SECONDS_DEFAULT)
+        frame = Frame(
+            grid=question.grid,
+            lookback_ms=question.lookback_ms or LOOKBACK_MS_DEFAULT,
+            dialect=self._dialect,
+            catalog=self._catalog,
+        )
+        reader = Reader(self._store, self._labels, time.monotonic() + seconds)
+        return Running(question, plan, reader, frame)
+
+
+def orders(node: Node) -> bool:
+    """Whether anything in the expression puts its result in an order."""
+    waiting = [node]
+    while waiting:
+        match waiting.pop():
+            case Call(function=function, arguments=arguments):
+                if function in ORDERING:
+                    return True
+                waiting.extend(arguments)
+            case Aggregate(operator=operator, expression=expression):
+                if operator in ORDERING:
+                    return True
+                waiting.append(expression)
+            case Binary(left=left, right=right):
+                waiting += [left, right]
+            case Paren(expression=expression) | Negate(expression=expression):
+                waiting.append(expression)
+    return False

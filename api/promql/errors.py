@@ -1,0 +1,38 @@
+"""What can go wrong with a question, in Prometheus' words for it."""
+
+from __future__ import annotations
+
+import enum
+
+from collector.contract.errors import FabricscopeError
+
+
+class ErrorKind(enum.StrEnum):
+    """Prometheus' error types; the API gives each its status."""
+
+    BAD_DATA = "bad_data"
+    EXECUTION = "execution"
+    CANCELED = "canceled"
+    TIMEOUT = "timeout"
+    INTERNAL = "internal"
+    UNAVAILABLE = "unavailable"
+    NOT_FOUND = "not_found"
+
+
+class QueryError(FabricscopeError):
+    """A question that has no answer. ``rule`` names the bound of ours that said no, if one did."""
+
+    def __init__(self, kind: ErrorKind, message: str, *, rule: str = "") -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.rule = rule
+
+
+def bad_data(message: str, *, rule: str = "") -> QueryError:
+    """The asker's mistake: seen before anything is evaluated."""
+    return QueryError(ErrorKind.BAD_DATA, message, rule=rule)
+
+
+def failed(message: str, *, rule: str = "") -> QueryError:
+    """The evaluation cannot go on with these data."""
+    return QueryError(ErrorKind.EXECUTION, message, rule=rule)

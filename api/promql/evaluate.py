@@ -1,0 +1,483 @@
+"""From a plan to its answer: every node becomes a value at all steps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from api.limits import QUERY_POINTS_MAX, QUERY_SUBQUERY_STEPS_MAX
+from api.promql.aggregate import aggregate
+from api.promql.aliases import strands_of
+from api.promql.binary import binary, negate
+from api.promql.errors import failed
+from api.promql.fetch import Found, Reader, is_stale
+from api.promql.functions import FUNCTIONS, Scope, absent, timestamps
+from api.promql.histogram import warn_of_quantiles
+from api.promql.label_functions import absent_labels
+from api.promql.pieces import RangeCall
+from api.promql.plan import (
+    Aggregate,
+    At,
+    Binary,
+    Call,
+    Negate,
+    Node,
+    Number,
+    Paren,
+    RangeSelect,
+    Select,
+    String,
+    Subquery,
+)
+from api.promql.range_functions import RANGE_FUNCTIONS
+from api.promql.values import (
+    Bools,
+    Dialect,
+    Floats,
+    Grid,
+    Ints,
+    Labels,
+    Notes,
+    Scalar,
+    Text,
+    Vector,
+    Windows,
+    distinct_rows,
+    empty_vector,
+    without_name,
+)
+from api.promql.windows import cut_grid, cut_windows, latest
+from api.selectors import Selector
+from collector.contract.catalog import Catalog
+from collector.contract.identity import METRIC_LABEL
+
+Value = Vector | Scalar | Text
+
+SUBQUERY_STEP_MS = 60_000
+"""The step of a subquery that names none: Prometheus' default evaluation interval."""
+
+REDUCED_BY_ENGINE = {
+    "avg_over_time": "timeSeriesAvgToGrid",
+    "changes": "timeSeriesChangesToGrid",
+    "count_over_time": "timeSeriesCountToGrid",
+    "idelta": "timeSeriesInstantDeltaToGrid",
+    "irate": "timeSeriesInstantRateToGrid",
+    "last_over_time": "timeSeriesLastToGrid",
+    "max_over_time": "timeSeriesMaxToGrid",
+    "min_over_time": "timeSeriesMinToGrid",
+    "resets": "timeSeriesResetsToGrid",
+    "sum_over_time": "timeSeriesSumToGrid",
+}
+"""Range functions that the engine answers with the same numbers as Prometheus.
+
+Not `rate`, `increase` and `delta`: it rounds the extrapolation's threshold otherwise, which shows
+where a gap is exactly 1.1 intervals long, and an infinity spoils the windows after it.
+"""
+
+SUMS = frozenset({"avg_over_time", "sum_over_time"})
+SUMMED_MAX = 1e15
+"""The engine's sums are compensated otherwise than Prometheus': with larger numbers it shows."""
+
+UNSCALED = frozenset({"changes", "count_over_time", "resets"})
+"""Functions whose result does not grow with the samples' unit."""
+
+ASSUMED_INTERVAL_MS = 10_000
+"""How far apart samples usually are; only the choice between two right ways depends on it."""
+
+REDUCE_FROM = 3.0
+"""So many samples for one step make it worth to reduce them where they lie."""
+
+STORE_MS_MAX = 5_662_310_400_000 - 1
+"""The last moment of 2149-06-06, the last day that the store can name."""
+
+KEEPS_NAME = frozenset({"last_over_time", "first_over_time"})
+COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for a whole question: `@ start()` means its start, inside a subquery too."""
+
+    grid: Grid
+    lookback_ms: int
+    dialect: Dialect
+    catalog: Catalog | None
+    """Where aliases stand; None if they are switched off."""
+
+
+class Evaluation:
+    """One question being answered."""
+
+    def __init__(self, reader: Reader, frame: Frame, notes: Notes) -> None:
+        self._reader = reader
+        self._frame = frame
+        self._notes = notes
+        self._found: dict[tuple[Selector, int, int], Found] = {}
+
+    def value(self, node: Node, grid: Grid) -> Value:
+        """The node's value at every step. A long chain of operators is a loop, not a recursion."""
+        chain: list[Binary] = []
+        while isinstance(node, Binary):
+            chain.append(node)
+            node = node.left
+        result = self._one(node, grid)
+        for link in reversed(chain):
+            result = self._binary(link, result, self.value(link.right, grid), grid)
+        return result
+
+    def vector(self, node: Node, grid: Grid) -> Vector:
+        """The value of a node that gives a vector; the parser has checked that it does."""
+        value = self.value(node, grid)
+        if not isinstance(value, Vector):
+            raise failed(f"expected an instant vector, got {type(value).__name__.lower()}")
+        return value
+
+    def _one(self, node: Node, grid: Grid) -> Value:  # noqa: PLR0911 - a table
+        """The value of anything but a binary operator."""
+        self._reader.check()
+        match node:
+            case Number():
+                return Scalar(np.full(grid.steps, node.value))
+            case String():
+                return Text(node.value)
+            case Paren():
+                return self.value(node.expression, grid)
+            case Negate():
+                inner = self.value(node.expression, grid)
+                return Scalar(-inner.values) if isinstance(inner, Scalar) else self._negate(inner)
+            case Select():
+                return self.latest(node, grid)[0]
+            case Call():
+                return self._call(node, grid)
+            case Aggregate():
+                return self._aggregate(node, grid)
+        raise failed(f"{type(node).__name__} has no value of its own here")
+
+    @staticmethod
+    def _negate(inner: Value) -> Value:
+        if not isinstance(inner, Vector):
+            raise failed("a string has no negative")
+        return negate(inner)
+
+    def _binary(self, node: Binary, left: Value, right: Value, grid: Grid) -> Value:
+        if isinstance(left, Text) or isinstance(right, Text):
+            raise failed(f"operator {node.operator} does not take strings")
+        result = binary(node, left, right)
+        if isinstance(result, Vector):
+            check_size(len(result.labels), grid)
+        return result
+
+    def _aggregate(self, node: Aggregate, grid: Grid) -> Vector:
+        inner = self.vector(node.expression, grid)
+        parameter = None if node.parameter is None else self.value(node.parameter, grid)
+        if isinstance(parameter, Vector):
+            raise failed(f"the parameter of {node.operator} is a scalar or a string")
+        return aggregate(node.operator, node.labels, node.without, inner, parameter, self._notes)
+
+    # --- selectors -----------------------------------------------------------------------------
+
+    def ends(self, grid: Grid, offset_ms: int, at: At | None) -> Ints:
+        """The moments that a selector looks at, for each step."""
+        if at is None:
+            return grid.times_ms() - offset_ms
+        moments = {
+            "start": self._frame.grid.start_ms,
+            "end": self._frame.grid.asked_end_ms,
+            "time": at.time_ms,
+        }
+        return np.full(grid.steps, moments[at.anchor] - offset_ms, dtype=np.int64)
+
+    def find(self, selector: Selector, ends: Ints, window_ms: int, grid: Grid) -> Found:
+        """The series that a selector may see; looked up once, however often it is written."""
+        from_ms, to_ms = clamp_ms(int(ends[0]) - window_ms), clamp_ms(int(ends[-1]))
+        key = (selector, from_ms, to_ms)
+        found = self._found.get(key)
+        if found is None:
+            strands = strands_of(selector, self._frame.catalog)
+            found = self._found[key] = self._reader.find(strands, from_ms, to_ms)
+        check_size(len(found.labels), grid)
+        return found
+
+    def latest(self, node: Select, grid: Grid) -> tuple[Vector, Ints]:
+        """An instant selector: the newest sample of each series, and when each was taken.
+
+        The times are there only if they were asked for by `newest`.
+        """
+        ends = self.ends(grid, node.offset_ms, node.at)
+        window_ms = self._frame.lookback_ms
+        found = self.find(node.selector, ends, window_ms, grid)
+        if not found.labels:
+            return empty_vector(grid.steps), np.zeros((0, grid.steps), np.int64)
+        if self._worth_reducing(ends, window_ms):
+            reduced = self._reader.reduced(
+                found, "timeSeriesLastToGrid", as_grid(ends), window_ms, skip_stale=False
+            )
+            values, present = reduced.values, reduced.present & ~is_stale(reduced.values)
+            if found.factors is not None:
+                values = values * found.factors[:, np.newaxis]
+            return drop_absent(found.labels, values, present), np.zeros((0, 0), np.int64)
+        return self.newest(found, ends)
+
+    def newest(self, found: Found, ends: Ints) -> tuple[Vector, Ints]:
+        """The newest sample of each series and its time, from the samples themselves."""
+        window_ms = self._frame.lookback_ms
+        after_ms, to_ms = self._after(ends, window_ms), clamp_ms(int(ends[-1]))
+        vectors: list[Vector] = []
+        times: list[Ints] = []
+        for part in self._reader.parts(found, after_ms, to_ms):
+            samples = self._reader.raw(part, after_ms, to_ms)
+            vector, times_ms = latest(
+                samples.labels,
+                samples.rows,
+                samples.times_ms,
+                samples.values,
+                samples.stale,
+                ends,
+                window_ms,
+                self._frame.dialect,
+            )
+            vectors.append(vector)
+            times.append(times_ms)
+        return stacked(vectors), times[0] if len(times) == 1 else np.concatenate(times)
+
+    def windows(self, node: Node, grid: Grid) -> Windows:
+        """A range vector: all samples of each window."""
+        while isinstance(node, Paren):
+            node = node.expression
+        if isinstance(node, Subquery):
+            return self._subquery(node, grid)
+        if not isinstance(node, RangeSelect):
+            raise failed("expected a range vector")
+        select = node.select
+        ends = self.ends(grid, select.offset_ms, select.at)
+        found = self.find(select.selector, ends, node.range_ms, grid)
+        return self._cut(found, ends, node.range_ms)
+
+    def _cut(self, found: Found, ends: Ints, range_ms: int) -> Windows:
+        samples = self._reader.raw(found, self._after(ends, range_ms), clamp_ms(int(ends[-1])))
+        rows, times_ms, values = samples.rows, samples.times_ms, samples.values
+        if bool(samples.stale.any()):
+            fresh = ~samples.stale
+            rows, times_ms, values = rows[fresh], times_ms[fresh], values[fresh]
+        return cut_windows(
+            samples.labels, rows, times_ms, values, ends, range_ms, self._frame.dialect
+        )
+
+    def _subquery(self, node: Subquery, grid: Grid) -> Windows:
+        """A question asked at all multiples of its step that any window needs, then cut."""
+        ends = self.ends(grid, node.offset_ms, node.at)
+        step_ms = node.step_ms or SUBQUERY_STEP_MS
+        after_ms = int(ends[0]) - node.range_ms
+        start_ms = truncated_multiple(after_ms, step_ms)
+        open_left = self._frame.dialect is Dialect.PROMETHEUS_3
+        if start_ms < after_ms or (open_left and start_ms == after_ms):
+            start_ms += step_ms
+        steps = (int(ends[-1]) - start_ms) // step_ms + 1
+        if steps > QUERY_SUBQUERY_STEPS_MAX:
+            raise failed(
+                f"a subquery would be asked {steps} times; "
+                f"QUERY_SUBQUERY_STEPS_MAX is {QUERY_SUBQUERY_STEPS_MAX}",
+                rule="QUERY_SUBQUERY_STEPS_MAX",
+            )
+        inner = Grid(start_ms, step_ms, max(0, steps))
+        vector = self.vector(node.expression, inner) if inner.steps else empty_vector(0)
+        return cut_grid(vector, inner.times_ms(), ends, node.range_ms, self._frame.dialect)
+
+    def _after(self, ends: Ints, window_ms: int) -> int:
+        """Samples after this moment are read; Prometheus 2 takes in the edge itself."""
+        edge = 1 if self._frame.dialect is Dialect.PROMETHEUS_2 else 0
+        return clamp_ms(int(ends[0]) - window_ms - edge)
+
+    def _worth_reducing(self, ends: Ints, window_ms: int) -> bool:
+        """Whether the engine should reduce the samples: it knows Prometheus 3's rules only."""
+        if self._frame.dialect is not Dialect.PROMETHEUS_3:
+            return False
+        if int(ends[0]) <= window_ms or int(ends[-1]) >= STORE_MS_MAX:
+            return False
+        fixed = len(ends) > 1 and ends[0] == ends[-1]
+        span_ms = int(ends[-1] - ends[0]) + window_ms
+        return not fixed and span_ms / ASSUMED_INTERVAL_MS >= REDUCE_FROM * len(ends)
+
+    # --- functions -----------------------------------------------------------------------------
+
+    def _call(self, node: Call, grid: Grid) -> Value:
+        if node.function in {"absent", "absent_over_time"}:
+            return self._absent(node, grid)
+        if node.function == "timestamp":
+            argument = unwrapped(node.arguments[0])
+            if isinstance(argument, Select):
+                return self._timestamp(argument, grid)
+        if node.function in RANGE_FUNCTIONS:
+            return self._range_call(node, grid)
+        arguments = [self.value(argument, grid) for argument in node.arguments]
+        return FUNCTIONS[node.function](arguments, self._scope(grid))
+
+    def _scope(self, grid: Grid) -> Scope:
+        return Scope(
+            grid=grid, notes=self._notes, dialect=self._frame.dialect, question=self._frame.grid
+        )
+
+    def _absent(self, node: Call, grid: Grid) -> Vector:
+        """1 where nothing is, labelled by what the selector says must be equal."""
+        argument = unwrapped(node.arguments[0])
+        selector: Selector | None = None
+        if isinstance(argument, Select):
+            selector = argument.selector
+        elif isinstance(argument, RangeSelect):
+            selector = argument.select.selector
+        labels: Labels = {} if selector is None else absent_labels(selector.matchers)
+        if node.function == "absent":
+            return absent(self.vector(argument, grid), labels, self._scope(grid))
+        windows = self.windows(argument, grid)
+        there = windows.last > windows.first
+        missing = ~np.asarray(there.any(axis=0, keepdims=True))
+        return drop_absent([labels], np.ones((1, grid.steps)), missing)
+
+    def _timestamp(self, node: Select, grid: Grid) -> Vector:
+        """When the newest samples were taken, in seconds."""
+        ends = self.ends(grid, node.offset_ms, node.at)
+        found = self.find(node.selector, ends, self._frame.lookback_ms, grid)
+        if not found.labels:
+            return empty_vector(grid.steps)
+        vector, times_ms = self.newest(found, ends)
+        return timestamps(vector, times_ms)
+
+    def _range_call(self, node: Call, grid: Grid) -> Vector:
+        scalars = [one for one in node.arguments if not is_range(one)]
+        parameters = [self._parameter(one, grid) for one in scalars]
+        argument = unwrapped(next(one for one in node.arguments if is_range(one)))
+        result = self._apply(node.function, argument, parameters, grid)
+        if node.function == "quantile_over_time":
+            warn_of_quantiles(parameters[0][result.present.any(axis=0)], self._notes)
+        self._note_counters(node.function, result)
+        if node.function in KEEPS_NAME:
+            return drop_absent(result.labels, result.values, result.present)
+        bare = [without_name(one) for one in result.labels]
+        finish = drop_absent if one_metric(result.labels) else distinct_rows
+        return finish(bare, result.values, result.present)
+
+    def _apply(
+        self, function: str, argument: Node, parameters: Sequence[Floats], grid: Grid
+    ) -> Vector:
+        """The function's results, reduced by the engine where that is the better way.
+
+        The labels still carry the metric's name, and rows may be absent throughout.
+        """
+        if not isinstance(argument, RangeSelect):
+            return self._computed(function, self.windows(argument, grid), parameters, grid)
+        select, range_ms = argument.select, argument.range_ms
+        ends = self.ends(grid, select.offset_ms, select.at)
+        found = self.find(select.selector, ends, range_ms, grid)
+        if not found.labels:
+            return empty_vector(grid.steps)
+        if function in REDUCED_BY_ENGINE and self._worth_reducing(ends, range_ms):
+            reduced = self._reader.reduced(
+                found, REDUCED_BY_ENGINE[function], as_grid(ends), range_ms, skip_stale=True
+            )
+            if function not in SUMS or reduced.largest <= SUMMED_MAX:
+                values = reduced.values
+                if found.factors is not None and function not in UNSCALED:
+                    values = values * found.factors[:, np.newaxis]
+                return Vector(found.labels, values, reduced.present)
+        parts = self._reader.parts(found, self._after(ends, range_ms), clamp_ms(int(ends[-1])))
+        return stacked(
+            [
+                self._computed(function, self._cut(part, ends, range_ms), parameters, grid)
+                for part in parts
+            ]
+        )
+
+    def _computed(
+        self, function: str, windows: Windows, parameters: Sequence[Floats], grid: Grid
+    ) -> Vector:
+        call = RangeCall(windows, grid.times_ms(), parameters, self._frame.dialect)
+        return Vector(windows.labels, *RANGE_FUNCTIONS[function](call))
+
+    def _parameter(self, node: Node, grid: Grid) -> Floats:
+        value = self.value(node, grid)
+        if not isinstance(value, Scalar):
+            raise failed("expected a scalar")
+        return value.values
+
+    def _note_counters(self, function: str, result: Vector) -> None:
+        """Say so when a rate is taken of something that is not named like a counter."""
+        if function not in {"rate", "increase"}:
+            return
+        names = {one.get(METRIC_LABEL, "") for one in result.labels}
+        for name in sorted(names):
+            if not name or name.endswith(COUNTER_SUFFIXES):
+                continue
+            rows = [r for r, one in enumerate(result.labels) if one.get(METRIC_LABEL) == name]
+            if bool(result.present[rows].any()):
+                self._notes.inform(
+                    "metric might not be a counter, name does not end in "
+                    f'_total/_sum/_count/_bucket: "{name}"'
+                )
+
+
+def unwrapped(node: Node) -> Node:
+    """The node inside brackets."""
+    while isinstance(node, Paren):
+        node = node.expression
+    return node
+
+
+def is_range(node: Node) -> bool:
+    """Whether the argument is a range vector."""
+    return isinstance(unwrapped(node), RangeSelect | Subquery)
+
+
+def one_metric(labels: Sequence[Labels]) -> bool:
+    """Whether all rows are of one metric, so that they stay distinct without its name."""
+    return len({one.get(METRIC_LABEL) for one in labels}) <= 1
+
+
+def as_grid(ends: Ints) -> Grid:
+    """The moments of a selector as a grid; they are in even steps."""
+    step_ms = int(ends[1] - ends[0]) if len(ends) > 1 else 1
+    return Grid(int(ends[0]), step_ms, len(ends))
+
+
+def clamp_ms(moment_ms: int) -> int:
+    """A moment that the store has a date for. There are no samples before and after."""
+    return min(max(0, moment_ms), STORE_MS_MAX)
+
+
+def truncated_multiple(value: int, step: int) -> int:
+    """The multiple of a step next to a value in the direction of zero, as Go divides.
+
+    >>> truncated_multiple(7, 5), truncated_multiple(-7, 5)
+    (5, -5)
+    """
+    return value // step * step if value >= 0 else -(-value // step * step)
+
+
+def stacked(vectors: Sequence[Vector]) -> Vector:
+    """One vector of the rows of several."""
+    if len(vectors) == 1:
+        return vectors[0]
+    return Vector(
+        [labels for vector in vectors for labels in vector.labels],
+        np.concatenate([vector.values for vector in vectors]),
+        np.concatenate([vector.present for vector in vectors]),
+    )
+
+
+def drop_absent(labels: Sequence[Labels], values: Floats, present: Bools) -> Vector:
+    """A vector without the rows that are never there."""
+    ever = present.any(axis=1)
+    if bool(ever.all()):
+        return Vector(labels, values, present)
+    kept = np.flatnonzero(ever)
+    return Vector([labels[row] for row in kept.tolist()], values[kept], present[kept])
+
+
+def check_size(series: int, grid: Grid) -> None:
+    """Raise if a matrix would be too large to hold."""
+    if series * grid.steps > QUERY_POINTS_MAX:
+        raise failed(
+            f"{series} series at {grid.steps} steps are too many points; "
+            f"QUERY_POINTS_MAX is {QUERY_POINTS_MAX}. Narrow the selector, or take a longer step",
+            rule="QUERY_POINTS_MAX",
+        )

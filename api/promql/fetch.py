@@ -1,0 +1,450 @@
+"""What a question reads: series by their labels, then their samples.
+
+Two ways lead from samples to steps. Either the samples themselves are fetched and cut into windows
+here, or the engine's `timeSeries…ToGrid` aggregates reduce them where they lie. The first is faster
+when there are about as many steps as samples, the second when many samples become one; both give
+the same numbers (`tests/conformance/test_promql_pushdown.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from api.limits import (
+    QUERY_LABELS_CACHED_MAX,
+    QUERY_MEMORY_BYTES_MAX,
+    QUERY_POINTS_MAX,
+    QUERY_SAMPLES_MAX,
+    QUERY_SERIES_MAX,
+)
+from api.promql.aliases import Strand
+from api.promql.errors import ErrorKind, QueryError, bad_data, failed
+from api.promql.values import Bools, Floats, Grid, Ints, Labels, label_key
+from api.selectors import Condition
+from api.store.store import Store, StoreBusy
+from collector.contract.errors import StoreError
+from collector.contract.identity import METRIC_LABEL, metric_id
+
+STALE_BITS = 0x7FF0000000000002
+"""The NaN that says: from here on this series has no value."""
+
+IDS_INLINE_MAX = 1_000
+"""So many series are named one by one; more are described by their labels a second time."""
+
+PART_SAMPLES = 4_000_000
+"""About as many samples are cut into windows at once: 100 MB, and some times that on the way."""
+
+SHORT_INTERVAL_MS = 2_000
+"""Samples are rarely much closer to each other; a range that holds few of them even so is not
+counted before it is read."""
+
+TOO_MANY_SAMPLES = (
+    "query processing would load too many samples into memory in query execution; "
+    "QUERY_SAMPLES_MAX is {}"
+)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The series that a selector matches: row number → labels, and how to ask for their samples."""
+
+    labels: list[Labels]
+    row_of: dict[int, int]
+    factors: Floats | None
+    """What their numbers are multiplied by, if any is not 1."""
+    where: str
+    """The SQL condition on `samples` that holds for these series."""
+    parameters: dict[str, Any]
+
+    def part(self, series: list[int]) -> Found:
+        """Some of these series, which follow each other in the order of their ids."""
+        rows = [self.row_of[one] for one in series]
+        return Found(
+            [self.labels[row] for row in rows],
+            {one: number for number, one in enumerate(series)},
+            None if self.factors is None else self.factors[rows],
+            f"{self.where} AND series BETWEEN {{lowest:UInt64}} AND {{highest:UInt64}}",
+            {**self.parameters, "lowest": series[0], "highest": series[-1]},
+        )
+
+
+class Samples(msgspec.Struct, frozen=True):
+    """Raw samples in order of series and time; ``rows`` says which of the labels each has."""
+
+    labels: list[Labels]
+    rows: Ints
+    times_ms: Ints
+    values: Floats
+    stale: Bools
+
+
+class Reduced(msgspec.Struct, frozen=True):
+    """What the engine made of samples: (series, steps), and the largest number among the samples.
+
+    NaNs are not numbers; where they are all there is, ``largest`` may be one.
+    """
+
+    values: Floats
+    present: Bools
+    largest: float
+
+
+class LabelCache:
+    """Label sets by series. A series' id is made of its labels, so an entry never grows old."""
+
+    def __init__(self) -> None:
+        self._labels: dict[int, Labels] = {}
+        self._lock = threading.Lock()
+
+    def unknown(self, series: list[int]) -> list[int]:
+        """Those of these series whose labels are not remembered."""
+        known = self._labels
+        return [one for one in series if one not in known]
+
+    def of(self, series: list[int]) -> list[Labels | None]:
+        """The labels of these series; None for one that is not remembered."""
+        return [self._labels.get(one) for one in series]
+
+    def learn(self, rows: pa.Table) -> None:
+        """Remember labels: columns series, name, labels (a map)."""
+        learnt = dict(zip(rows["series"].to_pylist(), read_labels(rows), strict=True))
+        with self._lock:
+            if len(self._labels) + len(learnt) > QUERY_LABELS_CACHED_MAX:
+                # A new dict, not a cleared one: readers that look now keep what they have.
+                self._labels = {}
+            self._labels.update(learnt)
+
+
+def read_labels(rows: pa.Table) -> list[Labels]:
+    """The label sets of rows with a name and a map, names in order."""
+    maps = rows["labels"].combine_chunks()
+    keys, items = maps.keys.to_pylist(), maps.items.to_pylist()
+    ends = maps.offsets.to_pylist()
+    base = ends[0] if ends else 0
+    sets: list[Labels] = []
+    for name, start, end in zip(rows["name"].to_pylist(), ends[:-1], ends[1:], strict=True):
+        pairs = [(METRIC_LABEL, name)]
+        pairs += zip(keys[start - base : end - base], items[start - base : end - base], strict=True)
+        sets.append(dict(sorted(pairs)))
+    return sets
+
+
+class Reader:
+    """Reads for one question, under its deadline; counts what it touches.
+
+    ``deadline`` is in the seconds of ``time.monotonic``. `stop` may be called from any thread.
+    """
+
+    def __init__(self, store: Store, cache: LabelCache, deadline: float) -> None:
+        self._store = store
+        self._cache = cache
+        self._deadline = deadline
+        self._tag = uuid.uuid4().hex
+        self._stopped = threading.Event()
+        self.samples = 0
+        self.peak_samples = 0
+
+    def stop(self) -> None:
+        """Nobody waits for the answer any more."""
+        self._stopped.set()
+        self._store.stop(self._tag)
+
+    def check(self) -> None:
+        """Raise if the question was given up or has taken too long."""
+        if self._stopped.is_set():
+            raise QueryError(ErrorKind.CANCELED, "query was canceled in query execution")
+        if time.monotonic() >= self._deadline:
+            raise QueryError(ErrorKind.TIMEOUT, "query timed out in query execution")
+
+    def find(self, strands: list[Strand], from_ms: int, to_ms: int) -> Found:
+        """The series that match, of those that were seen on the days of this range."""
+        condition = Condition()
+        matches = [strand.condition(condition) for strand in strands]
+        where = f"{condition.days(from_ms, to_ms)} AND ({' OR '.join(f'({m})' for m in matches)})"
+        which = "".join(f"{match}, {number}, " for number, match in enumerate(matches[:-1]))
+        strand_number = f"multiIf({which}{len(matches) - 1})" if which else "0"
+        rows = self.ask(
+            f"SELECT series, any({strand_number}) AS strand FROM series WHERE {where} "  # noqa: S608 - placeholders only
+            f"GROUP BY series ORDER BY series LIMIT {QUERY_SERIES_MAX + 1}",
+            condition.parameters,
+        )
+        if rows.num_rows > QUERY_SERIES_MAX:
+            raise failed(
+                f"the selector matches more than {QUERY_SERIES_MAX} series "
+                "(QUERY_SERIES_MAX); narrow it",
+                rule="QUERY_SERIES_MAX",
+            )
+        series = rows["series"].to_pylist()
+        self._learn(series, where, condition.parameters)
+        return self._gather(
+            strands, series, rows["strand"].to_pylist(), where, condition.parameters
+        )
+
+    def _learn(self, series: list[int], where: str, parameters: dict[str, Any]) -> None:
+        """Make sure that the labels of these series are remembered."""
+        unknown = self._cache.unknown(series)
+        if not unknown:
+            return
+        if len(unknown) <= IDS_INLINE_MAX:
+            where = f"{where} AND series IN {{unknown:Array(UInt64)}}"
+            parameters = {**parameters, "unknown": unknown}
+        self._cache.learn(
+            self.ask(
+                "SELECT series, metric_name AS name, labels "  # noqa: S608 - placeholders only
+                f"FROM series WHERE {where} LIMIT 1 BY series",
+                parameters,
+            )
+        )
+
+    def _gather(
+        self,
+        strands: list[Strand],
+        series: list[int],
+        strand_of: list[int],
+        where: str,
+        parameters: dict[str, Any],
+    ) -> Found:
+        """The rows with their labels as they are shown, and the condition on their samples."""
+        known = self._cache.of(series)
+        if len(strands) == 1 and None not in known:
+            # The usual case, at the speed of the interpreter's own loops.
+            labels = cast("list[Labels]", known)
+            metrics = {one[METRIC_LABEL] for one in labels}
+            row_of = dict(zip(series, range(len(series)), strict=True))
+            everything = len(strands[0].selector.matchers) == 1
+            where, own = self._where(metrics, series, where, parameters, everything)
+            return Found(labels, row_of, None, where, own)
+        labels, row_of, metrics = [], {}, set()
+        factors: list[float] = []
+        taken: set[frozenset[tuple[str, str]]] = set()
+        for index in sorted(range(len(series)), key=strand_of.__getitem__):
+            stored, strand = known[index], strands[strand_of[index]]
+            if stored is None:
+                continue
+            shown = strand.show(stored)
+            # What is measured twice under one name is counted once: ours before theirs.
+            key = label_key(shown)
+            if key in taken:
+                continue
+            taken.add(key)
+            metrics.add(stored[METRIC_LABEL])
+            row_of[series[index]] = len(labels)
+            labels.append(shown)
+            factors.append(strand.factor)
+        scale = np.array(factors) if any(factor != 1.0 for factor in factors) else None
+        where, own = self._where(metrics, series, where, parameters, everything=False)
+        return Found(labels, row_of, scale, where, own)
+
+    @staticmethod
+    def _where(
+        metrics: set[str],
+        series: list[int],
+        where: str,
+        parameters: dict[str, Any],
+        everything: bool,  # noqa: FBT001 - the selector is a metric's name alone
+    ) -> tuple[str, dict[str, Any]]:
+        """The condition on `samples`. The key begins with the metric, then comes the series."""
+        own = dict(parameters)
+        own["metrics"] = sorted(metric_id(name) for name in metrics)
+        of_metric = "metric IN {metrics:Array(UInt32)}"
+        if everything and len(metrics) == 1:
+            return of_metric, {"metrics": own["metrics"]}
+        if len(series) <= IDS_INLINE_MAX:
+            own = {"metrics": own["metrics"], "series": series}
+            return f"{of_metric} AND series IN {{series:Array(UInt64)}}", own
+        return f"{of_metric} AND series IN (SELECT series FROM series WHERE {where})", own  # noqa: S608 - placeholders only
+
+    def parts(self, found: Found, after_ms: int, to_ms: int) -> list[Found]:
+        """The series in parts whose samples fit into memory together.
+
+        Only a range that could hold many samples is counted; the count also refuses what would be
+        too much before it is read.
+        """
+        series = sorted(found.row_of)
+        if len(series) * (to_ms - after_ms) // SHORT_INTERVAL_MS <= PART_SAMPLES:
+            return [found]
+        counted = self.ask(
+            f"SELECT count() AS samples FROM samples WHERE {found.where} AND {TIME_RANGE}",  # noqa: S608 - placeholders only
+            {**found.parameters, "after_ms": after_ms, "to_ms": to_ms},
+        )
+        samples = int(counted["samples"][0].as_py())
+        self.check_samples(self.samples + samples)
+        size = max(1, len(series) * PART_SAMPLES // max(1, samples))
+        if size >= len(series):
+            return [found]
+        return [found.part(series[start : start + size]) for start in range(0, len(series), size)]
+
+    def raw(self, found: Found, after_ms: int, to_ms: int) -> Samples:
+        """All samples of these series with ``after_ms`` < time <= ``to_ms``."""
+        rows = self.ask(
+            "SELECT series, toUnixTimestamp64Milli(time) AS time_ms, value FROM samples FINAL "  # noqa: S608 - placeholders only
+            f"WHERE {found.where} AND {TIME_RANGE} ORDER BY metric, series, time "
+            f"LIMIT {QUERY_POINTS_MAX + 1}",
+            {**found.parameters, "after_ms": after_ms, "to_ms": to_ms},
+        )
+        if rows.num_rows > QUERY_POINTS_MAX:
+            raise failed(TOO_MANY_SAMPLES.format(QUERY_SAMPLES_MAX), rule="QUERY_SAMPLES_MAX")
+        self.touch(rows.num_rows)
+        series = rows["series"].to_numpy()
+        times_ms, values = rows["time_ms"].to_numpy(), rows["value"].to_numpy()
+        begins = np.flatnonzero(np.concatenate(([True], series[1:] != series[:-1])))[: len(series)]
+        runs = np.array([found.row_of.get(one, -1) for one in series[begins].tolist()], np.int64)
+        kept = in_label_rows(runs, begins, len(series))
+        if kept is not None:
+            times_ms, values = times_ms[kept.places], values[kept.places]
+            rows_of_samples = kept.rows
+        else:
+            rows_of_samples = np.repeat(runs, np.diff(np.append(begins, len(series))))
+        stale = is_stale(values)
+        if found.factors is not None:
+            values = np.where(stale, values, values * found.factors[rows_of_samples])
+        return Samples(found.labels, rows_of_samples, times_ms, values, stale)
+
+    def reduced(
+        self, found: Found, function: str, grid: Grid, window_ms: int, *, skip_stale: bool
+    ) -> Reduced:
+        """What an aggregate of the engine makes of the windows (end - window, end] of a grid.
+
+        The factor of aliases is not applied.
+        """
+        stale = f"AND reinterpretAsUInt64(fraction) != {STALE_BITS} " if skip_stale else ""
+        rows = self.ask(
+            f"SELECT series, count() AS samples, max(abs(value)) AS largest, {function}("  # noqa: S608 - placeholders only
+            "fromUnixTimestamp64Milli({start_ms:Int64}), fromUnixTimestamp64Milli({to_ms:Int64}), "
+            "{step:Decimal64(3)}, {window:Decimal64(3)})(time, value) AS grid "
+            f"FROM samples FINAL WHERE {found.where} AND {TIME_RANGE} {stale}GROUP BY series",
+            {
+                **found.parameters,
+                "after_ms": grid.start_ms - window_ms,
+                "to_ms": grid.end_ms,
+                "start_ms": grid.start_ms,
+                "step": decimal_seconds(max(1, grid.step_ms)),
+                "window": decimal_seconds(window_ms),
+            },
+        )
+        self.touch(int(np.sum(rows["samples"].to_numpy())))
+        values = np.zeros((len(found.labels), grid.steps))
+        present = np.zeros(values.shape, dtype=np.bool_)
+        points, there = read_grid(rows["grid"], grid.steps)
+        places = [found.row_of.get(one, -1) for one in rows["series"].to_pylist()]
+        known = np.flatnonzero(np.array(places, np.int64) >= 0)
+        target = np.array(places, np.int64)[known]
+        values[target], present[target] = points[known], there[known]
+        largest = rows["largest"].to_numpy()
+        return Reduced(values, present, float(np.max(largest, initial=0.0)))
+
+    def touch(self, samples: int) -> None:
+        """Count samples that were read; too many end the question."""
+        self.samples += samples
+        self.peak_samples = max(self.peak_samples, samples)
+        self.check_samples(self.samples)
+
+    @staticmethod
+    def check_samples(samples: int) -> None:
+        """Raise if a question touches too many samples."""
+        if samples > QUERY_SAMPLES_MAX:
+            raise failed(TOO_MANY_SAMPLES.format(QUERY_SAMPLES_MAX), rule="QUERY_SAMPLES_MAX")
+
+    def ask(self, sql: str, parameters: dict[str, Any]) -> pa.Table:
+        """The store's answer within the time that is left."""
+        self.check()
+        settings = {
+            "max_execution_time": f"{max(0.001, self._deadline - time.monotonic()):.3f}",
+            "max_memory_usage": str(QUERY_MEMORY_BYTES_MAX),
+        }
+        try:
+            return self._store.query(sql, parameters, tag=self._tag, settings=settings)
+        except StoreBusy as error:
+            raise QueryError(ErrorKind.UNAVAILABLE, str(error)) from error
+        except StoreError as error:
+            self.check()
+            raise translate(error) from error
+
+
+TIME_RANGE = (
+    "time > fromUnixTimestamp64Milli({after_ms:Int64}) "
+    "AND time <= fromUnixTimestamp64Milli({to_ms:Int64})"
+)
+
+
+def is_stale(values: Floats) -> Bools:
+    """Which values are the stale marker, by their bits."""
+    return np.equal(values.view(np.uint64), STALE_BITS)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """Which samples stay, in which order, and their rows."""
+
+    places: Ints
+    rows: Ints
+
+
+def in_label_rows(runs: Ints, begins: Ints, samples: int) -> Kept | None:
+    """Samples brought into the order of the label rows; None if they are in it already.
+
+    Runs of series that nobody asked for (row -1: another metric with the same short id, or a
+    series that came after the labels were read) are left out.
+    """
+    if bool(np.all(runs[1:] > runs[:-1])) and (not len(runs) or runs[0] >= 0):
+        return None
+    lengths = np.diff(np.append(begins, samples))
+    order = np.argsort(runs, kind="stable")
+    order = order[runs[order] >= 0]
+    chosen = lengths[order]
+    starts = np.repeat(begins[order] - np.concatenate(([0], np.cumsum(chosen)[:-1])), chosen)
+    return Kept(starts + np.arange(len(starts)), np.repeat(runs[order], chosen))
+
+
+def read_grid(column: pa.ChunkedArray, steps: int) -> tuple[Floats, Bools]:
+    """A column of arrays with gaps as a matrix and its mask; the bits of NaNs survive."""
+    lists = column.combine_chunks()
+    points = lists.flatten()
+    shape = (len(lists), steps)
+    bits = points.buffers()[1]
+    values = np.frombuffer(bits, np.float64, len(points), points.offset * 8).reshape(shape)
+    present = points.is_valid().to_numpy(zero_copy_only=False).reshape(shape)
+    return values, present
+
+
+def decimal_seconds(duration_ms: int) -> str:
+    """Milliseconds as the engine reads a duration.
+
+    >>> decimal_seconds(90_005)
+    '90.005'
+    """
+    return f"{duration_ms // 1000}.{duration_ms % 1000:03d}"
+
+
+_TRANSLATED: tuple[tuple[str, Callable[[str], QueryError]], ...] = (
+    ("CANNOT_COMPILE_REGEXP", lambda text: bad_data(f"invalid regular expression: {text}")),
+    ("TIMEOUT_EXCEEDED", lambda _: timed_out()),
+    ("TOO_SLOW", lambda _: timed_out()),
+    (
+        "MEMORY_LIMIT_EXCEEDED",
+        lambda _: failed(
+            f"the query needs more than {QUERY_MEMORY_BYTES_MAX >> 20} MiB "
+            "(QUERY_MEMORY_BYTES_MAX); narrow the selector or the range",
+            rule="QUERY_MEMORY_BYTES_MAX",
+        ),
+    ),
+)
+
+
+def timed_out() -> QueryError:
+    """The answer to a question that takes too long."""
+    return QueryError(ErrorKind.TIMEOUT, "query timed out in query execution")
+
+
+def translate(error: StoreError) -> QueryError:
+    """What the engine's refusal means for the asker."""
+    for name, answer in _TRANSLATED:
+        if name in str(error):
+            return answer(str(error))
+    return QueryError(ErrorKind.UNAVAILABLE, f"the store is not available: {error}")

@@ -1,0 +1,89 @@
+"""How many questions run at once, and what happens when their askers leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+from fastapi import Request
+
+from api.limits import QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_SECONDS
+from api.promql.engine import Answer, Engine, Question
+from api.promql.errors import ErrorKind, QueryError
+
+STOP_AGAIN_SECONDS = 0.2
+
+
+class Gate:
+    """Lets a bounded number of questions run; the others wait their turn, but not for ever.
+
+    Questions have threads of their own, so that they never take those of ingest.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._free = asyncio.Semaphore(QUERIES_MAX)
+        self._waiting = 0
+        self._threads = ThreadPoolExecutor(QUERIES_MAX, thread_name_prefix="promql")
+
+    async def run(self, request: Request, question: Question) -> Answer:
+        """The answer. If the asker hangs up, the question ends too, inside the store as well."""
+        started = time.monotonic()
+        running = self._engine.start(question)
+        async with self._turn():
+            loop = asyncio.get_running_loop()
+            work = loop.run_in_executor(self._threads, running.answer)
+            watch = asyncio.create_task(hung_up(request))
+            try:
+                either: set[asyncio.Future[Any]] = {work, watch}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                while not work.done():
+                    # Again, until it has ended: it may have been between two parts.
+                    await loop.run_in_executor(None, running.stop)
+                    await asyncio.wait({work}, timeout=STOP_AGAIN_SECONDS)
+                # The place is free only when the thread is.
+                answer = await work
+            finally:
+                watch.cancel()
+        waited = time.monotonic() - started - answer.seconds
+        return msgspec.structs.replace(answer, waited_seconds=max(0.0, waited))
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """A place among those that run."""
+        if self._free.locked() and self._waiting >= QUERIES_WAITING_MAX:
+            raise busy(f"{self._waiting} queries wait already (QUERIES_WAITING_MAX)")
+        self._waiting += 1
+        try:
+            await asyncio.wait_for(self._free.acquire(), QUERY_WAIT_SECONDS)
+        except TimeoutError:
+            raise busy(
+                f"{QUERIES_MAX} queries are running and none ended in "
+                f"{QUERY_WAIT_SECONDS:.0f} s (QUERY_WAIT_SECONDS)"
+            ) from None
+        finally:
+            self._waiting -= 1
+        try:
+            yield
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def hung_up(request: Request) -> None:
+    """Return when the asker has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def busy(why: str) -> QueryError:
+    """The answer when there is too much to do."""
+    return QueryError(ErrorKind.UNAVAILABLE, f"too many queries: {why}")

@@ -1,0 +1,244 @@
+"""From a question's text to its plan.
+
+The grammar is `promql-parser`'s. It is written in Rust and overflows the stack of the whole process
+on deep nesting, so the text is looked at before the parser sees it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import promql_parser as grammar
+
+from api.limits import QUERY_BYTES_MAX, QUERY_NESTING_MAX, QUERY_OPERATORS_MAX
+from api.promql.errors import QueryError, bad_data
+from api.promql.plan import (
+    Aggregate,
+    At,
+    Binary,
+    Call,
+    Kind,
+    Matching,
+    Negate,
+    Node,
+    Number,
+    Paren,
+    RangeSelect,
+    Select,
+    String,
+    Subquery,
+)
+from api.selectors import read_selector
+
+_TOKENS = re.compile(
+    r"""(?P<skip>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`|\#[^\n]*)"""
+    r"""|(?P<open>[(\[{])|(?P<close>[)\]}])"""
+    r"""|(?P<operator>[-+*/%^=!<>@]|\b(?:and|or|unless|atan2)\b)""",
+    re.DOTALL | re.IGNORECASE,
+)
+_BEFORE_1970 = re.compile(r"@\s*-")
+
+
+def parse_query(text: str) -> Node:
+    """The plan of the question in this text; a QueryError says why it is no question."""
+    return convert(parse_text(text), text, QUERY_NESTING_MAX)
+
+
+def parse_text(text: str) -> grammar.Expr:
+    """The parser's own tree, of a text that cannot hurt it."""
+    check_text(text)
+    try:
+        return grammar.parse(text)
+    except ValueError as error:
+        raise parse_error(str(error)) from error
+    except BaseException as error:
+        # A panic of the Rust code; it has no class that could be named here.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise parse_error("the parser cannot read this") from error
+
+
+def check_text(text: str) -> None:
+    """Raise unless the text is short and flat enough for the parser's stack."""
+    size = len(text.encode())
+    if size > QUERY_BYTES_MAX:
+        raise too_much(f"the query has {size} bytes", "QUERY_BYTES_MAX", QUERY_BYTES_MAX)
+    depth = operators = 0
+    for token in _TOKENS.finditer(text):
+        match token.lastgroup:
+            case "open":
+                depth += 1
+                if depth > QUERY_NESTING_MAX:
+                    raise too_deep()
+            case "close":
+                depth -= 1
+            case "operator":
+                operators += 1
+    if operators > QUERY_OPERATORS_MAX:
+        raise too_much(
+            f"the query has {operators} operators", "QUERY_OPERATORS_MAX", QUERY_OPERATORS_MAX
+        )
+
+
+def parse_error(why: str) -> QueryError:
+    """The answer to a text that is no PromQL."""
+    return bad_data(f"parse error: {why}")
+
+
+def too_much(what: str, rule: str, bound: int) -> QueryError:
+    """The answer to a question that is too large before it is even asked."""
+    return bad_data(f"{what}; {rule} is {bound}", rule=rule)
+
+
+def too_deep() -> QueryError:
+    """The answer to brackets in brackets in brackets."""
+    return too_much(
+        "brackets, functions and signs are nested too deeply",
+        "QUERY_NESTING_MAX",
+        QUERY_NESTING_MAX,
+    )
+
+
+def convert(expression: grammar.Expr, text: str, depth: int) -> Node:
+    """The plan of a parsed expression. ``depth``: how many levels may follow.
+
+    A chain of binary operators leans to the left and may be long (`a or b or c …`): it is walked
+    in a loop, so that it costs no depth.
+    """
+    chain: list[grammar.BinaryExpr] = []
+    while isinstance(expression, grammar.BinaryExpr):
+        chain.append(expression)
+        expression = expression.lhs
+    node = convert_one(expression, text, depth)
+    for link in reversed(chain):
+        node = convert_binary(link, node, convert(link.rhs, text, deeper(depth)))
+    return node
+
+
+def deeper(depth: int) -> int:
+    """One level less to go."""
+    if depth == 0:
+        raise too_deep()
+    return depth - 1
+
+
+def convert_one(expression: grammar.Expr, text: str, depth: int) -> Node:  # noqa: PLR0911 - a table
+    """The plan of anything but a binary operator."""
+    match expression:
+        case grammar.NumberLiteral():
+            return Number(expression.val)
+        case grammar.StringLiteral():
+            return String(expression.val)
+        case grammar.VectorSelector():
+            return convert_selector(expression, text)
+        case grammar.MatrixSelector():
+            select = convert_selector(expression.vector_selector, text)
+            return RangeSelect(select, milliseconds(expression.range))
+        case grammar.ParenExpr():
+            return Paren(convert(expression.expr, text, deeper(depth)))
+        case grammar.UnaryExpr():
+            return Negate(convert(expression.expr, text, deeper(depth)))
+        case grammar.SubqueryExpr():
+            return Subquery(
+                convert(expression.expr, text, deeper(depth)),
+                milliseconds(expression.range),
+                None if expression.step is None else milliseconds(expression.step),
+                milliseconds(expression.offset),
+                convert_at(expression.at, text),
+            )
+        case grammar.Call():
+            arguments = tuple(convert(one, text, deeper(depth)) for one in expression.args)
+            returns = str(expression.func.return_type).rpartition(".")[2].lower()
+            return Call(expression.func.name, arguments, Kind(returns))
+        case grammar.AggregateExpr():
+            return convert_aggregate(expression, text, deeper(depth))
+    raise parse_error(f"{type(expression).__name__} is not supported")
+
+
+def convert_selector(expression: grammar.VectorSelector, text: str) -> Select:
+    """A selector with its modifiers."""
+    try:
+        selector = read_selector(expression)
+    except ValueError as error:
+        raise parse_error(str(error)) from error
+    return Select(selector, milliseconds(expression.offset), convert_at(expression.at, text))
+
+
+def convert_at(at: grammar.AtModifier | None, text: str) -> At | None:
+    """The `@` modifier, read from how it is printed: the parser panics on some of its values."""
+    if at is None:
+        return None
+    printed = str(at).removeprefix("@").strip()
+    if printed in {"start()", "end()"}:
+        return At(printed.removesuffix("()"))
+    time_ms = round(float(printed) * 1000)
+    if time_ms == 0 and _BEFORE_1970.search(text):
+        raise parse_error("@ with a moment before 1970: there are no samples")
+    return At("time", time_ms)
+
+
+def convert_aggregate(expression: grammar.AggregateExpr, text: str, depth: int) -> Aggregate:
+    """An aggregation. Without `by` and `without` it is one by no label."""
+    modifier = expression.modifier
+    without = modifier is not None and str(modifier.type).endswith("Without")
+    return Aggregate(
+        str(expression.op),
+        convert(expression.expr, text, depth),
+        None if expression.param is None else convert(expression.param, text, depth),
+        () if modifier is None else tuple(modifier.labels),
+        without,
+    )
+
+
+_GROUPS = {"ManyToOne": "left", "OneToMany": "right"}
+
+
+def convert_binary(expression: grammar.BinaryExpr, left: Node, right: Node) -> Binary:
+    """A binary operator whose sides are converted already."""
+    modifier = expression.modifier
+    if modifier is None:
+        return Binary(str(expression.op), left, right)
+    matching, fill = modifier.matching, modifier.fill_values
+    return Binary(
+        str(expression.op),
+        left,
+        right,
+        Matching(
+            on=matching is not None and str(matching.type).endswith("Include"),
+            labels=() if matching is None else tuple(matching.labels),
+            group=_GROUPS.get(str(modifier.card).rpartition(".")[2], ""),
+            include=tuple(modifier.group_labels or ()),
+            fill_left=None if fill is None else fill.lhs,
+            fill_right=None if fill is None else fill.rhs,
+        ),
+        return_bool=modifier.return_bool,
+    )
+
+
+def milliseconds(duration: dt.timedelta | None) -> int:
+    """A duration of the parser; none is 0."""
+    return 0 if duration is None else duration // dt.timedelta(milliseconds=1)
+
+
+def kind_of(node: Node) -> Kind:  # noqa: PLR0911 - a table
+    """What the node's evaluation gives."""
+    while isinstance(node, Paren | Negate):
+        node = node.expression
+    match node:
+        case Number():
+            return Kind.SCALAR
+        case String():
+            return Kind.STRING
+        case RangeSelect() | Subquery():
+            return Kind.MATRIX
+        case Call():
+            return node.kind
+        case Binary():
+            # Every link of a long chain is a vector if any of its operands is one.
+            while isinstance(node, Binary):
+                if kind_of(node.right) is Kind.VECTOR:
+                    return Kind.VECTOR
+                node = node.left
+            return kind_of(node)
+    return Kind.VECTOR

@@ -1,0 +1,125 @@
+"""What a question means: a small tree of typed nodes, made from the text by `api.promql.parse`."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from api.selectors import Selector
+
+
+class Kind(enum.StrEnum):
+    """What a node's evaluation gives; Prometheus' names in `resultType`."""
+
+    SCALAR = "scalar"
+    VECTOR = "vector"
+    MATRIX = "matrix"
+    STRING = "string"
+
+
+class At(msgspec.Struct, frozen=True):
+    """The `@` modifier: a fixed moment, or the first or last moment of the whole question."""
+
+    anchor: str
+    """``start``, ``end`` or ``time``."""
+    time_ms: int = 0
+
+
+class Node(msgspec.Struct, frozen=True):
+    """Any part of a question."""
+
+
+class Number(Node, frozen=True):
+    """A number in the text."""
+
+    value: float
+
+
+class String(Node, frozen=True):
+    """A string in the text."""
+
+    value: str
+
+
+class Select(Node, frozen=True):
+    """The latest sample of each series that matches. ``offset_ms`` > 0 looks back."""
+
+    selector: Selector
+    offset_ms: int = 0
+    at: At | None = None
+
+
+class RangeSelect(Node, frozen=True):
+    """All samples of a range before each moment."""
+
+    select: Select
+    range_ms: int
+
+
+class Subquery(Node, frozen=True):
+    """Another question, asked at every ``step_ms`` of a range; None: the default step."""
+
+    expression: Node
+    range_ms: int
+    step_ms: int | None
+    offset_ms: int = 0
+    at: At | None = None
+
+
+class Call(Node, frozen=True):
+    """A function."""
+
+    function: str
+    arguments: tuple[Node, ...]
+    kind: Kind
+    """What the function gives."""
+
+
+class Aggregate(Node, frozen=True):
+    """Many series become fewer: `sum by (host) (…)`. ``without``: by all labels but these."""
+
+    operator: str
+    expression: Node
+    parameter: Node | None
+    labels: tuple[str, ...]
+    without: bool
+
+
+class Matching(msgspec.Struct, frozen=True):
+    """Which series of the left side meet which of the right one.
+
+    ``on``: the labels are those that must agree; otherwise those that need not. ``group`` is the
+    side that may have many series for one of the other: ``left``, ``right`` or none (``""``).
+    ``include``: labels that the many take from the one. ``fill_left``, ``fill_right``: the value
+    that stands in for a partner who is absent.
+    """
+
+    on: bool = False
+    labels: tuple[str, ...] = ()
+    group: str = ""
+    include: tuple[str, ...] = ()
+    fill_left: float | None = None
+    fill_right: float | None = None
+
+
+class Binary(Node, frozen=True):
+    """An operator between two sides. Operators are written as in PromQL (`+`, `and`, `atan2`)."""
+
+    operator: str
+    left: Node
+    right: Node
+    matching: Matching = Matching()
+    return_bool: bool = False
+
+
+class Negate(Node, frozen=True):
+    """A minus in front of something."""
+
+    expression: Node
+
+
+class Paren(Node, frozen=True):
+    """Brackets in the text: no meaning of their own, but people want to see them again."""
+
+    expression: Node

@@ -1,0 +1,311 @@
+"""Questions about series, not about samples: which there are, their labels, what they mean.
+
+Everything is answered by the `series` table, which has a row for each series and day. Days are a
+filter only where the asker gives a range: without one, all that is kept is looked at, as Prometheus
+does. A day is the finest that the table knows, so a series is found on the whole of a day on which
+it was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from api.export import ask, check_bound
+from api.limits import EXEMPLARS_FOUND_MAX, FEDERATED_SERIES_MAX, SERIES_FOUND_MAX
+from api.promql.fetch import STALE_BITS, read_labels
+from api.promql.values import Floats, Ints, Labels, label_order
+from api.selectors import Condition, Selector
+from api.store.store import Store
+from collector.contract.catalog import Kind, load_catalog
+from collector.contract.identity import METRIC_LABEL, metric_id
+
+DAY_MS_MAX = 5_662_310_399_000
+"""The end of 2149-06-06, the last day that the store's dates reach."""
+
+_WHOLE = f"""mapSort(mapConcat(
+    map('{METRIC_LABEL}', CAST(metric_name, 'String')), CAST(labels, 'Map(String, String)')))"""
+"""The whole label set, sorted by name; as an array of pairs it sorts as Prometheus sorts series."""
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Which series a question is about: those that meet any of the selectors, in a range of time.
+
+    No selectors: all series. An end that is None is open.
+    """
+
+    selectors: Sequence[Selector] = ()
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    def where(self, condition: Condition) -> str:
+        """The condition on a row of `series`."""
+        parts = []
+        if self.start_ms is not None or self.end_ms is not None:
+            first = min(max(self.start_ms or 0, 0), DAY_MS_MAX)
+            last = DAY_MS_MAX if self.end_ms is None else min(max(self.end_ms, 0), DAY_MS_MAX)
+            parts.append(condition.days(first, last))
+        if self.selectors:
+            matches = (f"({condition.matches(selector)})" for selector in self.selectors)
+            parts.append(f"({' OR '.join(matches)})")
+        return " AND ".join(parts) or "1"
+
+    def chosen(self, condition: Condition) -> str:
+        """The condition on a row of another table, that it is of one of these series."""
+        return f"series IN (SELECT series FROM series WHERE {self.where(condition)})"  # noqa: S608 - placeholders only
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A sorted list, and whether a limit has cut it."""
+
+    items: list[str]
+    cut: bool
+
+
+def bounded(rows: pa.ChunkedArray, limit: int) -> Found:
+    """The rows without the one that was asked for only to see whether there are more."""
+    return Found(rows.slice(0, limit).to_pylist(), len(rows) > limit)
+
+
+def bound_of(limit: int) -> int:
+    """How many may come back: the asker's limit (0: none) or ours."""
+    return min(limit or SERIES_FOUND_MAX, SERIES_FOUND_MAX)
+
+
+def label_names(store: Store, scope: Scope, limit: int = 0) -> Found:
+    """The names of all labels that the series have."""
+    condition, most = Condition(), bound_of(limit)
+    where = scope.where(condition)
+    # labels.keys: the values, most of the column's bytes, are not read.
+    rows = ask(
+        store,
+        f"""
+        SELECT name FROM (
+            SELECT DISTINCT arrayJoin(labels.keys) AS name FROM series WHERE {where}
+            UNION DISTINCT
+            (SELECT '{METRIC_LABEL}' AS name FROM series WHERE {where} LIMIT 1)
+        ) ORDER BY name LIMIT {most + 1}
+        """,  # noqa: S608 - placeholders only
+        condition.parameters,
+    )
+    return bounded(rows["name"], most)
+
+
+def label_values(store: Store, label: str, scope: Scope, limit: int = 0) -> Found:
+    """All values of one label."""
+    condition, most = Condition(), bound_of(limit)
+    where = scope.where(condition)
+    subject = "metric_name"
+    if label != METRIC_LABEL:
+        subject = f"labels[{condition.bind(label, 'String')}]"
+    rows = ask(
+        store,
+        f"SELECT DISTINCT CAST({subject}, 'String') AS value FROM series "  # noqa: S608 - placeholders only
+        f"WHERE {where} AND value != '' ORDER BY value LIMIT {most + 1}",
+        condition.parameters,
+    )
+    return bounded(rows["value"], most)
+
+
+def find_series(store: Store, scope: Scope, limit: int = 0) -> Found:
+    """The label sets of the series, each as a JSON object, sorted by their labels.
+
+    The store writes the JSON: 100,000 label sets never become objects of ours. LIMIT 1 BY is six
+    times faster here than GROUP BY, which keeps a state for each map.
+    """
+    condition, most = Condition(), bound_of(limit)
+    rows = ask(
+        store,
+        f"""
+        SELECT toJSONString(whole) AS labels FROM (
+            SELECT {_WHOLE} AS whole FROM series WHERE {scope.where(condition)} LIMIT 1 BY series
+        ) ORDER BY CAST(whole, 'Array(Tuple(String, String))') LIMIT {most + 1}
+        """,  # noqa: S608 - placeholders only
+        condition.parameters,
+    )
+    return bounded(rows["labels"], most)
+
+
+def labels_by_series(store: Store, scope: Scope, bound: int, rule: str) -> dict[int, Labels]:
+    """The label sets by series id, sorted as Prometheus sorts; a Problem if over ``bound``."""
+    condition = Condition()
+    rows = ask(
+        store,
+        f"SELECT series, metric_name AS name, labels FROM series "  # noqa: S608 - placeholders only
+        f"WHERE {scope.where(condition)} LIMIT 1 BY series LIMIT {bound + 1}",
+        condition.parameters,
+    )
+    check_bound(rows.num_rows, bound, rule, "series match")
+    found = zip(rows["series"].to_pylist(), read_labels(rows), strict=True)
+    return dict(sorted(found, key=lambda pair: label_order(pair[1])))
+
+
+# --- exemplars ---------------------------------------------------------------------------------
+
+
+class Exemplar(msgspec.Struct, frozen=True):
+    """A sample that stands for many, with the labels of the trace behind it."""
+
+    labels: dict[str, str]
+    time_ms: int
+    value: float
+
+
+def find_exemplars(store: Store, scope: Scope) -> list[tuple[Labels, list[Exemplar]]]:
+    """The exemplars of the series, each series' in order of time; series without any are left out.
+
+    Unlike series, exemplars are filtered by the range exactly.
+    """
+    condition = Condition()
+    parts = [scope.chosen(condition)]
+    for operator, moment in ((">=", scope.start_ms), ("<=", scope.end_ms)):
+        if moment is not None:
+            bound = condition.bind(min(max(moment, 0), DAY_MS_MAX), "Int64")
+            parts.append(f"time {operator} fromUnixTimestamp64Milli({bound})")
+    rows = ask(
+        store,
+        f"SELECT series, toUnixTimestamp64Milli(time) AS time_ms, value, labels "  # noqa: S608 - placeholders only
+        f"FROM exemplars FINAL WHERE {' AND '.join(parts)} "
+        f"ORDER BY series, time LIMIT {EXEMPLARS_FOUND_MAX + 1}",
+        condition.parameters,
+    )
+    check_bound(rows.num_rows, EXEMPLARS_FOUND_MAX, "EXEMPLARS_FOUND_MAX", "exemplars match")
+    if not rows.num_rows:
+        return []
+    found: dict[int, list[Exemplar]] = {}
+    for row in rows.to_pylist():
+        exemplar = Exemplar(dict(row["labels"]), row["time_ms"], row["value"])
+        found.setdefault(row["series"], []).append(exemplar)
+    labels = labels_by_series(store, scope, SERIES_FOUND_MAX, "SERIES_FOUND_MAX")
+    return [(labels[series], found[series]) for series in labels if series in found]
+
+
+# --- metadata ----------------------------------------------------------------------------------
+
+
+class Metadata(msgspec.Struct, frozen=True):
+    """What a metric is, in Prometheus' words."""
+
+    type: str
+    help: str
+    unit: str
+
+
+def find_metadata(store: Store, metric: str, limit: int) -> dict[str, list[Metadata]]:
+    """What is known of metrics, by name: of one, or (empty name) of all, ``limit`` at most.
+
+    The catalog speaks for the metrics that it defines, the senders of remote write for all others.
+    A negative limit is none.
+    """
+    condition = Condition()
+    where = f"metric_name = {condition.bind(metric, 'String')}" if metric else "1"
+    rows = store.query(
+        f"SELECT metric_name, type, help, unit FROM metadata FINAL WHERE {where}",  # noqa: S608 - placeholders only
+        condition.parameters,
+    )
+    found = {
+        row["metric_name"]: [Metadata(row["type"], row["help"], row["unit"])]
+        for row in rows.to_pylist()
+    }
+    for known in load_catalog().metrics:
+        if metric in {"", known.name}:
+            # As exporters expose it: in the text format, an info metric is a gauge.
+            kind = "gauge" if known.kind is Kind.INFO else known.kind.value
+            found[known.name] = [Metadata(kind, known.help, known.unit.value)]
+    names = sorted(found)
+    return {name: found[name] for name in (names if limit < 0 else names[:limit])}
+
+
+# --- the newest samples ------------------------------------------------------------------------
+
+
+class Newest(msgspec.Struct, frozen=True):
+    """The newest sample of each series, sorted by label sets."""
+
+    labels: list[Labels]
+    times_ms: Ints
+    values: Floats
+
+
+def newest_samples(
+    store: Store, selectors: Sequence[Selector], after_ms: int, until_ms: int
+) -> Newest:
+    """The newest sample of each series in a range of time; series that have ended are left out."""
+    scope = Scope(selectors, after_ms, until_ms)
+    labels = labels_by_series(store, scope, FEDERATED_SERIES_MAX, "FEDERATED_SERIES_MAX")
+    condition = Condition()
+    metrics = sorted({metric_id(one[METRIC_LABEL]) for one in labels.values()})
+    parts = [
+        f"metric IN {condition.bind(metrics, 'Array(UInt32)')}",
+        scope.chosen(condition),
+        f"time > fromUnixTimestamp64Milli({condition.bind(after_ms, 'Int64')})",
+        f"time <= fromUnixTimestamp64Milli({condition.bind(until_ms, 'Int64')})",
+    ]
+    rows = ask(
+        store,
+        f"SELECT series, toUnixTimestamp64Milli(max(time)) AS time_ms, "  # noqa: S608 - placeholders only
+        f"argMax(reinterpretAsUInt64(value), time) AS bits "
+        f"FROM samples FINAL WHERE {' AND '.join(parts)} "
+        f"GROUP BY series HAVING bits != {STALE_BITS}",
+        condition.parameters,
+    )
+    place_of = {series: place for place, series in enumerate(rows["series"].to_pylist())}
+    kept = [series for series in labels if series in place_of]
+    places = np.array([place_of[series] for series in kept], dtype=np.int64)
+    return Newest(
+        [labels[series] for series in kept],
+        rows["time_ms"].to_numpy().astype(np.int64)[places],
+        rows["bits"].to_numpy().astype(np.uint64).view(np.float64)[places],
+    )
+
+
+# --- how much there is -------------------------------------------------------------------------
+
+
+def head_stats(store: Store, most: int) -> dict[str, Any]:
+    """What `/api/v1/status/tsdb` shows, of the newest day that has series.
+
+    ``most``: how many entries each list has at most. There are no chunks here: their number is 0.
+    """
+    pairs = f"""
+        SELECT label, value, count() AS series FROM series FINAL
+        ARRAY JOIN arrayConcat(labels.keys, ['{METRIC_LABEL}']) AS label,
+                   arrayConcat(labels.values, [CAST(metric_name, 'String')]) AS value
+        WHERE day = (SELECT max(day) FROM series) GROUP BY label, value
+    """  # noqa: S608 - no text of anybody
+    by_label = store.query(
+        f"SELECT label AS name, count() AS distinct, sum(series * length(value)) AS bytes, "  # noqa: S608
+        f"sum(series) AS total FROM ({pairs}) GROUP BY name"
+    ).to_pylist()
+
+    def top_pairs(name: str, where: str) -> list[dict[str, Any]]:
+        sql = f"SELECT {name} AS name, series FROM ({pairs}) {where} ORDER BY series DESC, name"  # noqa: S608
+        return top(store.query(f"{sql} LIMIT {most}").to_pylist(), "series", most)
+
+    times = store.query(
+        "SELECT toUnixTimestamp64Milli(min(time)) AS first, "
+        "toUnixTimestamp64Milli(max(time)) AS last FROM samples"
+    ).to_pylist()[0]
+    return {
+        "headStats": {
+            "numSeries": sum(row["total"] for row in by_label if row["name"] == METRIC_LABEL),
+            "numLabelPairs": sum(row["distinct"] for row in by_label),
+            "chunkCount": 0,
+            "minTime": times["first"],
+            "maxTime": times["last"],
+        },
+        "seriesCountByMetricName": top_pairs("value", f"WHERE label = '{METRIC_LABEL}'"),
+        "labelValueCountByLabelName": top(by_label, "distinct", most),
+        "memoryInBytesByLabelName": top(by_label, "bytes", most),
+        "seriesCountByLabelValuePair": top_pairs("concat(label, '=', value)", ""),
+    }
+
+
+def top(rows: list[dict[str, Any]], column: str, most: int) -> list[dict[str, Any]]:
+    """The rows with the highest numbers, as name and value."""
+    highest = sorted(rows, key=lambda row: (-row[column], row["name"]))[:most]
+    return [{"name": row["name"], "value": row[column]} for row in highest]

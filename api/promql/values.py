@@ -1,0 +1,205 @@
+"""What an evaluation works on: vectors, scalars and windows, each at every step of a grid at once.
+
+A vector is a matrix, one row a series and one column a step, with a mask beside it: a NaN is a
+value like any other, and absence is not a value. Label sets are plain dicts that many vectors
+share: whoever needs another one makes a new one.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from api.promql.errors import failed
+from collector.contract.identity import METRIC_LABEL
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Labels = Mapping[str, str]
+
+SAME_LABELS = "vector cannot contain metrics with the same labelset"
+
+
+class Dialect(enum.StrEnum):
+    """Whose rules decide where the two Prometheus generations differ.
+
+    | | Prometheus 3 | Prometheus 2 |
+    |---|---|---|
+    | a range `[5m]`, and the look-back | leave out a sample exactly 5 min old | take it in |
+    | `rate` of a counter that begins inside the range | extrapolates by half an interval, or to \
+zero if that is nearer | to zero, if that is nearer than 1.1 intervals |
+    """
+
+    PROMETHEUS_3 = "prometheus-3"
+    PROMETHEUS_2 = "prometheus-2"
+
+
+class Grid(msgspec.Struct, frozen=True):
+    """The moments at which a question is answered. An instant query has one."""
+
+    start_ms: int
+    step_ms: int
+    steps: int
+    until_ms: int | None = None
+    """The end that was asked for, if the last step comes before it."""
+
+    @property
+    def asked_end_ms(self) -> int:
+        """What `@ end()` means."""
+        return self.end_ms if self.until_ms is None else self.until_ms
+
+    @property
+    def end_ms(self) -> int:
+        """The last moment."""
+        return self.start_ms + self.step_ms * (self.steps - 1)
+
+    def times_ms(self) -> Ints:
+        """All moments, in order."""
+        return self.start_ms + self.step_ms * np.arange(self.steps, dtype=np.int64)
+
+
+class Notes:
+    """What the asker should know about an answer: warnings and infos, each said once."""
+
+    def __init__(self) -> None:
+        self._warnings: dict[str, None] = {}
+        self._infos: dict[str, None] = {}
+
+    def warn(self, text: str) -> None:
+        """Something is probably wrong with the question or the data."""
+        self._warnings[f"PromQL warning: {text}"] = None
+
+    def inform(self, text: str) -> None:
+        """Something may be wrong, or may be meant so."""
+        self._infos[f"PromQL info: {text}"] = None
+
+    @property
+    def warnings(self) -> list[str]:
+        """In the order in which they were first said."""
+        return list(self._warnings)
+
+    @property
+    def infos(self) -> list[str]:
+        """In the order in which they were first said."""
+        return list(self._infos)
+
+
+class Scalar(msgspec.Struct, frozen=True):
+    """One number at every step."""
+
+    values: Floats
+
+
+class Text(msgspec.Struct, frozen=True):
+    """A string; only some functions take one."""
+
+    text: str
+
+
+class Vector(msgspec.Struct, frozen=True):
+    """Some series at every step. No two rows have the same labels.
+
+    ``values`` and ``present`` have the shape (series, steps). Where a series is not present its
+    value means nothing.
+    """
+
+    labels: Sequence[Labels]
+    values: Floats
+    present: Bools
+
+    @property
+    def steps(self) -> int:
+        """How many moments the vector covers."""
+        return int(self.values.shape[1])
+
+    def take(self, rows: Ints | Sequence[int]) -> Vector:
+        """Some rows, in the order given."""
+        chosen = np.asarray(rows, dtype=np.int64)
+        labels = [self.labels[row] for row in chosen.tolist()]
+        return Vector(labels, self.values[chosen], self.present[chosen])
+
+
+class Windows(msgspec.Struct, frozen=True):
+    """A range vector at every step.
+
+    The window of series ``s`` at step ``k`` are the samples ``first[s, k] <= i < last[s, k]`` of
+    ``times_ms`` and ``values``, which hold one series after the other, each in order of time.
+    Stale markers are not among them.
+    """
+
+    labels: Sequence[Labels]
+    times_ms: Ints
+    values: Floats
+    first: Ints
+    last: Ints
+    end_ms: Ints
+    """The right end of the window at each step, offset and @ applied."""
+    range_ms: int
+
+
+def empty_vector(steps: int) -> Vector:
+    """No series."""
+    return Vector([], np.zeros((0, steps)), np.zeros((0, steps), dtype=np.bool_))
+
+
+def without_name(labels: Labels) -> Labels:
+    """What is left of a label set when a function has made its metric's name wrong."""
+    if METRIC_LABEL not in labels:
+        return labels
+    bare = dict(labels)
+    del bare[METRIC_LABEL]
+    return bare
+
+
+def label_key(labels: Labels) -> frozenset[tuple[str, str]]:
+    """Something hashable that two label sets share exactly if they are the same."""
+    return frozenset(labels.items())
+
+
+def label_order(labels: Labels) -> list[tuple[str, str]]:
+    """The key by which Prometheus sorts series."""
+    return sorted(labels.items())
+
+
+def merge_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> Vector:
+    """A vector of rows whose labels may have become the same.
+
+    Rows of the same labels become one, unless two of them are present at the same step: then the
+    question has no answer (this is how Prometheus treats every function on instant vectors).
+    """
+    sets = list(labels)
+    rows_of: dict[frozenset[tuple[str, str]], list[int]] = {}
+    for row, one in enumerate(sets):
+        rows_of.setdefault(label_key(one), []).append(row)
+    if len(rows_of) == len(sets):
+        return Vector(sets, values, present)
+    firsts = [rows[0] for rows in rows_of.values()]
+    merged, seen = values[firsts], present[firsts]
+    for target, rows in enumerate(rows_of.values()):
+        for row in rows[1:]:
+            if bool(np.any(seen[target] & present[row])):
+                raise failed(SAME_LABELS)
+            merged[target] = np.where(present[row], values[row], merged[target])
+            seen[target] |= present[row]
+    return Vector([sets[row] for row in firsts], merged, seen)
+
+
+def distinct_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> Vector:
+    """A vector of rows of which no two that are ever present may have the same labels.
+
+    This is how Prometheus treats functions on range vectors and the unary minus.
+    """
+    sets = list(labels)
+    ever = np.asarray(present.any(axis=1))
+    seen = {label_key(one) for one, there in zip(sets, ever.tolist(), strict=True) if there}
+    if len(seen) != int(ever.sum()):
+        raise failed(SAME_LABELS)
+    if bool(ever.all()):
+        return Vector(sets, values, present)
+    kept = np.flatnonzero(ever)
+    return Vector([sets[row] for row in kept.tolist()], values[kept], present[kept])
