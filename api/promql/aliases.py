@@ -53,6 +53,28 @@ class Strand(msgspec.Struct, frozen=True):
                 parts.append(condition.matches(Selector((moved,))))
         return " AND ".join(parts)
 
+    def rows(self, condition: Condition, where: str) -> str:
+        """The strand's rows of `series`, named and labelled as the asker sees them (`show`)."""
+        name, labels = "CAST(metric_name, 'String')", "CAST(labels, 'Map(String, String)')"
+        if self.alias is not None:
+            name = condition.bind(self.selector.metric or "", "String")
+            theirs = condition.bind(list(self.alias.labels.values()), "Array(String)")
+            moved = [
+                f"{condition.bind(own, 'String')}, labels[{condition.bind(their, 'String')}]"
+                for own, their in self.alias.labels.items()
+            ]
+            moved.append(f"'host', {host_subject(condition, self.alias)}")
+            labels = (
+                f"mapFilter((k, v) -> v != '', mapUpdate("
+                f"mapFilter((k, v) -> NOT has({theirs}, k), {labels}), map({', '.join(moved)})))"
+            )
+        # Two levels, because a condition would mean the new names, not the table's.
+        return (
+            f"SELECT series, name AS metric_name, shown AS labels FROM "  # noqa: S608 - placeholders only
+            f"(SELECT series, {name} AS name, {labels} AS shown FROM series "
+            f"WHERE {where} AND ({self.condition(condition)}))"
+        )
+
     def show(self, labels: Labels) -> Labels:
         """The labels as the asker sees them."""
         alias = self.alias

@@ -19,6 +19,7 @@ from api.promql.plan import Binary, Matching
 from api.promql.texts import labels_text
 from api.promql.values import (
     Bools,
+    Dialect,
     Floats,
     Ints,
     Labels,
@@ -57,7 +58,12 @@ TOO_MANY = (
 NOT_UNIQUE = "multiple matches for labels: grouping labels must ensure unique matches"
 
 
-def binary(node: Binary, left: Vector | Scalar, right: Vector | Scalar) -> Vector | Scalar:
+def binary(
+    node: Binary,
+    left: Vector | Scalar,
+    right: Vector | Scalar,
+    dialect: Dialect = Dialect.PROMETHEUS_3,
+) -> Vector | Scalar:
     """Apply the operator of a node to the values of its two sides.
 
     A comparison with a vector keeps the points for which it holds, with the value of the left
@@ -74,7 +80,7 @@ def binary(node: Binary, left: Vector | Scalar, right: Vector | Scalar) -> Vecto
             return _with_scalar(node, left, left.values, right.values)
         if node.operator in _SETS:
             return _SETS[node.operator](left, right, node.matching)
-        return _match(node, left, right)
+        return _match(node, left, right, dialect)
 
 
 def negate(vector: Vector) -> Vector:
@@ -219,7 +225,7 @@ class _Pairs(msgspec.Struct, frozen=True):
     present: Bools
 
 
-def _match(node: Binary, left: Vector, right: Vector) -> Vector:
+def _match(node: Binary, left: Vector, right: Vector, dialect: Dialect) -> Vector:
     matching = node.matching
     filled = matching.fill_left is not None or matching.fill_right is not None
     some_left, some_right = left.present.any(axis=0), right.present.any(axis=0)
@@ -231,19 +237,19 @@ def _match(node: Binary, left: Vector, right: Vector) -> Vector:
     sides = _Sides(many, one, many_ids, one_ids, count, active)
     _check_ones(sides, matching)
     pairs = _pair(node, sides)
-    apart = _stay_apart(node, pairs, sides)
-    if not apart:
-        _check_results(pairs, matching)
     left_values, right_values = (
         (pairs.one, pairs.many) if matching.group == "right" else (pairs.many, pairs.one)
     )
+    apart = _stay_apart(node, pairs, sides)
+    values, present = left_values, pairs.present
     if _drops_name(node):
-        found = Vector(
-            pairs.labels, _apply(node.operator, left_values, right_values), pairs.present
-        )
+        values = _apply(node.operator, left_values, right_values)
     else:
-        holds = COMPARISONS[node.operator](left_values, right_values)
-        found = Vector(pairs.labels, left_values, pairs.present & holds)
+        present = present & COMPARISONS[node.operator](left_values, right_values)
+    if not apart:
+        # A comparison that does not hold still counts, since Prometheus 3.
+        _check_results(pairs, present if dialect is Dialect.PROMETHEUS_2 else pairs.present, node)
+    found = Vector(pairs.labels, values, present)
     found = _present(found)
     return found if apart else merge_rows(found.labels, found.values, found.present)
 
@@ -267,17 +273,14 @@ def _check_ones(sides: _Sides, matching: Matching) -> None:
             )
 
 
-def _check_results(pairs: _Pairs, matching: Matching) -> None:
-    """Raise if results of one signature are too many, or have the same labels, at the same step.
-
-    A comparison that does not hold still counts.
-    """
-    if not matching.group:
-        if _first_clash(pairs.ids, pairs.present) is not None:
+def _check_results(pairs: _Pairs, counted: Bools, node: Binary) -> None:
+    """Raise if results of one signature are too many, or have the same labels, at the same step."""
+    if not node.matching.group:
+        if _first_clash(pairs.ids, counted) is not None:
             raise failed(TOO_MANY)
         return
     keys = zip(pairs.ids.tolist(), map(label_key, pairs.labels), strict=True)
-    if _first_clash(number_keys(keys, {}), pairs.present) is not None:
+    if _first_clash(number_keys(keys, {}), counted) is not None:
         raise failed(NOT_UNIQUE)
 
 

@@ -163,7 +163,7 @@ class Evaluation:
     def _binary(self, node: Binary, left: Value, right: Value, grid: Grid) -> Value:
         if isinstance(left, Text) or isinstance(right, Text):
             raise failed(f"operator {node.operator} does not take strings")
-        result = binary(node, left, right)
+        result = binary(node, left, right, self._frame.dialect)
         if isinstance(result, Vector):
             check_size(len(result.labels), grid)
         return result

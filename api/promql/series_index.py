@@ -17,11 +17,12 @@ import pyarrow as pa
 
 from api.export import ask, check_bound
 from api.limits import EXEMPLARS_FOUND_MAX, FEDERATED_SERIES_MAX, SERIES_FOUND_MAX
+from api.promql.aliases import strands_of
 from api.promql.fetch import STALE_BITS, read_labels
 from api.promql.values import Floats, Ints, Labels, label_order
 from api.selectors import Condition, Selector
 from api.store.store import Store
-from collector.contract.catalog import Kind, load_catalog
+from collector.contract.catalog import Catalog, Kind, load_catalog
 from collector.contract.identity import METRIC_LABEL, metric_id
 
 DAY_MS_MAX = 5_662_310_399_000
@@ -41,18 +42,34 @@ class Scope(msgspec.Struct, frozen=True):
     selectors: Sequence[Selector] = ()
     start_ms: int | None = None
     end_ms: int | None = None
+    catalog: Catalog | None = None
+    """With it, selectors on our names also find what other exporters call the same thing."""
+
+    def table(self, condition: Condition) -> tuple[str, str]:
+        """Where the rows are and the condition on them.
+
+        Where no alias is concerned that is the table itself: what is not asked for is not read.
+        """
+        strands = [s for one in self.selectors for s in strands_of(one, self.catalog)]
+        if all(strand.alias is None for strand in strands):
+            return "series", self.where(condition)
+        days = self._days(condition)
+        return f"({' UNION ALL '.join(s.rows(condition, days) for s in strands)})", "1"
+
+    def _days(self, condition: Condition) -> str:
+        if self.start_ms is None and self.end_ms is None:
+            return "1"
+        first = min(max(self.start_ms or 0, 0), DAY_MS_MAX)
+        last = DAY_MS_MAX if self.end_ms is None else min(max(self.end_ms, 0), DAY_MS_MAX)
+        return condition.days(first, last)
 
     def where(self, condition: Condition) -> str:
         """The condition on a row of `series`."""
-        parts = []
-        if self.start_ms is not None or self.end_ms is not None:
-            first = min(max(self.start_ms or 0, 0), DAY_MS_MAX)
-            last = DAY_MS_MAX if self.end_ms is None else min(max(self.end_ms, 0), DAY_MS_MAX)
-            parts.append(condition.days(first, last))
+        parts = [self._days(condition)]
         if self.selectors:
             matches = (f"({condition.matches(selector)})" for selector in self.selectors)
             parts.append(f"({' OR '.join(matches)})")
-        return " AND ".join(parts) or "1"
+        return " AND ".join(parts)
 
     def chosen(self, condition: Condition) -> str:
         """The condition on a row of another table, that it is of one of these series."""
@@ -79,15 +96,15 @@ def bound_of(limit: int) -> int:
 def label_names(store: Store, scope: Scope, limit: int = 0) -> Found:
     """The names of all labels that the series have."""
     condition, most = Condition(), bound_of(limit)
-    where = scope.where(condition)
+    table, where = scope.table(condition)
     # labels.keys: the values, most of the column's bytes, are not read.
     rows = ask(
         store,
         f"""
         SELECT name FROM (
-            SELECT DISTINCT arrayJoin(labels.keys) AS name FROM series WHERE {where}
+            SELECT DISTINCT arrayJoin(labels.keys) AS name FROM {table} WHERE {where}
             UNION DISTINCT
-            (SELECT '{METRIC_LABEL}' AS name FROM series WHERE {where} LIMIT 1)
+            (SELECT '{METRIC_LABEL}' AS name FROM {table} WHERE {where} LIMIT 1)
         ) ORDER BY name LIMIT {most + 1}
         """,  # noqa: S608 - placeholders only
         condition.parameters,
@@ -98,13 +115,13 @@ def label_names(store: Store, scope: Scope, limit: int = 0) -> Found:
 def label_values(store: Store, label: str, scope: Scope, limit: int = 0) -> Found:
     """All values of one label."""
     condition, most = Condition(), bound_of(limit)
-    where = scope.where(condition)
+    table, where = scope.table(condition)
     subject = "metric_name"
     if label != METRIC_LABEL:
         subject = f"labels[{condition.bind(label, 'String')}]"
     rows = ask(
         store,
-        f"SELECT DISTINCT CAST({subject}, 'String') AS value FROM series "  # noqa: S608 - placeholders only
+        f"SELECT DISTINCT CAST({subject}, 'String') AS value FROM {table} "  # noqa: S608 - placeholders only
         f"WHERE {where} AND value != '' ORDER BY value LIMIT {most + 1}",
         condition.parameters,
     )
@@ -118,16 +135,18 @@ def find_series(store: Store, scope: Scope, limit: int = 0) -> Found:
     times faster here than GROUP BY, which keeps a state for each map.
     """
     condition, most = Condition(), bound_of(limit)
+    table, where = scope.table(condition)
     rows = ask(
         store,
         f"""
         SELECT toJSONString(whole) AS labels FROM (
-            SELECT {_WHOLE} AS whole FROM series WHERE {scope.where(condition)} LIMIT 1 BY series
+            SELECT {_WHOLE} AS whole FROM {table} WHERE {where} LIMIT 1 BY series
         ) ORDER BY CAST(whole, 'Array(Tuple(String, String))') LIMIT {most + 1}
         """,  # noqa: S608 - placeholders only
         condition.parameters,
     )
-    return bounded(rows["labels"], most)
+    # One thing that two exporters measure is one series; sorted, they stand side by side.
+    return bounded(pa.chunked_array([rows["labels"].unique()]), most)
 
 
 def labels_by_series(store: Store, scope: Scope, bound: int, rule: str) -> dict[int, Labels]:

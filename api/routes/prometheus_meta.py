@@ -19,7 +19,7 @@ import msgspec
 import orjson
 from fastapi import APIRouter, Request, Response
 
-from api.context import Parts
+from api.context import Context, Parts
 from api.limits import QUERIES_MAX, QUERY_SAMPLES_MAX, QUERY_SECONDS_DEFAULT, SERIES_FOUND_MAX
 from api.promql.engine import LOOKBACK_MS_DEFAULT
 from api.promql.errors import bad_data
@@ -37,6 +37,7 @@ from api.promql.series_index import (
 )
 from api.routes.prometheus_form import Form, Parameters, endpoint
 from api.version import VERSION
+from collector.contract.catalog import load_catalog
 
 router = APIRouter(tags=["prometheus"])
 
@@ -72,10 +73,11 @@ def listed(found: Found, *, as_json: bool = False, limit: int = 0) -> Response:
 # --- series and labels -------------------------------------------------------------------------
 
 
-def scope_of(form: Form) -> Scope:
+def scope_of(form: Form, parts: Context) -> Scope:
     """The series that `match[]`, `start` and `end` speak of."""
     start_ms, end_ms = form.range_ms()
-    return Scope(form.selectors(), start_ms, end_ms)
+    catalog = load_catalog() if parts.settings.promql_aliases else None
+    return Scope(form.selectors(), start_ms, end_ms, catalog)
 
 
 @endpoint(
@@ -83,7 +85,7 @@ def scope_of(form: Form) -> Scope:
 )
 async def labels(parts: Parts, form: Parameters) -> Response:
     """All names of labels, in order."""
-    limit, scope = form.limit(), scope_of(form)
+    limit, scope = form.limit(), scope_of(form, parts)
     found = await asyncio.to_thread(label_names, parts.store, scope, limit)
     return listed(found, limit=limit)
 
@@ -96,7 +98,7 @@ async def values(name: str, parts: Parts, form: Parameters) -> Response:
     label = unescape_name(name)
     if not label or "\ufffd" in label:
         raise bad_data(f"invalid label name: {json.dumps(label, ensure_ascii=False)}")
-    limit, scope = form.limit(), scope_of(form)
+    limit, scope = form.limit(), scope_of(form, parts)
     found = await asyncio.to_thread(label_values, parts.store, label, scope, limit)
     return listed(found, limit=limit)
 
@@ -106,7 +108,7 @@ async def series(parts: Parts, form: Parameters) -> Response:
     """The label sets of all series that match, in order; at least one selector is needed."""
     if not form.texts("match[]"):
         raise bad_data("no match[] parameter provided")
-    limit, scope = form.limit(), scope_of(form)
+    limit, scope = form.limit(), scope_of(form, parts)
     found = await asyncio.to_thread(find_series, parts.store, scope, limit)
     return listed(found, as_json=True, limit=limit)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from api.promql.binary import NOT_UNIQUE, TOO_MANY, binary, negate
 from api.promql.errors import QueryError
 from api.promql.plan import Binary, Matching, Number
-from api.promql.values import SAME_LABELS, Scalar, Vector
+from api.promql.values import SAME_LABELS, Dialect, Scalar, Vector
 from tests.unit.api.promql.operands import (
     Answer,
     Key,
@@ -41,10 +41,11 @@ def ask(
     matching: Matching = ONE_TO_ONE,
     *,
     return_bool: bool = False,
+    dialect: Dialect = Dialect.PROMETHEUS_3,
 ) -> Vector:
     """The answer to a question between vectors, or a vector and a scalar."""
     node = Binary(operator, NOTHING, NOTHING, matching, return_bool)
-    found = binary(node, left, right)
+    found = binary(node, left, right, dialect)
     assert isinstance(found, Vector)
     return found
 
@@ -571,7 +572,12 @@ def test_many_series_that_follow_each_other_are_one_to_one() -> None:
 
 def test_a_comparison_that_fails_still_counts_as_a_match() -> None:
     left = operand({"l n=1": [1.0], "m n=1": [100.0]})
-    assert refused(lambda: ask(left, "<", operand({"r n=1": [10.0]}))) == TOO_MANY
+    right = operand({"r n=1": [10.0]})
+    assert refused(lambda: ask(left, "<", right)) == TOO_MANY
+    older = Dialect.PROMETHEUS_2
+    assert said(ask(left, "<", right, dialect=older)) == {"l n=1": [1.0]}
+    assert refused(lambda: ask(left, "!=", right, dialect=older)) == TOO_MANY
+    assert refused(lambda: ask(left, "<", right, return_bool=True, dialect=older)) == TOO_MANY
 
 
 def test_names_that_are_dropped_must_not_make_series_the_same() -> None:

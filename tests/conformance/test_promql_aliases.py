@@ -1,0 +1,168 @@
+"""A question on our names sees what other exporters call the same thing."""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api.promql.engine import Engine, Question
+from api.promql.values import Dialect, Grid, Labels, Vector
+from tests.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
+from tests.service import InProcess, in_process
+
+NOW = round(time.time())
+
+Pairs = tuple[tuple[str, str], ...]
+
+NODE: Pairs = (("device", "mlx5_0"), ("instance", "node-7:9100"), ("job", "node"), ("port", "1"))
+DCGM: Pairs = (
+    ("Hostname", "gpu-3"),
+    ("UUID", "GPU-aa"),
+    ("gpu", "0"),
+    ("instance", "10.0.0.3:9400"),
+)
+OURS: Pairs = (("device", "mlx5_1"), ("host", "node-8"), ("port", "1"))
+
+
+def counter(name: str, labels: Pairs, rate: float) -> TimeSeries:
+    """Ten minutes of a counter, every ten seconds."""
+    samples = [(rate * k, (NOW - 600 + k) * 1000) for k in range(0, 601, 10)]
+    return TimeSeries((("__name__", name), *labels), samples)
+
+
+SENT = [
+    counter("fabric_port_transmit_bytes_total", OURS, 100.0),
+    counter("node_infiniband_port_data_transmitted_bytes_total", NODE, 200.0),
+    # The same port, measured twice: its labels become those of ours.
+    counter(
+        "node_infiniband_port_data_transmitted_bytes_total",
+        (("device", "mlx5_1"), ("host", "node-8"), ("port", "1")),
+        999.0,
+    ),
+    TimeSeries((("__name__", "DCGM_FI_DEV_GPU_UTIL"), *DCGM), [(50.0, NOW * 1000)]),
+    TimeSeries(
+        (("__name__", "node_infiniband_rate_bytes_per_second"), *NODE), [(25e9, NOW * 1000)]
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
+    """A service that got series from us, node_exporter and dcgm-exporter."""
+    with in_process(tmp_path_factory.mktemp("aliases")) as running:
+        write(running)
+        yield running
+
+
+def write(service: InProcess) -> None:
+    body = snappy(request_v1(SENT))
+    answer = service.client.post("/api/v1/write", content=body, headers=V1_HEADERS)
+    assert answer.status_code == 204, answer.text
+
+
+def ask(service: InProcess, query: str) -> dict[str, float]:
+    """The answer as `label=value,…` → number; the name is not among the labels."""
+    answer = service.client.get("/api/v1/query", params={"query": query, "time": str(NOW)})
+    assert answer.status_code == 200, answer.text
+    result: list[dict[str, Any]] = answer.json()["data"]["result"]
+    return {
+        ",".join(f"{name}={value}" for name, value in sorted(one["metric"].items())): float(
+            one["value"][1]
+        )
+        for one in result
+    }
+
+
+NODE_SHOWN = "device=mlx5_0,host=node-7,instance=node-7:9100,job=node,port=1"
+OURS_SHOWN = "device=mlx5_1,host=node-8,port=1"
+RATE = "rate(fabric_port_transmit_bytes_total"
+
+
+@pytest.mark.parametrize(
+    ("query", "wanted"),
+    [
+        (f"{RATE}[1m])", {OURS_SHOWN: 100.0, NODE_SHOWN: 200.0}),
+        (f'{RATE}{{host="node-7"}}[1m])', {NODE_SHOWN: 200.0}),
+        (f'{RATE}{{host=~"node-[7]"}}[5m])', {NODE_SHOWN: 200.0}),
+        (f'{RATE}{{host!="node-7"}}[1m])', {OURS_SHOWN: 100.0}),
+        (f'{RATE}{{device="mlx5_0"}}[1m])', {NODE_SHOWN: 200.0}),
+        (f'{RATE}{{host="nobody"}}[1m])', {}),
+        (
+            "sum by (host) (rate(fabric_port_transmit_bytes_total[1m]))",
+            {"host=node-7": 200.0, "host=node-8": 100.0},
+        ),
+        (
+            "fabric_gpu_utilization_ratio",
+            {
+                "Hostname=gpu-3,__name__=fabric_gpu_utilization_ratio,gpu=0,host=gpu-3,"
+                "instance=10.0.0.3:9400,uuid=GPU-aa": 0.5
+            },
+        ),
+        (
+            'sum(fabric_gpu_utilization_ratio{uuid="GPU-aa",host="gpu-3"})',
+            {"": 0.5},
+        ),
+        ("sum(max_over_time(fabric_port_rate_bits_per_second[5m]))", {"": 200e9}),
+        ("sum(count_over_time(fabric_port_rate_bits_per_second[5m]))", {"": 1.0}),
+        ("sum(last_over_time(fabric_port_rate_bits_per_second[5m]))", {"": 200e9}),
+        # Their own names stay as they are.
+        ("sum(node_infiniband_rate_bytes_per_second)", {"": 25e9}),
+    ],
+)
+def test_our_names_see_theirs(service: InProcess, query: str, wanted: dict[str, float]) -> None:
+    assert ask(service, query) == pytest.approx(wanted)
+
+
+def test_a_range_is_scaled_too(service: InProcess) -> None:
+    """Over many steps, and few: the two ways to read samples both know the factor."""
+    for step in ("10", "300"):
+        answer = service.client.get(
+            "/api/v1/query_range",
+            params={
+                "query": "fabric_port_rate_bits_per_second",
+                "start": str(NOW - 600),
+                "end": str(NOW),
+                "step": step,
+            },
+        ).json()
+        (series,) = answer["data"]["result"]
+        assert [value for _, value in series["values"]] == ["200000000000"]
+
+
+def listed(service: InProcess, path: str, match: str) -> list[Any]:
+    answer = service.client.get(path, params={"match[]": match})
+    assert answer.status_code == 200, answer.text
+    data: list[Any] = answer.json()["data"]
+    return data
+
+
+def test_a_dashboards_variables_see_theirs_too(service: InProcess) -> None:
+    port, gpu = "fabric_port_transmit_bytes_total", "fabric_gpu_utilization_ratio"
+    values = "/api/v1/label/{}/values"
+    assert listed(service, values.format("host"), port) == ["node-7", "node-8"]
+    assert listed(service, values.format("host"), f'{port}{{host=~"node-7"}}') == ["node-7"]
+    assert listed(service, values.format("__name__"), gpu) == [gpu]
+    assert listed(service, values.format("uuid"), gpu) == ["GPU-aa"]
+    assert listed(service, values.format("UUID"), gpu) == []
+    assert listed(service, "/api/v1/labels", gpu) == [
+        *("Hostname", "__name__", "gpu", "host", "instance", "uuid"),
+    ]
+    assert listed(service, "/api/v1/series", port) == [
+        {"__name__": port, **dict(NODE), "host": "node-7"},
+        {"__name__": port, **dict(OURS)},
+    ]
+
+
+def test_aliases_can_be_switched_off(service: InProcess) -> None:
+    """Without a catalog, which is what `promql_aliases = false` leaves out."""
+    plain = Engine(service.store, Dialect.PROMETHEUS_3, catalog=None)
+
+    def labels(query: str) -> list[Labels]:
+        question = Question(text=query, grid=Grid(NOW * 1000, 1, 1), is_range=False)
+        value = plain.start(question).answer().value
+        assert isinstance(value, Vector)
+        return list(value.labels)
+
+    assert labels("fabric_port_rate_bits_per_second") == []
+    assert labels(f"{RATE}[1m])") == [dict(OURS)]
