@@ -41,6 +41,9 @@ from collector.contract.errors import (
 
 log = logging.getLogger(__name__)
 
+PROMQL = "promql"
+"""The protocol under which refused questions are counted."""
+
 PROBLEM_TYPE = "application/problem+json"
 
 PROMETHEUS_PATHS = "/api/v1/"
@@ -176,7 +179,10 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(FabricscopeError)
     async def known(request: Request, error: FabricscopeError) -> Response:
-        """An error that we raised on purpose."""
+        """An error that we raised on purpose. Bounds that stopped a question are counted here."""
+        rule = problem_of(error).rule
+        if rule and speaks_prometheus(request.url.path):
+            request.app.state.context.metrics.refuse(PROMQL, {rule: 1})
         return respond_in_shape_of(request.url.path, error)
 
 

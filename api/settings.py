@@ -54,7 +54,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     tls_key: str = ""
     """The certificate's private key (PEM)."""
     retention_days: RetentionDays = RetentionDays()
-    promql_dialect: str = Dialect.PROMETHEUS_3
+    promql_dialect: str = Dialect.PROMETHEUS_3.value
     """prometheus-3 or prometheus-2: whose rules decide where the generations differ."""
     promql_aliases: bool = True
     """A query on our metric names also sees what other exporters call the same thing."""

@@ -28,6 +28,9 @@ class Strand(msgspec.Struct, frozen=True):
 
     selector: Selector
     alias: Alias | None = None
+    identity: tuple[str, ...] = ()
+    """The labels that say which thing is measured; `cluster` is not among them, as exporters of
+    others rarely know theirs."""
 
     @property
     def factor(self) -> float:
@@ -102,7 +105,11 @@ def strands_of(selector: Selector, catalog: Catalog | None) -> list[Strand]:
     ``catalog`` is None where aliases are switched off.
     """
     own = Strand(selector)
-    metric = catalog.metric(selector.metric) if catalog and selector.metric else None
-    if metric is None:
+    if catalog is None or selector.metric is None:
         return [own]
-    return [own, *(Strand(selector, alias) for alias in metric.aliases)]
+    metric = catalog.metric(selector.metric)
+    if metric is None or not metric.aliases:
+        return [own]
+    identity = tuple(sorted(catalog.labels_of(metric.name) - {"cluster"}))
+    aliases = [Strand(selector, alias, identity) for alias in metric.aliases]
+    return [Strand(selector, None, identity), *aliases]

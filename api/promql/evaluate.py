@@ -216,7 +216,9 @@ class Evaluation:
             values, present = reduced.values, reduced.present & ~is_stale(reduced.values)
             if found.factors is not None:
                 values = values * found.factors[:, np.newaxis]
-            return drop_absent(found.labels, values, present), np.zeros((0, 0), np.int64)
+            vector = found.shade(Vector(found.labels, values, present))
+            rows = drop_absent(vector.labels, vector.values, vector.present)
+            return rows, np.zeros((0, 0), np.int64)
         return self.newest(found, ends)
 
     def newest(self, found: Found, ends: Ints) -> tuple[Vector, Ints]:
@@ -239,7 +241,8 @@ class Evaluation:
             )
             vectors.append(vector)
             times.append(times_ms)
-        return stacked(vectors), times[0] if len(times) == 1 else np.concatenate(times)
+        vector = found.shade(stacked(vectors))
+        return vector, times[0] if len(times) == 1 else np.concatenate(times)
 
     def windows(self, node: Node, grid: Grid) -> Windows:
         """A range vector: all samples of each window."""
@@ -379,14 +382,13 @@ class Evaluation:
                 values = reduced.values
                 if found.factors is not None and function not in UNSCALED:
                     values = values * found.factors[:, np.newaxis]
-                return Vector(found.labels, values, reduced.present)
+                return found.shade(Vector(found.labels, values, reduced.present))
         parts = self._reader.parts(found, self._after(ends, range_ms), clamp_ms(int(ends[-1])))
-        return stacked(
-            [
-                self._computed(function, self._cut(part, ends, range_ms), parameters, grid)
-                for part in parts
-            ]
-        )
+        computed = [
+            self._computed(function, self._cut(part, ends, range_ms), parameters, grid)
+            for part in parts
+        ]
+        return found.shade(stacked(computed))
 
     def _computed(
         self, function: str, windows: Windows, parameters: Sequence[Floats], grid: Grid

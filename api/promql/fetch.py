@@ -27,7 +27,7 @@ from api.limits import (
 )
 from api.promql.aliases import Strand
 from api.promql.errors import ErrorKind, QueryError, bad_data, failed
-from api.promql.values import Bools, Floats, Grid, Ints, Labels, label_key
+from api.promql.values import Bools, Floats, Grid, Ints, Labels, Vector, label_key
 from api.selectors import Condition
 from api.store.store import Store, StoreBusy
 from collector.contract.errors import StoreError
@@ -62,6 +62,20 @@ class Found(msgspec.Struct, frozen=True):
     where: str
     """The SQL condition on `samples` that holds for these series."""
     parameters: dict[str, Any]
+    shaded: tuple[tuple[int, int], ...] = ()
+    """Rows of another exporter, each with the row of ours that measures the same thing."""
+
+    def shade(self, vector: Vector) -> Vector:
+        """The vector, in which what is measured twice is there once: ours, and theirs in its gaps.
+
+        The rows must be those of ``labels``.
+        """
+        if not self.shaded:
+            return vector
+        present = vector.present.copy()
+        for theirs, ours in self.shaded:
+            present[theirs] &= ~present[ours]
+        return Vector(vector.labels, vector.values, present)
 
     def part(self, series: list[int]) -> Found:
         """Some of these series, which follow each other in the order of their ids."""
@@ -224,23 +238,29 @@ class Reader:
         labels, row_of, metrics = [], {}, set()
         factors: list[float] = []
         taken: set[frozenset[tuple[str, str]]] = set()
+        measured: dict[tuple[str, ...], int] = {}
+        shaded: list[tuple[int, int]] = []
         for index in sorted(range(len(series)), key=strand_of.__getitem__):
             stored, strand = known[index], strands[strand_of[index]]
             if stored is None:
                 continue
             shown = strand.show(stored)
-            # What is measured twice under one name is counted once: ours before theirs.
             key = label_key(shown)
             if key in taken:
                 continue
             taken.add(key)
+            thing = tuple(shown.get(label, "") for label in strand.identity)
+            if strand.alias is None or thing not in measured:
+                measured.setdefault(thing, len(labels))
+            else:
+                shaded.append((len(labels), measured[thing]))
             metrics.add(stored[METRIC_LABEL])
             row_of[series[index]] = len(labels)
             labels.append(shown)
             factors.append(strand.factor)
         scale = np.array(factors) if any(factor != 1.0 for factor in factors) else None
         where, own = self._where(metrics, series, where, parameters, everything=False)
-        return Found(labels, row_of, scale, where, own)
+        return Found(labels, row_of, scale, where, own, tuple(shaded))
 
     @staticmethod
     def _where(
@@ -265,10 +285,10 @@ class Reader:
         """The series in parts whose samples fit into memory together.
 
         Only a range that could hold many samples is counted; the count also refuses what would be
-        too much before it is read.
+        too much before it is read. Rows that shade each other stay together.
         """
         series = sorted(found.row_of)
-        if len(series) * (to_ms - after_ms) // SHORT_INTERVAL_MS <= PART_SAMPLES:
+        if found.shaded or len(series) * (to_ms - after_ms) // SHORT_INTERVAL_MS <= PART_SAMPLES:
             return [found]
         counted = self.ask(
             f"SELECT count() AS samples FROM samples WHERE {found.where} AND {TIME_RANGE}",  # noqa: S608 - placeholders only
@@ -284,7 +304,7 @@ class Reader:
     def raw(self, found: Found, after_ms: int, to_ms: int) -> Samples:
         """All samples of these series with ``after_ms`` < time <= ``to_ms``."""
         rows = self.ask(
-            "SELECT series, toUnixTimestamp64Milli(time) AS time_ms, value FROM samples FINAL "  # noqa: S608 - placeholders only
+            "SELECT series, time, value FROM samples FINAL "  # noqa: S608 - placeholders only
             f"WHERE {found.where} AND {TIME_RANGE} ORDER BY metric, series, time "
             f"LIMIT {QUERY_POINTS_MAX + 1}",
             {**found.parameters, "after_ms": after_ms, "to_ms": to_ms},
@@ -293,7 +313,8 @@ class Reader:
             raise failed(TOO_MANY_SAMPLES.format(QUERY_SAMPLES_MAX), rule="QUERY_SAMPLES_MAX")
         self.touch(rows.num_rows)
         series = rows["series"].to_numpy()
-        times_ms, values = rows["time_ms"].to_numpy(), rows["value"].to_numpy()
+        times_ms = rows["time"].to_numpy().view(np.int64)  # the engine's times are milliseconds
+        values = rows["value"].to_numpy()
         begins = np.flatnonzero(np.concatenate(([True], series[1:] != series[:-1])))[: len(series)]
         runs = np.array([found.row_of.get(one, -1) for one in series[begins].tolist()], np.int64)
         kept = in_label_rows(runs, begins, len(series))

@@ -37,6 +37,9 @@ _TOKENS = re.compile(
     r"""|(?P<operator>[-+*/%^=!<>@]|\b(?:and|or|unless|atan2)\b)""",
     re.DOTALL | re.IGNORECASE,
 )
+LATEST_MS = 10**16
+"""A moment far behind every sample: `@` does not go beyond it, where sums would not fit a word."""
+
 _BEFORE_1970 = re.compile(r"@\s*-")
 
 
@@ -50,7 +53,7 @@ def parse_text(text: str) -> grammar.Expr:
     check_text(text)
     try:
         return grammar.parse(text)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise parse_error(str(error)) from error
     except BaseException as error:
         # A panic of the Rust code; it has no class that could be named here.
@@ -172,7 +175,7 @@ def convert_at(at: grammar.AtModifier | None, text: str) -> At | None:
     printed = str(at).removeprefix("@").strip()
     if printed in {"start()", "end()"}:
         return At(printed.removesuffix("()"))
-    time_ms = round(float(printed) * 1000)
+    time_ms = min(round(float(printed) * 1000), LATEST_MS)
     if time_ms == 0 and _BEFORE_1970.search(text):
         raise parse_error("@ with a moment before 1970: there are no samples")
     return At("time", time_ms)

@@ -33,7 +33,7 @@ class Dialect(enum.StrEnum):
     | a range `[5m]`, and the look-back | leave out a sample exactly 5 min old | take it in |
     | `rate` of a counter that begins inside the range | extrapolates by half an interval, or to \
 zero if that is nearer | to zero, if that is nearer than 1.1 intervals |
-    | `a > on (x) b` where several `a` match one `b` | refused | refused if several of them are kept |
+    | `a > on (x) b`, several `a` for one `b` | refused | refused if several are kept |
     | `.` in a pattern of `label_replace` | meets a line break | does not |
     | `label_join` from a label that is no classic name | allowed | refused |
     """

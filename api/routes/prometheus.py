@@ -33,9 +33,6 @@ from api.selectors import Selector
 
 router = APIRouter(tags=["prometheus"])
 
-PROMQL = "promql"
-"""The protocol's name where refusals are counted."""
-
 JSON = "application/json"
 
 
@@ -92,8 +89,6 @@ async def ask_engine(request: Request, parts: Context, question: Question) -> An
     try:
         return await parts.gate.run(request, question)
     except QueryError as error:
-        if error.rule:
-            parts.metrics.refuse(PROMQL, {error.rule: 1})
         if error.kind is ErrorKind.BAD_DATA:
             raise invalid("query", str(error), rule=error.rule) from error
         raise

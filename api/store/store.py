@@ -105,7 +105,7 @@ class Store:
         self._write_lock = threading.Lock()
         self._stopper = self._connect(READ_SETTINGS)
         self._stop_lock = threading.Lock()
-        self._readers: queue.LifoQueue[Client] = queue.LifoQueue()
+        self._readers: queue.LifoQueue[Client | None] = queue.LifoQueue()
         for _ in range(READERS_MAX):
             self._readers.put(self._connect(READ_SETTINGS))
 
@@ -206,15 +206,25 @@ class Store:
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[Client]:
+        """A connection for one question. One whose question failed is not used again.
+
+        chDB keeps what a failed question had written of its answer, and puts it in front of the
+        next answer of the same connection.
+        """
         try:
             client = self._readers.get(timeout=READER_WAIT_SECONDS)
         except queue.Empty:
             msg = f"{READERS_MAX} questions are running; none ended in {READER_WAIT_SECONDS:.0f} s"
             raise StoreBusy(msg) from None
+        usable = None
         try:
+            client = client or self._connect(READ_SETTINGS)
             yield client
+            usable = client
         finally:
-            self._readers.put(client)
+            if usable is None and client is not None:
+                client.close()
+            self._readers.put(usable)
 
     def ping(self) -> None:
         """Raise StoreError unless the store answers."""
@@ -228,7 +238,8 @@ class Store:
             self._stopper.close()
         with contextlib.suppress(queue.Empty):
             while True:
-                self._readers.get_nowait().close()
+                if client := self._readers.get_nowait():
+                    client.close()
 
 
 class StoreBusy(StoreError):  # noqa: N818 - reads as the statement it is

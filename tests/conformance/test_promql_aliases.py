@@ -22,6 +22,10 @@ DCGM: Pairs = (
     ("gpu", "0"),
     ("instance", "10.0.0.3:9400"),
 )
+SCRAPED: Pairs = (
+    *(("device", "mlx5_1"), ("instance", "node-8:9100")),
+    *(("job", "node"), ("port", "1")),
+)
 OURS: Pairs = (("device", "mlx5_1"), ("host", "node-8"), ("port", "1"))
 
 
@@ -35,11 +39,9 @@ SENT = [
     counter("fabric_port_transmit_bytes_total", OURS, 100.0),
     counter("node_infiniband_port_data_transmitted_bytes_total", NODE, 200.0),
     # The same port, measured twice: its labels become those of ours.
-    counter(
-        "node_infiniband_port_data_transmitted_bytes_total",
-        (("device", "mlx5_1"), ("host", "node-8"), ("port", "1")),
-        999.0,
-    ),
+    counter("node_infiniband_port_data_transmitted_bytes_total", OURS, 999.0),
+    # And by a scraped node_exporter, whose labels tell it apart.
+    counter("node_infiniband_port_data_transmitted_bytes_total", SCRAPED, 300.0),
     TimeSeries((("__name__", "DCGM_FI_DEV_GPU_UTIL"), *DCGM), [(50.0, NOW * 1000)]),
     TimeSeries(
         (("__name__", "node_infiniband_rate_bytes_per_second"), *NODE), [(25e9, NOW * 1000)]
@@ -51,19 +53,19 @@ SENT = [
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     """A service that got series from us, node_exporter and dcgm-exporter."""
     with in_process(tmp_path_factory.mktemp("aliases")) as running:
-        write(running)
+        write(running, SENT)
         yield running
 
 
-def write(service: InProcess) -> None:
-    body = snappy(request_v1(SENT))
+def write(service: InProcess, series: list[TimeSeries]) -> None:
+    body = snappy(request_v1(series))
     answer = service.client.post("/api/v1/write", content=body, headers=V1_HEADERS)
     assert answer.status_code == 204, answer.text
 
 
-def ask(service: InProcess, query: str) -> dict[str, float]:
-    """The answer as `label=value,…` → number; the name is not among the labels."""
-    answer = service.client.get("/api/v1/query", params={"query": query, "time": str(NOW)})
+def ask(service: InProcess, query: str, at: int = NOW) -> dict[str, float]:
+    """The answer as `label=value,…` → number."""
+    answer = service.client.get("/api/v1/query", params={"query": query, "time": str(at)})
     assert answer.status_code == 200, answer.text
     result: list[dict[str, Any]] = answer.json()["data"]["result"]
     return {
@@ -114,6 +116,28 @@ def test_our_names_see_theirs(service: InProcess, query: str, wanted: dict[str, 
     assert ask(service, query) == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("function", ["rate", "increase", "last_over_time", "max_over_time"])
+def test_a_thing_that_two_measure_is_there_once(service: InProcess, function: str) -> None:
+    """Sums must not double where our agent runs beside another exporter."""
+    mine = 'fabric_port_transmit_bytes_total{device="mlx5_1"}'
+    named = "__name__=fabric_port_transmit_bytes_total," if function == "last_over_time" else ""
+    for window in ("1m", "10m"):
+        assert list(ask(service, f"{function}({mine}[{window}])")) == [f"{named}{OURS_SHOWN}"]
+    assert ask(service, f"count({mine})") == {"": 1.0}
+    assert ask(service, f"count(timestamp({mine}))") == {"": 1.0}
+
+
+def test_theirs_stands_in_where_ours_is_silent(service: InProcess) -> None:
+    whole = counter("fabric_port_receive_bytes_total", OURS, 1.0)
+    silent = TimeSeries(whole.labels, whole.samples[:20])
+    theirs = counter("node_infiniband_port_data_received_bytes_total", SCRAPED, 7.0)
+    write(service, [silent, theirs])
+    query = "rate(fabric_port_receive_bytes_total[1m])"
+    assert ask(service, query, NOW - 450) == pytest.approx({OURS_SHOWN: 1.0})
+    shown = "device=mlx5_1,host=node-8,instance=node-8:9100,job=node,port=1"
+    assert ask(service, query) == pytest.approx({shown: 7.0})
+
+
 def test_a_range_is_scaled_too(service: InProcess) -> None:
     """Over many steps, and few: the two ways to read samples both know the factor."""
     for step in ("10", "300"):
@@ -150,6 +174,7 @@ def test_a_dashboards_variables_see_theirs_too(service: InProcess) -> None:
     ]
     assert listed(service, "/api/v1/series", port) == [
         {"__name__": port, **dict(NODE), "host": "node-7"},
+        {"__name__": port, **dict(SCRAPED), "host": "node-8"},
         {"__name__": port, **dict(OURS)},
     ]
 

@@ -27,6 +27,7 @@ from collector.contract.errors import StoreError
 from collector.contract.model import Event
 from tests import clickhouse_http
 from tests.remote_write import STALE, STALE_BITS
+from tests.service import eventually
 
 BACKENDS = ("chdb", "clickhouse")
 NOW_MS = int(dt.datetime(2026, 11, 15, tzinfo=dt.UTC).timestamp() * 1000)
@@ -233,6 +234,50 @@ def test_several_may_ask_and_write_at_once(store: Store) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+ENDLESS = "SELECT sum(sipHash64(number)) AS sum FROM numbers(1000000000000)"
+
+
+def is_running(store: Store, tag: str) -> bool:
+    sql = "SELECT query FROM system.processes WHERE Settings['log_comment'] = {tag:String}"
+    return bool(store.query(sql, {"tag": tag}).num_rows)
+
+
+def test_a_question_can_be_stopped_by_its_tag(store: Store) -> None:
+    said: list[str] = []
+
+    def ask() -> None:
+        try:
+            store.query(ENDLESS, tag="some-tag")
+        except StoreError as error:
+            said.append(str(error))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    eventually(lambda: is_running(store, "some-tag"), "the question runs")
+    store.stop("another-tag")
+    assert is_running(store, "some-tag")
+    store.stop("some-tag")
+    asking.join(60)
+    assert "QUERY_WAS_CANCELLED" in said[0]
+
+
+def test_settings_hold_for_one_question(store: Store) -> None:
+    with pytest.raises(StoreError, match="TIMEOUT_EXCEEDED"):
+        store.query(ENDLESS, settings={"max_execution_time": "0.2"})
+    named = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
+    assert store.query(named)["value"].to_pylist() == ["60"]
+
+
+def test_a_failed_question_leaves_nothing_in_later_answers(store: Store) -> None:
+    """Failed after its answer had begun; every connection is used again."""
+    begun = "SELECT number, throwIf(number = 900000) AS odd FROM numbers(1000000)"
+    for _ in range(READERS_MAX + 1):
+        with pytest.raises(StoreError, match="FUNCTION_THROW"):
+            store.query(f"{begun} SETTINGS max_block_size = 1000")
+        for number in range(3):
+            assert store.query(f"SELECT {number} AS n")["n"].to_pylist() == [number]
 
 
 # --- migrations --------------------------------------------------------------------------------
