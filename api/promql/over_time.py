@@ -24,6 +24,9 @@ from api.promql.values import Floats, Ints
 
 MEDIAN = 0.5
 
+LONG_WINDOW = 1_000
+"""Samples in a window from which on a loop over them would be felt."""
+
 
 class Extreme(Protocol):
     """`np.fmin` or `np.fmax`: of two numbers the smaller or the larger, and any rather than NaN."""
@@ -147,10 +150,18 @@ def _means_step_by_step(piece: Piece, rows: Floats) -> Floats:
 
 
 def stdvar_over_time(call: RangeCall) -> RangeResult:
-    """The variance of all values (not of a sample of them), by Welford's method, compensated."""
+    """The variance of all values (not of a sample of them), by Welford's method, compensated.
+
+    Welford's goes sample by sample; for long windows the textbook's two passes are much faster, and
+    the same but for the last digits.
+    """
 
     def compute(piece: Piece) -> Floats:
         rows = piece.lay_out(call.windows.values, 0.0)
+        if piece.width > LONG_WINDOW:
+            off = rows - (compensated_sums(rows) / piece.counts)[:, np.newaxis]
+            piece.pad(off, 0.0)
+            return compensated_sums(off * off) / piece.counts
         mean, mean_lost, squares, squares_lost = np.zeros((4, len(rows)))
         for place, column in piece.columns(rows):
             now = slice(len(column))

@@ -277,9 +277,10 @@ def test_without_an_argument_dates_are_those_of_the_evaluation() -> None:
 @pytest.mark.parametrize("name", ["avg", "count", "stddev", "stdvar", "sum"])
 def test_numbers_are_no_native_histograms(name: str) -> None:
     notes = Notes()
-    assert_rows(call_vector(f"histogram_{name}", number(1), notes=notes))
     assert_rows(call_vector("start_timestamp", number(1), notes=notes))
     assert notes.warnings == notes.infos == []
+    assert_rows(call_vector(f"histogram_{name}", number(1), notes=notes))
+    assert "native histograms are not stored" in notes.warnings[0]
 
 
 PROMETHEUS = [

@@ -1,13 +1,14 @@
 """Functions on ranges: against a slow and simple reference, and against numbers done by hand."""
 
 import math
+import statistics
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from api.promql import pieces
+from api.promql import over_time, pieces
 from api.promql.errors import ErrorKind, QueryError
 from api.promql.pieces import RangeCall
 from api.promql.range_functions import RANGE_FUNCTIONS
@@ -302,3 +303,18 @@ def test_factors_out_of_range_are_refused(factors: tuple[float, float], message:
 
 def test_factors_that_meet_no_sample_are_not_looked_at() -> None:
     assert ask("double_exponential_smoothing", [1.0, None, None], 5, 5, range_s=10) is None
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_the_variance_of_a_long_window_is_that_of_its_samples(offset: float) -> None:
+    rng = np.random.default_rng(1)
+    values = rng.normal(offset, 3.0, over_time.LONG_WINDOW + 500)
+    times_ms = np.arange(len(values)) * 1000
+    ends = np.array([times_ms[-1]])
+    rows = np.zeros(len(values), dtype=np.int64)
+    windows = cut_windows([{}], rows, times_ms, values, ends, 10**9, Dialect.PROMETHEUS_3)
+    found, _ = RANGE_FUNCTIONS["stdvar_over_time"](RangeCall(windows, ends))
+    assert found[0, 0] == pytest.approx(statistics.pvariance(values.tolist()), rel=1e-9)
+    values[7] = np.inf
+    found, _ = RANGE_FUNCTIONS["stddev_over_time"](RangeCall(windows, ends))
+    assert np.isnan(found[0, 0])
