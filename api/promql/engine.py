@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import msgspec
 
 from api.limits import QUERY_SECONDS_DEFAULT
 from api.promql.errors import bad_data
 from api.promql.evaluate import Evaluation, Frame, Value
-from api.promql.fetch import LabelCache, Reader
+from api.promql.fetch import Reader
+from api.promql.find import SeriesMemory
 from api.promql.parse import kind_of, parse_query
 from api.promql.plan import Aggregate, Binary, Call, Kind, Negate, Node, Paren
 from api.promql.values import Dialect, Grid, Notes, Windows
@@ -18,6 +20,9 @@ from collector.contract.catalog import Catalog
 
 LOOKBACK_MS_DEFAULT = 300_000
 """How old the newest sample of a series may be: Prometheus' five minutes."""
+
+HELPERS = 2
+"""Threads that all questions share for reading and computing large parts side by side."""
 
 ORDERING = frozenset(
     {"sort", "sort_desc", "sort_by_label", "sort_by_label_desc", "topk", "bottomk"}
@@ -58,8 +63,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Running:
     """A question on its way. `stop` may be called from any thread."""
 
-    def __init__(self, question: Question, plan: Node, reader: Reader, frame: Frame) -> None:
+    def __init__(
+        self, question: Question, plan: Node, reader: Reader, frame: Frame, helpers: Executor
+    ) -> None:
         self._question = question
+        self._helpers = helpers
         self._plan = plan
         self._reader = reader
         self._frame = frame
@@ -69,7 +77,7 @@ class Running:
         started = time.perf_counter()
         notes = Notes()
         grid = self._question.grid
-        evaluation = Evaluation(self._reader, self._frame, notes)
+        evaluation = Evaluation(self._reader, self._frame, notes, self._helpers)
         kind = kind_of(self._plan)
         value: Value | Windows
         if kind is Kind.MATRIX:
@@ -99,7 +107,8 @@ class Engine:
         self._store = store
         self._dialect = dialect
         self._catalog = catalog
-        self._labels = LabelCache()
+        self._memory = SeriesMemory()
+        self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="promql-helper")
 
     def start(self, question: Question) -> Running:
         """The question, understood but not yet asked; a QueryError if it makes no sense."""
@@ -117,8 +126,12 @@ class Engine:
             dialect=self._dialect,
             catalog=self._catalog,
         )
-        reader = Reader(self._store, self._labels, time.monotonic() + seconds)
-        return Running(question, plan, reader, frame)
+        reader = Reader(self._store, self._memory, time.monotonic() + seconds)
+        return Running(question, plan, reader, frame, self._helpers)
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self._helpers.shutdown(wait=False, cancel_futures=True)
 
 
 def orders(node: Node) -> bool:

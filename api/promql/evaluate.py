@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -12,7 +14,8 @@ from api.promql.aggregate import aggregate
 from api.promql.aliases import strands_of
 from api.promql.binary import binary, negate
 from api.promql.errors import failed
-from api.promql.fetch import Found, Reader, is_stale
+from api.promql.fetch import Reader, is_stale
+from api.promql.find import Found
 from api.promql.functions import FUNCTIONS, Scope, absent, timestamps
 from api.promql.histogram import warn_of_quantiles
 from api.promql.label_functions import absent_labels
@@ -54,6 +57,7 @@ from collector.contract.catalog import Catalog
 from collector.contract.identity import METRIC_LABEL
 
 Value = Vector | Scalar | Text
+Result = TypeVar("Result")
 
 SUBQUERY_STEP_MS = 60_000
 """The step of a subquery that names none: Prometheus' default evaluation interval."""
@@ -109,8 +113,9 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 class Evaluation:
     """One question being answered."""
 
-    def __init__(self, reader: Reader, frame: Frame, notes: Notes) -> None:
+    def __init__(self, reader: Reader, frame: Frame, notes: Notes, helpers: Executor) -> None:
         self._reader = reader
+        self._helpers = helpers
         self._frame = frame
         self._notes = notes
         self._found: dict[tuple[Selector, int, int], Found] = {}
@@ -225,11 +230,10 @@ class Evaluation:
         """The newest sample of each series and its time, from the samples themselves."""
         window_ms = self._frame.lookback_ms
         after_ms, to_ms = self._after(ends, window_ms), clamp_ms(int(ends[-1]))
-        vectors: list[Vector] = []
-        times: list[Ints] = []
-        for part in self._reader.parts(found, after_ms, to_ms):
+
+        def read(part: Found) -> tuple[Vector, Ints]:
             samples = self._reader.raw(part, after_ms, to_ms)
-            vector, times_ms = latest(
+            return latest(
                 samples.labels,
                 samples.rows,
                 samples.times_ms,
@@ -239,10 +243,21 @@ class Evaluation:
                 window_ms,
                 self._frame.dialect,
             )
-            vectors.append(vector)
-            times.append(times_ms)
-        vector = found.shade(stacked(vectors))
+
+        results = self._side_by_side(read, self._reader.parts(found, after_ms, to_ms))
+        vector = found.shade(stacked([vector for vector, _ in results]))
+        times = [times_ms for _, times_ms in results]
         return vector, times[0] if len(times) == 1 else np.concatenate(times)
+
+    def _side_by_side(
+        self, work: Callable[[Found], Result], parts: Sequence[Found]
+    ) -> list[Result]:
+        """The work on every part; helpers take what they can, this thread does the rest."""
+        waiting = [self._helpers.submit(work, part) for part in parts[1:]]
+        results = [work(parts[0])]
+        for part, future in zip(parts[1:], waiting, strict=True):
+            results.append(work(part) if future.cancel() else future.result())
+        return results
 
     def windows(self, node: Node, grid: Grid) -> Windows:
         """A range vector: all samples of each window."""
@@ -384,11 +399,11 @@ class Evaluation:
                     values = values * found.factors[:, np.newaxis]
                 return found.shade(Vector(found.labels, values, reduced.present))
         parts = self._reader.parts(found, self._after(ends, range_ms), clamp_ms(int(ends[-1])))
-        computed = [
-            self._computed(function, self._cut(part, ends, range_ms), parameters, grid)
-            for part in parts
-        ]
-        return found.shade(stacked(computed))
+
+        def compute(part: Found) -> Vector:
+            return self._computed(function, self._cut(part, ends, range_ms), parameters, grid)
+
+        return found.shade(stacked(self._side_by_side(compute, parts)))
 
     def _computed(
         self, function: str, windows: Windows, parameters: Sequence[Floats], grid: Grid

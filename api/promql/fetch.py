@@ -8,39 +8,33 @@ the same numbers (`tests/conformance/test_promql_pushdown.py`).
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from api.limits import (
-    QUERY_LABELS_CACHED_MAX,
-    QUERY_MEMORY_BYTES_MAX,
-    QUERY_POINTS_MAX,
-    QUERY_SAMPLES_MAX,
-    QUERY_SERIES_MAX,
-)
+from api.limits import QUERY_MEMORY_BYTES_MAX, QUERY_POINTS_MAX, QUERY_SAMPLES_MAX
 from api.promql.aliases import Strand
 from api.promql.errors import ErrorKind, QueryError, bad_data, failed
-from api.promql.values import Bools, Floats, Grid, Ints, Labels, Vector, label_key
-from api.selectors import Condition
+from api.promql.find import Found, SeriesMemory
+from api.promql.values import Bools, Floats, Grid, Ints, Labels
 from api.store.store import Store, StoreBusy
 from collector.contract.errors import StoreError
-from collector.contract.identity import METRIC_LABEL, metric_id
 
 STALE_BITS = 0x7FF0000000000002
 """The NaN that says: from here on this series has no value."""
 
-IDS_INLINE_MAX = 1_000
-"""So many series are named one by one; more are described by their labels a second time."""
-
 PART_SAMPLES = 4_000_000
 """About as many samples are cut into windows at once: 100 MB, and some times that on the way."""
+
+PARTED_FROM = 1_000
+"""From so many series on, two halves are read and computed side by side."""
 
 SHORT_INTERVAL_MS = 2_000
 """Samples are rarely much closer to each other; a range that holds few of them even so is not
@@ -50,43 +44,6 @@ TOO_MANY_SAMPLES = (
     "query processing would load too many samples into memory in query execution; "
     "QUERY_SAMPLES_MAX is {}"
 )
-
-
-class Found(msgspec.Struct, frozen=True):
-    """The series that a selector matches: row number → labels, and how to ask for their samples."""
-
-    labels: list[Labels]
-    row_of: dict[int, int]
-    factors: Floats | None
-    """What their numbers are multiplied by, if any is not 1."""
-    where: str
-    """The SQL condition on `samples` that holds for these series."""
-    parameters: dict[str, Any]
-    shaded: tuple[tuple[int, int], ...] = ()
-    """Rows of another exporter, each with the row of ours that measures the same thing."""
-
-    def shade(self, vector: Vector) -> Vector:
-        """The vector, in which what is measured twice is there once: ours, and theirs in its gaps.
-
-        The rows must be those of ``labels``.
-        """
-        if not self.shaded:
-            return vector
-        present = vector.present.copy()
-        for theirs, ours in self.shaded:
-            present[theirs] &= ~present[ours]
-        return Vector(vector.labels, vector.values, present)
-
-    def part(self, series: list[int]) -> Found:
-        """Some of these series, which follow each other in the order of their ids."""
-        rows = [self.row_of[one] for one in series]
-        return Found(
-            [self.labels[row] for row in rows],
-            {one: number for number, one in enumerate(series)},
-            None if self.factors is None else self.factors[rows],
-            f"{self.where} AND series BETWEEN {{lowest:UInt64}} AND {{highest:UInt64}}",
-            {**self.parameters, "lowest": series[0], "highest": series[-1]},
-        )
 
 
 class Samples(msgspec.Struct, frozen=True):
@@ -110,58 +67,19 @@ class Reduced(msgspec.Struct, frozen=True):
     largest: float
 
 
-class LabelCache:
-    """Label sets by series. A series' id is made of its labels, so an entry never grows old."""
-
-    def __init__(self) -> None:
-        self._labels: dict[int, Labels] = {}
-        self._lock = threading.Lock()
-
-    def unknown(self, series: list[int]) -> list[int]:
-        """Those of these series whose labels are not remembered."""
-        known = self._labels
-        return [one for one in series if one not in known]
-
-    def of(self, series: list[int]) -> list[Labels | None]:
-        """The labels of these series; None for one that is not remembered."""
-        return [self._labels.get(one) for one in series]
-
-    def learn(self, rows: pa.Table) -> None:
-        """Remember labels: columns series, name, labels (a map)."""
-        learnt = dict(zip(rows["series"].to_pylist(), read_labels(rows), strict=True))
-        with self._lock:
-            if len(self._labels) + len(learnt) > QUERY_LABELS_CACHED_MAX:
-                # A new dict, not a cleared one: readers that look now keep what they have.
-                self._labels = {}
-            self._labels.update(learnt)
-
-
-def read_labels(rows: pa.Table) -> list[Labels]:
-    """The label sets of rows with a name and a map, names in order."""
-    maps = rows["labels"].combine_chunks()
-    keys, items = maps.keys.to_pylist(), maps.items.to_pylist()
-    ends = maps.offsets.to_pylist()
-    base = ends[0] if ends else 0
-    sets: list[Labels] = []
-    for name, start, end in zip(rows["name"].to_pylist(), ends[:-1], ends[1:], strict=True):
-        pairs = [(METRIC_LABEL, name)]
-        pairs += zip(keys[start - base : end - base], items[start - base : end - base], strict=True)
-        sets.append(dict(sorted(pairs)))
-    return sets
-
-
 class Reader:
     """Reads for one question, under its deadline; counts what it touches.
 
     ``deadline`` is in the seconds of ``time.monotonic``. `stop` may be called from any thread.
     """
 
-    def __init__(self, store: Store, cache: LabelCache, deadline: float) -> None:
+    def __init__(self, store: Store, memory: SeriesMemory, deadline: float) -> None:
         self._store = store
-        self._cache = cache
+        self._memory = memory
         self._deadline = deadline
         self._tag = uuid.uuid4().hex
         self._stopped = threading.Event()
+        self._counting = threading.Lock()
         self.samples = 0
         self.peak_samples = 0
 
@@ -179,124 +97,27 @@ class Reader:
 
     def find(self, strands: list[Strand], from_ms: int, to_ms: int) -> Found:
         """The series that match, of those that were seen on the days of this range."""
-        condition = Condition()
-        matches = [strand.condition(condition) for strand in strands]
-        where = f"{condition.days(from_ms, to_ms)} AND ({' OR '.join(f'({m})' for m in matches)})"
-        which = "".join(f"{match}, {number}, " for number, match in enumerate(matches[:-1]))
-        strand_number = f"multiIf({which}{len(matches) - 1})" if which else "0"
-        rows = self.ask(
-            f"SELECT series, any({strand_number}) AS strand FROM series WHERE {where} "  # noqa: S608 - placeholders only
-            f"GROUP BY series ORDER BY series LIMIT {QUERY_SERIES_MAX + 1}",
-            condition.parameters,
-        )
-        if rows.num_rows > QUERY_SERIES_MAX:
-            raise failed(
-                f"the selector matches more than {QUERY_SERIES_MAX} series "
-                "(QUERY_SERIES_MAX); narrow it",
-                rule="QUERY_SERIES_MAX",
-            )
-        series = rows["series"].to_pylist()
-        self._learn(series, where, condition.parameters)
-        return self._gather(
-            strands, series, rows["strand"].to_pylist(), where, condition.parameters
-        )
-
-    def _learn(self, series: list[int], where: str, parameters: dict[str, Any]) -> None:
-        """Make sure that the labels of these series are remembered."""
-        unknown = self._cache.unknown(series)
-        if not unknown:
-            return
-        if len(unknown) <= IDS_INLINE_MAX:
-            where = f"{where} AND series IN {{unknown:Array(UInt64)}}"
-            parameters = {**parameters, "unknown": unknown}
-        self._cache.learn(
-            self.ask(
-                "SELECT series, metric_name AS name, labels "  # noqa: S608 - placeholders only
-                f"FROM series WHERE {where} LIMIT 1 BY series",
-                parameters,
-            )
-        )
-
-    def _gather(
-        self,
-        strands: list[Strand],
-        series: list[int],
-        strand_of: list[int],
-        where: str,
-        parameters: dict[str, Any],
-    ) -> Found:
-        """The rows with their labels as they are shown, and the condition on their samples."""
-        known = self._cache.of(series)
-        if len(strands) == 1 and None not in known:
-            # The usual case, at the speed of the interpreter's own loops.
-            labels = cast("list[Labels]", known)
-            metrics = {one[METRIC_LABEL] for one in labels}
-            row_of = dict(zip(series, range(len(series)), strict=True))
-            everything = len(strands[0].selector.matchers) == 1
-            where, own = self._where(metrics, series, where, parameters, everything)
-            return Found(labels, row_of, None, where, own)
-        labels, row_of, metrics = [], {}, set()
-        factors: list[float] = []
-        taken: set[frozenset[tuple[str, str]]] = set()
-        measured: dict[tuple[str, ...], int] = {}
-        shaded: list[tuple[int, int]] = []
-        for index in sorted(range(len(series)), key=strand_of.__getitem__):
-            stored, strand = known[index], strands[strand_of[index]]
-            if stored is None:
-                continue
-            shown = strand.show(stored)
-            key = label_key(shown)
-            if key in taken:
-                continue
-            taken.add(key)
-            thing = tuple(shown.get(label, "") for label in strand.identity)
-            if strand.alias is None or thing not in measured:
-                measured.setdefault(thing, len(labels))
-            else:
-                shaded.append((len(labels), measured[thing]))
-            metrics.add(stored[METRIC_LABEL])
-            row_of[series[index]] = len(labels)
-            labels.append(shown)
-            factors.append(strand.factor)
-        scale = np.array(factors) if any(factor != 1.0 for factor in factors) else None
-        where, own = self._where(metrics, series, where, parameters, everything=False)
-        return Found(labels, row_of, scale, where, own, tuple(shaded))
-
-    @staticmethod
-    def _where(
-        metrics: set[str],
-        series: list[int],
-        where: str,
-        parameters: dict[str, Any],
-        everything: bool,  # noqa: FBT001 - the selector is a metric's name alone
-    ) -> tuple[str, dict[str, Any]]:
-        """The condition on `samples`. The key begins with the metric, then comes the series."""
-        own = dict(parameters)
-        own["metrics"] = sorted(metric_id(name) for name in metrics)
-        of_metric = "metric IN {metrics:Array(UInt32)}"
-        if everything and len(metrics) == 1:
-            return of_metric, {"metrics": own["metrics"]}
-        if len(series) <= IDS_INLINE_MAX:
-            own = {"metrics": own["metrics"], "series": series}
-            return f"{of_metric} AND series IN {{series:Array(UInt64)}}", own
-        return f"{of_metric} AND series IN (SELECT series FROM series WHERE {where})", own  # noqa: S608 - placeholders only
+        return self._memory.find(self.ask, self._store.series_version, strands, from_ms, to_ms)
 
     def parts(self, found: Found, after_ms: int, to_ms: int) -> list[Found]:
-        """The series in parts whose samples fit into memory together.
+        """The series in parts whose samples fit into memory, and of which two can be read at once.
 
         Only a range that could hold many samples is counted; the count also refuses what would be
         too much before it is read. Rows that shade each other stay together.
         """
-        series = sorted(found.row_of)
-        if found.shaded or len(series) * (to_ms - after_ms) // SHORT_INTERVAL_MS <= PART_SAMPLES:
+        series = found.sorted_series
+        if found.shaded or len(series) < 2:  # noqa: PLR2004 - there is nothing to part
             return [found]
-        counted = self.ask(
-            f"SELECT count() AS samples FROM samples WHERE {found.where} AND {TIME_RANGE}",  # noqa: S608 - placeholders only
-            {**found.parameters, "after_ms": after_ms, "to_ms": to_ms},
-        )
-        samples = int(counted["samples"][0].as_py())
-        self.check_samples(self.samples + samples)
-        size = max(1, len(series) * PART_SAMPLES // max(1, samples))
+        parts = 2 if len(series) >= PARTED_FROM else 1
+        if len(series) * (to_ms - after_ms) // SHORT_INTERVAL_MS > PART_SAMPLES:
+            counted = self.ask(
+                f"SELECT count() AS samples FROM samples WHERE {found.where} AND {TIME_RANGE}",  # noqa: S608 - placeholders only
+                {**found.parameters, "after_ms": after_ms, "to_ms": to_ms},
+            )
+            samples = int(counted["samples"][0].as_py())
+            self.check_samples(self.samples + samples)
+            parts = max(parts, math.ceil(samples / PART_SAMPLES))
+        size = math.ceil(len(series) / parts)
         if size >= len(series):
             return [found]
         return [found.part(series[start : start + size]) for start in range(0, len(series), size)]
@@ -363,8 +184,9 @@ class Reader:
 
     def touch(self, samples: int) -> None:
         """Count samples that were read; too many end the question."""
-        self.samples += samples
-        self.peak_samples = max(self.peak_samples, samples)
+        with self._counting:
+            self.samples += samples
+            self.peak_samples = max(self.peak_samples, samples)
         self.check_samples(self.samples)
 
     @staticmethod

@@ -76,6 +76,7 @@ class Gate:
     def close(self) -> None:
         """Let go of the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+        self._engine.close()
 
 
 async def hung_up(request: Request) -> None:

@@ -18,7 +18,8 @@ import pyarrow as pa
 from api.export import ask, check_bound
 from api.limits import EXEMPLARS_FOUND_MAX, FEDERATED_SERIES_MAX, SERIES_FOUND_MAX
 from api.promql.aliases import strands_of
-from api.promql.fetch import STALE_BITS, read_labels
+from api.promql.fetch import STALE_BITS
+from api.promql.find import read_labels
 from api.promql.values import Floats, Ints, Labels, label_order
 from api.selectors import Condition, Selector
 from api.store.store import Store

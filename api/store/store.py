@@ -23,9 +23,9 @@ from collector.contract.errors import SettingsError, StoreError
 VERSION_MIN = (26, 9)
 """What chDB embeds. Older servers lack the time-series aggregates that questions are made of."""
 
-READERS_MAX = 6
-"""Questions at once: PromQL's (api.limits.QUERIES_MAX), and two for what is short. More would only
-take the cores from each other and from ingest."""
+READERS_MAX = 8
+"""Questions at once: PromQL's (api.limits.QUERIES_MAX) with two helpers (api.promql.fetch), and two
+for what is short. More would only take the cores from each other and from ingest."""
 READER_WAIT_SECONDS = 10.0
 """How long a question waits for its turn before it is refused."""
 QUERY_SECONDS_MAX = 60
@@ -103,6 +103,7 @@ class Store:
         self._placement = Placement(url.cluster)
         self._writer = self._connect(WRITE_SETTINGS)
         self._write_lock = threading.Lock()
+        self._series_version = 0
         self._stopper = self._connect(READ_SETTINGS)
         self._stop_lock = threading.Lock()
         self._readers: queue.LifoQueue[Client | None] = queue.LifoQueue()
@@ -174,6 +175,15 @@ class Store:
         """Append rows of any types. When this returns, they survive a kill."""
         with self._write_lock, store_errors(f"insert into {table}"):
             self._writer.insert_arrow(table, rows)
+            self._series_version += table == "series"
+
+    @property
+    def series_version(self) -> int | None:
+        """A number that changes whenever the `series` table may have new rows.
+
+        None if others write to it too: an embedded store belongs to this process alone.
+        """
+        return self._series_version if self.url.scheme == "chdb" else None
 
     def query(
         self,

@@ -21,7 +21,7 @@ from tests.bench.load import (
     remote_requests,
 )
 from tests.bench.processes import free_port, run_program, say
-from tests.bench.report import OUTPUT, Bar, Result, Table, number, rate
+from tests.bench.report import OUTPUT, Bar, Result, Table, number, rate, ratio
 from tests.bench.sender import send_all
 from tests.bench.systems import Fabricscope, Prometheus, System, VictoriaMetrics
 
@@ -230,11 +230,6 @@ def pick(figures: list[Figures], system: str, how: str, connections: int) -> Fig
         if (each.system, each.how, each.connections) == (system, how, connections):
             return each
     return None
-
-
-def ratio(one: float | None, other: float | None) -> float | None:
-    """How many times the other; None if either was not measured."""
-    return None if one is None or other is None else one / other
 
 
 def bars(figures: list[Figures]) -> list[Bar]:

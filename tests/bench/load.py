@@ -89,13 +89,22 @@ def make_load(hosts: int, readings: int, seed: int = 1) -> Load:
         for port in range(PORTS)
         for name in names
     ]
-    rng = np.random.default_rng(seed)
-    first = rng.integers(0, 10**7, len(labels))
-    growth = rng.poisson(rng.uniform(1, 2000, len(labels)), (readings, len(labels)))
-    values = (first + growth.cumsum(axis=0)).astype(np.float64)
     end = latest_end(int(time.time()), (readings - 1) * INTERVAL_SECONDS)
-    times = [(end - back * INTERVAL_SECONDS) * 1000 for back in reversed(range(readings))]
-    return Load(labels, times, values)
+    return Load(labels, times_until(end, readings), counters(len(labels), readings, seed))
+
+
+def counters(series: int, readings: int, seed: int) -> npt.NDArray[np.float64]:
+    """Whole numbers that grow, each series at a rate of its own; rows are times."""
+    rng = np.random.default_rng(seed)
+    first = rng.integers(0, 10**7, series)
+    growth = rng.poisson(rng.uniform(1, 2000, series), (readings, series))
+    values: npt.NDArray[np.float64] = (first + growth.cumsum(axis=0)).astype(np.float64)
+    return values
+
+
+def times_until(end: int, readings: int) -> list[int]:
+    """So many times in milliseconds, the last of them at ``end`` (in seconds)."""
+    return [(end - back * INTERVAL_SECONDS) * 1000 for back in reversed(range(readings))]
 
 
 def latest_end(now: int, span: int) -> int:
@@ -114,9 +123,9 @@ def field(number: int, payload: bytes) -> bytes:
 
 
 class Template:
-    """A remote-write body of some series, one sample each, whose numbers can be replaced."""
+    """A remote-write body of some series, some samples each, whose numbers can be replaced."""
 
-    def __init__(self, labels: list[dict[str, str]]) -> None:
+    def __init__(self, labels: list[dict[str, str]], readings: int = 1) -> None:
         empty = field(2, b"\x09" + bytes(8) + b"\x10" + bytes(TIME_BYTES))
         assert len(empty) == SAMPLE_BYTES
         entries = [
@@ -126,37 +135,53 @@ class Template:
                     field(1, field(1, name.encode()) + field(2, text.encode()))
                     for name, text in sorted(each.items())
                 )
-                + empty,
+                + empty * readings,
             )
             for each in labels
         ]
         self._body = np.frombuffer(b"".join(entries), dtype=np.uint8).copy()
         ends = np.cumsum([len(entry) for entry in entries])[:, np.newaxis]
+        # (series, readings, 1): where each sample ends.
+        ends = (ends - SAMPLE_BYTES * np.arange(readings)[::-1])[:, :, np.newaxis]
         self._values_at = ends - TIME_BYTES - 9 + np.arange(8)
         self._times_at = ends - TIME_BYTES + np.arange(TIME_BYTES)
 
-    def fill(self, values: npt.NDArray[np.float64], time_ms: int) -> bytes:
-        """The body with these values, all of one time, as a snappy block."""
-        stamp = varint(time_ms)
-        assert len(stamp) == TIME_BYTES
-        columns = np.ascontiguousarray(values, dtype="<f8").view(np.uint8)
-        self._body[self._values_at] = columns.reshape(-1, 8)
-        self._body[self._times_at] = np.frombuffer(stamp, dtype=np.uint8)
+    def fill(self, values: npt.NDArray[np.float64], times_ms: list[int]) -> bytes:
+        """The body with these values, a row for each time, as a snappy block."""
+        stamps = b"".join(map(varint, times_ms))
+        assert len(stamps) == TIME_BYTES * len(times_ms)
+        columns = np.ascontiguousarray(values.T, dtype="<f8").view(np.uint8)
+        self._body[self._values_at] = columns.reshape(self._values_at.shape)
+        self._body[self._times_at] = np.frombuffer(stamps, dtype=np.uint8).reshape(-1, TIME_BYTES)
         return bytes(cramjam.snappy.compress_raw(self._body.tobytes()))
 
 
-def remote_bodies(load: Load) -> Iterator[tuple[int, bytes, int]]:
-    """Compressed bodies in order of time: which series they are of, the bytes, their samples."""
-    size = -(-len(load.labels) // REQUESTS_AT_ONCE)
+def remote_bodies(
+    load: Load, spread: int = REQUESTS_AT_ONCE, readings: int = 1
+) -> Iterator[tuple[int, bytes, int]]:
+    """Compressed bodies in order of time: which series they are of, the bytes, their samples.
+
+    The series are spread over so many bodies, each with so many readings of them.
+    """
+    assert len(load.times_ms) % readings == 0, f"{len(load.times_ms)} readings, {readings} a body"
+    size = -(-len(load.labels) // spread)
     starts = range(0, len(load.labels), size)
-    templates = [Template(load.labels[start : start + size]) for start in starts]
-    for time_ms, values in zip(load.times_ms, load.values, strict=True):
+    templates = [Template(load.labels[start : start + size], readings) for start in starts]
+    for at in range(0, len(load.times_ms), readings):
+        times, values = load.times_ms[at : at + readings], load.values[at : at + readings]
         for number, (start, template) in enumerate(zip(starts, templates, strict=True)):
-            some = values[start : start + size]
-            yield number, template.fill(some, time_ms), len(some)
+            some = values[:, start : start + size]
+            yield number, template.fill(some, times), some.size
 
 
-def remote_requests(load: Load, path: str, connections: int) -> list[list[Request]]:
+def remote_requests(
+    load: Load,
+    path: str,
+    connections: int,
+    *,
+    spread: int = REQUESTS_AT_ONCE,
+    readings: int = 1,
+) -> list[list[Request]]:
     """A queue of requests for each connection; a series always travels on the same one."""
     headers = {
         "Content-Type": "application/x-protobuf",
@@ -164,7 +189,7 @@ def remote_requests(load: Load, path: str, connections: int) -> list[list[Reques
         "X-Prometheus-Remote-Write-Version": "0.1.0",
     }
     queues: list[list[Request]] = [[] for _ in range(connections)]
-    for number, body, samples in remote_bodies(load):
+    for number, body, samples in remote_bodies(load, spread, readings):
         queues[number % connections].append(Request(http_post(path, headers, body), samples))
     return queues
 

@@ -110,6 +110,17 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
+def ratio(one: float | None, other: float | None) -> float | None:
+    """How many times the other; None if either was not measured."""
+    return None if one is None or other is None else one / other
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The value that so large a share of them does not pass."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
 def rate(per_second: float) -> str:
     """A rate that people can compare at a glance: `682 k/s`, `6.1 M/s`."""
     if per_second >= 1e6:

@@ -14,7 +14,7 @@ from collections import Counter
 import msgspec
 
 from tests.bench.load import Request
-from tests.bench.report import BenchError
+from tests.bench.report import BenchError, quantile
 
 ANSWER_SECONDS = 120.0
 TRIES_MAX = 10
@@ -35,8 +35,7 @@ class Sent(msgspec.Struct):
 
     def quantile_ms(self, share: float) -> float:
         """The latency that so large a share of the requests did not pass."""
-        ordered = sorted(self.latencies)
-        return ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000
+        return quantile(self.latencies, share) * 1000
 
     @property
     def retries(self) -> int:
@@ -90,11 +89,15 @@ class Connection:
         self._socket.close()
 
 
-def send_queue(port: int, queue: list[Request], sent: Sent, lock: threading.Lock) -> None:
-    """Send one connection's requests in order, each until it is accepted."""
+def send_queue(
+    port: int, queue: list[Request], sent: Sent, lock: threading.Lock, pace_seconds: float
+) -> None:
+    """Send one connection's requests in order, each until it is accepted, none before its time."""
     connection = Connection(port)
+    begun = time.perf_counter()
     try:
-        for request in queue:
+        for number, request in enumerate(queue):
+            time.sleep(max(0.0, begun + number * pace_seconds - time.perf_counter()))
             for attempt in range(TRIES_MAX):
                 started = time.perf_counter()
                 status, body = connection.ask(request.wire)
@@ -116,11 +119,15 @@ def send_queue(port: int, queue: list[Request], sent: Sent, lock: threading.Lock
         connection.close()
 
 
-def send_all(port: int, queues: list[list[Request]]) -> Sent:
-    """Send every queue over a connection of its own, all at the same time."""
+def send_all(port: int, queues: list[list[Request]], pace_seconds: float = 0.0) -> Sent:
+    """Send every queue over a connection of its own, all at the same time.
+
+    ``pace_seconds`` lie at least between the starts of two requests of a queue.
+    """
     sent, lock = Sent(), threading.Lock()
     threads = [
-        threading.Thread(target=send_queue, args=(port, queue, sent, lock)) for queue in queues
+        threading.Thread(target=send_queue, args=(port, queue, sent, lock, pace_seconds))
+        for queue in queues
     ]
     cpu, wall = time.process_time(), time.perf_counter()
     for thread in threads:

@@ -156,7 +156,7 @@ class VictoriaMetrics(PrometheusLike):
     ready_path = "/health"
 
     def command(self, folder: Path, port: int) -> list[str] | None:
-        """Without the offset by which it hides the newest samples."""
+        """Without the offset that hides the newest samples, and without remembered answers."""
         program = find_peer("victoria-metrics")
         if program is None:
             return None
@@ -165,6 +165,7 @@ class VictoriaMetrics(PrometheusLike):
             f"-storageDataPath={folder / 'data'}",
             f"-httpListenAddr=127.0.0.1:{port}",
             "-search.latencyOffset=0s",
+            "-search.disableCache",
             "-retentionPeriod=1",
             "-loggerLevel=WARN",
         ]

@@ -12,7 +12,8 @@ import pytest
 from api.limits import QUERIES_MAX
 from api.promql import engine
 from api.promql.errors import QueryError
-from api.promql.fetch import LabelCache, Reader
+from api.promql.fetch import Reader
+from api.promql.find import SeriesMemory
 from tests.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 from tests.service import InProcess, eventually, in_process
 
@@ -132,7 +133,7 @@ def test_too_much_at_once_is_refused_by_name(
 @pytest.mark.parametrize(
     ("module", "bound", "value", "query"),
     [
-        ("fetch", "QUERY_SERIES_MAX", SERIES - 1, '{__name__=~".+"}'),
+        ("find", "QUERY_SERIES_MAX", SERIES - 1, '{__name__=~".+"}'),
         ("fetch", "QUERY_SAMPLES_MAX", SERIES * 60 - 1, "sum(rate(some_total[2m]))"),
         ("fetch", "QUERY_SAMPLES_MAX", SERIES * 60 - 1, "sum(max_over_time(some_total[2m]))"),
         ("fetch", "QUERY_POINTS_MAX", SERIES * 60 - 1, "some_total[2m]"),
@@ -245,7 +246,7 @@ def test_more_questions_than_places_wait_and_then_are_refused(
 
 
 def test_a_stopped_reader_says_so(service: InProcess) -> None:
-    reader = Reader(service.store, LabelCache(), time.monotonic() + 60)
+    reader = Reader(service.store, SeriesMemory(), time.monotonic() + 60)
     stopper = threading.Timer(0.5, reader.stop)
     stopper.start()
     started = time.monotonic()

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from api.promql.evaluate import REDUCED_BY_ENGINE, SUMMED_MAX
-from api.promql.fetch import Found, LabelCache, Reader, is_stale
+from api.promql.fetch import Reader, is_stale
+from api.promql.find import Found, SeriesMemory
 from api.promql.pieces import RangeCall
 from api.promql.range_functions import RANGE_FUNCTIONS
 from api.promql.values import Dialect, Grid, Labels, Windows
@@ -74,7 +75,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Reader, F
     labels: list[Labels] = [{"number": str(number)} for number in range(SERIES)]
     rows = {number + 1: number for number in range(SERIES)}
     yield (
-        Reader(store, LabelCache(), time.monotonic() + 600),
+        Reader(store, SeriesMemory(), time.monotonic() + 600),
         Found(labels, rows, None, "metric = 9", {}),
     )
     store.close()

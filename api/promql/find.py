@@ -1,0 +1,239 @@
+"""Which series a selector means: found by their labels, and remembered.
+
+A series' id is made of its labels, so the labels of an id never change. Which series there are
+changes with every new one; an embedded store knows when that was.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from api.limits import QUERY_LABELS_CACHED_MAX, QUERY_SERIES_MAX
+from api.promql.aliases import Strand
+from api.promql.errors import failed
+from api.promql.values import Floats, Labels, Vector, label_key
+from api.selectors import Condition, Selector, utc_day
+from collector.contract.identity import METRIC_LABEL, metric_id
+
+IDS_INLINE_MAX = 1_000
+"""So many series are named one by one; more are described by their labels a second time."""
+
+FOUND_ROWS_MAX = 1_000_000
+"""Rows of all remembered answers together, about 100 MB. Past it: start anew."""
+
+FOUND_MAX = 10_000
+"""Remembered answers. Past it: start anew."""
+
+Ask = Callable[[str, dict[str, Any]], pa.Table]
+Key = tuple[Selector, dt.date, dt.date]
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The series that a selector matches: row number → labels, and how to ask for their samples."""
+
+    labels: list[Labels]
+    row_of: dict[int, int]
+    factors: Floats | None
+    """What their numbers are multiplied by, if any is not 1."""
+    where: str
+    """The SQL condition on `samples` that holds for these series."""
+    parameters: dict[str, Any]
+    shaded: tuple[tuple[int, int], ...] = ()
+    """Rows of another exporter, each with the row of ours that measures the same thing."""
+
+    @property
+    def sorted_series(self) -> list[int]:
+        """The ids of the series in the order in which their samples are stored."""
+        return sorted(self.row_of)
+
+    def shade(self, vector: Vector) -> Vector:
+        """The vector, in which what is measured twice is there once: ours, and theirs in its gaps.
+
+        The rows must be those of ``labels``.
+        """
+        if not self.shaded:
+            return vector
+        present = vector.present.copy()
+        for theirs, ours in self.shaded:
+            present[theirs] &= ~present[ours]
+        return Vector(vector.labels, vector.values, present)
+
+    def part(self, series: list[int]) -> Found:
+        """Some of these series, which follow each other in the order of their ids."""
+        rows = [self.row_of[one] for one in series]
+        return Found(
+            [self.labels[row] for row in rows],
+            {one: number for number, one in enumerate(series)},
+            None if self.factors is None else self.factors[rows],
+            f"{self.where} AND series BETWEEN {{lowest:UInt64}} AND {{highest:UInt64}}",
+            {**self.parameters, "lowest": series[0], "highest": series[-1]},
+        )
+
+
+class SeriesMemory:
+    """What is known of series: labels by id, and what selectors found. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._labels: dict[int, Labels] = {}
+        self._found: dict[Key, tuple[int, Found]] = {}
+        self._found_rows = 0
+        self._lock = threading.Lock()
+
+    def find(
+        self,
+        ask: Ask,
+        version: int | None,
+        strands: list[Strand],
+        from_ms: int,
+        to_ms: int,
+    ) -> Found:
+        """The series that match, of those that were seen on the days of this range.
+
+        ``version`` is the store's `series_version`, read before anything else is: what was found
+        at the same version is found again without asking.
+        """
+        key = (strands[0].selector, utc_day(from_ms), utc_day(to_ms))
+        before = self._found.get(key)
+        if before is not None and version is not None and before[0] == version:
+            return before[1]
+        found = self._look(ask, strands, from_ms, to_ms)
+        if version is not None:
+            self._remember(key, version, found)
+        return found
+
+    def _remember(self, key: Key, version: int, found: Found) -> None:
+        with self._lock:
+            before = self._found.pop(key, None)
+            self._found_rows += len(found.labels) - (len(before[1].labels) if before else 0)
+            if self._found_rows > FOUND_ROWS_MAX or len(self._found) >= FOUND_MAX:
+                self._found, self._found_rows = {}, len(found.labels)
+            self._found[key] = (version, found)
+
+    def _look(self, ask: Ask, strands: list[Strand], from_ms: int, to_ms: int) -> Found:
+        condition = Condition()
+        matches = [strand.condition(condition) for strand in strands]
+        where = f"{condition.days(from_ms, to_ms)} AND ({' OR '.join(f'({m})' for m in matches)})"
+        which = "".join(f"{match}, {number}, " for number, match in enumerate(matches[:-1]))
+        strand_number = f"multiIf({which}{len(matches) - 1})" if which else "0"
+        rows = ask(
+            f"SELECT series, any({strand_number}) AS strand FROM series WHERE {where} "  # noqa: S608 - placeholders only
+            f"GROUP BY series ORDER BY series LIMIT {QUERY_SERIES_MAX + 1}",
+            condition.parameters,
+        )
+        if rows.num_rows > QUERY_SERIES_MAX:
+            raise failed(
+                f"the selector matches more than {QUERY_SERIES_MAX} series "
+                "(QUERY_SERIES_MAX); narrow it",
+                rule="QUERY_SERIES_MAX",
+            )
+        series = rows["series"].to_pylist()
+        self._learn(ask, series, where, condition.parameters)
+        return self._gather(
+            strands, series, rows["strand"].to_pylist(), where, condition.parameters
+        )
+
+    def _learn(self, ask: Ask, series: list[int], where: str, parameters: dict[str, Any]) -> None:
+        """Make sure that the labels of these series are remembered."""
+        known = self._labels
+        unknown = [one for one in series if one not in known]
+        if not unknown:
+            return
+        if len(unknown) <= IDS_INLINE_MAX:
+            where = f"{where} AND series IN {{unknown:Array(UInt64)}}"
+            parameters = {**parameters, "unknown": unknown}
+        rows = ask(
+            "SELECT series, metric_name AS name, labels "  # noqa: S608 - placeholders only
+            f"FROM series WHERE {where} LIMIT 1 BY series",
+            parameters,
+        )
+        learnt = dict(zip(rows["series"].to_pylist(), read_labels(rows), strict=True))
+        with self._lock:
+            if len(self._labels) + len(learnt) > QUERY_LABELS_CACHED_MAX:
+                # A new dict, not a cleared one: readers that look now keep what they have.
+                self._labels = {}
+            self._labels.update(learnt)
+
+    def _gather(
+        self,
+        strands: list[Strand],
+        series: list[int],
+        strand_of: list[int],
+        where: str,
+        parameters: dict[str, Any],
+    ) -> Found:
+        """The rows with their labels as they are shown, and the condition on their samples."""
+        known = [self._labels.get(one) for one in series]
+        if len(strands) == 1 and None not in known:
+            # The usual case, at the speed of the interpreter's own loops.
+            labels = cast("list[Labels]", known)
+            metrics = {one[METRIC_LABEL] for one in labels}
+            row_of = dict(zip(series, range(len(series)), strict=True))
+            everything = len(strands[0].selector.matchers) == 1
+            where, own = self._where(metrics, series, where, parameters, everything)
+            return Found(labels, row_of, None, where, own)
+        labels, row_of, metrics = [], {}, set()
+        factors: list[float] = []
+        taken: set[frozenset[tuple[str, str]]] = set()
+        measured: dict[tuple[str, ...], int] = {}
+        shaded: list[tuple[int, int]] = []
+        for index in sorted(range(len(series)), key=strand_of.__getitem__):
+            stored, strand = known[index], strands[strand_of[index]]
+            if stored is None:
+                continue
+            shown = strand.show(stored)
+            key = label_key(shown)
+            if key in taken:
+                continue
+            taken.add(key)
+            thing = tuple(shown.get(label, "") for label in strand.identity)
+            if strand.alias is None or thing not in measured:
+                measured.setdefault(thing, len(labels))
+            else:
+                shaded.append((len(labels), measured[thing]))
+            metrics.add(stored[METRIC_LABEL])
+            row_of[series[index]] = len(labels)
+            labels.append(shown)
+            factors.append(strand.factor)
+        scale = np.array(factors) if any(factor != 1.0 for factor in factors) else None
+        where, own = self._where(metrics, series, where, parameters, everything=False)
+        return Found(labels, row_of, scale, where, own, tuple(shaded))
+
+    @staticmethod
+    def _where(
+        metrics: set[str],
+        series: list[int],
+        where: str,
+        parameters: dict[str, Any],
+        everything: bool,  # noqa: FBT001 - the selector is a metric's name alone
+    ) -> tuple[str, dict[str, Any]]:
+        """The condition on `samples`. The key begins with the metric, then comes the series."""
+        own = dict(parameters)
+        own["metrics"] = sorted(metric_id(name) for name in metrics)
+        of_metric = "metric IN {metrics:Array(UInt32)}"
+        if everything and len(metrics) == 1:
+            return of_metric, {"metrics": own["metrics"]}
+        if len(series) <= IDS_INLINE_MAX:
+            own = {"metrics": own["metrics"], "series": series}
+            return f"{of_metric} AND series IN {{series:Array(UInt64)}}", own
+        return f"{of_metric} AND series IN (SELECT series FROM series WHERE {where})", own  # noqa: S608 - placeholders only
+
+
+def read_labels(rows: pa.Table) -> list[Labels]:
+    """The label sets of rows with a name and a map, names in order."""
+    maps = rows["labels"].combine_chunks()
+    keys, items = maps.keys.to_pylist(), maps.items.to_pylist()
+    ends = maps.offsets.to_pylist()
+    base = ends[0] if ends else 0
+    sets: list[Labels] = []
+    for name, start, end in zip(rows["name"].to_pylist(), ends[:-1], ends[1:], strict=True):
+        pairs = [(METRIC_LABEL, name)]
+        pairs += zip(keys[start - base : end - base], items[start - base : end - base], strict=True)
+        sets.append(dict(sorted(pairs)))
+    return sets
