@@ -23,11 +23,13 @@ from api.promql.values import (
     Bools,
     Floats,
     Ints,
+    LabelRows,
     Labels,
     Notes,
     Scalar,
     Text,
     Vector,
+    derive,
     empty_vector,
     label_order,
 )
@@ -71,8 +73,11 @@ def aggregate(
         return empty_vector(vector.steps)
     if not len(vector.labels):
         return empty_vector(vector.steps)
-    names = _grouping_names(labels, vector.labels, without=without)
-    groups = group_rows(number_keys(keys_of(vector.labels, names), {}))
+    found, groups = derive(
+        vector.labels,
+        ("groups", labels, without),
+        lambda: _grouped(labels, vector.labels, without=without),
+    )
     with np.errstate(all="ignore"):
         if node_operator in _CHOOSERS:
             return _CHOOSERS[node_operator](vector, groups, per_step)
@@ -82,8 +87,16 @@ def aggregate(
             members = _members(vector, groups)
             values = _REDUCERS[node_operator](members)
             present = members.counts > 0
-    found = [_group_labels(vector.labels[row], names) for row in groups.firsts.tolist()]
     return _without_absent(found, values, present)
+
+
+def _grouped(
+    labels: tuple[str, ...], sets: Sequence[Labels], *, without: bool
+) -> tuple[LabelRows, Groups]:
+    """The groups of rows, and the labels of each."""
+    names = _grouping_names(labels, sets, without=without)
+    groups = group_rows(number_keys(keys_of(sets, names), {}))
+    return LabelRows(_group_labels(sets[row], names) for row in groups.firsts.tolist()), groups
 
 
 def _grouping_names(labels: tuple[str, ...], sets: Sequence[Labels], *, without: bool) -> list[str]:
@@ -367,11 +380,12 @@ def _best(vector: Vector, groups: Groups, costs: Floats, per_step: Floats) -> Ve
     for _, rows in groups.blocks():
         present = vector.present[rows]
         chosen[rows] = _cheapest(np.where(present, costs[rows], np.nan), present, wanted)
-        if bool(np.any(chosen[rows].sum(axis=1) > np.minimum(wanted, present.sum(axis=1)))):
-            ordered = _by_labels(vector.labels, rows)
-            chosen[ordered] &= _first_of_equals(
-                np.where(vector.present[ordered], costs[ordered], np.nan), chosen[ordered], wanted
-            )
+        most = np.minimum(np.maximum(wanted, 0), present.sum(axis=1))
+        too_many = chosen[rows].sum(axis=1) > most
+        for group in np.flatnonzero(too_many.any(axis=1)).tolist():
+            ordered = _by_labels(vector.labels, rows[group][chosen[rows[group]].any(axis=1)])
+            known = np.where(vector.present[ordered], costs[ordered], np.nan)
+            chosen[ordered] &= _first_of_equals(known, chosen[ordered], wanted)
     kept = np.flatnonzero(chosen.any(axis=1))
     if vector.steps == 1:
         kept = np.array(
@@ -393,24 +407,27 @@ def _cheapest(costs: Floats, present: Bools, wanted: Ints) -> Bools:
     """Members of blocks (groups, members, steps) that cost as little as the k-th, or less."""
     numbers = (~np.isnan(costs)).sum(axis=1)
     last = np.clip(np.minimum(wanted, numbers) - 1, 0, None)
-    limit = np.take_along_axis(np.sort(costs, axis=1), last[:, None, :], axis=1)
+    # Only the places that are looked at need to be in order.
+    limit = np.take_along_axis(
+        np.partition(costs, np.unique(last).tolist(), axis=1), last[:, None, :], axis=1
+    )
     enough = (wanted <= numbers)[:, None, :]
     return present & (wanted > 0) & np.where(enough, costs <= limit, True)
 
 
 def _first_of_equals(costs: Floats, chosen: Bools, wanted: Ints) -> Bools:
-    """Which of the chosen stay when some of those that cost most are too many."""
-    dearest = np.fmax.reduce(np.where(chosen, costs, -np.inf), axis=1, keepdims=True)
+    """Which of a group's chosen (members, steps) stay when too many cost as much as the dearest."""
+    dearest = np.fmax.reduce(np.where(chosen, costs, -np.inf), axis=0)
     unknown = chosen & np.isnan(costs)
-    equal = np.where(unknown.any(axis=1, keepdims=True), unknown, chosen & (costs == dearest))
-    room = wanted - (chosen & ~equal).sum(axis=1)
-    stays: Bools = chosen & (~equal | (np.cumsum(equal, axis=1) <= room[:, None, :]))
+    equal = np.where(unknown.any(axis=0), unknown, chosen & (costs == dearest))
+    room = wanted - (chosen & ~equal).sum(axis=0)
+    stays: Bools = chosen & (~equal | (np.cumsum(equal, axis=0) <= room))
     return stays
 
 
 def _by_labels(labels: Sequence[Labels], rows: Ints) -> Ints:
-    """The same matrix of rows, each group's in the order of their labels."""
-    ordered = [sorted(group, key=lambda row: label_order(labels[row])) for group in rows.tolist()]
+    """The same rows in the order of their labels."""
+    ordered = sorted(rows.tolist(), key=lambda row: label_order(labels[row]))
     return np.array(ordered, dtype=np.int64)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from api.promql.errors import failed
 from api.promql.grouping import Groups, group_rows, keys_of, number_keys, other_names
+from api.promql.label_functions import drop_names
 from api.promql.plan import Binary, Matching
 from api.promql.texts import labels_text
 from api.promql.values import (
@@ -29,7 +30,8 @@ from api.promql.values import (
     empty_vector,
     label_key,
     merge_rows,
-    without_name,
+    metric_names,
+    without_names,
 )
 from collector.contract.identity import METRIC_LABEL
 
@@ -85,8 +87,8 @@ def binary(
 
 def negate(vector: Vector) -> Vector:
     """The vector with a minus in front: its series lose their names."""
-    labels = [without_name(one) for one in vector.labels]
-    if _one_name(vector):
+    labels = without_names(vector.labels)
+    if len(metric_names(vector.labels)) <= 1:
         return _present(Vector(labels, -vector.values, vector.present))
     return distinct_rows(labels, -vector.values, vector.present)
 
@@ -107,16 +109,7 @@ def _with_scalar(node: Binary, vector: Vector, left: Floats, right: Floats) -> V
     if not _drops_name(node):
         holds = COMPARISONS[node.operator](left, right)
         return _present(Vector(vector.labels, vector.values, vector.present & holds))
-    values = _apply(node.operator, left, right)
-    labels = [without_name(one) for one in vector.labels]
-    if _one_name(vector):
-        return Vector(labels, values, vector.present)
-    return merge_rows(labels, values, vector.present)
-
-
-def _one_name(vector: Vector) -> bool:
-    """Whether series that are told apart now still are without their names."""
-    return len({one.get(METRIC_LABEL) for one in vector.labels}) <= 1
+    return drop_names(vector.labels, _apply(node.operator, left, right), vector.present)
 
 
 def _present(vector: Vector) -> Vector:
@@ -305,7 +298,7 @@ def _stay_apart(node: Binary, pairs: _Pairs, sides: _Sides) -> bool:
         unnamed = not (matching.on and METRIC_LABEL in matching.labels)
         return unnamed and len(set(pairs.ids.tolist())) == len(pairs.ids)
     filled = matching.fill_left is not None or matching.fill_right is not None
-    renamed = _drops_name(node) and not _one_name(sides.many)
+    renamed = _drops_name(node) and len(metric_names(sides.many.labels)) > 1
     replaced = any(name in labels for labels in sides.many.labels for name in matching.include)
     return not (filled or renamed or replaced)
 

@@ -49,7 +49,8 @@ from api.promql.values import (
     Windows,
     distinct_rows,
     empty_vector,
-    without_name,
+    metric_names,
+    without_names,
 )
 from api.promql.windows import cut_grid, cut_windows, latest
 from api.selectors import Selector
@@ -245,7 +246,7 @@ class Evaluation:
             )
 
         results = self._side_by_side(read, self._reader.parts(found, after_ms, to_ms))
-        vector = found.shade(stacked([vector for vector, _ in results]))
+        vector = found.shade(stacked([vector for vector, _ in results], found))
         times = [times_ms for _, times_ms in results]
         return vector, times[0] if len(times) == 1 else np.concatenate(times)
 
@@ -371,9 +372,8 @@ class Evaluation:
         self._note_counters(node.function, result)
         if node.function in KEEPS_NAME:
             return drop_absent(result.labels, result.values, result.present)
-        bare = [without_name(one) for one in result.labels]
-        finish = drop_absent if one_metric(result.labels) else distinct_rows
-        return finish(bare, result.values, result.present)
+        finish = drop_absent if len(metric_names(result.labels)) <= 1 else distinct_rows
+        return finish(without_names(result.labels), result.values, result.present)
 
     def _apply(
         self, function: str, argument: Node, parameters: Sequence[Floats], grid: Grid
@@ -403,7 +403,7 @@ class Evaluation:
         def compute(part: Found) -> Vector:
             return self._computed(function, self._cut(part, ends, range_ms), parameters, grid)
 
-        return found.shade(stacked(self._side_by_side(compute, parts)))
+        return found.shade(stacked(self._side_by_side(compute, parts), found))
 
     def _computed(
         self, function: str, windows: Windows, parameters: Sequence[Floats], grid: Grid
@@ -421,9 +421,8 @@ class Evaluation:
         """Say so when a rate is taken of something that is not named like a counter."""
         if function not in {"rate", "increase"}:
             return
-        names = {one.get(METRIC_LABEL, "") for one in result.labels}
-        for name in sorted(names):
-            if not name or name.endswith(COUNTER_SUFFIXES):
+        for name in sorted(name for name in metric_names(result.labels) if name):
+            if name.endswith(COUNTER_SUFFIXES):
                 continue
             rows = [r for r, one in enumerate(result.labels) if one.get(METRIC_LABEL) == name]
             if bool(result.present[rows].any()):
@@ -443,11 +442,6 @@ def unwrapped(node: Node) -> Node:
 def is_range(node: Node) -> bool:
     """Whether the argument is a range vector."""
     return isinstance(unwrapped(node), RangeSelect | Subquery)
-
-
-def one_metric(labels: Sequence[Labels]) -> bool:
-    """Whether all rows are of one metric, so that they stay distinct without its name."""
-    return len({one.get(METRIC_LABEL) for one in labels}) <= 1
 
 
 def as_grid(ends: Ints) -> Grid:
@@ -470,12 +464,15 @@ def truncated_multiple(value: int, step: int) -> int:
     return value // step * step if value >= 0 else -(-value // step * step)
 
 
-def stacked(vectors: Sequence[Vector]) -> Vector:
-    """One vector of the rows of several."""
+def stacked(vectors: Sequence[Vector], found: Found) -> Vector:
+    """One vector of the rows of all parts of what was found."""
     if len(vectors) == 1:
         return vectors[0]
+    labels: Sequence[Labels] = found.labels
+    if not found.in_order:
+        labels = [one for vector in vectors for one in vector.labels]
     return Vector(
-        [labels for vector in vectors for labels in vector.labels],
+        labels,
         np.concatenate([vector.values for vector in vectors]),
         np.concatenate([vector.present for vector in vectors]),
     )

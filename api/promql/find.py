@@ -7,6 +7,7 @@ changes with every new one; an embedded store knows when that was.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import threading
 from collections.abc import Callable
 from typing import Any, cast
@@ -18,15 +19,16 @@ import pyarrow as pa
 from api.limits import QUERY_LABELS_CACHED_MAX, QUERY_SERIES_MAX
 from api.promql.aliases import Strand
 from api.promql.errors import failed
-from api.promql.values import Floats, Labels, Vector, label_key
+from api.promql.values import Floats, LabelRows, Labels, Vector, derive, label_key
 from api.selectors import Condition, Selector, utc_day
 from collector.contract.identity import METRIC_LABEL, metric_id
 
 IDS_INLINE_MAX = 1_000
 """So many series are named one by one; more are described by their labels a second time."""
 
-FOUND_ROWS_MAX = 1_000_000
-"""Rows of all remembered answers together, about 100 MB. Past it: start anew."""
+FOUND_ROWS_MAX = 300_000
+"""Rows of all remembered answers together, with what is made of them about 200 MB. Past it: start
+anew."""
 
 FOUND_MAX = 10_000
 """Remembered answers. Past it: start anew."""
@@ -38,7 +40,7 @@ Key = tuple[Selector, dt.date, dt.date]
 class Found(msgspec.Struct, frozen=True):
     """The series that a selector matches: row number → labels, and how to ask for their samples."""
 
-    labels: list[Labels]
+    labels: LabelRows
     row_of: dict[int, int]
     factors: Floats | None
     """What their numbers are multiplied by, if any is not 1."""
@@ -47,11 +49,20 @@ class Found(msgspec.Struct, frozen=True):
     parameters: dict[str, Any]
     shaded: tuple[tuple[int, int], ...] = ()
     """Rows of another exporter, each with the row of ours that measures the same thing."""
+    in_order: bool = False
+    """The rows are in the order of their ids, which is that of their samples."""
 
-    @property
-    def sorted_series(self) -> list[int]:
-        """The ids of the series in the order in which their samples are stored."""
-        return sorted(self.row_of)
+    def split(self, parts: int) -> list[Found]:
+        """About equally large parts of the series, in the order of their ids."""
+        if parts <= 1 or len(self.labels) <= 1:
+            return [self]
+
+        def cut() -> list[Found]:
+            series = sorted(self.row_of)
+            size = math.ceil(len(series) / parts)
+            return [self.part(series[at : at + size]) for at in range(0, len(series), size)]
+
+        return derive(self.labels, ("parts", parts), cut)
 
     def shade(self, vector: Vector) -> Vector:
         """The vector, in which what is measured twice is there once: ours, and theirs in its gaps.
@@ -69,7 +80,7 @@ class Found(msgspec.Struct, frozen=True):
         """Some of these series, which follow each other in the order of their ids."""
         rows = [self.row_of[one] for one in series]
         return Found(
-            [self.labels[row] for row in rows],
+            LabelRows(self.labels[row] for row in rows),
             {one: number for number, one in enumerate(series)},
             None if self.factors is None else self.factors[rows],
             f"{self.where} AND series BETWEEN {{lowest:UInt64}} AND {{highest:UInt64}}",
@@ -172,13 +183,13 @@ class SeriesMemory:
         known = [self._labels.get(one) for one in series]
         if len(strands) == 1 and None not in known:
             # The usual case, at the speed of the interpreter's own loops.
-            labels = cast("list[Labels]", known)
+            labels = LabelRows(cast("list[Labels]", known))
             metrics = {one[METRIC_LABEL] for one in labels}
             row_of = dict(zip(series, range(len(series)), strict=True))
             everything = len(strands[0].selector.matchers) == 1
             where, own = self._where(metrics, series, where, parameters, everything)
-            return Found(labels, row_of, None, where, own)
-        labels, row_of, metrics = [], {}, set()
+            return Found(labels, row_of, None, where, own, in_order=True)
+        labels, row_of, metrics = LabelRows(()), {}, set()
         factors: list[float] = []
         taken: set[frozenset[tuple[str, str]]] = set()
         measured: dict[tuple[str, ...], int] = {}

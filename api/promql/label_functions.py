@@ -23,7 +23,8 @@ from api.promql.values import (
     Vector,
     label_order,
     merge_rows,
-    without_name,
+    metric_names,
+    without_names,
 )
 from api.selectors import Matcher
 from collector.contract.identity import METRIC_LABEL
@@ -39,13 +40,12 @@ def drop_names(labels: Sequence[Labels], values: Floats, present: Bools) -> Vect
     Two rows can have become the same only if their names differed; the usual case, one metric,
     needs no comparing.
     """
-    names = {one.get(METRIC_LABEL) for one in labels}
-    if names == {None} or not names:
+    names = metric_names(labels)
+    if names <= {None}:
         return Vector(labels, values, present)
-    nameless = [without_name(one) for one in labels]
     if len(names) == 1:
-        return Vector(nameless, values, present)
-    return merge_rows(nameless, values, present)
+        return Vector(without_names(labels), values, present)
+    return merge_rows(without_names(labels), values, present)
 
 
 def absent_labels(matchers: Iterable[Matcher]) -> Labels:

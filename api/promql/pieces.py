@@ -23,8 +23,8 @@ A single window may be longer: then it is a piece of its own.
 """
 
 
-BLOCK_WINDOWS = 1 << 14
-"""About as many windows are computed at once: 128 kB an array."""
+BLOCK_WINDOWS = 1 << 16
+"""About as many windows are computed at once: 512 kB an array."""
 
 
 class RangeCall(msgspec.Struct, frozen=True):

@@ -11,7 +11,6 @@ import numpy as np
 
 from api.promql import over_time, regression
 from api.promql.pieces import (
-    Filled,
     RangeCall,
     RangeFunction,
     RangeResult,
@@ -19,7 +18,7 @@ from api.promql.pieces import (
     in_blocks,
     pieces,
 )
-from api.promql.values import Bools, Dialect, Floats, Ints
+from api.promql.values import Bools, Dialect, Floats, Ints, Windows
 
 NEAR = 1.1
 """A window whose edge is nearer to its samples than so many intervals is thought to be full."""
@@ -36,24 +35,92 @@ def increase(call: RangeCall, *, per_second: bool = False) -> RangeResult:
     resets_seen = ResetsSeen.of(values)
 
     def compute(block: RangeCall) -> RangeResult:
-        windows = filled(block.windows, minimum=2)
-        grown = _grown(values, windows, resets_seen)
-        return _extrapolated(block, windows, grown, counter=True, per_second=per_second)
+        edges = Edges.of(block.windows)
+        with np.errstate(all="ignore"):
+            grown = edges.change(values)
+            if resets_seen is not None:
+                resets_seen.correct(grown, edges)
+            stretch = edges.stretch(block, grown, counter=True)
+            if per_second:
+                stretch /= _seconds(block.windows.range_ms)
+            return np.multiply(grown, stretch, out=grown), edges.present
 
     return in_blocks(call, compute)
 
 
 def delta(call: RangeCall) -> RangeResult:
     """How much a gauge changes over the range, extrapolated to its edges."""
-    values = call.windows.values
 
     def compute(block: RangeCall) -> RangeResult:
-        windows = filled(block.windows, minimum=2)
+        edges = Edges.of(block.windows)
         with np.errstate(all="ignore"):
-            changed = values[windows.newest] - values[windows.first]
-        return _extrapolated(block, windows, changed, counter=False, per_second=False)
+            changed = edges.change(block.windows.values)
+            return changed * edges.stretch(block, changed, counter=False), edges.present
 
     return in_blocks(call, compute)
+
+
+class Edges(msgspec.Struct, frozen=True):
+    """The first and the last sample of every window with two or more, all of them (series, steps).
+
+    Other windows have some sample's place, and what is computed for them means nothing. To leave
+    them out would cost more than to compute them.
+    """
+
+    first: Ints
+    newest: Ints
+    counts: Ints
+    present: Bools
+
+    @classmethod
+    def of(cls, windows: Windows) -> Edges:
+        """Those of all windows."""
+        counts = windows.last - windows.first
+        present = counts >= 2  # noqa: PLR2004 - a change needs two
+        first, newest = windows.first, windows.last - 1
+        if not bool(present.all()):
+            first, newest = np.where(present, first, 0), np.where(present, newest, 0)
+        return cls(first, newest, counts, present)
+
+    def change(self, values: Floats) -> Floats:
+        """The last value less the first."""
+        if not len(values):
+            return np.zeros(self.first.shape)
+        last_values: Floats = values[self.newest]
+        last_values -= values[self.first]
+        return last_values
+
+    def stretch(self, call: RangeCall, grown: Floats, *, counter: bool) -> Floats:
+        """By how much to multiply what was seen, so that it stands for the whole window.
+
+        Up to the edge, if it is about as near as the next sample would be; otherwise by half an
+        interval. A counter cannot have been below zero: it is not stretched beyond where it was
+        zero. The order of operations is Prometheus'.
+        """
+        source = call.windows
+        if not len(source.times_ms):
+            return np.zeros(self.first.shape)
+        first_ms, last_ms = source.times_ms[self.first], source.times_ms[self.newest]
+        to_start = (first_ms - (source.end_ms - source.range_ms)) / 1000
+        to_end = (source.end_ms - last_ms) / 1000
+        sampled = (last_ms - first_ms) / 1000
+        half = sampled / (self.counts - 1)
+        threshold = half * NEAR
+        half /= 2
+        if counter:
+            first_value = source.values[self.first]
+            to_zero = sampled * (first_value / grown)
+            to_zero[~((grown > 0) & (first_value >= 0))] = np.inf
+            if call.dialect is Dialect.PROMETHEUS_2:
+                np.copyto(to_start, to_zero, where=to_zero < to_start)
+        np.copyto(to_start, half, where=to_start >= threshold)
+        if counter and call.dialect is Dialect.PROMETHEUS_3:
+            np.copyto(to_start, to_zero, where=to_zero < to_start)
+        np.copyto(to_end, half, where=to_end >= threshold)
+        to_start += sampled
+        to_start += to_end
+        to_start /= sampled
+        return to_start
 
 
 class ResetsSeen(msgspec.Struct, frozen=True):
@@ -69,55 +136,16 @@ class ResetsSeen(msgspec.Struct, frozen=True):
         places = np.flatnonzero(less)
         return cls(np.cumsum(less), values[places - 1]) if len(places) else None
 
-
-def _grown(values: Floats, windows: Filled, resets_seen: ResetsSeen | None) -> Floats:
-    """The last value less the first, and what each reset on the way took away, added in order."""
-    with np.errstate(all="ignore"):
-        grown = values[windows.newest] - values[windows.first]
-        if resets_seen is None:
-            return grown
-        earlier = resets_seen.seen[windows.first]
-        inside = resets_seen.seen[windows.newest] - earlier
+    def correct(self, grown: Floats, edges: Edges) -> None:
+        """Add what the resets inside each window took away, one after the other."""
+        earlier = self.seen[edges.first]
+        inside = np.where(edges.present, self.seen[edges.newest] - earlier, 0)
         interrupted = np.flatnonzero(inside)
-        for piece in pieces(earlier[interrupted], inside[interrupted]):
+        flat = grown.ravel()
+        for piece in pieces(earlier.ravel()[interrupted], inside.ravel()[interrupted]):
             places = interrupted[piece.chosen]
-            steps = np.column_stack((grown[places], piece.lay_out(resets_seen.lost, 0.0)))
-            grown[places] = np.add.accumulate(steps, axis=1)[:, -1]
-    return grown
-
-
-def _extrapolated(
-    call: RangeCall, windows: Filled, grown: Floats, *, counter: bool, per_second: bool
-) -> RangeResult:
-    """What was seen between the first and the last sample, stretched towards the window's edges.
-
-    Up to the edge, if it is about as near as the next sample would be; otherwise by half an
-    interval. A counter cannot have been below zero: it is not stretched beyond where it was zero.
-    """
-    source = call.windows
-    first_ms, last_ms = source.times_ms[windows.first], source.times_ms[windows.newest]
-    end_ms = source.end_ms[windows.steps]
-    to_start = (first_ms - (end_ms - source.range_ms)) / 1000
-    to_end = (end_ms - last_ms) / 1000
-    sampled = (last_ms - first_ms) / 1000
-    interval = sampled / (windows.counts - 1)
-    threshold, half = interval * NEAR, interval / 2
-    first_value = source.values[windows.first]
-    with np.errstate(all="ignore"):
-        to_zero = np.full(len(grown), np.inf)
-        if counter:
-            rising = (grown > 0) & (first_value >= 0)
-            to_zero = np.where(rising, sampled * (first_value / grown), np.inf)
-        if call.dialect is Dialect.PROMETHEUS_2:
-            to_start = np.where(to_zero < to_start, to_zero, to_start)
-        to_start = np.where(to_start >= threshold, half, to_start)
-        if call.dialect is Dialect.PROMETHEUS_3:
-            to_start = np.where(to_zero < to_start, to_zero, to_start)
-        to_end = np.where(to_end >= threshold, half, to_end)
-        factor = (sampled + to_start + to_end) / sampled
-        if per_second:
-            factor /= _seconds(source.range_ms)
-        return windows.spread(grown * factor)
+            steps = np.column_stack((flat[places], piece.lay_out(self.lost, 0.0)))
+            flat[places] = np.add.accumulate(steps, axis=1)[:, -1]
 
 
 def _seconds(range_ms: int) -> float:

@@ -44,6 +44,9 @@ Result = Vector | Scalar | Text | Windows
 
 # --- numbers and moments -----------------------------------------------------------------------
 
+FORMATTED_AT_ONCE = 50_000
+"""Points that are written at once: enough that the calls cost nothing, few enough for the cache."""
+
 
 def format_value(value: float) -> str:
     """A number as Go writes it: as short as it can be and still be read back as the same number.
@@ -159,19 +162,24 @@ def matrix_rows(value: Result, grid: Grid, *, ordered: bool) -> list[bytes]:
     if isinstance(value, Scalar):
         value = Vector([{}], value.values[np.newaxis], np.ones((1, grid.steps), dtype=np.bool_))
     assert isinstance(value, Vector), "the engine answers a range query with numbers"
+    order = row_order(value.labels, ordered=ordered)
+    at_once = max(1, FORMATTED_AT_ONCE // max(1, grid.steps))
     openings = point_openings(grid.times_ms())
-    counts = value.present.sum(axis=1).tolist()
     rows = []
-    for row in row_order(value.labels, ordered=ordered):
-        if counts[row] == grid.steps:
-            points = join_points(openings, format_values(value.values[row]))
-        elif counts[row]:
-            there = value.present[row]
-            kept = list(compress(openings, there.tolist()))
-            points = join_points(kept, format_values(value.values[row][there]))
-        else:
-            continue
-        rows.append(b'{"metric":%b,"values":[%b]}' % (encode_labels(value.labels[row]), points))
+    for start in range(0, len(order), at_once):
+        some = order[start : start + at_once]
+        present = value.present[some]
+        texts = format_values(value.values[some][present])
+        counts = present.sum(axis=1).tolist()
+        end = 0
+        for row, count, there in zip(some, counts, present, strict=True):
+            if not count:
+                continue
+            begin, end = end, end + count
+            kept = openings if count == grid.steps else list(compress(openings, there.tolist()))
+            points = join_points(kept, texts[begin:end])
+            labels = encode_labels(value.labels[row])
+            rows.append(b'{"metric":%b,"values":[%b]}' % (labels, points))
     return rows
 
 

@@ -8,7 +8,8 @@ share: whoever needs another one makes a new one.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -21,6 +22,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Labels = Mapping[str, str]
+
+Made = TypeVar("Made")
+
+DERIVED_MAX = 16
+"""Things that are remembered of the same rows. Past it: start anew."""
 
 SAME_LABELS = "vector cannot contain metrics with the same labelset"
 
@@ -143,6 +149,40 @@ class Windows(msgspec.Struct, frozen=True):
     end_ms: Ints
     """The right end of the window at each step, offset and @ applied."""
     range_ms: int
+
+
+class LabelRows(list[Labels]):
+    """The label sets of a vector's rows, with what was made of them before.
+
+    Dashboards ask the same again and again, and the rows of a remembered selector are the same
+    object every time. Never changed once made.
+    """
+
+    def __init__(self, labels: Iterable[Labels]) -> None:
+        super().__init__(labels)
+        self.derived: dict[Hashable, Any] = {}
+
+
+def derive(labels: Sequence[Labels], key: Hashable, make: Callable[[], Made]) -> Made:
+    """What ``make`` makes of the labels; remembered under the key where that can be."""
+    if not isinstance(labels, LabelRows):
+        return make()
+    if key not in labels.derived:
+        if len(labels.derived) >= DERIVED_MAX:
+            labels.derived = {}
+        labels.derived[key] = make()
+    made: Made = labels.derived[key]
+    return made
+
+
+def metric_names(labels: Sequence[Labels]) -> frozenset[str | None]:
+    """The names of all metrics among the rows; None for a row without one."""
+    return derive(labels, "metrics", lambda: frozenset(one.get(METRIC_LABEL) for one in labels))
+
+
+def without_names(labels: Sequence[Labels]) -> Sequence[Labels]:
+    """The label sets without the metrics' names."""
+    return derive(labels, "bare", lambda: LabelRows(without_name(one) for one in labels))
 
 
 def empty_vector(steps: int) -> Vector:
