@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from api.limits import QUERY_MEMORY_BYTES_MAX, QUERY_POINTS_MAX, QUERY_SAMPLES_MAX
 from api.promql.aliases import Strand
+from api.promql.arrange import Stored, arrange
 from api.promql.errors import ErrorKind, QueryError, bad_data, failed
 from api.promql.find import Found, SeriesMemory
 from api.promql.values import Bools, Floats, Grid, Ints, LabelRows
@@ -55,27 +55,6 @@ class Samples(msgspec.Struct, frozen=True):
     times_ms: Ints
     values: Floats
     stale: Bools
-
-
-class Columns(msgspec.Struct, frozen=True):
-    """Samples as they are stored, repeats included, in order of series and time."""
-
-    series: npt.NDArray[np.uint64]
-    times_ms: Ints
-    values: Floats
-
-    def repeats(self) -> Bools:
-        """Which samples are at the same moment of the same series as the one before."""
-        same = np.zeros(len(self.series), dtype=np.bool_)
-        same[1:] = self.times_ms[1:] == self.times_ms[:-1]
-        if bool(same.any()):
-            same[1:] &= self.series[1:] == self.series[:-1]
-        return same
-
-    def without(self, left_out: Bools) -> Columns:
-        """The others."""
-        kept = ~left_out
-        return Columns(self.series[kept], self.times_ms[kept], self.values[kept])
 
 
 class Reduced(msgspec.Struct, frozen=True):
@@ -144,38 +123,29 @@ class Reader:
     def raw(self, found: Found, after_ms: int, to_ms: int) -> Samples:
         """All samples of these series with ``after_ms`` < time <= ``to_ms``.
 
-        FINAL makes repeats one, and costs as much again as the rest. Repeats are rare and stand
-        side by side, so they are looked for here; only two values for one moment need FINAL, which
-        knows the later one.
+        FINAL makes repeats one, and costs as much again as the rest. Repeats are rare, so they are
+        looked for here; only two values for one moment need FINAL, which knows the later one.
         """
-        columns = self._read(found, "samples", after_ms, to_ms)
-        repeats = columns.repeats()
+        ids, rows = found.ids_and_rows()
+        samples = arrange(self._read(found, "samples", after_ms, to_ms), ids, rows)
+        repeats = samples.repeats()
         if bool(repeats.any()):
-            if bool(np.any(repeats[1:] & (np.diff(columns.values.view(np.int64)) != 0))):
-                columns = self._read(found, "samples FINAL", after_ms, to_ms)
+            if samples.contradict(repeats):
+                samples = arrange(self._read(found, "samples FINAL", after_ms, to_ms), ids, rows)
             else:
-                columns = columns.without(repeats)
-        series, times_ms, values = columns.series, columns.times_ms, columns.values
-        self.touch(len(series))
-        begins = np.flatnonzero(np.concatenate(([True], series[1:] != series[:-1])))[: len(series)]
-        runs = np.array([found.row_of.get(one, -1) for one in series[begins].tolist()], np.int64)
-        kept = in_label_rows(runs, begins, len(series))
-        if kept is not None:
-            times_ms, values = times_ms[kept.places], values[kept.places]
-            rows_of_samples = kept.rows
-        else:
-            rows_of_samples = np.repeat(runs, np.diff(np.append(begins, len(series))))
-        stale = is_stale(values)
+                samples = samples.without(repeats)
+        self.touch(len(samples.rows))
+        stale = is_stale(samples.values)
+        values = samples.values
         if found.factors is not None:
-            values = np.where(stale, values, values * found.factors[rows_of_samples])
-        return Samples(found.labels, rows_of_samples, times_ms, values, stale)
+            values = np.where(stale, values, values * found.factors[samples.rows])
+        return Samples(found.labels, samples.rows, samples.times_ms, values, stale)
 
-    def _read(self, found: Found, table: str, after_ms: int, to_ms: int) -> Columns:
-        """The samples as they are stored, in order of series and time."""
+    def _read(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:
+        """The samples as they are stored."""
         rows = self.ask(
             f"SELECT series, time, value FROM {table} "  # noqa: S608 - placeholders only
-            f"WHERE {found.where} AND {TIME_RANGE} ORDER BY metric, series, time "
-            f"LIMIT {QUERY_POINTS_MAX + 1}",
+            f"WHERE {found.where} AND {TIME_RANGE} LIMIT {QUERY_POINTS_MAX + 1}",
             {**found.parameters, "after_ms": after_ms, "to_ms": to_ms},
             BULK_SETTINGS,
         )
@@ -183,7 +153,7 @@ class Reader:
             raise failed(TOO_MANY_SAMPLES.format(QUERY_SAMPLES_MAX), rule="QUERY_SAMPLES_MAX")
         # The engine's times are milliseconds.
         times_ms = rows["time"].to_numpy().view(np.int64)
-        return Columns(rows["series"].to_numpy(), times_ms, rows["value"].to_numpy())
+        return Stored(rows["series"].to_numpy(), times_ms, rows["value"].to_numpy())
 
     def reduced(
         self, found: Found, function: str, grid: Grid, window_ms: int, *, skip_stale: bool
@@ -253,7 +223,7 @@ class Reader:
 BULK_SETTINGS = {
     # Larger blocks are fewer to put together: a fifth less for a read of many series.
     "max_block_size": "131072",
-    # Rows in order come from one thread anyway; the other core reads the other half.
+    # The other core reads the other half.
     "max_threads": "1",
 }
 
@@ -266,29 +236,6 @@ TIME_RANGE = (
 def is_stale(values: Floats) -> Bools:
     """Which values are the stale marker, by their bits."""
     return np.equal(values.view(np.uint64), STALE_BITS)
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """Which samples stay, in which order, and their rows."""
-
-    places: Ints
-    rows: Ints
-
-
-def in_label_rows(runs: Ints, begins: Ints, samples: int) -> Kept | None:
-    """Samples brought into the order of the label rows; None if they are in it already.
-
-    Runs of series that nobody asked for (row -1: another metric with the same short id, or a
-    series that came after the labels were read) are left out.
-    """
-    if bool(np.all(runs[1:] > runs[:-1])) and (not len(runs) or runs[0] >= 0):
-        return None
-    lengths = np.diff(np.append(begins, samples))
-    order = np.argsort(runs, kind="stable")
-    order = order[runs[order] >= 0]
-    chosen = lengths[order]
-    starts = np.repeat(begins[order] - np.concatenate(([0], np.cumsum(chosen)[:-1])), chosen)
-    return Kept(starts + np.arange(len(starts)), np.repeat(runs[order], chosen))
 
 
 def read_grid(column: pa.ChunkedArray, steps: int) -> tuple[Floats, Bools]:

@@ -18,8 +18,9 @@ import pyarrow as pa
 
 from api.limits import QUERY_LABELS_CACHED_MAX, QUERY_SERIES_MAX
 from api.promql.aliases import Strand
+from api.promql.arrange import Ids
 from api.promql.errors import failed
-from api.promql.values import Floats, LabelRows, Labels, Vector, derive, label_key
+from api.promql.values import Floats, Ints, LabelRows, Labels, Vector, derive, label_key
 from api.selectors import Condition, Selector, utc_day
 from collector.contract.identity import METRIC_LABEL, metric_id
 
@@ -51,6 +52,17 @@ class Found(msgspec.Struct, frozen=True):
     """Rows of another exporter, each with the row of ours that measures the same thing."""
     in_order: bool = False
     """The rows are in the order of their ids, which is that of their samples."""
+
+    def ids_and_rows(self) -> tuple[Ids, Ints]:
+        """The ids in order, and the row of each."""
+
+        def make() -> tuple[Ids, Ints]:
+            ids = np.fromiter(self.row_of, np.uint64, len(self.row_of))
+            rows = np.fromiter(self.row_of.values(), np.int64, len(self.row_of))
+            order = np.argsort(ids)
+            return ids[order], rows[order]
+
+        return derive(self.labels, "ids", make)
 
     def split(self, parts: int) -> list[Found]:
         """About equally large parts of the series, in the order of their ids."""

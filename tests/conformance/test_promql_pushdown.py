@@ -17,7 +17,7 @@ from api.promql.fetch import Reader, is_stale
 from api.promql.find import Found, SeriesMemory
 from api.promql.pieces import RangeCall
 from api.promql.range_functions import RANGE_FUNCTIONS
-from api.promql.values import Dialect, Grid, Labels, Windows
+from api.promql.values import Dialect, Grid, LabelRows, Windows
 from api.promql.windows import cut_windows, latest
 from api.store.store import Store, StoreUrl
 from tests.remote_write import STALE
@@ -72,7 +72,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Reader, F
             "fraction": pa.array(values),
         }
         store.insert_arrow("samples", pa.table(columns))
-    labels: list[Labels] = [{"number": str(number)} for number in range(SERIES)]
+    labels = LabelRows({"number": str(number)} for number in range(SERIES))
     rows = {number + 1: number for number in range(SERIES)}
     yield (
         Reader(store, SeriesMemory(), time.monotonic() + 600),
@@ -139,6 +139,27 @@ def test_the_engine_finds_the_latest_sample_as_we_do(
     assert (there == ours.present).all()
     assert samples.stale.any()
     assert_same(ours.values[there], theirs.values[there], "latest")
+
+
+def test_of_two_values_for_one_moment_the_later_counts(reader: tuple[Reader, Found]) -> None:
+    """Whichever way is taken, and a repeat of the same value is one sample."""
+    ask, _ = reader
+    at = NOW_MS - 30_000
+    for value in (9.0, 5.0, 5.0):
+        columns = {
+            "metric": pa.array([10, 10], pa.uint32()),
+            "series": pa.array([1, 2], pa.uint64()),
+            "time": pa.array([at, at], pa.timestamp("ms", "UTC")),
+            "whole": pa.array([0, 0], pa.int64()),
+            "fraction": pa.array([value, 7.0]),
+        }
+        ask._store.insert_arrow("samples", pa.table(columns))
+    found = Found(LabelRows([{"n": "1"}, {"n": "2"}]), {1: 0, 2: 1}, None, "metric = 10", {})
+    samples = ask.raw(found, NOW_MS - 60_000, NOW_MS)
+    assert (samples.rows.tolist(), samples.values.tolist()) == ([0, 1], [5.0, 7.0])
+    grid = Grid(NOW_MS, 1000, 1)
+    for function, wanted in (("timeSeriesLastToGrid", 5.0), ("timeSeriesCountToGrid", 1.0)):
+        assert ask.reduced(found, function, grid, 60_000, skip_stale=True).values[0, 0] == wanted
 
 
 def test_parts_are_the_whole(reader: tuple[Reader, Found], monkeypatch: pytest.MonkeyPatch) -> None:
