@@ -18,12 +18,14 @@ from api.promql.values import (
     Floats,
     Grid,
     Ints,
+    LabelRows,
     Labels,
     Notes,
     Scalar,
     Text,
     Vector,
     Windows,
+    derive,
     label_order,
 )
 
@@ -125,8 +127,9 @@ def render_result(
     otherwise sorted by their labels. ``limit`` 0: no limit.
     """
     if is_range:
-        kind, rows = "matrix", matrix_rows(value, grid, ordered=ordered)
-    elif isinstance(value, Windows):
+        body, cut = matrix_body(value, grid, ordered=ordered, limit=limit)
+        return b'"resultType":"matrix","result":[%b]' % body, cut
+    if isinstance(value, Windows):
         kind, rows = "matrix", windows_rows(value)
     elif isinstance(value, Vector):
         kind, rows = "vector", vector_rows(value, grid)
@@ -157,30 +160,55 @@ def vector_rows(vector: Vector, grid: Grid) -> list[bytes]:
     ]
 
 
-def matrix_rows(value: Result, grid: Grid, *, ordered: bool) -> list[bytes]:
-    """Each series of a range query that has a point."""
+def matrix_body(value: Result, grid: Grid, *, ordered: bool, limit: int) -> tuple[bytes, bool]:
+    """The series of a range query that have a point; and whether ``limit`` cut them."""
     if isinstance(value, Scalar):
         value = Vector([{}], value.values[np.newaxis], np.ones((1, grid.steps), dtype=np.bool_))
     assert isinstance(value, Vector), "the engine answers a range query with numbers"
-    order = row_order(value.labels, ordered=ordered)
+    ever = np.asarray(value.present.any(axis=1)).tolist()
+    shown = [row for row in row_order(value.labels, ordered=ordered) if ever[row]]
+    cut = 0 < limit < len(shown)
+    if cut:
+        shown = shown[:limit]
     at_once = max(1, FORMATTED_AT_ONCE // max(1, grid.steps))
     openings = point_openings(grid.times_ms())
-    rows = []
-    for start in range(0, len(order), at_once):
-        some = order[start : start + at_once]
-        present = value.present[some]
-        texts = format_values(value.values[some][present])
-        counts = present.sum(axis=1).tolist()
-        end = 0
-        for row, count, there in zip(some, counts, present, strict=True):
-            if not count:
-                continue
-            begin, end = end, end + count
-            kept = openings if count == grid.steps else list(compress(openings, there.tolist()))
-            points = join_points(kept, texts[begin:end])
-            labels = encode_labels(value.labels[row])
-            rows.append(b'{"metric":%b,"values":[%b]}' % (labels, points))
-    return rows
+    blocks = [
+        matrix_block(value, shown[start : start + at_once], openings)
+        for start in range(0, len(shown), at_once)
+    ]
+    return b",".join(blocks), cut
+
+
+def matrix_block(vector: Vector, rows: Sequence[int], openings: list[bytes]) -> bytes:
+    """Some series with their points, each of them with at least one.
+
+    All points of all rows are put together at once: before every number stands the end of the
+    point before it and its own moment, and before the first of a series also the series' labels.
+    """
+    present = vector.present[rows]
+    texts = format_values(vector.values[rows][present])
+    before = openings * len(rows)
+    if not bool(present.all()):
+        before = list(compress(before, present.ravel().tolist()))
+    counts = present.sum(axis=1)
+    firsts = (np.cumsum(counts) - counts).tolist()
+    for labels, first in zip(encode_rows(vector.labels, rows), firsts, strict=True):
+        opening = before[first].removeprefix(b'"],')
+        before[first] = b'"]]},{"metric":%b,"values":[%b' % (labels, opening)
+    parts = [b""] * (2 * len(texts))
+    parts[0::2] = before
+    parts[1::2] = texts
+    parts[0] = parts[0].removeprefix(b'"]]},')
+    parts.append(b'"]]}')
+    return b"".join(parts)
+
+
+def encode_rows(labels: Sequence[Labels], rows: Sequence[int]) -> list[bytes]:
+    """The label sets of some rows as JSON; all are written at once where they are remembered."""
+    if not isinstance(labels, LabelRows):
+        return [encode_labels(labels[row]) for row in rows]
+    known = derive(labels, "json", lambda: [encode_labels(one) for one in labels])
+    return [known[row] for row in rows]
 
 
 def windows_rows(windows: Windows) -> list[bytes]:
@@ -200,7 +228,9 @@ def windows_rows(windows: Windows) -> list[bytes]:
 def row_order(labels: Sequence[Labels], *, ordered: bool) -> Sequence[int]:
     """The numbers of the rows in the order in which they are shown."""
     places = range(len(labels))
-    return places if ordered else sorted(places, key=lambda row: label_order(labels[row]))
+    if ordered:
+        return places
+    return derive(labels, "order", lambda: sorted(places, key=lambda row: label_order(labels[row])))
 
 
 def point_openings(times_ms: Ints) -> list[bytes]:

@@ -292,7 +292,7 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
 
 def test_a_store_lives_through_releases(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store()
-    assert store.migrate() == ["0001_samples.sql"]
+    assert store.migrate() == ["0001_samples.sql", "0002_merge_quiet_days.sql"]
     assert store.migrate() == []
     write(store, 1, [(1, int(dt.datetime.now(dt.UTC).timestamp() * 1000), 1.0)])
 
