@@ -157,17 +157,19 @@ class SeriesMemory:
                 rule="QUERY_SERIES_MAX",
             )
         series = rows["series"].to_pylist()
-        self._learn(ask, series, where, condition.parameters)
+        known = self._know(ask, series, where, condition.parameters)
         return self._gather(
-            strands, series, rows["strand"].to_pylist(), where, condition.parameters
+            strands, series, known, rows["strand"].to_pylist(), where, condition.parameters
         )
 
-    def _learn(self, ask: Ask, series: list[int], where: str, parameters: dict[str, Any]) -> None:
-        """Make sure that the labels of these series are remembered."""
-        known = self._labels
-        unknown = [one for one in series if one not in known]
+    def _know(
+        self, ask: Ask, series: list[int], where: str, parameters: dict[str, Any]
+    ) -> list[Labels | None]:
+        """The labels of these series, asked for where they are not remembered."""
+        remembered = self._labels  # kept here: another question may start anew meanwhile
+        unknown = [one for one in series if one not in remembered]
         if not unknown:
-            return
+            return [remembered.get(one) for one in series]
         if len(unknown) <= IDS_INLINE_MAX:
             where = f"{where} AND series IN {{unknown:Array(UInt64)}}"
             parameters = {**parameters, "unknown": unknown}
@@ -179,20 +181,20 @@ class SeriesMemory:
         learnt = dict(zip(rows["series"].to_pylist(), read_labels(rows), strict=True))
         with self._lock:
             if len(self._labels) + len(learnt) > QUERY_LABELS_CACHED_MAX:
-                # A new dict, not a cleared one: readers that look now keep what they have.
                 self._labels = {}
             self._labels.update(learnt)
+        return [learnt.get(one) or remembered.get(one) for one in series]
 
     def _gather(
         self,
         strands: list[Strand],
         series: list[int],
+        known: list[Labels | None],
         strand_of: list[int],
         where: str,
         parameters: dict[str, Any],
     ) -> Found:
         """The rows with their labels as they are shown, and the condition on their samples."""
-        known = [self._labels.get(one) for one in series]
         if len(strands) == 1 and None not in known:
             # The usual case, at the speed of the interpreter's own loops.
             labels = LabelRows(cast("list[Labels]", known))
