@@ -167,11 +167,14 @@ def derive(labels: Sequence[Labels], key: Hashable, make: Callable[[], Made]) ->
     """What ``make`` makes of the labels; remembered under the key where that can be."""
     if not isinstance(labels, LabelRows):
         return make()
-    if key not in labels.derived:
-        if len(labels.derived) >= DERIVED_MAX:
-            labels.derived = {}
-        labels.derived[key] = make()
-    made: Made = labels.derived[key]
+    derived = labels.derived  # one and the same dict, whatever another thread does meanwhile
+    if key in derived:
+        known: Made = derived[key]
+        return known
+    made = make()
+    if len(derived) >= DERIVED_MAX:
+        labels.derived = derived = {}
+    derived[key] = made
     return made
 
 
