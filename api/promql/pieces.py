@@ -88,16 +88,15 @@ def in_blocks(call: RangeCall, compute: RangeFunction) -> RangeResult:
     windows = call.windows
     series, steps = windows.first.shape
     rows = max(1, BLOCK_WINDOWS // max(1, steps))
-    if series <= rows:
-        return compute(call)
     values, present = np.zeros((series, steps)), np.zeros((series, steps), dtype=np.bool_)
     for start in range(0, series, rows):
         some = slice(start, start + rows)
         block = msgspec.structs.replace(
             windows,
             labels=windows.labels[some],
-            first=windows.first[some],
-            last=windows.last[some],
+            # Both may be parts of a wider matrix; what follows is faster if they are not.
+            first=np.ascontiguousarray(windows.first[some]),
+            last=np.ascontiguousarray(windows.last[some]),
         )
         values[some], present[some] = compute(msgspec.structs.replace(call, windows=block))
     return values, present

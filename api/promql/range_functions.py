@@ -110,12 +110,12 @@ class Edges(msgspec.Struct, frozen=True):
         if counter:
             first_value = source.values[self.first]
             to_zero = sampled * (first_value / grown)
-            to_zero[~((grown > 0) & (first_value >= 0))] = np.inf
+            rising = (grown > 0) & (first_value >= 0)
             if call.dialect is Dialect.PROMETHEUS_2:
-                np.copyto(to_start, to_zero, where=to_zero < to_start)
+                np.copyto(to_start, to_zero, where=rising & (to_zero < to_start))
         np.copyto(to_start, half, where=to_start >= threshold)
         if counter and call.dialect is Dialect.PROMETHEUS_3:
-            np.copyto(to_start, to_zero, where=to_zero < to_start)
+            np.copyto(to_start, to_zero, where=rising & (to_zero < to_start))
         np.copyto(to_end, half, where=to_end >= threshold)
         to_start += sampled
         to_start += to_end

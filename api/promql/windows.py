@@ -29,10 +29,15 @@ def cut_windows(
     series, then of time; stale markers are not among them. ``end_ms`` never decreases: it is the
     grid moved by the offset, or one moment again and again for `@`.
     """
-    if dialect is Dialect.PROMETHEUS_3:
-        leaves = _first_step_from(end_ms, times_ms + range_ms)
-    else:
-        leaves = _first_step_from(end_ms, times_ms + (range_ms + 1))
+    shift = _whole_steps(end_ms, range_ms) if dialect is Dialect.PROMETHEUS_3 else None
+    if shift is not None:
+        # A sample leaves so many steps after it has entered: one count gives both edges.
+        ahead = np.concatenate((end_ms[:1] - range_ms + _step(end_ms) * np.arange(shift), end_ms))
+        entered = _entered(series_rows, times_ms, len(labels), ahead)
+        first, last = entered[:, : len(end_ms)], entered[:, shift:]
+        return Windows(labels, times_ms, values, first, last, end_ms, range_ms)
+    late = range_ms if dialect is Dialect.PROMETHEUS_3 else range_ms + 1
+    leaves = _first_step_from(end_ms, times_ms + late)
     first = _count_until(series_rows, leaves, len(labels), len(end_ms))
     last = _entered(series_rows, times_ms, len(labels), end_ms)
     return Windows(labels, times_ms, values, first, last, end_ms, range_ms)
@@ -88,14 +93,27 @@ def _entered(series_rows: Ints, times_ms: Ints, series: int, end_ms: Ints) -> In
     return _count_until(series_rows, _first_step_from(end_ms, times_ms), series, len(end_ms))
 
 
+def _step(end_ms: Ints) -> int:
+    """How far apart the steps are; 0 if there are fewer than two, or they are not even."""
+    gaps = np.diff(end_ms)
+    return int(gaps[0]) if len(gaps) and not bool(np.any(gaps != gaps[0])) else 0
+
+
+def _whole_steps(end_ms: Ints, range_ms: int) -> int | None:
+    """How many steps a range is, if it is a whole number of them and not more than there are."""
+    step_ms = _step(end_ms)
+    if not step_ms or range_ms % step_ms or range_ms // step_ms > len(end_ms):
+        return None
+    return range_ms // step_ms
+
+
 def _first_step_from(end_ms: Ints, moments_ms: Ints) -> Ints:
     """The first step that ends at each moment or later; the number of steps if none does."""
     steps = len(end_ms)
-    gaps = np.diff(end_ms)
-    if not len(gaps) or gaps[0] == 0 or bool(np.any(gaps != gaps[0])):
+    step_ms = _step(end_ms)
+    if not step_ms:
         return np.searchsorted(end_ms, moments_ms)
     # Division is several times faster than the search, and a grid is nearly always regular.
-    step_ms = int(gaps[0])
     first = (moments_ms - (int(end_ms[0]) - step_ms + 1)) // step_ms
     return np.clip(first, 0, steps, out=first)
 
