@@ -153,7 +153,7 @@ class Evaluation:
                 inner = self.value(node.expression, grid)
                 return Scalar(-inner.values) if isinstance(inner, Scalar) else self._negate(inner)
             case Select():
-                return self.latest(node, grid)[0]
+                return self.latest(node, grid)
             case Call():
                 return self._call(node, grid)
             case Aggregate():
@@ -205,16 +205,13 @@ class Evaluation:
         check_size(len(found.labels), grid)
         return found
 
-    def latest(self, node: Select, grid: Grid) -> tuple[Vector, Ints]:
-        """An instant selector: the newest sample of each series, and when each was taken.
-
-        The times are there only if they were asked for by `newest`.
-        """
+    def latest(self, node: Select, grid: Grid) -> Vector:
+        """An instant selector: the newest sample of each series."""
         ends = self.ends(grid, node.offset_ms, node.at)
         window_ms = self._frame.lookback_ms
         found = self.find(node.selector, ends, window_ms, grid)
         if not found.labels:
-            return empty_vector(grid.steps), np.zeros((0, grid.steps), np.int64)
+            return empty_vector(grid.steps)
         if self._worth_reducing(ends, window_ms):
             reduced = self._reader.reduced(
                 found, "timeSeriesLastToGrid", as_grid(ends), window_ms, skip_stale=False
@@ -223,9 +220,8 @@ class Evaluation:
             if found.factors is not None:
                 values = values * found.factors[:, np.newaxis]
             vector = found.shade(Vector(found.labels, values, present))
-            rows = drop_absent(vector.labels, vector.values, vector.present)
-            return rows, np.zeros((0, 0), np.int64)
-        return self.newest(found, ends)
+            return drop_absent(vector.labels, vector.values, vector.present)
+        return self.newest(found, ends)[0]
 
     def newest(self, found: Found, ends: Ints) -> tuple[Vector, Ints]:
         """The newest sample of each series and its time, from the samples themselves."""
@@ -255,9 +251,13 @@ class Evaluation:
     ) -> list[Result]:
         """The work on every part; helpers take what they can, this thread does the rest."""
         waiting = [self._helpers.submit(work, part) for part in parts[1:]]
-        results = [work(parts[0])]
-        for part, future in zip(parts[1:], waiting, strict=True):
-            results.append(work(part) if future.cancel() else future.result())
+        try:
+            results = [work(parts[0])]
+            for part, future in zip(parts[1:], waiting, strict=True):
+                results.append(work(part) if future.cancel() else future.result())
+        finally:
+            for future in waiting:
+                future.cancel()
         return results
 
     def windows(self, node: Node, grid: Grid) -> Windows:

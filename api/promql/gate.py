@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Request
@@ -15,6 +15,8 @@ from fastapi import Request
 from api.limits import QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_SECONDS
 from api.promql.engine import Answer, Engine, Question
 from api.promql.errors import ErrorKind, QueryError
+
+Finished = TypeVar("Finished")
 
 STOP_AGAIN_SECONDS = 0.2
 
@@ -31,13 +33,24 @@ class Gate:
         self._waiting = 0
         self._threads = ThreadPoolExecutor(QUERIES_MAX, thread_name_prefix="promql")
 
-    async def run(self, request: Request, question: Question) -> Answer:
-        """The answer. If the asker hangs up, the question ends too, inside the store as well."""
+    async def run(
+        self, request: Request, question: Question, finish: Callable[[Answer], Finished]
+    ) -> Finished:
+        """What ``finish`` makes of the answer, in the thread that has found it.
+
+        If the asker hangs up, the question ends too, inside the store as well.
+        """
         started = time.monotonic()
         running = self._engine.start(question)
         async with self._turn():
+            waited = time.monotonic() - started
+
+            def answer() -> Finished:
+                found = running.answer()
+                return finish(msgspec.structs.replace(found, waited_seconds=waited))
+
             loop = asyncio.get_running_loop()
-            work = loop.run_in_executor(self._threads, running.answer)
+            work = loop.run_in_executor(self._threads, answer)
             watch = asyncio.create_task(hung_up(request))
             try:
                 either: set[asyncio.Future[Any]] = {work, watch}
@@ -47,11 +60,9 @@ class Gate:
                     await loop.run_in_executor(None, running.stop)
                     await asyncio.wait({work}, timeout=STOP_AGAIN_SECONDS)
                 # The place is free only when the thread is.
-                answer = await work
+                return await work
             finally:
                 watch.cancel()
-        waited = time.monotonic() - started - answer.seconds
-        return msgspec.structs.replace(answer, waited_seconds=max(0.0, waited))
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:

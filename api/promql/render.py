@@ -67,7 +67,8 @@ def format_values(values: Floats) -> list[bytes]:
         return []
     row = np.ascontiguousarray(values)
     written = orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY)[1:-1] + b","
-    written = written.replace(b".0,", b",")
+    if bool(np.any(row == np.trunc(row))):
+        written = written.replace(b".0,", b",")
     if b"e" in written:
         for digit in b"789":  # Go's exponents have two digits
             written = written.replace(b"e-%c," % digit, b"e-0%c," % digit)

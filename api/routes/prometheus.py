@@ -8,6 +8,7 @@ about the service itself are in `api.routes.prometheus_meta`.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -77,17 +78,22 @@ async def answer_query(
         lookback_ms=None if lookback_ns is None else lookback_ns // 1_000_000,
         timeout_s=None if timeout_ns is None else timeout_ns / 1e9,
     )
-    answer = await ask_engine(request, parts, question)
-    body = await asyncio.to_thread(
-        write_answer, answer, is_range=is_range, limit=limit, with_stats=bool(form.text("stats"))
+    with_stats = bool(form.text("stats"))
+    body = await ask_engine(
+        request,
+        parts,
+        question,
+        lambda answer: write_answer(answer, is_range=is_range, limit=limit, with_stats=with_stats),
     )
     return Response(body, media_type=JSON)
 
 
-async def ask_engine(request: Request, parts: Context, question: Question) -> Answer:
-    """The one place where questions meet the engine."""
+async def ask_engine(
+    request: Request, parts: Context, question: Question, write: Callable[[Answer], bytes]
+) -> bytes:
+    """The one place where questions meet the engine; the answer, written down."""
     try:
-        return await parts.gate.run(request, question)
+        return await parts.gate.run(request, question, write)
     except QueryError as error:
         if error.kind is ErrorKind.BAD_DATA:
             raise invalid("query", str(error), rule=error.rule) from error
