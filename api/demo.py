@@ -182,12 +182,15 @@ def show(client: httpx.Client, url: str, host: str) -> None:
     say(f"  network interfaces: {', '.join(nics) or 'none'}")
     say(f"  RDMA ports:         {', '.join(port['id'] for port in ports) or 'none on this host'}")
     selector = quote('fabric_nic_receive_bytes_total{host="' + host + '"}')
+    question = quote("sum by (device) (rate(fabric_nic_receive_bytes_total[1m]))")
     say(f"""
   Try (in another terminal):
     curl '{url}/v1/samples?match={selector}&format=ndjson'
+    curl '{url}/api/v1/query?query={question}'
     curl {url}/v1/hosts/{quote(host)}
     curl {url}/v1/catalog
     open {url}/docs in a browser: the whole HTTP interface
+    add it to Grafana: a data source of type Prometheus with the URL {url}
     point a Prometheus here:  remote_write: [{{url: {url}/api/v1/write}}]
 
   Ctrl-C ends the demo.""")
