@@ -12,6 +12,9 @@ from api.errors import Problem
 from api.limits import SELECTOR_BYTES_MAX
 from collector.contract.identity import METRIC_LABEL
 
+STORE_MS_MAX = 5_662_310_400_000 - 1
+"""The last moment of 2149-06-06, the last day that the store can name."""
+
 _OPERATORS = {"Equal": "=", "NotEqual": "!=", "Re": "=~", "NotRe": "!~"}
 
 

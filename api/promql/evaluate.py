@@ -53,7 +53,7 @@ from api.promql.values import (
     without_names,
 )
 from api.promql.windows import cut_grid, cut_windows, latest
-from api.selectors import Selector
+from api.selectors import STORE_MS_MAX, Selector
 from collector.contract.catalog import Catalog
 from collector.contract.identity import METRIC_LABEL
 
@@ -93,9 +93,6 @@ ASSUMED_INTERVAL_MS = 10_000
 
 REDUCE_FROM = 3.0
 """So many samples for one step make it worth to reduce them where they lie."""
-
-STORE_MS_MAX = 5_662_310_400_000 - 1
-"""The last moment of 2149-06-06, the last day that the store can name."""
 
 KEEPS_NAME = frozenset({"last_over_time", "first_over_time"})
 COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")

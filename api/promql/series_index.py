@@ -21,13 +21,10 @@ from api.promql.aliases import strands_of
 from api.promql.fetch import STALE_BITS
 from api.promql.find import read_labels
 from api.promql.values import Floats, Ints, Labels, label_order
-from api.selectors import Condition, Selector
+from api.selectors import STORE_MS_MAX, Condition, Selector
 from api.store.store import Store
 from collector.contract.catalog import Catalog, Kind, load_catalog
 from collector.contract.identity import METRIC_LABEL, metric_id
-
-DAY_MS_MAX = 5_662_310_399_000
-"""The end of 2149-06-06, the last day that the store's dates reach."""
 
 _WHOLE = f"""mapSort(mapConcat(
     map('{METRIC_LABEL}', CAST(metric_name, 'String')), CAST(labels, 'Map(String, String)')))"""
@@ -60,8 +57,8 @@ class Scope(msgspec.Struct, frozen=True):
     def _days(self, condition: Condition) -> str:
         if self.start_ms is None and self.end_ms is None:
             return "1"
-        first = min(max(self.start_ms or 0, 0), DAY_MS_MAX)
-        last = DAY_MS_MAX if self.end_ms is None else min(max(self.end_ms, 0), DAY_MS_MAX)
+        first = min(max(self.start_ms or 0, 0), STORE_MS_MAX)
+        last = STORE_MS_MAX if self.end_ms is None else min(max(self.end_ms, 0), STORE_MS_MAX)
         return condition.days(first, last)
 
     def where(self, condition: Condition) -> str:
@@ -184,7 +181,7 @@ def find_exemplars(store: Store, scope: Scope) -> list[tuple[Labels, list[Exempl
     parts = [scope.chosen(condition)]
     for operator, moment in ((">=", scope.start_ms), ("<=", scope.end_ms)):
         if moment is not None:
-            bound = condition.bind(min(max(moment, 0), DAY_MS_MAX), "Int64")
+            bound = condition.bind(min(max(moment, 0), STORE_MS_MAX), "Int64")
             parts.append(f"time {operator} fromUnixTimestamp64Milli({bound})")
     rows = ask(
         store,
