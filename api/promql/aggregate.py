@@ -18,6 +18,7 @@ from api.promql.errors import failed
 from api.promql.grouping import Groups, group_rows, keys_of, number_keys, other_names
 from api.promql.histogram import QUANTILE_RANGE
 from api.promql.label_functions import is_new_label_name
+from api.promql.pieces import rounding_error
 from api.promql.texts import decimal_text, general_text
 from api.promql.values import (
     Bools,
@@ -30,6 +31,7 @@ from api.promql.values import (
     Text,
     Vector,
     derive,
+    drop_absent,
     empty_vector,
     label_order,
 )
@@ -87,7 +89,7 @@ def aggregate(
             members = _members(vector, groups)
             values = _REDUCERS[node_operator](members)
             present = members.counts > 0
-    return _without_absent(found, values, present)
+    return drop_absent(Vector(found, values, present))
 
 
 def _grouped(
@@ -108,14 +110,6 @@ def _grouping_names(labels: tuple[str, ...], sets: Sequence[Labels], *, without:
 
 def _group_labels(labels: Labels, names: Sequence[str]) -> Labels:
     return {name: labels[name] for name in names if labels.get(name)}
-
-
-def _without_absent(labels: Sequence[Labels], values: Floats, present: Bools) -> Vector:
-    """The vector less the rows that are never present."""
-    ever = present.any(axis=1)
-    if bool(ever.all()):
-        return Vector(labels, values, present)
-    return Vector(labels, values, present).take(np.flatnonzero(ever))
 
 
 class _Members(msgspec.Struct, frozen=True):
@@ -206,9 +200,7 @@ def _add(total: State, more: State) -> State:
     """
     (left, left_error), (right, right_error) = total, more
     both = left + right
-    share = both - left
-    error = (left - (both - share)) + (right - share)
-    return both, left_error + (right_error + error)
+    return both, left_error + (right_error + rounding_error(left, right, both))
 
 
 def _sums(groups: Groups, values: Floats, *, in_order: bool) -> State:
@@ -455,7 +447,7 @@ def _limitk(vector: Vector, groups: Groups, per_step: Floats) -> Vector:
     for _, rows in groups.blocks():
         present = vector.present[rows]
         chosen[rows] = present & (np.cumsum(present, axis=1) <= wanted)
-    return _without_absent(vector.labels, vector.values, chosen)
+    return drop_absent(Vector(vector.labels, vector.values, chosen))
 
 
 def _limit_ratio(vector: Vector, _groups: Groups, per_step: Floats) -> Vector:
@@ -472,7 +464,7 @@ def _limit_ratio(vector: Vector, _groups: Groups, per_step: Floats) -> Vector:
     ratio = np.clip(per_step, -1.0, 1.0)
     chosen = np.where(ratio >= 0, places[:, None] < ratio, places[:, None] >= 1.0 + ratio)
     chosen &= vector.present & (ratio != 0)
-    return _without_absent(vector.labels, vector.values, chosen)
+    return drop_absent(Vector(vector.labels, vector.values, chosen))
 
 
 _CHOOSERS: dict[str, Callable[[Vector, Groups, Floats], Vector]] = {

@@ -27,6 +27,7 @@ from api.promql.values import (
     Scalar,
     Vector,
     distinct_rows,
+    drop_absent,
     empty_vector,
     label_key,
     merge_rows,
@@ -89,7 +90,7 @@ def negate(vector: Vector) -> Vector:
     """The vector with a minus in front: its series lose their names."""
     labels = without_names(vector.labels)
     if len(metric_names(vector.labels)) <= 1:
-        return _present(Vector(labels, -vector.values, vector.present))
+        return drop_absent(Vector(labels, -vector.values, vector.present))
     return distinct_rows(labels, -vector.values, vector.present)
 
 
@@ -108,14 +109,8 @@ def _drops_name(node: Binary) -> bool:
 def _with_scalar(node: Binary, vector: Vector, left: Floats, right: Floats) -> Vector:
     if not _drops_name(node):
         holds = COMPARISONS[node.operator](left, right)
-        return _present(Vector(vector.labels, vector.values, vector.present & holds))
+        return drop_absent(Vector(vector.labels, vector.values, vector.present & holds))
     return drop_names(vector.labels, _apply(node.operator, left, right), vector.present)
-
-
-def _present(vector: Vector) -> Vector:
-    """The rows that are ever present."""
-    ever = vector.present.any(axis=1)
-    return vector if bool(ever.all()) else vector.take(np.flatnonzero(ever))
 
 
 # Signatures. -----------------------------------------------------------------------------------
@@ -160,19 +155,19 @@ def _regroup(ids: Ints) -> tuple[Ints, Groups]:
 def _and(left: Vector, right: Vector, matching: Matching) -> Vector:
     left_ids, right_ids, count = _signatures(left, right, matching)
     met = _seen(right, right_ids, count)[left_ids]
-    return _present(Vector(left.labels, left.values, left.present & met))
+    return drop_absent(Vector(left.labels, left.values, left.present & met))
 
 
 def _unless(left: Vector, right: Vector, matching: Matching) -> Vector:
     left_ids, right_ids, count = _signatures(left, right, matching)
     met = _seen(right, right_ids, count)[left_ids]
-    return _present(Vector(left.labels, left.values, left.present & ~met))
+    return drop_absent(Vector(left.labels, left.values, left.present & ~met))
 
 
 def _or(left: Vector, right: Vector, matching: Matching) -> Vector:
     left_ids, right_ids, count = _signatures(left, right, matching)
     met = _seen(left, left_ids, count)[right_ids]
-    added = _present(Vector(right.labels, right.values, right.present & ~met))
+    added = drop_absent(Vector(right.labels, right.values, right.present & ~met))
     if not len(added.labels):
         return left
     return merge_rows(
@@ -243,7 +238,7 @@ def _match(node: Binary, left: Vector, right: Vector, dialect: Dialect) -> Vecto
         # A comparison that does not hold still counts, since Prometheus 3.
         _check_results(pairs, present if dialect is Dialect.PROMETHEUS_2 else pairs.present, node)
     found = Vector(pairs.labels, values, present)
-    found = _present(found)
+    found = drop_absent(found)
     return found if apart else merge_rows(found.labels, found.values, found.present)
 
 

@@ -36,7 +36,6 @@ from api.promql.plan import (
 )
 from api.promql.range_functions import RANGE_FUNCTIONS
 from api.promql.values import (
-    Bools,
     Dialect,
     Floats,
     Grid,
@@ -48,6 +47,7 @@ from api.promql.values import (
     Vector,
     Windows,
     distinct_rows,
+    drop_absent,
     empty_vector,
     metric_names,
     without_names,
@@ -217,7 +217,7 @@ class Evaluation:
             if found.factors is not None:
                 values = values * found.factors[:, np.newaxis]
             vector = found.shade(Vector(found.labels, values, present))
-            return drop_absent(vector.labels, vector.values, vector.present)
+            return drop_absent(vector)
         return self.newest(found, ends)[0]
 
     def newest(self, found: Found, ends: Ints) -> tuple[Vector, Ints]:
@@ -348,7 +348,7 @@ class Evaluation:
         windows = self.windows(argument, grid)
         there = windows.last > windows.first
         missing = ~np.asarray(there.any(axis=0, keepdims=True))
-        return drop_absent([labels], np.ones((1, grid.steps)), missing)
+        return drop_absent(Vector([labels], np.ones((1, grid.steps)), missing))
 
     def _timestamp(self, node: Select, grid: Grid) -> Vector:
         """When the newest samples were taken, in seconds."""
@@ -368,9 +368,11 @@ class Evaluation:
             warn_of_quantiles(parameters[0][result.present.any(axis=0)], self._notes)
         self._note_counters(node.function, result)
         if node.function in KEEPS_NAME:
-            return drop_absent(result.labels, result.values, result.present)
-        finish = drop_absent if len(metric_names(result.labels)) <= 1 else distinct_rows
-        return finish(without_names(result.labels), result.values, result.present)
+            return drop_absent(result)
+        bare = without_names(result.labels)
+        if len(metric_names(result.labels)) <= 1:
+            return drop_absent(Vector(bare, result.values, result.present))
+        return distinct_rows(bare, result.values, result.present)
 
     def _apply(
         self, function: str, argument: Node, parameters: Sequence[Floats], grid: Grid
@@ -473,15 +475,6 @@ def stacked(vectors: Sequence[Vector], found: Found) -> Vector:
         np.concatenate([vector.values for vector in vectors]),
         np.concatenate([vector.present for vector in vectors]),
     )
-
-
-def drop_absent(labels: Sequence[Labels], values: Floats, present: Bools) -> Vector:
-    """A vector without the rows that are never there."""
-    ever = present.any(axis=1)
-    if bool(ever.all()):
-        return Vector(labels, values, present)
-    kept = np.flatnonzero(ever)
-    return Vector([labels[row] for row in kept.tolist()], values[kept], present[kept])
 
 
 def check_size(series: int, grid: Grid) -> None:

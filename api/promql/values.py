@@ -235,6 +235,12 @@ def merge_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> Vect
     return Vector([sets[row] for row in firsts], merged, seen)
 
 
+def drop_absent(vector: Vector) -> Vector:
+    """The rows that are present at any step."""
+    ever = np.asarray(vector.present.any(axis=1))
+    return vector if bool(ever.all()) else vector.take(np.flatnonzero(ever))
+
+
 def distinct_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> Vector:
     """A vector of rows of which no two that are ever present may have the same labels.
 
@@ -245,7 +251,4 @@ def distinct_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> V
     seen = {label_key(one) for one, there in zip(sets, ever.tolist(), strict=True) if there}
     if len(seen) != int(ever.sum()):
         raise failed(SAME_LABELS)
-    if bool(ever.all()):
-        return Vector(sets, values, present)
-    kept = np.flatnonzero(ever)
-    return Vector([sets[row] for row in kept.tolist()], values[kept], present[kept])
+    return drop_absent(Vector(sets, values, present))
