@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from collector.contract import wire
+from collector.contract.collective import Collective, StepSpan
 from collector.contract.model import Event, Missing, Sample
 from collector.exposition import missing_series
 from collector.meter import Meter
@@ -24,8 +26,69 @@ BATCH_EVENTS_MAX = 1_000
 BUFFER_SAMPLES_MAX = 200_000
 """Samples in memory while the disk does not take them: about 30 MB. More are dropped, counted."""
 BUFFER_EVENTS_MAX = 10_000
+BATCH_COLLECTIVES_MAX = 20_000
+"""A megabyte unpacked, as with samples."""
+BUFFER_COLLECTIVES_MAX = 100_000
+"""About 40 MB. Sources thin what comes faster than it can be sent."""
+BATCH_STEPS_MAX = 5_000
+BUFFER_STEPS_MAX = 50_000
 
 log = logging.getLogger(__name__)
+
+
+class Content:
+    """Readings by their kind, each in the order it came."""
+
+    def __init__(self) -> None:
+        self.samples: list[Sample] = []
+        self.events: list[Event] = []
+        self.collectives: list[Collective] = []
+        self.steps: list[StepSpan] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.samples or self.events or self.collectives or self.steps)
+
+    def take(self, news: Content) -> int:
+        """Add what there is room for; how much there was none for."""
+        return (
+            extend(self.samples, news.samples, BUFFER_SAMPLES_MAX)
+            + extend(self.events, news.events, BUFFER_EVENTS_MAX)
+            + extend(self.collectives, news.collectives, BUFFER_COLLECTIVES_MAX)
+            + extend(self.steps, news.steps, BUFFER_STEPS_MAX)
+        )
+
+    def split(self) -> Content:
+        """As much of the beginning as one batch holds, taken out of this."""
+        first = Content()
+        first.samples, self.samples = cut(self.samples, BATCH_SAMPLES_MAX)
+        first.events, self.events = cut(self.events, BATCH_EVENTS_MAX)
+        first.collectives, self.collectives = cut(self.collectives, BATCH_COLLECTIVES_MAX)
+        first.steps, self.steps = cut(self.steps, BATCH_STEPS_MAX)
+        return first
+
+    @property
+    def fills_a_batch(self) -> bool:
+        """Whether it should not wait for more."""
+        return (
+            len(self.samples) >= BATCH_SAMPLES_MAX
+            or len(self.collectives) >= BATCH_COLLECTIVES_MAX
+            or len(self.steps) >= BATCH_STEPS_MAX
+        )
+
+
+T = TypeVar("T")
+
+
+def extend(kept: list[T], news: list[T], most: int) -> int:
+    """Append what fits; how many did not."""
+    room = max(0, most - len(kept))
+    kept += news[:room]
+    return max(0, len(news) - room)
+
+
+def cut(items: list[T], count: int) -> tuple[list[T], list[T]]:
+    """The first so many, and the rest."""
+    return items[:count], items[count:]
 
 
 class Buffer:
@@ -34,46 +97,47 @@ class Buffer:
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
         self._lock = threading.Lock()
-        self._samples: list[Sample] = []
-        self._events: list[Event] = []
+        self._content = Content()
         self.is_full = threading.Event()
         """Set when the buffer wants to be flushed before its time."""
         meter.add(DROPPED_SAMPLES, 0, reason="buffer_full")
 
     def publish(self, report: Report) -> None:
         """Take what is new in this report; a named absence travels as a sample, too."""
-        samples: list[Sample] = []
-        events: list[Event] = []
+        news = Content()
         for reading in report.readings[report.fresh :]:
             if isinstance(reading, Sample):
-                samples.append(reading)
+                news.samples.append(reading)
             elif isinstance(reading, Missing):
                 series = missing_series(reading, report.source)
-                samples.append(Sample(series, 1.0, report.time_ns))
+                news.samples.append(Sample(series, 1.0, report.time_ns))
+            elif isinstance(reading, Event):
+                news.events.append(reading)
+            elif isinstance(reading, Collective):
+                news.collectives.append(reading)
             else:
-                events.append(reading)
-        self.add(samples, events)
+                news.steps.append(reading)
+        self._add(news)
 
-    def add(self, samples: list[Sample], events: list[Event] | None = None) -> None:
-        """Take these; what does not fit is dropped and counted."""
-        events = events or []
+    def add(self, samples: list[Sample]) -> None:
+        """Take these samples; what does not fit is dropped and counted."""
+        news = Content()
+        news.samples = samples
+        self._add(news)
+
+    def _add(self, news: Content) -> None:
         with self._lock:
-            room = max(0, BUFFER_SAMPLES_MAX - len(self._samples))
-            events_room = max(0, BUFFER_EVENTS_MAX - len(self._events))
-            self._samples += samples[:room]
-            self._events += events[:events_room]
-            is_full = len(self._samples) >= BATCH_SAMPLES_MAX
-        dropped = max(0, len(samples) - room) + max(0, len(events) - events_room)
+            dropped = self._content.take(news)
+            is_full = self._content.fills_a_batch
         if dropped:
             self._meter.add(DROPPED_SAMPLES, dropped, reason="buffer_full")
         if is_full:
             self.is_full.set()
 
-    def take(self) -> tuple[list[Sample], list[Event]]:
+    def take(self) -> Content:
         """Everything, leaving the buffer empty."""
         with self._lock:
-            taken = self._samples, self._events
-            self._samples, self._events = [], []
+            taken, self._content = self._content, Content()
             self.is_full.clear()
         return taken
 
@@ -102,16 +166,18 @@ class Flusher:
         """Write what was read since the last time, with the agent's own numbers beside it."""
         now_ns = self._now_ns()
         self._buffer.add(self._meter.samples(now_ns))
-        samples, events = self._buffer.take()
-        while samples or events:
+        content = self._buffer.take()
+        while content:
+            part = content.split()
             batch = wire.pack_batch(
-                samples[:BATCH_SAMPLES_MAX],
-                events[:BATCH_EVENTS_MAX],
+                part.samples,
+                part.events,
+                part.collectives,
+                part.steps,
                 agent=self._agent,
                 boot=self._spool.boot,
                 sequence=self._spool.next_sequence,
                 sent_ms=now_ns // wire.NS_PER_MS,
                 common=self._common,
             )
-            self._spool.put(wire.encode_batch(batch), samples=batch.sample_count)
-            samples, events = samples[BATCH_SAMPLES_MAX:], events[BATCH_EVENTS_MAX:]
+            self._spool.put(wire.encode_batch(batch), samples=batch.reading_count)

@@ -38,6 +38,7 @@ class Unit(enum.StrEnum):
     PACKETS = "packets"
     SECONDS = "seconds"
     BITS_PER_SECOND = "bits_per_second"
+    BYTES_PER_SECOND = "bytes_per_second"
     HERTZ = "hertz"
     CELSIUS = "celsius"
     WATTS = "watts"

@@ -8,6 +8,7 @@
     │   └── WireError            bytes that are not a batch
     │       ├── WireTooLarge     bytes over a named limit
     │       └── WireVersionError a batch of a version that this program does not speak
+    ├── ParseError               a file of another program is not what it should be
     ├── HostError                the machine did not give what a source asked for (carries a Reason)
     ├── SpoolError               the agent's spool cannot be used: in use, or not a writable folder
     ├── StoreError               the telemetry store refused or failed
@@ -51,6 +52,19 @@ class WireTooLarge(WireError):  # noqa: N818 - reads as the statement it is
 
 class WireVersionError(WireError):
     """A batch of a version that this program does not speak."""
+
+
+class ParseError(FabricscopeError):
+    """A file of another program, or a part of it, is not what it should be.
+
+    ``where`` says which part (``line 17``, ``byte 4096``; empty for the whole), ``detail`` what
+    was seen there and what should have been.
+    """
+
+    def __init__(self, where: str, detail: str) -> None:
+        super().__init__(f"{where}: {detail}" if where else detail)
+        self.where = where
+        self.detail = detail
 
 
 class HostError(FabricscopeError):

@@ -1,4 +1,4 @@
-"""What a source yields: a sample, an event, or a named absence.
+"""What a source yields: a sample, an event, a record of a job's work, or a named absence.
 
 An absence is a value. A counter that could not be read is a `Missing` with its reason; it is
 never a zero, never a gap that nobody can explain, and never a reason to lose its neighbours.
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from collector.contract.collective import Collective, StepSpan
 from collector.contract.identity import METRIC_LABEL, Labels, canonical_labels, series_id
 from collector.contract.reason import Reason
 
@@ -81,4 +82,4 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, str] = {}
 
 
-Reading = Sample | Missing | Event
+Reading = Sample | Missing | Event | Collective | StepSpan

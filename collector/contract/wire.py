@@ -2,7 +2,8 @@
 
 A batch is a msgpack map inside one zstd frame. Its series are a table of label sets, and its
 samples are three columns of equal length, packed little-endian: the row of the table (uint32),
-the time (int64, unix milliseconds) and the value (float64). Each batch stands alone: whoever
+the time (int64, unix milliseconds) and the value (float64). Events, steps and collectives
+(`collector.contract.records`) lie beside them. Each batch stands alone: whoever
 holds it can decode it, for ever (`tests/fixtures/wire/v1`).
 
 The table stays packed (`msgspec.Raw`) in the decoded batch. A host sends the same table with
@@ -13,13 +14,15 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
 
+from collector.contract.collective import Collective, StepSpan
 from collector.contract.errors import WireError, WireTooLarge, WireVersionError
 from collector.contract.model import Event, Sample, Series
+from collector.contract.records import Collectives, check_collectives, pack_collectives
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -36,6 +39,8 @@ BATCH_BYTES_MAX = 64 << 20
 SAMPLES_MAX = 1_000_000
 SERIES_MAX = 200_000
 EVENTS_MAX = 10_000
+STEPS_MAX = 50_000
+"""Stretches of steps: a profile of a hundred steps has about so many."""
 COMMON_LABELS_MAX = 16
 NAME_BYTES_MAX = 255
 """Agent and boot names."""
@@ -69,11 +74,19 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     time_ms: bytes
     value: bytes
     events: list[Event] = []
+    collectives: Collectives | None = None
+    steps: list[StepSpan] = []
 
     @property
     def sample_count(self) -> int:
         """Number of samples."""
         return len(self.index) // INDEX_BYTES
+
+    @property
+    def reading_count(self) -> int:
+        """Number of samples, events and records: what is lost if the batch is."""
+        collectives = len(self.collectives) if self.collectives is not None else 0
+        return self.sample_count + len(self.events) + collectives + len(self.steps)
 
     def table_digest(self) -> bytes:
         """What recognises the series table together with the common labels."""
@@ -98,9 +111,11 @@ _BATCH = msgspec.msgpack.Decoder(Batch)
 _ROWS = msgspec.msgpack.Decoder(list[SeriesRow])
 
 
-def pack_batch(
+def pack_batch(  # noqa: PLR0913 - the fields of a batch
     samples: Iterable[Sample],
     events: Iterable[Event] = (),
+    collectives: Sequence[Collective] = (),
+    steps: Iterable[StepSpan] = (),
     *,
     agent: str,
     boot: str,
@@ -139,6 +154,8 @@ def pack_batch(
         time_ms=time_ms.tobytes(),
         value=value.tobytes(),
         events=list(events),
+        collectives=pack_collectives(collectives) if collectives else None,
+        steps=list(steps),
     )
 
 
@@ -204,6 +221,11 @@ def check_batch(batch: Batch) -> None:
     if len(batch.events) > EVENTS_MAX:
         msg = f"{len(batch.events)} events; EVENTS_MAX is {EVENTS_MAX}"
         raise WireTooLarge(msg)
+    if len(batch.steps) > STEPS_MAX:
+        msg = f"{len(batch.steps)} steps; STEPS_MAX is {STEPS_MAX}"
+        raise WireTooLarge(msg)
+    if batch.collectives is not None:
+        check_collectives(batch.collectives)
     if len(batch.common) > COMMON_LABELS_MAX:
         msg = f"{len(batch.common)} common labels; COMMON_LABELS_MAX is {COMMON_LABELS_MAX}"
         raise WireError(msg)

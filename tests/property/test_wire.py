@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.contract import wire
+from collector.contract import records, wire
+from collector.contract.collective import Collective, Operation, State, StepSpan, Timing
 from collector.contract.errors import WireError, WireTooLarge
 from collector.contract.model import Event, Sample, Series
 
@@ -33,6 +34,42 @@ events = st.builds(
     attributes=labels,
 )
 names = st.text("abc-.09", min_size=1, max_size=30)
+numbers = st.integers(-(2**63) + 1, 2**63 - 1)
+collectives = st.builds(
+    Collective,
+    communicator=texts,
+    operation=st.sampled_from(Operation),
+    sequence=numbers,
+    rank=numbers,
+    ranks=numbers,
+    source=texts,
+    time_ns=numbers,
+    entry_ns=st.none() | numbers,
+    exit_ns=st.none() | numbers,
+    enqueue_ns=st.none() | numbers,
+    duration_ns=st.none() | numbers,
+    size_bytes=st.none() | numbers,
+    timing=st.sampled_from(Timing),
+    state=st.sampled_from(State),
+    algorithm=texts,
+    protocol=texts,
+    peer=st.none() | numbers,
+    host=texts,
+    pid=numbers,
+    job=texts,
+)
+spans = st.builds(
+    StepSpan,
+    step=numbers,
+    start_ns=numbers,
+    end_ns=numbers,
+    source=texts,
+    phase=texts,
+    rank=st.none() | numbers,
+    host=texts,
+    pid=numbers,
+    job=texts,
+)
 
 
 @st.composite
@@ -41,6 +78,8 @@ def batches(draw: st.DrawFn) -> tuple[list[Sample], wire.Batch]:
     batch = wire.pack_batch(
         rows,
         draw(st.lists(events, max_size=5)),
+        draw(st.lists(collectives, max_size=5)),
+        draw(st.lists(spans, max_size=3)),
         agent=draw(names),
         boot=draw(names),
         sequence=draw(st.integers(0, 2**63 - 1)),
@@ -88,6 +127,36 @@ def test_the_table_does_not_depend_on_who_was_read_first(
     assert table(rows) == table(random.sample(rows, len(rows)))
 
 
+def unpack_collectives(packed: records.Collectives) -> list[Collective]:
+    """Every record, by the format's description and nothing of ours."""
+
+    def number(column: bytes, row: int) -> int | None:
+        found = int.from_bytes(column[8 * row : 8 * row + 8], "little", signed=True)
+        return None if found == -(2**63) else found
+
+    found = []
+    for row in range(len(packed)):
+        context = packed.contexts[int.from_bytes(packed.context[4 * row : 4 * row + 4], "little")]
+        own = {name: number(getattr(packed, name), row) for name in records.NUMBERS}
+        found.append(msgspec.convert({**msgspec.structs.asdict(context), **own}, Collective))
+    return found
+
+
+@given(st.lists(collectives, max_size=20), st.lists(spans, max_size=5))
+def test_records_go_in_and_come_out(rows: list[Collective], stretches: list[StepSpan]) -> None:
+    batch = wire.pack_batch(
+        [], [], rows, stretches, agent="a", boot="b", sequence=0, sent_ms=0, common={}
+    )
+    decoded = wire.decode_batch(wire.encode_batch(batch))
+    assert decoded.steps == stretches
+    assert decoded.reading_count == len(rows) + len(stretches)
+    if rows:
+        assert decoded.collectives is not None
+        assert unpack_collectives(decoded.collectives) == rows
+    else:
+        assert decoded.collectives is None
+
+
 def decode_all(body: bytes) -> None:
     """Look at everything: a batch, or a WireError, or this test fails."""
     with contextlib.suppress(WireError):
@@ -116,6 +185,21 @@ def test_a_field_of_the_wrong_type_is_a_batch_or_a_wire_error(
     decode_all(zstd.compress(msgspec.msgpack.encode({**fields, field: value})))
     del fields[field]
     decode_all(zstd.compress(msgspec.msgpack.encode(fields)))
+
+
+@given(
+    st.lists(collectives, max_size=5),
+    st.sampled_from(records.Collectives.__struct_fields__),
+    anything,
+)
+def test_a_column_of_the_wrong_type_is_a_batch_or_a_wire_error(
+    rows: list[Collective], field: str, value: object
+) -> None:
+    batch = wire.pack_batch([], agent="a", boot="b", sequence=0, sent_ms=0, common={})
+    packed = msgspec.msgpack.decode(msgspec.msgpack.encode(records.pack_collectives(rows)))
+    fields = msgspec.msgpack.decode(msgspec.msgpack.encode(batch))
+    changed = {**fields, "collectives": {**packed, field: value}}
+    decode_all(zstd.compress(msgspec.msgpack.encode(changed)))
 
 
 @given(batches(), st.data())

@@ -19,6 +19,7 @@ from collector import buffer as buffer_module
 from collector.agent import Agent, read_once
 from collector.buffer import Buffer, Flusher
 from collector.contract import wire
+from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.errors import SettingsError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
@@ -32,6 +33,7 @@ from collector.spool import Spool
 from tests.fakes import SECOND_NS, HandClock, sample
 
 PORT = {"device": "mlx5_0", "port": "1"}
+SPAN = StepSpan(step=7, start_ns=1, end_ns=2, source="steps")
 
 
 class SteadySource:
@@ -61,6 +63,18 @@ class BrokenSource(SteadySource):
 SOURCES: dict[str, type[Source]] = {"steady": SteadySource, "broken": BrokenSource}
 
 
+def collective(sequence: int) -> Collective:
+    return Collective(
+        communicator="0x1",
+        operation=Operation.ALL_REDUCE,
+        sequence=sequence,
+        rank=0,
+        ranks=8,
+        source="nccl_inspector",
+        time_ns=5 * SECOND_NS,
+    )
+
+
 def report(*readings: Reading, monotonic_ns: int = 0, fresh: int = 0) -> Report:
     return Report("steady", list(readings), fresh, 5 * SECOND_NS, monotonic_ns)
 
@@ -72,13 +86,16 @@ def test_the_buffer_takes_what_is_new_and_absences_as_samples() -> None:
     buffer = Buffer(Meter())
     event = Event(kind="xid", time_ns=1, labels={})
     missing = Missing(Series("m", PORT), Reason.TIMEOUT, "")
-    buffer.publish(report(sample("old", 0), sample("new", 1), event, missing, fresh=1))
-    samples, events = buffer.take()
+    news = (sample("new", 1), event, missing, collective(3), SPAN)
+    buffer.publish(report(sample("old", 0), *news, fresh=1))
+    content = buffer.take()
     labels = {**PORT, "metric": "m", "reason": "timeout", "source": "steady"}
     absence = Sample(Series("fabric_agent_reading_missing", labels), 1.0, 5 * SECOND_NS)
-    assert samples == [sample("new", 1), absence]
-    assert events == [event]
-    assert buffer.take() == ([], [])
+    assert content.samples == [sample("new", 1), absence]
+    assert content.events == [event]
+    assert content.collectives == [collective(3)]
+    assert content.steps == [SPAN]
+    assert not buffer.take()
 
 
 def test_a_full_buffer_asks_to_be_flushed_then_drops_and_counts(
@@ -93,8 +110,24 @@ def test_a_full_buffer_asks_to_be_flushed_then_drops_and_counts(
     buffer.add([sample("m", i) for i in range(8)])
     assert buffer.is_full.is_set()
     assert meter.value("fabric_agent_dropped_samples_total", reason="buffer_full") == 3
-    assert len(buffer.take()[0]) == 10
+    assert len(buffer.take().samples) == 10
     assert not buffer.is_full.is_set()
+
+
+def test_records_have_bounds_of_their_own_and_fill_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buffer_module, "BUFFER_COLLECTIVES_MAX", 5)
+    monkeypatch.setattr(buffer_module, "BATCH_COLLECTIVES_MAX", 3)
+    meter = Meter()
+    buffer = Buffer(meter)
+    buffer.publish(report(*(collective(n) for n in range(2))))
+    assert not buffer.is_full.is_set()
+    buffer.publish(report(*(collective(n) for n in range(2, 7))))
+    assert buffer.is_full.is_set()
+    assert meter.value("fabric_agent_dropped_samples_total", reason="buffer_full") == 2
+    content = buffer.take()
+    assert [each.sequence for each in content.split().collectives] == [0, 1, 2]
+    assert [each.sequence for each in content.split().collectives] == [3, 4]
+    assert not content
 
 
 def test_a_flush_writes_batches_within_their_bound_with_the_agent_s_own_numbers(

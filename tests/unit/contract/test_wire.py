@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from collector.contract import wire
+from collector.contract import records, wire
+from collector.contract.collective import Collective, Operation, State, StepSpan, Timing
 from collector.contract.errors import WireError, WireTooLarge, WireVersionError
 from collector.contract.model import Event, Sample, Series
 
@@ -53,6 +54,50 @@ CASES: dict[str, dict[str, Any]] = {
             )
         ],
     },
+    "records": {
+        "samples": [],
+        "collectives": [
+            Collective(
+                communicator="0x4c2e4565980881",
+                operation=Operation.ALL_REDUCE,
+                sequence=sequence,
+                rank=3,
+                ranks=8,
+                source="nccl_inspector",
+                time_ns=T + sequence,
+                entry_ns=T - 1_000,
+                exit_ns=T + sequence,
+                duration_ns=900,
+                size_bytes=8 << 20,
+                timing=Timing.KERNEL,
+                algorithm="ring",
+                protocol="simple",
+                pid=4711,
+            )
+            for sequence in (7, 8)
+        ]
+        + [
+            Collective(
+                communicator="pg:0:ab",
+                operation=Operation.SEND,
+                sequence=0,
+                rank=0,
+                ranks=0,
+                source="flight_recorder",
+                time_ns=T,
+                enqueue_ns=T - 5,
+                timing=Timing.DISCOVERED,
+                state=State.SCHEDULED,
+                peer=1,
+                host="Zürich-1",
+                job="train-7",
+            )
+        ],
+        "steps": [
+            StepSpan(step=12, start_ns=T, end_ns=T + 5, source="steps", phase="forward", rank=3),
+            StepSpan(step=12, start_ns=T, end_ns=T + 9, source="steps", pid=4711, job="train-7"),
+        ],
+    },
 }
 
 
@@ -87,7 +132,32 @@ def describe(batch: wire.Batch) -> dict[str, Any]:
             for row, at, number in zip(index, time_ms, value, strict=True)
         ],
         "events": [msgspec.to_builtins(event) for event in batch.events],
+        **describe_records(batch),
     }
+
+
+def describe_records(batch: wire.Batch) -> dict[str, Any]:
+    """The records of a batch that has some, by the format's description."""
+    described: dict[str, Any] = {}
+    if batch.collectives is not None:
+        context = array("I")
+        context.frombytes(batch.collectives.context)
+        numbers = {name: array("q") for name in records.NUMBERS}
+        for name, column in numbers.items():
+            column.frombytes(getattr(batch.collectives, name))
+        described["collectives"] = [
+            {
+                "context": msgspec.to_builtins(batch.collectives.contexts[row]),
+                **{
+                    name: None if column[i] == records.ABSENT else column[i]
+                    for name, column in numbers.items()
+                },
+            }
+            for i, row in enumerate(context)
+        ]
+    if batch.steps:
+        described["steps"] = [msgspec.to_builtins(span) for span in batch.steps]
+    return described
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -122,6 +192,13 @@ def test_unknown_fields_of_a_newer_agent_are_ignored() -> None:
     assert wire.decode_batch(body) == make("one_port")
 
 
+CONTEXT = records.context_of(CASES["records"]["collectives"][0])
+
+
+def packed(**changes: Any) -> records.Collectives:  # noqa: ANN401 - any field
+    return msgspec.structs.replace(records.pack_collectives([]), **changes)
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -147,6 +224,24 @@ def test_unknown_fields_of_a_newer_agent_are_ignored() -> None:
             },
             WireTooLarge,
             "SAMPLES_MAX",
+        ),
+        (
+            {"steps": [StepSpan(step=0, start_ns=0, end_ns=0, source="s")] * (wire.STEPS_MAX + 1)},
+            WireTooLarge,
+            "STEPS_MAX",
+        ),
+        ({"collectives": packed(context=b"123")}, WireError, "context do not hold 0 rows"),
+        ({"collectives": packed(context=bytes(4))}, WireError, "sequence, time_ns, entry_ns"),
+        ({"collectives": packed(size_bytes=bytes(8))}, WireError, "size_bytes do not hold 0"),
+        (
+            {"collectives": packed(context=bytes(4 * (records.COLLECTIVES_MAX + 1)))},
+            WireTooLarge,
+            "COLLECTIVES_MAX",
+        ),
+        (
+            {"collectives": packed(contexts=[CONTEXT] * (records.CONTEXTS_MAX + 1))},
+            WireTooLarge,
+            "CONTEXTS_MAX",
         ),
     ],
 )
