@@ -1,7 +1,7 @@
 """The one command, `fabricscope`, and its verbs.
 
 A verb's module is imported when the verb is called, so that an agent's install never needs the
-server's packages. `serve` and `demo` live in `api` and offer `add_arguments` and `run`.
+server's packages. `serve`, `demo` and `diagnose` live in `api` and offer `add_arguments` and `run`.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ VERBS = {
     "agent": "read this host's counters, serve them on /metrics and send them to the service",
     "serve": "run the service: take samples, keep them, answer questions about them",
     "demo": "start a service with an agent on this very host",
+    "shim": "print fabricscope_steps.py, the one file that marks steps in a training loop",
+    "diagnose": "read a folder of NCCL logs, dumps and traces, and say what slows the job down",
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -103,6 +105,21 @@ class AgentVerb:
         return EXIT_FAILED if broken else 0
 
 
+class ShimVerb:
+    """`fabricscope shim`."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Nothing to say: the file goes to standard output."""
+
+    def run(self, _: argparse.Namespace) -> int:
+        """Print the file as it is installed, so that it fits this version's agents."""
+        from importlib import resources
+
+        shim = resources.files("collector.steps") / "fabricscope_steps.py"
+        sys.stdout.write(shim.read_text("utf-8"))
+        return 0
+
+
 def check_root(root: Path) -> None:
     """Raise SettingsError unless something can be read below this folder."""
     if not root.is_dir():
@@ -128,7 +145,9 @@ def load_verb(name: str) -> Verb:
     """The verb's module; a SettingsError that says what to install, if packages are missing."""
     if name == "agent":
         return AgentVerb()
-    module = {"serve": "api.cli", "demo": "api.demo"}[name]
+    if name == "shim":
+        return ShimVerb()
+    module = {"serve": "api.cli", "demo": "api.demo", "diagnose": "api.diagnose.cli"}[name]
     try:
         return cast("Verb", importlib.import_module(module))
     except ModuleNotFoundError as error:

@@ -15,15 +15,19 @@ import fcntl
 import os
 import resource
 import socket
+import stat
 import struct
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from collector.contract.errors import HostError
 from collector.contract.reason import Reason
+from collector.fetch import Fetcher
+from collector.nvml import LiveNvml, Nvml, ReplayedNvml
 
 COUNTER_BYTES = 128
 """What one re-read returns at most. The longest counter has 21 bytes, a `rate` about 40."""
@@ -41,6 +45,10 @@ let go."""
 REFUSED_RETRY_SECONDS = 300
 """How long a refusal (EINVAL, EOPNOTSUPP) is believed. Restricted functions make the kernel log an
 error at every attempt (prometheus/node_exporter#3434): asking at each scrape floods its log."""
+
+NVIDIA_DRIVER = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")
+"""One of these is there where NVIDIA's driver is (the last one under Windows). Looked at first, so
+that a host without GPUs never loads the library."""
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
@@ -62,6 +70,13 @@ def host_error(path: str, error: OSError) -> HostError:
     return HostError(reason_for(code), path, error.strerror or str(error))
 
 
+def named_error(path: str, error: OSError | ValueError) -> HostError:
+    """The refusal of a call whose path comes from settings or logs; a NUL in it is a ValueError."""
+    if isinstance(error, OSError):
+        return host_error(path, error)
+    return HostError(Reason.ABSENT, repr(path), str(error))
+
+
 def read_whole(handle: int) -> bytes:
     """Up to FILE_BYTES_MAX bytes; files of `/proc` come in pieces of a page or so."""
     pieces: list[bytes] = []
@@ -81,6 +96,28 @@ class NicDriver(NamedTuple):
     bus: str = ""
 
 
+class FileFacts(NamedTuple):
+    """What the file system says about a name, without following a link in its last part."""
+
+    identity: tuple[int, int]
+    """Device and inode: what stays the same when a file is renamed."""
+    size: int
+    changed_ns: int
+    """When its content last changed, by the file system's clock (unix nanoseconds)."""
+    is_file: bool
+    """A regular file: neither a directory, nor a link, nor a pipe that somebody left there."""
+
+
+def file_facts(status: os.stat_result) -> FileFacts:
+    """The part of a stat that sources use."""
+    return FileFacts(
+        identity=(status.st_dev, status.st_ino),
+        size=status.st_size,
+        changed_ns=status.st_mtime_ns,
+        is_file=stat.S_ISREG(status.st_mode),
+    )
+
+
 class Host:
     """The machine below ``root``; paths are relative to it (``sys/class/net``)."""
 
@@ -97,6 +134,9 @@ class Host:
         self._refused: dict[str, tuple[int, HostError]] = {}
         self._lock = threading.Lock()
         self._ethtool = EthtoolSocket() if self._is_live else None
+        self._datagrams: dict[str, DatagramSocket] = {}
+        self._fetcher = Fetcher() if self._is_live else None
+        self._nvml: LiveNvml | None = None
 
     # Clocks and names ------------------------------------------------------------------------
 
@@ -181,6 +221,36 @@ class Host:
         """Whether the name is there; a link counts even when a capture does not hold its target."""
         return os.path.lexists(self._prefix + path)
 
+    def stat(self, path: str) -> FileFacts:
+        """Identity, size and time of a name; a link is described, not followed."""
+        try:
+            return file_facts(os.lstat(self._prefix + path))
+        except (OSError, ValueError) as error:
+            raise named_error(path, error) from error
+
+    def read_at(
+        self, path: str, offset: int, length: int, identity: tuple[int, int] | None = None
+    ) -> bytes:
+        """Up to ``length`` bytes from ``offset`` on, of a regular file; empty at its end.
+
+        With an ``identity`` it is absent when another file has that name by now. Links are not
+        followed: folders for logs are often writable by everyone, and the agent may read more of
+        the machine than whoever put the link there.
+        """
+        try:
+            handle = os.open(self._prefix + path, _OPEN_FLAGS | os.O_NOFOLLOW)
+            try:
+                facts = file_facts(os.fstat(handle))
+                if not facts.is_file:
+                    raise HostError(Reason.NOT_SUPPORTED, path, "Not a regular file")
+                if identity is not None and facts.identity != identity:
+                    raise HostError(Reason.ABSENT, path, "Replaced by another file")
+                return os.pread(handle, length, offset)
+            finally:
+                os.close(handle)
+        except (OSError, ValueError) as error:
+            raise named_error(path, error) from error
+
     def close(self) -> None:
         """Let go of every held file. No thread may be reading."""
         with self._lock:
@@ -189,6 +259,31 @@ class Host:
             self._kept, self._retired = {}, []
         if self._ethtool:
             self._ethtool.close()
+        for door in self._datagrams.values():
+            door.close()
+        if self._fetcher:
+            self._fetcher.close()
+        if self._nvml:
+            self._nvml.close()
+
+    # Messages of programs on this machine ------------------------------------------------------
+
+    def receive(self, path: str, count_max: int) -> Sequence[Datagram]:
+        """Datagrams that have come to the Unix socket at ``path`` and wait, up to so many.
+
+        The first call makes the socket in its folder, and is refused as absent where there is no
+        such folder. A captured tree has no sockets: nobody there could send.
+        """
+        if not self._is_live:
+            raise HostError(Reason.ABSENT, path, "A captured tree has no sockets")
+        try:
+            with self._lock:
+                door = self._datagrams.get(path)
+                if door is None:
+                    door = self._datagrams[path] = DatagramSocket(self._prefix + path)
+            return door.receive(count_max)
+        except OSError as error:
+            raise host_error(path, error) from error
 
     # Ethernet statistics ---------------------------------------------------------------------
 
@@ -227,6 +322,32 @@ class Host:
                 detail = "the capture has none: Operation not supported"
                 raise HostError(Reason.NOT_SUPPORTED, path, detail) from error
             raise
+
+    # GPUs, and other programs' pages ----------------------------------------------------------
+
+    def nvml(self) -> Nvml:
+        """NVIDIA's management library; absent where there is no driver.
+
+        On a captured tree, what it said is read from `nvml/answers.json`.
+        """
+        if not self._is_live:
+            path = "nvml/answers.json"
+            return ReplayedNvml(self.read(path), path)
+        with self._lock:
+            if self._nvml is None or self._nvml.is_dead:
+                if not any(self.exists(path) for path in NVIDIA_DRIVER):
+                    raise HostError(Reason.ABSENT, "nvml", "there is no NVIDIA driver")
+                self._nvml = LiveNvml()
+            return self._nvml
+
+    def fetch(self, url: str, seconds: float) -> bytes:
+        """What a server answers to GET within so many seconds; http and https only.
+
+        On a captured tree the answer is the file `http/<the URL, quoted>`.
+        """
+        if self._fetcher is None:
+            return self.read(f"http/{quote(url, safe='')}")
+        return self._fetcher.fetch(url, seconds)
 
     # Held files and remembered refusals ------------------------------------------------------
 
@@ -302,6 +423,94 @@ class Host:
         if time.monotonic_ns() < retry_ns:
             raise HostError(refusal.reason, path, refusal.detail)
         self._refused.pop(path, None)
+
+
+# Unix datagrams --------------------------------------------------------------------------------
+
+
+class Datagram(NamedTuple):
+    """A message, and the process that sent it by the kernel's word (0 if it does not say)."""
+
+    data: bytes
+    pid: int
+
+
+class DatagramSocket:
+    """A Unix datagram socket that everyone on this machine may send to; it never blocks."""
+
+    MESSAGE_BYTES_MAX = 64 << 10
+    """A longer message is cut, and its reader sees that its last line is none."""
+    CREDENTIALS = struct.Struct("3i")
+    """struct ucred: process, user and group, filled in by the kernel and not by the sender."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._socket: socket.socket | None = None
+        self._inode = 0
+
+    def receive(self, count_max: int) -> list[Datagram]:
+        """What has arrived, up to so many messages; OSError when the socket cannot be made."""
+        if self._socket is None or not self._is_there():
+            self.close()
+            self._socket = self._bind()
+        messages: list[Datagram] = []
+        room = socket.CMSG_SPACE(self.CREDENTIALS.size)
+        while len(messages) < count_max:
+            try:
+                data, ancillary, _, _ = self._socket.recvmsg(self.MESSAGE_BYTES_MAX, room)
+            except BlockingIOError:
+                break
+            messages.append(Datagram(data, self._sender(ancillary)))
+        return messages
+
+    def close(self) -> None:
+        """Take the socket away; whoever sends to it then is told that nobody is there."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+            if self._is_there():
+                os.unlink(self._path)  # noqa: PTH108 - a text, no Path
+
+    def _bind(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            self._take_over(made)
+            made.setblocking(False)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            made.bind(self._path)
+            os.chmod(self._path, 0o666)  # noqa: PTH101, S103 - jobs of all users send to it
+            self._inode = os.lstat(self._path).st_ino
+        except OSError:
+            made.close()
+            raise
+        return made
+
+    def _take_over(self, probe: socket.socket) -> None:
+        """Remove the socket of an agent that was killed; one that is alive keeps it."""
+        try:
+            if not stat.S_ISSOCK(os.lstat(self._path).st_mode):
+                raise FileExistsError(errno.EEXIST, "Something else has that name")
+            probe.connect(self._path)
+        except FileNotFoundError:
+            return
+        except ConnectionRefusedError:
+            os.unlink(self._path)  # noqa: PTH108 - a text, no Path
+            return
+        raise OSError(errno.EADDRINUSE, "Another process listens there")
+
+    def _is_there(self) -> bool:
+        """Whether the name still leads to this socket: cleaners of /run remove names."""
+        try:
+            return os.lstat(self._path).st_ino == self._inode
+        except OSError:
+            return False
+
+    def _sender(self, ancillary: list[tuple[int, int, bytes]]) -> int:
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+                pid, _, _ = self.CREDENTIALS.unpack_from(data)
+                return int(pid)
+        return 0
 
 
 # ethtool: texts of captures, and the ioctl -----------------------------------------------------

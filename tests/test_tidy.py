@@ -31,8 +31,10 @@ FILE_LINES_MAX = 700
 # `Host`, so that every source runs unchanged on a captured tree with a fixed clock.
 DOORS = {
     "collector/host.py": "it is the door",
+    "collector/nvml.py": "it loads NVIDIA's library, whose answers a captured tree holds as a file",
     "collector/cli.py": "the composition root: it opens configuration files and builds the Host",
     "collector/spool.py": "its queue is files on a disk, never on a captured tree",
+    "collector/steps/fabricscope_steps.py": "it runs in training processes, where there is no Host",
 }
 
 # The only places that may catch everything, and how often: elsewhere it hides mistakes.
@@ -43,7 +45,13 @@ BROAD_EXCEPTS = {
 }
 
 # Programs start here; what no entry point imports, directly or not, is dead.
-ENTRY_POINTS = ("collector.cli", "api.cli", "api.demo")
+ENTRY_POINTS = (
+    "collector.cli",
+    "collector.steps.fabricscope_steps",
+    "api.cli",
+    "api.demo",
+    "api.diagnose.cli",
+)
 
 
 def python_files(*folders: str) -> list[Path]:

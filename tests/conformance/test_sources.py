@@ -1,7 +1,7 @@
 """The questions that every source has to answer, asked of all of them.
 
 Cases are folders `tests/fixtures/sources/<source>/<case>/`: `tree/` is what the source reads,
-`expected.prom` what must come of it, `ORIGIN` what it models, `settings.toml` (optional) the
+`expected.prom` what must come of it (`expected.jsonl`: events and records), `ORIGIN` what it models, `settings.toml` (optional) the
 source's settings. A new source or case is tested by existing; `make golden` writes expectations.
 """
 
@@ -18,6 +18,7 @@ import msgspec
 import pytest
 
 from collector.contract.catalog import load_catalog
+from collector.contract.collective import Collective, StepSpan
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.exposition import MISSING_METRIC, render
 from collector.host import Host
@@ -82,14 +83,27 @@ def test_every_source_has_a_case_with_something_missing(name: str) -> None:
 
 @each_case
 def test_the_reading_is_exactly_what_is_expected(case: Path, golden: Golden) -> None:
-    golden(case / "expected.prom", expose(read_case(case), case.parent.name))
+    readings = read_case(case)
+    golden(case / "expected.prom", expose(readings, case.parent.name))
+    records = [each for each in readings if not isinstance(each, Sample | Missing)]
+    if records or (case / "expected.jsonl").exists():
+        golden(case / "expected.jsonl", "".join(record_line(each) for each in records))
+
+
+def record_line(record: Event | Collective | StepSpan) -> str:
+    """A record on a line; without the time of an event, which may be the moment of the read."""
+    values = msgspec.to_builtins(record)
+    if isinstance(record, Event):
+        del values["time_ns"]
+    said = {name: value for name, value in values.items() if value not in (None, "", {})}
+    return msgspec.json.encode({type(record).__name__.lower(): said}).decode() + "\n"
 
 
 @each_case
 def test_every_metric_and_label_is_in_the_catalog(case: Path) -> None:
     catalog = load_catalog()
     for reading in read_case(case):
-        if isinstance(reading, Event):
+        if not isinstance(reading, Sample | Missing):
             continue
         assert catalog.metric(reading.series.metric), reading.series
         labels = {name for name, _ in reading.series.labels}
@@ -98,7 +112,7 @@ def test_every_metric_and_label_is_in_the_catalog(case: Path) -> None:
 
 @each_case
 def test_no_series_comes_twice(case: Path) -> None:
-    series = [each.series for each in read_case(case) if not isinstance(each, Event)]
+    series = [each.series for each in read_case(case) if isinstance(each, Sample | Missing)]
     assert len(series) == len(set(series))
 
 

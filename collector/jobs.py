@@ -1,0 +1,491 @@
+"""Which job, rank and user a process belongs to, and which processes hold a GPU: from `/proc`.
+
+The environment of a process is its user's text: hostile, and full of secrets. Only the variables
+named here are looked at, each is cut to a printable bound, and nothing else of it leaves this file.
+What a process says about its Slurm job is believed only as far as the kernel's cgroup agrees.
+
+Limits: `/proc/<pid>/environ` shows the environment with which the program was *started*. A rank
+that a script puts into `os.environ` later is not there (torchrun, srun and mpirun start programs
+anew, so theirs is); training loops can say it through `fabricscope_steps`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from collector.contract.errors import HostError
+from collector.contract.reason import Reason
+from collector.host import Host
+from collector.sysfs import list_or_nothing
+
+TEXT_CHARACTERS_MAX = 128
+"""Of a job's, pod's or user's name. Kubernetes allows 253 for a pod, people use some 60."""
+RANK_DIGITS_MAX = 9
+"""A rank has six at most; longer digits are no rank."""
+CLOCK_TICKS_PER_SECOND = 100
+"""USER_HZ: what `/proc/<pid>/stat` counts in. 100 on every architecture that has GPUs."""
+CGROUP_LINES_MAX = 32
+"""cgroup v1 has a line per controller, about 14; v2 has one."""
+
+LINKS_PER_SEARCH = 4000
+"""Open files that one search looks at: 2 microseconds each. The rest waits for the next search."""
+FILES_PER_PROCESS_MAX = 1024
+"""A program opens its GPU early, so its numbers are low; a server with 100,000 sockets must not
+take the whole search."""
+HOLDERS_MAX = 256
+"""Processes with a GPU that are kept: 16 GPUs with 16 processes each. Others are counted."""
+
+_JOB_VARIABLE = "FABRICSCOPE_JOB"
+"""For users whose scheduler we do not know: what it says wins over all others."""
+_RANKS = (
+    # A launcher's own word first: inside one Slurm task torchrun starts many ranks, and all of
+    # them inherit the task's SLURM_PROCID.
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", "", ""),
+    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+    # Kubernetes numbers the pods of an indexed job; a rank only if each pod is one, so it is last.
+    ("JOB_COMPLETION_INDEX", "", ""),
+)
+_KUBERNETES_JOBS = ("JOBSET_NAME", "TRAININGJOB_NAME", "TRAININGJOB", "JOB_NAME", "VC_JOB_NAME")
+"""`JOB_NAME` alone means nothing (Jenkins sets it too); inside a pod it is what charts set."""
+_NAMED = frozenset(
+    {
+        _JOB_VARIABLE,
+        *(name for names in _RANKS for name in names if name),
+        *_KUBERNETES_JOBS,
+        "SLURM_JOB_ID",
+        "SLURM_JOBID",
+        "SLURM_ARRAY_JOB_ID",
+        "SLURM_ARRAY_TASK_ID",
+        "SLURM_JOB_USER",
+        "TORCHELASTIC_RUN_ID",
+        "KUBERNETES_SERVICE_HOST",
+        "POD_NAME",
+        "POD_NAMESPACE",
+        "HOSTNAME",
+        "MASTER_ADDR",
+        "PET_MASTER_ADDR",
+        "CUDA_VISIBLE_DEVICES",
+    }
+)
+"""Everything that is ever read of an environment."""
+
+_NO_RUN_ID = frozenset({"", "none", "None"})
+"""torchrun's default for --rdzv-id: it names no job."""
+_OPERATOR_POD = re.compile(r"(.+?)-(?:master|worker|node|launcher|chief|leader)(?:-\d+)+")
+"""`<job>-worker-3` (Kubeflow's PyTorchJob), `<job>-node-0-3` (Trainer and JobSet)."""
+_SLURM_CGROUP = re.compile(r"slurm.*/job_(\d{1,12})(?:/|$)")
+_POD_CGROUP = re.compile(
+    r"kubepods.*pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![0-9a-f])"
+)
+
+
+class ProcessStat(msgspec.Struct, frozen=True, gc=False):
+    """What `/proc/<pid>/stat` says; times in clock ticks."""
+
+    command: str
+    state: str
+    parent: int
+    major_faults: int
+    cpu_ticks: int
+    threads: int
+    start_ticks: int
+    """Since the boot. With the pid it names a process for good: pids come again."""
+
+
+class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Who a process is. Empty texts and None where nobody says."""
+
+    pid: int
+    job: str = ""
+    rank: int | None = None
+    """Within the job."""
+    local_rank: int | None = None
+    world_size: int | None = None
+    user: str = ""
+    """By the password file, else by Slurm, else the number."""
+    scheduler: str = ""
+    """`slurm`, `kubernetes` or empty."""
+    pod: str = ""
+    """Its name, or else its uid."""
+    namespace: str = ""
+    command: str = ""
+    """The kernel's short name for it, 15 characters: never the arguments, which hold secrets."""
+    start_ns: int = 0
+    """Unix nanoseconds, good to a second or so; 0 where the boot time is not known."""
+    start_ticks: int = 0
+    visible_gpus: tuple[int, ...] = ()
+    """CUDA_VISIBLE_DEVICES where it is a list of numbers."""
+
+
+def read_process(host: Host, pid: int, job_variables: Sequence[str] = ()) -> ProcessFacts | None:
+    """Who this process is; None when it is not there (any more).
+
+    ``job_variables`` name more variables that hold the job's name; they win over the built-in ones.
+    """
+    stat = read_stat(host, pid)
+    if stat is None:
+        return None
+    said = read_environment(host, pid, _NAMED.union(job_variables))
+    cgroups = "\n".join(path for _, path in read_cgroups(host, pid))
+    slurm, pod_uid = _SLURM_CGROUP.search(cgroups), _POD_CGROUP.search(cgroups)
+    scheduler = ""
+    if slurm or "SLURM_JOB_ID" in said or "SLURM_JOBID" in said:
+        scheduler = "slurm"
+    elif pod_uid or "KUBERNETES_SERVICE_HOST" in said:
+        scheduler = "kubernetes"
+    pod = find_pod(said, host.name) or (pod_uid[1].replace("_", "-") if pod_uid else "")
+    custom = next((said[name] for name in (*job_variables, _JOB_VARIABLE) if said.get(name)), "")
+    rank, local_rank, world_size = find_rank(said)
+    return ProcessFacts(
+        pid=pid,
+        job=custom or find_job(said, scheduler, slurm[1] if slurm else ""),
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world_size,
+        user=find_user(host, pid, said.get("SLURM_JOB_USER", "")),
+        scheduler=scheduler,
+        pod=pod,
+        namespace=said.get("POD_NAMESPACE", "") if pod else "",
+        command=stat.command,
+        start_ns=find_start(host, stat.start_ticks),
+        start_ticks=stat.start_ticks,
+        visible_gpus=parse_numbers(said.get("CUDA_VISIBLE_DEVICES", "")),
+    )
+
+
+# --- pure: what the variables mean ---------------------------------------------------------------
+
+
+def printable(text: bytes | str) -> str:
+    """The text as a label's value: printable characters only, cut to the bound."""
+    if isinstance(text, bytes):
+        text = text[: 4 * TEXT_CHARACTERS_MAX].decode("utf-8", "replace")
+    text = text[:TEXT_CHARACTERS_MAX].strip()
+    return "".join(character for character in text if character.isprintable())
+
+
+def parse_environment(block: bytes, names: frozenset[str]) -> dict[str, str]:
+    r"""The named variables of an environment block, printable and cut; the first of a name wins.
+
+    >>> parse_environment(b"RANK=3\0TOKEN=secret\0", frozenset({"RANK"}))
+    {'RANK': '3'}
+    """
+    said: dict[str, str] = {}
+    for entry in block.split(b"\0"):
+        key, equals, value = entry.partition(b"=")
+        name = key.decode("latin-1")
+        if equals and name in names and name not in said:
+            said[name] = printable(value)
+    return said
+
+
+def parse_count(text: str) -> int | None:
+    """The whole number that a text is, if it is one.
+
+    >>> parse_count("17"), parse_count("-1"), parse_count("1e3")
+    (17, None, None)
+    """
+    is_count = text.isascii() and text.isdigit() and len(text) <= RANK_DIGITS_MAX
+    return int(text) if is_count else None
+
+
+def parse_numbers(text: str) -> tuple[int, ...]:
+    """Numbers joined by commas; nothing if any part is not a number (GPU-…, MIG-…).
+
+    >>> parse_numbers("4,5"), parse_numbers("GPU-8932f937"), parse_numbers("")
+    ((4, 5), (), ())
+    """
+    numbers = [parse_count(part.strip()) for part in text.split(",")]
+    known = tuple(number for number in numbers if number is not None)
+    return known if len(known) == len(numbers) else ()
+
+
+def find_rank(said: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:
+    """Rank, local rank and world size, all by the same launcher's word."""
+    for names in _RANKS:
+        rank = parse_count(said.get(names[0], ""))
+        if rank is not None:
+            local_rank, size = (parse_count(said.get(name, "")) for name in names[1:])
+            return rank, local_rank, size if size is not None and size > rank else None
+    return None, None, None
+
+
+def find_job(said: Mapping[str, str], scheduler: str, cgroup_job: str) -> str:
+    """The job's name as its scheduler shows it; empty where nobody says.
+
+    A Slurm array's task is `12345_7`, as in `squeue`. The cgroup's number wins over a variable that
+    contradicts it: a user can set variables and cannot choose a cgroup.
+    """
+    if scheduler == "slurm":
+        job = said.get("SLURM_JOB_ID") or said.get("SLURM_JOBID", "")
+        if cgroup_job and job != cgroup_job:
+            return cgroup_job
+        array, task = said.get("SLURM_ARRAY_JOB_ID", ""), said.get("SLURM_ARRAY_TASK_ID", "")
+        return f"{array}_{task}" if array and task else job
+    if scheduler == "kubernetes":
+        for name in _KUBERNETES_JOBS:
+            if said.get(name):
+                return said[name]
+        for name in ("MASTER_ADDR", "PET_MASTER_ADDR", "POD_NAME", "HOSTNAME"):
+            found = _OPERATOR_POD.fullmatch(said.get(name, "").partition(".")[0])
+            if found:
+                return found[1]
+    run_id = said.get("TORCHELASTIC_RUN_ID", "")
+    return "" if run_id in _NO_RUN_ID else run_id
+
+
+def find_pod(said: Mapping[str, str], host_name: str) -> str:
+    """The pod's name; a pod on its host's network has the host's name, which is no pod's."""
+    if "KUBERNETES_SERVICE_HOST" not in said and "POD_NAME" not in said:
+        return ""
+    name = said.get("POD_NAME") or said.get("HOSTNAME", "")
+    return "" if name == host_name else name
+
+
+# --- files of one process ------------------------------------------------------------------------
+
+
+def read_stat(host: Host, pid: int) -> ProcessStat | None:
+    """The process' numbers; None when it is not there, or its text is no such line."""
+    try:
+        return parse_stat(host.read(f"proc/{pid}/stat"))
+    except HostError:
+        return None
+
+
+def parse_stat(text: bytes) -> ProcessStat | None:
+    """The numbers of a line of `/proc/<pid>/stat`; None if it is none.
+
+    The command stands in parentheses and may itself hold parentheses and spaces.
+    """
+    head, _, tail = text.rpartition(b")")
+    fields = tail.split()
+    try:
+        return ProcessStat(
+            command=printable(head.partition(b"(")[2]),
+            state=fields[0].decode("ascii"),
+            parent=int(fields[1]),
+            major_faults=int(fields[9]),
+            cpu_ticks=int(fields[11]) + int(fields[12]),
+            threads=int(fields[17]),
+            start_ticks=int(fields[19]),
+        )
+    except (IndexError, ValueError):
+        return None
+
+
+def read_environment(host: Host, pid: int, names: frozenset[str]) -> dict[str, str]:
+    """The named variables of a process; none where its environment may not be read."""
+    try:
+        block = host.read(f"proc/{pid}/environ")
+    except HostError:
+        return {}
+    return parse_environment(block, names)
+
+
+def read_cgroups(host: Host, pid: int) -> list[tuple[str, str]]:
+    """The process' cgroups: controllers joined by commas (empty for version 2), and the path."""
+    try:
+        text = host.read(f"proc/{pid}/cgroup").decode("utf-8", "replace")
+    except HostError:
+        return []
+    found = []
+    for line in text.splitlines()[:CGROUP_LINES_MAX]:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        # `/..` is what a process sees of cgroups outside its own namespace: no path of ours.
+        if path.startswith("/") and "/.." not in path and path.isprintable():
+            found.append((controllers, path))
+    return found
+
+
+def find_user(host: Host, pid: int, slurm_user: str) -> str:
+    """The name of the process' real user; where no one knows a name, the number."""
+    try:
+        status = host.read(f"proc/{pid}/status")
+    except HostError:
+        return ""
+    found = re.search(rb"^Uid:\s+(\d{1,10})\b", status, re.MULTILINE)
+    if not found:
+        return ""
+    uid = found[1].decode("ascii")
+    return find_user_name(host, uid) or slurm_user or uid
+
+
+def find_user_name(host: Host, uid: str) -> str:
+    """The name that the password file has for a user's number; empty if it has none."""
+    try:
+        lines = host.read("etc/passwd").splitlines()
+    except HostError:
+        return ""
+    for line in lines:
+        fields = line.split(b":", 3)
+        if len(fields) > 3 and fields[2] == uid.encode():  # noqa: PLR2004 - name, x, number, rest
+            return printable(fields[0])
+    return ""
+
+
+def find_start(host: Host, start_ticks: int) -> int:
+    """When the process started, in unix nanoseconds; 0 where the boot time cannot be read."""
+    try:
+        found = re.search(rb"^btime (\d{1,12})$", host.read("proc/stat"), re.MULTILINE)
+    except HostError:
+        return 0
+    if not found:
+        return 0
+    ns_per_tick = 1_000_000_000 // CLOCK_TICKS_PER_SECOND
+    return int(found[1]) * 1_000_000_000 + start_ticks * ns_per_tick
+
+
+# --- who holds a GPU -----------------------------------------------------------------------------
+
+_GPU_FILE = re.compile(r"/dev/nvidia(\d{1,3})")
+_CUDA_FILE = "/dev/nvidia-uvm"
+"""CUDA opens it, and NVML does not: it tells programs that compute from those that only watch
+(nvidia-persistenced, dcgm, this agent)."""
+_GPUS = "proc/driver/nvidia/gpus"
+
+
+class GpuProcess(msgspec.Struct, frozen=True):
+    """A process that has opened GPUs to compute on them."""
+
+    pid: int
+    start_ticks: int
+    parent: int
+    arguments_hash: int
+    gpus: tuple[int, ...]
+    """Indices in NVML's order. CUDA opens every GPU that it may see, not only those it uses."""
+
+
+class GpuProcessFinder:
+    """Finds the processes that hold a GPU, a bounded part of all processes at each search.
+
+    Processes that were not there at the search before come first, the youngest first: a job's ranks
+    are found as they start. All others are looked at in turn.
+    """
+
+    def __init__(self) -> None:
+        self._holders: dict[int, GpuProcess] = {}
+        self._seen: set[int] = set()
+        self._turn: list[int] = []
+        self.refused: set[int] = set()
+        """Processes whose open files may not be seen: other users', without root."""
+        self.left_out: set[int] = set()
+        """Processes with a GPU beyond HOLDERS_MAX."""
+        self._indices: dict[int, int] | None = None
+
+    def find(self, host: Host) -> list[GpuProcess]:
+        """The processes known to hold a GPU, without the forked helpers (data loaders) of another.
+
+        Those that ended are left out, as far as the list of processes shows; a pid that came again
+        has another ``start_ticks``.
+        """
+        if not has_gpus(host):
+            return []
+        alive = {int(name) for name in list_or_nothing(host, "proc") if name.isdecimal()}
+        self._holders = {pid: held for pid, held in self._holders.items() if pid in alive}
+        self._search(host, alive)
+        holders = sorted(self._holders.values(), key=lambda held: held.pid)
+        return [held for held in holders if not self._is_helper(held)]
+
+    def _search(self, host: Host, alive: set[int]) -> None:
+        if not self._turn:
+            self._turn = sorted(alive)  # the next round over all
+        fresh = sorted(alive - self._seen)
+        self._seen &= alive
+        self.refused &= alive
+        self.left_out &= alive
+        links = 0
+        if self._indices is None:
+            # Once: GPUs do not move, and the driver's files may wait for a GPU that hangs.
+            self._indices = read_gpu_indices(host)
+        while (fresh or self._turn) and links < LINKS_PER_SEARCH:
+            pid = (fresh or self._turn).pop()
+            if pid not in alive:
+                continue
+            self._seen.add(pid)
+            looked, held = look_at(host, pid, self._indices)
+            links += looked or 1
+            self.refused.discard(pid)
+            self.left_out.discard(pid)
+            if looked is None:
+                self.refused.add(pid)
+            if held is None:
+                self._holders.pop(pid, None)
+            elif pid in self._holders or len(self._holders) < HOLDERS_MAX:
+                self._holders[pid] = held
+            else:
+                self.left_out.add(pid)
+
+    def _is_helper(self, held: GpuProcess) -> bool:
+        """Whether it was forked from another holder: open files and arguments are inherited."""
+        parent = self._holders.get(held.parent)
+        return parent is not None and parent.arguments_hash == held.arguments_hash
+
+
+def has_gpus(host: Host) -> bool:
+    """Whether NVIDIA's driver is loaded."""
+    return host.exists(_GPUS) or host.exists("dev/nvidiactl")
+
+
+def look_at(
+    host: Host, pid: int, indices: Mapping[int, int]
+) -> tuple[int | None, GpuProcess | None]:
+    """How many open files were looked at (None: it is forbidden), and the holder if it is one."""
+    try:
+        names = host.list(f"proc/{pid}/fd")
+    except HostError as error:
+        return None if error.reason is Reason.UNREADABLE else 0, None
+    minors, computes = set(), False
+    names.sort(key=len)  # low numbers first
+    for name in names[:FILES_PER_PROCESS_MAX]:
+        try:
+            target = host.link_target(f"proc/{pid}/fd/{name}")
+        except HostError:
+            continue
+        computes |= target == _CUDA_FILE
+        if found := _GPU_FILE.fullmatch(target):
+            minors.add(int(found[1]))
+    stat = read_stat(host, pid) if minors and computes else None
+    if stat is None:
+        return len(names), None
+    try:
+        arguments = host.read(f"proc/{pid}/cmdline")
+    except HostError:
+        arguments = str(pid).encode()
+    gpus = tuple(sorted(indices.get(minor, minor) for minor in minors))
+    return len(names), GpuProcess(pid, stat.start_ticks, stat.parent, hash(arguments), gpus)
+
+
+def read_gpu_indices(host: Host) -> dict[int, int]:
+    """NVML's index of each GPU by the number in its `/dev/nvidia<minor>`.
+
+    NVML counts in the order of PCI addresses, the driver in the order in which it met the devices.
+    """
+    indices: dict[int, int] = {}
+    for index, address in enumerate(list_or_nothing(host, _GPUS)):
+        try:
+            text = host.read(f"{_GPUS}/{address}/information")
+        except HostError:
+            continue
+        if found := re.search(rb"^Device Minor:\s*(\d{1,3})\s*$", text, re.MULTILINE):
+            indices[int(found[1])] = index
+    return indices
+
+
+def choose_gpus(held: tuple[int, ...], facts: ProcessFacts) -> tuple[int, ...]:
+    """The GPU that a rank works on, where that can be told; else all that it has opened.
+
+    The convention of every launcher: local rank n uses the n-th GPU that it may see.
+    """
+    visible = facts.visible_gpus
+    order = visible if visible and set(visible) <= set(held) else held
+    if len(order) > 1 and facts.local_rank is not None and facts.local_rank < len(order):
+        return (order[facts.local_rank],)
+    return order

@@ -1,0 +1,350 @@
+"""NCCL kernels of a profile as records of collectives: which group, which rank, which number.
+
+What a kernel's event lacks is looked up: in the event of the call that launched it, in the trace's
+own list of process groups, in the file's name. Where the rank or the time stays unknown the
+operation is left out and counted: a wrong one would be joined with other ranks' and blame somebody.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import NamedTuple
+
+import msgspec
+
+from collector.contract.collective import Collective, Operation, Timing
+from collector.contract.communicator import RANKS_MAX, group_communicator
+from collector.contract.records import NUMBER_MAX
+
+PENDING_MAX = 65_536
+"""Operations that wait to be put in order and for what the end of the trace says (up to 20 MB). Of
+more, the older half is let go with what is known by then."""
+LINKS_MAX = 65_536
+"""Calls that are remembered until their kernel comes; the oldest are forgotten."""
+GROUPS_MAX = 1024
+"""Process groups of one rank. Jobs with five kinds of parallelism have some twenty."""
+MEMBERS_BYTES_MAX = 16 << 10
+"""The list of a group's ranks in an event. PyTorch shortens those of over thirty ranks; a longer
+one is treated as shortened."""
+CALLS_MAX = 16_384
+"""Different kinds of calls (group, operation, size) that are kept once each."""
+OPERATIONS_PER_STEP = 1_000_000
+"""What a step's number is multiplied by where operations are numbered here: the numbers of two
+profiles of one job must not be the same, and all ranks know the step's."""
+NUMBERED_MAX = 16_384
+"""Groups, streams and kinds of operation that are numbered here: ten times GROUPS_MAX."""
+ABSOLUTE_NS = 1_000_000_000_000_000_000
+"""A time above this (2001) counts from 1970, one below from the trace's own base. Bases are at most
+three months old, and traces from before there were bases have whole microseconds since 1970."""
+
+NCCL_KERNEL = re.compile(r"nccl[A-Za-z]{0,16}Kernel")
+"""`ncclKernel_…`, `ncclDevKernel_…`, `ncclSymkDevKernel_…`."""
+_KERNEL_NAME = re.compile(r"nccl[A-Za-z]*Kernel_(?P<operation>[A-Za-z]+)(?P<rest>\w*)")
+_RANKS = re.compile(rb"[0-9]{1,7}")
+NAME_CHARS = 128
+"""How much of a kernel's name is looked at: what tells comes first, C++ templates follow."""
+
+OPERATIONS = (
+    # Parts of PyTorch's and NCCL's names in small letters without `_`; the first that fits.
+    ("barrier", Operation.BARRIER),
+    ("reducescatter", Operation.REDUCE_SCATTER),
+    ("allreduce", Operation.ALL_REDUCE),
+    ("allgather", Operation.ALL_GATHER),
+    ("alltoall", Operation.ALL_TO_ALL),
+    ("broadcast", Operation.BROADCAST),
+    ("reduce", Operation.REDUCE),
+    ("gather", Operation.GATHER),
+    ("scatter", Operation.SCATTER),
+    ("sendrecv", Operation.SEND_RECV),
+    ("send", Operation.SEND),
+    ("recv", Operation.RECV),
+)
+OF_OUTPUT = frozenset({Operation.REDUCE_SCATTER, Operation.SCATTER, Operation.RECV})
+"""Operations whose size NCCL counts by what a rank gets; that of others by what it gives."""
+
+ELEMENT_BYTES = {
+    "Double": 8, "Long": 8, "ComplexFloat": 8, "ComplexDouble": 16, "ComplexHalf": 4,
+    "Float": 4, "Int": 4, "UInt32": 4, "UInt64": 8, "Half": 2, "BFloat16": 2, "Short": 2,
+    "UInt16": 2, "Char": 1, "Byte": 1, "Bool": 1,
+}  # fmt: skip
+"""c10::ScalarType by name; all of `Float8_…` have one byte."""
+
+
+class Arguments(msgspec.Struct, gc=False):
+    """What of an event's `args` is used.
+
+    Not `Comms Id`: it is a hash of one operation, with its sequence number in it
+    (torch/csrc/profiler/util.cpp), and names no communicator.
+    """
+
+    collective: str = msgspec.field(name="Collective name", default="")
+    given: int | None = msgspec.field(name="In msg nelems", default=None)
+    gotten: int | None = msgspec.field(name="Out msg nelems", default=None)
+    kind: str = msgspec.field(name="dtype", default="")
+    group: str = msgspec.field(name="Process Group Name", default="")
+    members: msgspec.Raw = msgspec.field(name="Process Group Ranks", default=msgspec.Raw(b""))
+    group_size: int = msgspec.field(name="Group size", default=0)
+    rank: int = msgspec.field(name="Rank", default=-1)
+    """Within the group; of a send or receive the other side's."""
+    source: int = msgspec.field(name="Src Rank", default=-1)
+    destination: int = msgspec.field(name="Dst Rank", default=-1)
+    sequence: int = msgspec.field(name="Seq", default=-1)
+    link: int = msgspec.field(name="External id", default=-1)
+    old_link: int = msgspec.field(name="external id", default=-1)
+
+
+decode_arguments = msgspec.json.Decoder(Arguments).decode
+
+
+class Group(NamedTuple):
+    """A process group as events name it; ``members`` is the text of its ranks in the job."""
+
+    name: str
+    members: bytes
+    size: int
+
+
+class Call(NamedTuple):
+    """What the framework said about an operation; equal ones are kept once."""
+
+    operation: Operation
+    group: Group
+    size_bytes: int | None
+    rank: int
+    peer: int
+    """The other side's rank in the job; -1 unless it is a send or a receive."""
+
+
+class Pending(NamedTuple):
+    """A kernel that was seen. Times as the trace has them, in nanoseconds."""
+
+    start: int
+    end: int
+    kernel: str
+    call: Call | None
+    link: int
+    sequence: int
+    stream: int
+
+
+by_start = itemgetter(0, 1)
+
+
+class Place(NamedTuple):
+    """A group as records name it, and the rank's place in it."""
+
+    communicator: str
+    ranks: int
+    rank: int | None
+    members: Sequence[int]
+
+
+class Context:
+    """What the trace as a whole says; filled while it is read."""
+
+    def __init__(self, *, rank: int | None, host: str, pid: int) -> None:
+        self.rank = rank
+        """In the job."""
+        self.host = host
+        self.pid = pid
+        self.world_size = 0
+        self.base_ns: int | None = None
+        self.first_step = 0
+        self.groups: dict[str, list[int]] = {}
+        """Ranks of the process groups that the trace lists, in order, by the group's name."""
+
+    def absolute(self, time_ns: int) -> int | None:
+        """The unix time of a time in the trace; None if the trace does not tell."""
+        if time_ns >= ABSOLUTE_NS:
+            return time_ns
+        return None if self.base_ns is None else self.base_ns + time_ns
+
+
+class Operations:
+    """The operations of one trace."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._pending: list[Pending] = []
+        self._links: dict[int, tuple[Call, int]] = {}
+        self._calls: dict[Call, Call] = {}
+        self._groups: dict[Group, Group] = {}
+        self._next: Counter[tuple[str, Operation]] = Counter()
+        self.count = 0
+        self.left_out: Counter[str] = Counter()
+        """How many operations gave no record, by the reason."""
+
+    def add_call(self, arguments: Arguments) -> None:
+        """Remember a call of the framework for the kernel that it launches."""
+        call = self._call_of(arguments)
+        if call is None or arguments.link < 0:
+            return
+        if len(self._links) >= LINKS_MAX:
+            del self._links[next(iter(self._links))]
+        self._links[arguments.link] = call, arguments.sequence
+
+    def add_kernel(self, start: int, end: int, name: str, stream: int, said: Arguments) -> None:
+        """A kernel that ran from start to end."""
+        link = said.link if said.link >= 0 else said.old_link
+        call = self._call_of(said) if said.collective else None
+        kernel = name[:NAME_CHARS]
+        self._pending.append(Pending(start, end, kernel, call, link, said.sequence, stream))
+        self.count += 1
+
+    def ready(self) -> Iterator[Collective]:
+        """The older half of those that wait, once there are too many."""
+        if len(self._pending) >= PENDING_MAX:
+            self._pending.sort(key=by_start)
+            half = PENDING_MAX // 2
+            older, self._pending = self._pending[:half], self._pending[half:]
+            yield from self._records(older)
+
+    def rest(self) -> Iterator[Collective]:
+        """All that wait, in order of their start."""
+        older, self._pending = sorted(self._pending, key=by_start), []
+        yield from self._records(older)
+
+    def _call_of(self, said: Arguments) -> Call | None:
+        group = self._group_of(said)
+        if group is None:
+            return None
+        operation = find_operation(said.collective)
+        peers = {Operation.SEND: said.destination, Operation.RECV: said.source}
+        call = Call(
+            operation=operation,
+            group=group,
+            size_bytes=find_size(said, operation),
+            rank=-1 if operation in peers else said.rank,
+            peer=peers.get(operation, -1),
+        )
+        if len(self._calls) >= CALLS_MAX:
+            return self._calls.get(call, call)
+        return self._calls.setdefault(call, call)
+
+    def _group_of(self, said: Arguments) -> Group | None:
+        members = bytes(said.members)
+        if len(members) > MEMBERS_BYTES_MAX:
+            members = b""
+        size = said.group_size if 0 <= said.group_size <= RANKS_MAX else 0
+        group = Group(said.group[:NAME_CHARS], members, size)
+        if len(self._groups) >= GROUPS_MAX and group not in self._groups:
+            self.left_out[f"more than GROUPS_MAX = {GROUPS_MAX} process groups"] += 1
+            return None
+        return self._groups.setdefault(group, group)
+
+    def _records(self, kernels: list[Pending]) -> Iterator[Collective]:
+        places: dict[Group, Place] = {}
+        for kernel in kernels:
+            call, sequence = kernel.call, kernel.sequence
+            if call is None and kernel.link in self._links:
+                call, sequence = self._links[kernel.link]
+            if call is None:
+                # Traces of before 2023 say no more than this: all groups whose operations run on
+                # one stream are one here, and it is taken as that of all ranks.
+                call = Call(Operation.OTHER, Group(f"stream{kernel.stream}", b"", 0), None, -1, -1)
+            if call.group not in places:
+                places[call.group] = self._find_place(call)
+            record = self._record(kernel, call, places[call.group], sequence)
+            if isinstance(record, str):
+                self.left_out[record] += 1
+            else:
+                yield record
+
+    def _record(self, kernel: Pending, call: Call, place: Place, sequence: int) -> Collective | str:
+        """The record, or why there is none."""
+        entry_ns = self._context.absolute(kernel.start)
+        if entry_ns is None:
+            return "times count from baseTimeNanoseconds, and the trace has none"
+        rank = place.rank if place.rank is not None else call.rank
+        if not 0 <= rank < RANKS_MAX:
+            return "neither distributedInfo nor the file's name says the rank in its group"
+        named, algorithm = read_kernel_name(kernel.kernel)
+        operation = named if call.operation is Operation.OTHER else call.operation
+        if not 0 <= sequence <= NUMBER_MAX:
+            key = place.communicator, operation
+            if len(self._next) >= NUMBERED_MAX and key not in self._next:
+                return f"more than NUMBERED_MAX = {NUMBERED_MAX} groups, streams and operations"
+            sequence = self._context.first_step * OPERATIONS_PER_STEP + self._next[key]
+            self._next[key] += 1
+        duration_ns = kernel.end - kernel.start
+        members = place.members if call.peer >= 0 else ()
+        return Collective(
+            communicator=place.communicator,
+            operation=operation,
+            sequence=sequence,
+            rank=rank,
+            ranks=place.ranks,
+            source="kineto",
+            time_ns=entry_ns + duration_ns,
+            entry_ns=entry_ns,
+            exit_ns=entry_ns + duration_ns,
+            duration_ns=duration_ns,
+            size_bytes=call.size_bytes,
+            timing=Timing.KERNEL,
+            algorithm=algorithm,
+            peer=members.index(call.peer) if call.peer in members else None,
+            host=self._context.host,
+            pid=self._context.pid,
+        )
+
+    def _find_place(self, call: Call) -> Place:
+        context, group = self._context, call.group
+        is_short = b"..." in group.members or not group.members
+        members: Sequence[int] = sorted({int(rank) for rank in _RANKS.findall(group.members)})
+        shown = members
+        if is_short:
+            members = context.groups.get(group.name, [])
+            if not members and group.size in {0, context.world_size}:
+                members = range(context.world_size)
+        own = context.rank
+        if own is not None and own in members:
+            rank: int | None = members.index(own)
+        else:
+            # Nobody says who belongs to it: taken as all, where a rank's place is its rank.
+            rank = None if members or shown else own
+        communicator = group_communicator(group.name, members or shown)
+        return Place(communicator, len(members) or group.size, rank, members)
+
+
+def find_operation(name: str) -> Operation:
+    """What a name of PyTorch or NCCL means.
+
+    >>> find_operation("_allgather_base"), find_operation("ReduceScatter"), find_operation("wait")
+    (<Operation.ALL_GATHER: 'all_gather'>, <Operation.REDUCE_SCATTER: 'reduce_scatter'>, \
+<Operation.OTHER: 'other'>)
+    """
+    key = name[:NAME_CHARS].lower().replace("_", "")
+    for part, operation in OPERATIONS:
+        if part in key:
+            return operation
+    return Operation.OTHER
+
+
+@lru_cache(maxsize=1024)
+def read_kernel_name(name: str) -> tuple[Operation, str]:
+    """The operation that a kernel was built for, and its algorithm if that is certain.
+
+    NCCL builds kernels for a few cases and runs all others through them: `LL` stands for every
+    protocol, `RING` for every algorithm but the tree (src/device/generate.py, `best_kernel`).
+
+    >>> read_kernel_name("ncclDevKernel_AllReduce_Sum_f32_TREE_LL(ncclDevKernelArgs)")
+    (<Operation.ALL_REDUCE: 'all_reduce'>, 'tree')
+    """
+    match = _KERNEL_NAME.match(name)
+    if match is None:
+        return Operation.OTHER, ""
+    algorithm = "tree" if "TREE" in match["rest"].split("_") else ""
+    return find_operation(match["operation"]), algorithm
+
+
+def find_size(said: Arguments, operation: Operation) -> int | None:
+    """The message as NCCL counts it, in bytes."""
+    elements = said.gotten if operation in OF_OUTPUT else said.given
+    width = 1 if said.kind.startswith("Float8") else ELEMENT_BYTES.get(said.kind)
+    if elements is None or width is None or not 0 <= elements * width <= NUMBER_MAX:
+        return None
+    return elements * width
