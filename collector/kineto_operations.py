@@ -19,6 +19,7 @@ import msgspec
 from collector.contract.collective import Collective, Operation, Timing
 from collector.contract.communicator import RANKS_MAX, group_communicator
 from collector.contract.records import NUMBER_MAX
+from collector.torch_words import NAME_CHARS, OF_OUTPUT, element_bytes, find_operation
 
 PENDING_MAX = 65_536
 """Operations that wait to be put in order and for what the end of the trace says (up to 20 MB). Of
@@ -45,33 +46,6 @@ NCCL_KERNEL = re.compile(r"nccl[A-Za-z]{0,16}Kernel")
 """`ncclKernel_…`, `ncclDevKernel_…`, `ncclSymkDevKernel_…`."""
 _KERNEL_NAME = re.compile(r"nccl[A-Za-z]*Kernel_(?P<operation>[A-Za-z]+)(?P<rest>\w*)")
 _RANKS = re.compile(rb"[0-9]{1,7}")
-NAME_CHARS = 128
-"""How much of a kernel's name is looked at: what tells comes first, C++ templates follow."""
-
-OPERATIONS = (
-    # Parts of PyTorch's and NCCL's names in small letters without `_`; the first that fits.
-    ("barrier", Operation.BARRIER),
-    ("reducescatter", Operation.REDUCE_SCATTER),
-    ("allreduce", Operation.ALL_REDUCE),
-    ("allgather", Operation.ALL_GATHER),
-    ("alltoall", Operation.ALL_TO_ALL),
-    ("broadcast", Operation.BROADCAST),
-    ("reduce", Operation.REDUCE),
-    ("gather", Operation.GATHER),
-    ("scatter", Operation.SCATTER),
-    ("sendrecv", Operation.SEND_RECV),
-    ("send", Operation.SEND),
-    ("recv", Operation.RECV),
-)
-OF_OUTPUT = frozenset({Operation.REDUCE_SCATTER, Operation.SCATTER, Operation.RECV})
-"""Operations whose size NCCL counts by what a rank gets; that of others by what it gives."""
-
-ELEMENT_BYTES = {
-    "Double": 8, "Long": 8, "ComplexFloat": 8, "ComplexDouble": 16, "ComplexHalf": 4,
-    "Float": 4, "Int": 4, "UInt32": 4, "UInt64": 8, "Half": 2, "BFloat16": 2, "Short": 2,
-    "UInt16": 2, "Char": 1, "Byte": 1, "Bool": 1,
-}  # fmt: skip
-"""c10::ScalarType by name; all of `Float8_…` have one byte."""
 
 
 class Arguments(msgspec.Struct, gc=False):
@@ -310,20 +284,6 @@ class Operations:
         return Place(communicator, len(members) or group.size, rank, members)
 
 
-def find_operation(name: str) -> Operation:
-    """What a name of PyTorch or NCCL means.
-
-    >>> find_operation("_allgather_base"), find_operation("ReduceScatter"), find_operation("wait")
-    (<Operation.ALL_GATHER: 'all_gather'>, <Operation.REDUCE_SCATTER: 'reduce_scatter'>, \
-<Operation.OTHER: 'other'>)
-    """
-    key = name[:NAME_CHARS].lower().replace("_", "")
-    for part, operation in OPERATIONS:
-        if part in key:
-            return operation
-    return Operation.OTHER
-
-
 @lru_cache(maxsize=1024)
 def read_kernel_name(name: str) -> tuple[Operation, str]:
     """The operation that a kernel was built for, and its algorithm if that is certain.
@@ -344,7 +304,7 @@ def read_kernel_name(name: str) -> tuple[Operation, str]:
 def find_size(said: Arguments, operation: Operation) -> int | None:
     """The message as NCCL counts it, in bytes."""
     elements = said.gotten if operation in OF_OUTPUT else said.given
-    width = 1 if said.kind.startswith("Float8") else ELEMENT_BYTES.get(said.kind)
+    width = element_bytes(said.kind)
     if elements is None or width is None or not 0 <= elements * width <= NUMBER_MAX:
         return None
     return elements * width

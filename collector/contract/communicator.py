@@ -52,9 +52,9 @@ CHANNELS_MAX = 64
 """NCCL's own limit (MAXCHANNELS): a higher number is no channel."""
 RANKS_MAX = 1 << 20
 """Ten times the largest job that was ever run: a higher number is no rank."""
-RING_TEXT_MAX = 64 << 10
-"""Characters of RINGS. NCCL prints no ring of over some thirty ranks whole; the neighbours that
-each rank prints tell the rest."""
+RING_TEXT_MAX = 8 << 10
+"""Characters of RINGS: half of an event's words (EVENT_TEXT_BYTES_MAX). NCCL prints no ring of over
+some thirty ranks whole; the neighbours that each rank prints tell the rest."""
 TREE_CHILDREN_MAX = 3
 """NCCL_MAX_TREE_ARITY."""
 

@@ -131,6 +131,17 @@ class LabelFrame:
         return labels, digest_id(self._before_bytes + name + self._after_bytes)
 
 
+def printable(text: str) -> str:
+    r"""The text as a label or a terminal may show it: what cannot be printed is replaced.
+
+    >>> printable("node0\x1b[2J")
+    'node0\ufffd[2J'
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else "\ufffd" for each in text)
+
+
 @lru_cache(maxsize=10_000)
 def metric_id(metric: str) -> int:
     """The 32-bit key that keeps one metric's samples side by side on disk.

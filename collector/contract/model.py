@@ -68,6 +68,10 @@ class Missing(msgspec.Struct, frozen=True, gc=False):
     detail: str
 
 
+EVENT_TEXT_BYTES_MAX = 16_384
+"""An event's words altogether. A log line that matters is shorter; a core dump is not an event."""
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened at one moment: an XID, a link that went down, a burst.
 

@@ -27,6 +27,7 @@ from collector.contract.model import Event
 from collector.contract.records import NUMBER_MAX
 from collector.formats import Origin, Record
 from collector.plain_pickle import INSTRUCTIONS_MAX, PROTOCOLS, load_plain
+from collector.torch_words import OF_OUTPUT, element_bytes, find_operation
 
 DUMP_BYTES_MAX = 64 << 20
 """A dump. The default of 2,000 operations has 300 kB, and 2 MB with their stacks."""
@@ -44,8 +45,9 @@ PEERS_ASKED = 100
 """Operations that are asked whose dump this is, where neither name nor groups tell."""
 RANKS_SHOWN = 1024
 """Ranks of a group that its event lists; the others are in its hash and its size."""
-STATUS_TEXT_MAX = 16 << 10
-"""Characters of the status of all groups in the dump's event: some three hundred groups."""
+STATUS_TEXT_MAX = 8 << 10
+"""Characters of the status of all groups in the dump's event, half of what it may have: some
+hundred and fifty groups."""
 NAME_CHARS_MAX = 128
 """A group's name. PyTorch's are numbers, or hashes of forty digits."""
 MEMBERS_MAX = 10_000_000
@@ -57,34 +59,6 @@ DUMP = "flight_recorder_dump"
 NAME = "flight_recorder"
 DUMP_NAME = re.compile(r"(?:rank|dump)_[0-9]")
 LAST_NUMBER = re.compile(r"([0-9]{1,7})(?:\.json|\.pickle|\.pkl)?$")
-
-OPERATIONS = (
-    # The beginning of PyTorch's names without `nccl:` and underscores; the first that fits.
-    ("all_reduce_barrier", Operation.BARRIER),
-    ("all_reduce", Operation.ALL_REDUCE),
-    ("allreduce", Operation.ALL_REDUCE),
-    ("all_gather", Operation.ALL_GATHER),
-    ("allgather", Operation.ALL_GATHER),
-    ("reduce_scatter", Operation.REDUCE_SCATTER),
-    ("all_to_all", Operation.ALL_TO_ALL),
-    ("alltoall", Operation.ALL_TO_ALL),
-    ("broadcast", Operation.BROADCAST),
-    ("reduce", Operation.REDUCE),
-    ("gather", Operation.GATHER),
-    ("scatter", Operation.SCATTER),
-    ("barrier", Operation.BARRIER),
-    ("send", Operation.SEND),
-    ("recv", Operation.RECV),
-)
-OF_OUTPUT = frozenset({Operation.REDUCE_SCATTER, Operation.SCATTER, Operation.RECV})
-"""Operations whose size NCCL counts by what a rank gets; that of others by what it gives."""
-
-ELEMENT_BYTES = {
-    "Double": 8, "Long": 8, "ComplexFloat": 8, "ComplexDouble": 16, "ComplexHalf": 4,
-    "Float": 4, "Int": 4, "UInt32": 4, "UInt64": 8, "Half": 2, "BFloat16": 2, "Short": 2,
-    "UInt16": 2, "Char": 1, "Byte": 1, "Bool": 1,
-}  # fmt: skip
-"""c10::ScalarType by name; all of `Float8_…` have one byte."""
 
 _PEERS = re.compile(r"(?:send|recv) ([0-9]{1,7})(?:->|<-)([0-9]{1,7})")
 
@@ -286,7 +260,9 @@ class DumpReader:
             self._group_numbers.setdefault(group.name, check_number("pg_id", number))
         profiling_name = text(entry, "profiling_name")
         is_p2p = entry.get("is_p2p") is True
-        operation = find_operation(profiling_name, is_p2p=is_p2p)
+        operation = find_operation(profiling_name)
+        if operation is Operation.OTHER and is_p2p:
+            operation = Operation.SEND_RECV
         state = find_state(entry)
         created_ns = find_time(entry, "time_created_ns")
         if created_ns is None:
@@ -432,19 +408,6 @@ def group_name(entry: Dump) -> str:
     return pair[0]
 
 
-def find_operation(profiling_name: str, *, is_p2p: bool) -> Operation:
-    """What was done, by PyTorch's name for it.
-
-    >>> find_operation("nccl:_all_gather_base", is_p2p=False).value
-    'all_gather'
-    """
-    name = profiling_name.rpartition(":")[2].lstrip("_")
-    for beginning, operation in OPERATIONS:
-        if name.startswith(beginning):
-            return operation
-    return Operation.SEND_RECV if is_p2p else Operation.OTHER
-
-
 def find_state(entry: Dump) -> State:
     """How far the operation came."""
     state = text(entry, "state")
@@ -482,7 +445,8 @@ def find_size(entry: Dump, operation: Operation) -> int | None:
         return None
     total = 0
     for shape, kind in zip(shapes, types, strict=True):
-        elements, width = count_elements(shape), element_bytes(kind)
+        elements = count_elements(shape)
+        width = element_bytes(kind) if isinstance(kind, str) else None
         if elements is None or width is None:
             return None
         total += elements * width
@@ -496,13 +460,6 @@ def count_elements(shape: object) -> int | None:
     if not all(type(size) is int and 0 <= size <= NUMBER_MAX for size in shape):
         return None
     return math.prod(shape)
-
-
-def element_bytes(kind: object) -> int | None:
-    """The bytes of one element of this type."""
-    if not isinstance(kind, str):
-        return None
-    return 1 if kind.startswith("Float8") else ELEMENT_BYTES.get(kind)
 
 
 def find_peer(profiling_name: str, group: Group, rank: int) -> int | None:

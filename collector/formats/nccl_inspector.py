@@ -24,6 +24,7 @@ from msgspec import Meta
 
 from collector.contract.collective import Collective, Operation, Timing, communicator_id
 from collector.contract.errors import ParseError
+from collector.contract.identity import printable
 from collector.contract.model import Event
 from collector.formats import Origin, Record
 from collector.lines import read_pieces, too_long
@@ -337,10 +338,10 @@ class Reader:
                 self._speakers.clear()
                 self._current.clear()
             speaker = self._speakers[key] = Speaker(
-                communicator=communicator_id(tidy(header.id)),
+                communicator=communicator_id(printable(header.id)),
                 rank=header.rank,
                 ranks=header.n_ranks,
-                host=tidy(metadata.hostname),
+                host=printable(metadata.hostname),
                 pid=metadata.pid,
             )
             time_ns = metadata.dump_timestamp_us * _NS or self.changed_ns
@@ -473,23 +474,12 @@ def to_nanoseconds(number: float | str, timing_source: str) -> int | None:
 @lru_cache(TEXTS_KEPT)
 def word(text: str) -> str:
     """The name of an algorithm or protocol as we write it."""
-    return tidy(text).lower()
-
-
-def tidy(text: str) -> str:
-    r"""The text as it may stand in a label: what cannot be printed is replaced.
-
-    >>> tidy("node0\x00\n")
-    'node0\ufffd\ufffd'
-    """
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else "\ufffd" for each in text)
+    return printable(text).lower()
 
 
 def introduction(speaker: Speaker, header: Header, time_ns: int) -> Event:
     """The event that says what a communicator is, as one of its ranks sees it."""
-    name = tidy(header.comm_name)
+    name = printable(header.comm_name)
     said = {
         "ranks": str(speaker.ranks) if speaker.ranks else "",
         "nodes": str(header.nnodes) if header.nnodes else "",

@@ -21,11 +21,12 @@ import msgspec
 
 from collector.contract.collective import Collective, Operation, communicator_id
 from collector.contract.errors import HostError, ParseError
+from collector.contract.identity import printable
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
 from collector.follow import YOUNG_SECONDS, Chunk, Follower, find_files
 from collector.formats import Record
-from collector.formats.nccl_inspector import OPERATIONS, UNKNOWN, Dropped, Reader, tidy
+from collector.formats.nccl_inspector import OPERATIONS, UNKNOWN, Dropped, Reader
 from collector.host import FileFacts, Host
 from collector.jobs import read_process
 from collector.sources import SourceSettings
@@ -475,7 +476,7 @@ def refused(error: HostError) -> Missing:
 
 def absent_series(path: str) -> Series:
     """The series of what a file should have given."""
-    file = tidy(path.rpartition("/")[2])
+    file = printable(path.rpartition("/")[2])
     return Series("fabric_collective_operations_total", {"file": file})
 
 
@@ -599,4 +600,4 @@ def prom_labels(theirs: dict[str, str], gpu: str, meaning: Meaning) -> dict[str,
         "protocol": protocol,
         "gpu": gpu,
     }
-    return {name: tidy(text)[:LABEL_CHARACTERS_MAX] for name, text in labels.items() if text}
+    return {name: printable(text)[:LABEL_CHARACTERS_MAX] for name, text in labels.items() if text}

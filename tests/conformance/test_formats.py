@@ -55,7 +55,7 @@ def plain(record: Record | ParseError) -> dict[str, object]:
     if isinstance(record, Sample):
         return {"sample": repr(record.series), "value": record.value, "time_ns": record.time_ns}
     kind = type(record).__name__.lower()
-    absent = (None, "", {})
+    absent: tuple[object, ...] = (None, "", {})
     return {kind: {k: v for k, v in msgspec.to_builtins(record).items() if v not in absent}}
 
 

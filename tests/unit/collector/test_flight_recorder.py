@@ -14,7 +14,7 @@ from collector.contract.collective import Collective, Operation, State
 from collector.contract.errors import ParseError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.formats import Origin, Record, flight_recorder
-from collector.formats.flight_recorder import FORMAT, find_operation
+from collector.formats.flight_recorder import FORMAT
 from collector.host import Host
 from collector.plain_pickle import INSTRUCTIONS_MAX
 from collector.sources.flight_recorder import SOURCE, Settings
@@ -107,7 +107,7 @@ def test_names_and_sizes_are_ncc_ls(name: str, operation: str, size: int) -> Non
 
 
 def test_a_coalesced_point_to_point_is_send_recv() -> None:
-    assert find_operation("nccl:coalesced", is_p2p=True) is Operation.SEND_RECV
+    assert one(profiling_name="nccl:coalesced", is_p2p=True).operation is Operation.SEND_RECV
 
 
 def test_point_to_point_has_its_own_sequence_and_a_peer() -> None:
