@@ -22,10 +22,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.context import Context
+from api.correlate.places import RunningPlaces
+from api.correlate.roll import RollTask
 from api.errors import Boundary, ProblemBody, install_error_handlers, respond
+from api.ingest.own import OwnSamples
 from api.ingest.service import Ingest
 from api.inventory.feed import InventoryFeed
 from api.inventory.repository import Inventory
+from api.jobs.watch import JobWatch
 from api.metrics import ServiceMetrics
 from api.promql.engine import Engine
 from api.promql.gate import Gate
@@ -37,10 +41,13 @@ from api.routes import (
     health,
     ingest,
     inventory,
+    jobs,
     prometheus,
     prometheus_meta,
+    records,
     remote_write,
     samples,
+    timeline,
 )
 from api.settings import ServiceSettings
 from api.store.store import Store
@@ -53,6 +60,12 @@ log = logging.getLogger(__name__)
 FEED_SECONDS = 1.0
 """How often what was sighted goes to the inventory."""
 
+JOBS_SECONDS = 10.0
+"""How often the records are looked through for jobs."""
+
+JOBS_FORGOTTEN_SECONDS = 3_600.0
+"""How often jobs that ended long ago are removed."""
+
 PORTS_SECONDS = 15.0
 """How often the inventory learns the state and rate of every port."""
 
@@ -64,6 +77,9 @@ ROUTERS = tuple(
         prometheus,
         prometheus_meta,
         inventory,
+        jobs,
+        records,
+        timeline,
         samples,
         catalog,
         health,
@@ -86,6 +102,7 @@ def create_app(
         stock, load_catalog(), lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
     )
     intake = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
+    roll = RollTask(store, OwnSamples(intake.commit), RunningPlaces(stock), metrics, clock)
     aliases = load_catalog() if settings.promql_aliases else None
     gate = Gate(Engine(store, Dialect(settings.promql_dialect), aliases))
 
@@ -95,6 +112,11 @@ def create_app(
             asyncio.create_task(intake.run(), name="commit"),
             asyncio.create_task(feed_inventory(feed, metrics), name="inventory feed"),
             asyncio.create_task(watch_ports(store, stock, clock), name="port watch"),
+            asyncio.create_task(
+                watch_jobs(store, stock, clock, kept_days=settings.retention_days.steps),
+                name="job watch",
+            ),
+            asyncio.create_task(roll.run(), name="roll"),
         ]
         for task in tasks:
             task.add_done_callback(stop_if_broken)
@@ -165,6 +187,25 @@ async def watch_ports(store: Store, stock: Inventory, clock: Callable[[], float]
             if not failing:
                 log.warning("the ports' state cannot be refreshed: %s", error)
             failing = True
+
+
+async def watch_jobs(
+    store: Store, stock: Inventory, clock: Callable[[], float], *, kept_days: int
+) -> None:
+    """Keep the inventory's jobs in step with the records, until cancelled.
+
+    A job that has ended is kept as long as the steps that it made.
+    """
+    watch = JobWatch(store, stock)
+    forgotten_s = clock()
+    while True:
+        await asyncio.sleep(JOBS_SECONDS)
+        now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+        is_well = await asyncio.to_thread(watch.look, now)
+        if is_well and clock() - forgotten_s >= JOBS_FORGOTTEN_SECONDS:
+            with contextlib.suppress(InventoryError):  # the next look says so
+                await asyncio.to_thread(stock.forget_jobs, now - dt.timedelta(days=kept_days))
+            forgotten_s = clock()
 
 
 def stop_if_broken(task: asyncio.Task[None]) -> None:

@@ -142,3 +142,39 @@ PAGE_DEFAULT: Final = 100
 
 PAGE_MAX: Final = 1_000
 """Entries of one page of a list. → 422"""
+
+TIMELINE_BUCKETS_DEFAULT: Final = 120
+TIMELINE_BUCKETS_MAX: Final = 2_000
+"""Stretches of a job's timeline: about as many as a screen has columns. → 400"""
+
+TIMELINE_CELLS_MAX: Final = 200_000
+"""Ranks times stretches in one timeline, about 2 MB. Past it the ranks that were latest are shown,
+and the answer says how many are not."""
+
+TIMELINE_RECORDS_MAX: Final = 2_000_000
+"""Records that one timeline looks at, about a second's work. Past it every nth operation is looked
+at, and the answer says so."""
+
+JOB_RANKS_MAX: Final = 200_000
+"""Ranks, and hosts, that one request may name: twice the largest job. → 422"""
+
+JOB_GROUP_RANKS_MAX: Final = 2_000_000
+"""Numbers in a job's parallelism groups: ten dimensions of such a job. → 422"""
+
+JOB_ATTRIBUTES_MAX: Final = 64
+"""Attributes, and kinds of groups, of a job. → 422"""
+
+JOB_TEXT_CHARS_MAX: Final = 512
+"""A job's name, user, or attribute. → 422"""
+
+JOB_COMMUNICATORS_SHOWN_MAX: Final = 1_000
+"""Communicators in the answer about one job: the first of them, beside their number."""
+
+RECORDS_PAGE_MAX: Final = 10_000
+"""Records of collectives or steps of one page. → 422"""
+
+RECORDS_EXPORT_MAX: Final = 50_000_000
+"""Records in one NDJSON or Arrow stream; more is a job for several requests. → 422"""
+
+RECORDS_EXPORT_CHUNK: Final = 100_000
+"""Records that are in memory at once while they are streamed: about 30 MB."""

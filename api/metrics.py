@@ -40,6 +40,8 @@ class ServiceMetrics:
         self.request_seconds = self._histogram("fabric_service_request_seconds", SECONDS_BUCKETS)
         self.samples = self._counter("fabric_service_samples_total")
         self.events = self._counter("fabric_service_events_total")
+        self.records = self._counter("fabric_service_records_total")
+        self.rolled = self._counter("fabric_service_rolled_samples_total")
         self.refused = self._counter("fabric_service_refused_total")
         self.commits = self._counter("fabric_service_commits_total")
         self.commit_seconds = self._histogram("fabric_service_commit_seconds", SECONDS_BUCKETS)

@@ -33,6 +33,11 @@ class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """Days that events are kept."""
     exemplars: int = RETENTION_DAYS_DEFAULT
     """Days that exemplars are kept."""
+    collectives: int = 7
+    """Days that records of collectives are kept: ten thousand ranks make 860 million a day, and
+    what people ask of them later is in the series made from them."""
+    steps: int = RETENTION_DAYS_DEFAULT
+    """Days that records of training steps are kept."""
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from api.ingest.columns import SampleColumns
+from api.ingest.records import COLLECTIVES, STEPS, joined
 from api.ingest.series import NewSeries
 from api.limits import (
     COMMIT_ROWS_EAGER,
@@ -61,12 +62,20 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event] = []
     exemplars: list[Exemplar] = []
     metadata: list[Metadata] = []
+    collectives: pa.Table | None = None
+    steps: pa.Table | None = None
+
+    @property
+    def records(self) -> dict[str, int]:
+        """How many records of jobs' work there are, by table."""
+        tables = {COLLECTIVES: self.collectives, STEPS: self.steps}
+        return {name: rows.num_rows for name, rows in tables.items() if rows is not None}
 
     @property
     def rows(self) -> int:
         """How much there is to write."""
         others = len(self.series) + len(self.events) + len(self.exemplars) + len(self.metadata)
-        return len(self.samples) + others
+        return len(self.samples) + others + sum(self.records.values())
 
 
 class GroupCommit:
@@ -174,6 +183,10 @@ def insert_group(store: Store, group: list[Write]) -> None:
         store.insert_arrow("events", event_rows(events))
     if exemplars := [exemplar for write in group for exemplar in write.exemplars]:
         store.insert_arrow("exemplars", exemplar_rows(exemplars))
+    if (collectives := joined(write.collectives for write in group)) is not None:
+        store.insert_arrow(COLLECTIVES, collectives)
+    if (steps := joined(write.steps for write in group)) is not None:
+        store.insert_arrow(STEPS, steps)
     samples = SampleColumns.concatenate([write.samples for write in group])
     if len(samples):
         store.insert_columns("samples", samples.to_block())

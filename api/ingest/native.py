@@ -7,13 +7,14 @@ import numpy as np
 
 from api.ingest.columns import Acceptance, SampleColumns, merge_counts
 from api.ingest.commit import Write
+from api.ingest.records import accept_collectives, accept_steps
 from api.ingest.series import NativeTable, NativeTables, check_index
 from collector.contract.identity import LABELS_MAX, canonical_labels
-from collector.contract.model import Event
+from collector.contract.model import EVENT_TEXT_BYTES_MAX, Event
 from collector.contract.wire import NS_PER_MS, Batch, decode_batch
 
-EVENT_TEXT_BYTES_MAX = 16_384
-"""An event's words altogether. A log line that matters is shorter; a core dump is not an event."""
+EVENT_ATTRIBUTES_MAX = 256
+"""NCCL has up to 64 channels, and a communicator's event says two things of each."""
 
 
 class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +30,8 @@ class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
 def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> NativeRequest:
     """The request in this body. Raises WireError for bytes that are not a batch.
 
-    A sample whose labels or time break a rule is refused by that rule's name; the samples
-    beside it are kept.
+    A sample, event or record that breaks a rule is refused by that rule's name; those beside it
+    are kept.
     """
     batch = decode_batch(body)
     table = tables.recognise(batch)
@@ -49,13 +50,21 @@ def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> 
         columns = columns.select(valid)
     columns, bad_times = acceptance.apply(columns)
     events, bad_events = accept_events(batch, acceptance)
+    collectives = accept_collectives(batch, acceptance)
+    steps = accept_steps(batch, acceptance)
     days = columns.days()
     return NativeRequest(
         batch=batch,
         table=table,
-        write=Write(samples=columns, series=tables.unwritten(table, days), events=events),
+        write=Write(
+            samples=columns,
+            series=tables.unwritten(table, days),
+            events=events,
+            collectives=collectives.rows,
+            steps=steps.rows,
+        ),
         days=days,
-        refused=merge_counts(bad_labels, bad_times, bad_events),
+        refused=merge_counts(bad_labels, bad_times, bad_events, collectives.refused, steps.refused),
     )
 
 
@@ -79,7 +88,8 @@ def refuse_event(event: Event, acceptance: Acceptance) -> str | None:
     size = sum(len(name.encode()) + len(text.encode()) for name, text in words)
     if (
         not event.kind
-        or len(event.labels) + len(event.attributes) > LABELS_MAX
+        or len(event.labels) > LABELS_MAX
+        or len(event.attributes) > EVENT_ATTRIBUTES_MAX
         or size > EVENT_TEXT_BYTES_MAX
     ):
         return "bad_event"

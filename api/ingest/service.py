@@ -95,7 +95,7 @@ class Ingest:
         return Receipt(
             boot=batch.boot,
             sequence=batch.sequence,
-            stored=len(write.samples) + len(write.events),
+            stored=len(write.samples) + len(write.events) + sum(write.records.values()),
             refused=request.refused,
         )
 
@@ -159,6 +159,8 @@ class Ingest:
     def _count(self, protocol: str, write: Write, refused: dict[str, int]) -> None:
         self._metrics.samples.labels(protocol).inc(len(write.samples))
         self._metrics.events.labels(protocol).inc(len(write.events))
+        for table, count in write.records.items():
+            self._metrics.records.labels(protocol, table).inc(count)
         self._metrics.refuse(protocol, refused)
 
     def _observe_commit(self, ok: bool, rows: int, seconds: float) -> None:  # noqa: FBT001

@@ -26,7 +26,12 @@ DeviceKey = tuple[str, str, str]
 """Host, kind, device."""
 PortKey = tuple[str, str, str]
 """Host, device, port."""
-Key = TypeVar("Key", HostKey, DeviceKey, PortKey)
+
+
+JobKey = tuple[str, int, str]
+"""Job, rank (NO_RANK if it is not known) and host."""
+NO_RANK: Final = -1
+Key = TypeVar("Key", HostKey, DeviceKey, PortKey, JobKey)
 
 
 class Seen(msgspec.Struct):
@@ -60,12 +65,13 @@ class Things(Generic[Key]):
 
 
 class Tally:
-    """Many observations as rows of the three tables."""
+    """Many observations as rows of the three tables, and what they say of jobs."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
         self.hosts: Things[HostKey] = Things()
         self.devices: Things[DeviceKey] = Things()
         self.ports: Things[PortKey] = Things()
+        self.jobs: Things[JobKey] = Things()
         for observation in observations:
             self._add(observation)
 
@@ -73,6 +79,9 @@ class Tally:
         """A port shows that its device exists, and a device its host."""
         seen = observation.sighting
         self.hosts.add((seen.host,), observation, seen.host_attributes)
+        if seen.job:
+            rank = NO_RANK if seen.rank is None else seen.rank
+            self.jobs.add((seen.job, rank, seen.host), observation, seen.job_attributes)
         if seen.kind is None:
             return
         self.devices.add((seen.host, seen.kind, seen.device), observation, seen.device_attributes)

@@ -3,36 +3,29 @@
 Synchronous and thread-safe: the service calls it from worker threads. Every failure is an
 InventoryError that says what could not be done and why, without a password.
 
-Writers of all service processes take their rows in one order (agents, hosts, devices, ports, each
-by key), so they wait for each other and never deadlock.
+Writers of all service processes take their rows in one order (agents, hosts, devices, ports, jobs,
+each by key), so they wait for each other and never deadlock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, RowMapping, Select, Table, case, select, text, tuple_, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, RowMapping, Table, case, select, tuple_, update
 from sqlalchemy.sql.expression import bindparam
 
-from api.inventory import migrate
 from api.inventory.batches import BatchRun
-from api.inventory.engine import WRITE, explained, open_engine
+from api.inventory.database import ROWS_PER_STATEMENT, Query, before_nul, insert_into, table_of
+from api.inventory.job_sightings import write_job_sightings
+from api.inventory.jobs import JobStock
 from api.inventory.merge import Key, Seen, Stamped, Tally, Things, join
 from api.inventory.records import Agent, Device, Host, Port
 from api.inventory.sightings import Observation, PortValues, Sighting, is_name
-from api.inventory.tables import AgentRow, Base, DeviceKind, DeviceRow, HostRow, PortRow
+from api.inventory.tables import AgentRow, DeviceKind, DeviceRow, HostRow, PortRow
 from api.limits import PAGE_DEFAULT, PAGE_MAX
-from collector.contract.errors import InventoryError
 from collector.contract.identity import PortId
-
-ROWS_PER_STATEMENT: Final = 1_000
-"""Rows that one statement writes or asks for; SQLite takes 32,766 parameters, and a row has 12."""
-
-Record = TypeVar("Record", Host, Device, Port, Agent)
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -41,11 +34,6 @@ class Kept(msgspec.Struct, frozen=True):
     table: Table
     columns: dict[str, Callable[[str], object]]
     """Attribute to what makes the column's value of its text."""
-
-
-def table_of(model: type[Base]) -> Table:
-    """The table behind a model."""
-    return Base.metadata.tables[model.__tablename__]
 
 
 HOSTS: Final = Kept(table_of(HostRow), dict.fromkeys(("cluster", "agent", "agent_version"), str))
@@ -57,28 +45,8 @@ PORTS: Final = Kept(
 AGENTS: Final = table_of(AgentRow)
 
 
-class Inventory:
-    """Hosts, devices, ports and agents, on `sqlite:///path` or `postgresql+psycopg://…`.
-
-    Connects when it is first asked something. `migrate` must have run once before the rest.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._engine = open_engine(url)
-
-    def migrate(self) -> None:
-        """Bring the schema to this program's version; several processes may try at once."""
-        with explained(self._engine.url, "bring the schema up to date"):
-            migrate.upgrade(self._engine)
-
-    def ping(self) -> None:
-        """Return if the database answers, else raise InventoryError."""
-        with self._reading("answer") as connection:
-            connection.execute(text("SELECT 1"))
-
-    def close(self) -> None:
-        """Give the connections back."""
-        self._engine.dispose()
+class Inventory(JobStock):
+    """Hosts, devices, ports, agents and jobs, on `sqlite:///path` or `postgresql+psycopg://…`."""
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -87,6 +55,7 @@ class Inventory:
         tally = Tally(observations)
         with self._writing("keep sightings") as connection:
             write_tally(connection, tally)
+            write_job_sightings(connection, tally.jobs)
 
     def set_port_values(self, rows: Iterable[PortValues]) -> None:
         """Keep the latest values of ports, which thereby have been seen."""
@@ -176,45 +145,6 @@ class Inventory:
         found = self._ask(Agent, AGENTS, lambda query, of: query.where(of.agent == name), 1)
         return found[0] if found else None
 
-    # --- connections ---------------------------------------------------------------------------
-
-    def _ask(self, record: type[Record], table: Table, narrow: Narrow, limit: int) -> list[Record]:
-        """Rows of a table in the order of its key, as records."""
-        if not 1 <= limit <= PAGE_MAX:
-            msg = f"limit is {limit}; a page of the inventory holds 1 to PAGE_MAX = {PAGE_MAX}"
-            raise InventoryError(msg)
-        wanted = [table.c[name] for name in record.__struct_fields__]
-        query = narrow(select(*wanted), table.c).order_by(*table.primary_key).limit(limit)
-        with self._reading(f"list {table.name}") as connection:
-            rows = connection.execute(query).mappings().all()
-        return [msgspec.convert(dict(row), record) for row in rows]
-
-    @contextmanager
-    def _reading(self, doing: str) -> Iterator[Connection]:
-        """A connection whose transaction sees one state of the inventory."""
-        with explained(self._engine.url, doing), self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def _writing(self, doing: str) -> Iterator[Connection]:
-        """A connection whose transaction is committed, or undone as a whole."""
-        with (
-            explained(self._engine.url, doing),
-            self._engine.connect().execution_options(**WRITE) as connection,
-            connection.begin(),
-        ):
-            yield connection
-
-
-Query = Select[Any]
-Narrow = Callable[[Query, Any], Query]
-"""Adds conditions to a query, given the table's columns."""
-
-
-def before_nul(position: str) -> str:
-    """The same place in a list of names, without NUL: no name has it and PostgreSQL refuses it."""
-    return position.partition("\0")[0]
-
 
 def host_observations(by_agent: dict[str, list[BatchRun]]) -> Iterator[Observation]:
     """What batches say exists: the host they came from, with its agent."""
@@ -268,12 +198,6 @@ def upsert(connection: Connection, table: Table) -> Any:  # noqa: ANN401 - eithe
     )
 
 
-def insert_into(connection: Connection, table: Table) -> Any:  # noqa: ANN401 - either dialect's Insert
-    """An INSERT that can say ON CONFLICT, which both databases spell alike."""
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    return dialect.insert(table)
-
-
 def join_attributes(
     connection: Connection, kept: Kept, new: dict[Key, Seen], rows: Sequence[RowMapping]
 ) -> None:
@@ -293,7 +217,7 @@ def join_attributes(
         connection.execute(update(table).where(*which).values(values), changed)
 
 
-def row_of(kept: Kept, key: tuple[str, ...], seen: Seen) -> dict[str, object]:
+def row_of(kept: Kept, key: tuple[object, ...], seen: Seen) -> dict[str, object]:
     """A new row."""
     names = (column.name for column in kept.table.primary_key)
     times = {"first_seen": seen.first, "last_seen": seen.last}

@@ -1,4 +1,4 @@
-"""From a series' labels to what they say exists: a host, one of its devices, a port. Pure.
+"""From a series' labels to what they say exists: a host, a device or port of it, a job. Pure.
 
 Only series whose metric the catalog knows, by its own name or by another exporter's, say anything:
 an application's series must not create hosts. Names that cannot be identities, or are longer than
@@ -15,7 +15,7 @@ import msgspec
 
 from api.inventory.tables import DeviceKind
 from collector.contract.catalog import Alias, Catalog, Kind, Metric, Target
-from collector.contract.identity import METRIC_LABEL, Labels
+from collector.contract.identity import METRIC_LABEL, Labels, printable
 
 NAME_BYTES_MAX: Final = 255
 """A host's, device's or port's name. DNS stops at 253; three of them fit PostgreSQL's largest index
@@ -70,6 +70,25 @@ GPU_ATTRIBUTES: Final = {
 which has no info metric."""
 
 
+JOB_INFO: Final = "fabric_job_info"
+JOB_ATTRIBUTES: Final = {
+    name: name
+    for name in (
+        "user",
+        "scheduler",
+        "cluster",
+        "namespace",
+        "gpu",
+        "gpu_uuid",
+        "device",
+        "pid",
+        "local_rank",
+    )
+}
+"""Labels of JOB_INFO that say something of a job or of its rank."""
+RANK_MAX: Final = (1 << 31) - 1
+
+
 class Shape(msgspec.Struct, frozen=True):
     """Which device a target's labels name; a port label that no series has means: no port."""
 
@@ -87,10 +106,10 @@ SHAPES: Final = {
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that exists: a host, or a device on it, or a port of that device.
+    """Something that exists: a host, or a device on it, or a port of that device, or a job there.
 
-    `kind` and `device` are there together or not at all, `port` only with them. Attributes belong
-    to the thing that their name says.
+    `kind` and `device` are there together or not at all, `port` only with them, `rank` only with
+    `job`. Attributes belong to the thing that their name says.
     """
 
     host: str
@@ -100,6 +119,9 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     host_attributes: Attributes = ()
     device_attributes: Attributes = ()
     port_attributes: Attributes = ()
+    job: str = ""
+    rank: int | None = None
+    job_attributes: Attributes = ()
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -171,9 +193,11 @@ def sight_as(
     target = catalog.target_of(metric.name)
     theirs = alias.labels if alias is not None else {}
     host = host_of(labels, theirs)
+    if metric.name == JOB_INFO:
+        return sight_job(labels, host)
     if target is None or "host" not in target.labels or not is_name(host):
         return None
-    on_host = {"cluster": printable(labels["cluster"])} if "cluster" in labels else {}
+    on_host = {"cluster": short(labels["cluster"])} if "cluster" in labels else {}
     attributes = info_attributes(metric, target, labels, theirs)
     shape = SHAPES.get(target.name)
     if shape is None:
@@ -195,6 +219,30 @@ def sight_as(
         device_attributes=ordered(picked_but(attributes, on_port)),
         port_attributes=ordered(on_port),
     )
+
+
+def sight_job(labels: Mapping[str, str], host: str) -> Sighting | None:
+    """The job, and the rank on this host, that a series of JOB_INFO is about."""
+    job, rank = labels.get("job", ""), labels.get("rank", "")
+    if not is_name(job) or not is_name(host):
+        return None
+    return Sighting(
+        host=host,
+        job=job,
+        rank=whole_number(rank, RANK_MAX),
+        job_attributes=ordered(picked(labels, JOB_ATTRIBUTES)),
+    )
+
+
+def whole_number(text: str, most: int) -> int | None:
+    """The number in a text, if it is one and not over a bound.
+
+    >>> whole_number("7", 10), whole_number("11", 10), whole_number("-1", 10)
+    (7, None, None)
+    """
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)):
+        return None
+    return int(text) if int(text) <= most else None
 
 
 def host_of(labels: Mapping[str, str], theirs: Mapping[str, str]) -> str:
@@ -239,9 +287,7 @@ def info_attributes(
 
 def picked(labels: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     """The labels that are wanted and there, under the names that `wanted` gives them."""
-    return {
-        ours: printable(labels[theirs]) for theirs, ours in wanted.items() if labels.get(theirs)
-    }
+    return {ours: short(labels[theirs]) for theirs, ours in wanted.items() if labels.get(theirs)}
 
 
 def picked_but(attributes: Mapping[str, str], left_out: Container[str]) -> dict[str, str]:
@@ -262,14 +308,9 @@ def is_name(text: str) -> bool:
     return bool(text) and text.isprintable() and len(text.encode()) <= NAME_BYTES_MAX
 
 
-def printable(text: str) -> str:
+def short(text: str) -> str:
     """The text cut to ATTRIBUTE_CHARS_MAX, with a mark in place of what cannot be printed.
 
     PostgreSQL takes no NUL, and one odd label must not hold up the others.
     """
-    cut = text[:ATTRIBUTE_CHARS_MAX]
-    if cut.isprintable():
-        return cut
-    return "".join(
-        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in cut
-    )
+    return printable(text[:ATTRIBUTE_CHARS_MAX])

@@ -14,7 +14,16 @@ import enum
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
-from sqlalchemy import JSON, BigInteger, DateTime, Dialect, ForeignKey, MetaData, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    ForeignKeyConstraint,
+    MetaData,
+    Text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import TypeDecorator, TypeEngine
@@ -146,3 +155,122 @@ class AgentRow(Base):
     last_sequence: Mapped[int] = mapped_column(BigInteger)
     last_received_at: Mapped[datetime]
     batches_missing: Mapped[int] = mapped_column(BigInteger)
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+class JobOrigin(enum.StrEnum):
+    """Who said that a job exists; the first of these that did."""
+
+    REGISTERED = "registered"
+    """Somebody, by `POST /v1/jobs`."""
+    SCHEDULER = "scheduler"
+    """A scheduler, through the environment of its processes as an agent reads it."""
+    INFERRED = "inferred"
+    """Nobody: its processes were seen to talk to each other."""
+
+
+class JobState(enum.StrEnum):
+    """Whether a job still runs, as far as is known."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class JobRow(Base):
+    """A training job.
+
+    `alias_of` is set when two jobs turned out to be one: the row then only leads to the other.
+    `revision` grows whenever something is said of the job that inference has to look at.
+    """
+
+    __tablename__ = "jobs"
+
+    job: Mapped[str] = mapped_column(NAME, primary_key=True)
+    name: Mapped[str | None]
+    user: Mapped[str | None]
+    scheduler: Mapped[str | None]
+    cluster: Mapped[str | None]
+    origin: Mapped[str]
+    state: Mapped[str] = mapped_column(index=True)
+    alias_of: Mapped[str | None] = mapped_column(NAME)
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    ranks: Mapped[int | None] = mapped_column(BigInteger)
+    groups: Mapped[Any] = mapped_column(DOCUMENT)
+    attributes: Mapped[dict[str, str]]
+    revision: Mapped[int] = mapped_column(BigInteger)
+    first_seen: Mapped[datetime]
+    last_seen: Mapped[datetime]
+
+
+class JobHostRow(Base):
+    """A host on which a job runs."""
+
+    __tablename__ = "job_hosts"
+
+    job: Mapped[str] = mapped_column(
+        NAME, ForeignKey("jobs.job", ondelete="CASCADE"), primary_key=True
+    )
+    host: Mapped[str] = mapped_column(NAME, primary_key=True, index=True)
+    origin: Mapped[str]
+
+
+class JobRankRow(Base):
+    """A rank of a job and where it runs. `origins` says of each fact who said it."""
+
+    __tablename__ = "job_ranks"
+
+    job: Mapped[str] = mapped_column(
+        NAME, ForeignKey("jobs.job", ondelete="CASCADE"), primary_key=True
+    )
+    rank: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    host: Mapped[str | None]
+    pid: Mapped[int | None] = mapped_column(BigInteger)
+    gpu: Mapped[str | None]
+    gpu_uuid: Mapped[str | None]
+    device: Mapped[str | None]
+    devices: Mapped[str | None]
+    port: Mapped[str | None]
+    local_rank: Mapped[int | None] = mapped_column(BigInteger)
+    origins: Mapped[dict[str, str]]
+
+
+class CommunicatorRow(Base):
+    """A communicator of a job. Two jobs may have one of the same name (`pg:default`)."""
+
+    __tablename__ = "communicators"
+
+    communicator: Mapped[str] = mapped_column(NAME, primary_key=True)
+    job: Mapped[str] = mapped_column(
+        NAME, ForeignKey("jobs.job", ondelete="CASCADE"), primary_key=True, index=True
+    )
+    name: Mapped[str | None]
+    ranks: Mapped[int | None] = mapped_column(BigInteger)
+    nodes: Mapped[int | None] = mapped_column(BigInteger)
+    rings: Mapped[Any] = mapped_column(DOCUMENT)
+    trees: Mapped[Any] = mapped_column(DOCUMENT)
+    first_seen: Mapped[datetime]
+    last_seen: Mapped[datetime]
+
+
+class MemberRow(Base):
+    """A rank of a communicator, the process that it is, and its rank in the job if known."""
+
+    __tablename__ = "members"
+
+    communicator: Mapped[str] = mapped_column(NAME, primary_key=True)
+    job: Mapped[str] = mapped_column(NAME, primary_key=True, index=True)
+    rank: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    host: Mapped[str]
+    pid: Mapped[int] = mapped_column(BigInteger)
+    job_rank: Mapped[int | None] = mapped_column(BigInteger)
+
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["communicator", "job"],
+            ["communicators.communicator", "communicators.job"],
+            ondelete="CASCADE",
+        ),
+    )

@@ -51,7 +51,9 @@ READ_SETTINGS = {
     "output_format_arrow_compression_method": "none",
 }
 
-RETAINED_TABLES = ("samples", "series", "events", "exemplars")
+RETAINED_TABLES = ("samples", "series", "events", "exemplars", "collectives", "steps")
+EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"}
+"""What a row's age is counted from, where that is not its `time`."""
 RETENTION_DAYS_DEFAULT = 30
 
 
@@ -158,7 +160,7 @@ class Store:
         created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
         current = re.search(r"toIntervalDay\((\d+)\)", created)
         if current is None or int(current[1]) != days:
-            column = "day" if table == "series" else "toDateTime(time)"
+            column = EXPIRES_BY.get(table, "toDateTime(time)")
             on_cluster = self._placement.render("{{on_cluster}}", days)
             self._writer.command(
                 f"ALTER TABLE {table} {on_cluster} MODIFY TTL {column} + toIntervalDay({days})"

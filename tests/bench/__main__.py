@@ -11,11 +11,17 @@ import shutil
 import sys
 import time
 
-from tests.bench import agent, decode, ingest, query
+from tests.bench import agent, decode, ingest, jobs, query
 from tests.bench.processes import say
 from tests.bench.report import OUTPUT, PAGE, BenchError, load_results, save, show, write_page
 
-BENCHES = {"decode": decode.run, "agent": agent.run, "ingest": ingest.run, "query": query.run}
+BENCHES = {
+    "decode": decode.run,
+    "agent": agent.run,
+    "ingest": ingest.run,
+    "query": query.run,
+    "jobs": jobs.run,
+}
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -98,7 +98,7 @@ def test_the_migrations_make_what_the_models_say(url: str) -> None:
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Base.metadata) == []
-        assert migrate.current(connection) == "0001"
+        assert migrate.current(connection) == "0002"
     engine.dispose()
 
 
@@ -109,8 +109,13 @@ def test_the_schema_can_go_back_and_forth(url: str) -> None:
         assert set(inspect(engine).get_table_names()) == {
             "agents",
             "alembic_version",
+            "communicators",
             "devices",
             "hosts",
+            "job_hosts",
+            "job_ranks",
+            "jobs",
+            "members",
             "ports",
         }
         migrate.downgrade(engine, "base")

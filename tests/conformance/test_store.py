@@ -22,7 +22,7 @@ from api.ingest.commit import (
 )
 from api.ingest.series import NewSeries
 from api.store import migrate
-from api.store.store import READERS_MAX, Store, StoreUrl
+from api.store.store import READERS_MAX, RETAINED_TABLES, Store, StoreUrl
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
 from tests import clickhouse_http
@@ -32,7 +32,7 @@ from tests.service import eventually
 BACKENDS = ("chdb", "clickhouse")
 NOW_MS = int(dt.datetime(2026, 11, 15, tzinfo=dt.UTC).timestamp() * 1000)
 # Inserted rows must outlive the run, whatever the machine's clock says.
-FOR_EVER = dict.fromkeys(("samples", "series", "events", "exemplars"), 3650)
+FOR_EVER = dict.fromkeys(RETAINED_TABLES, 3650)
 
 Open = Callable[..., Store]
 
@@ -292,18 +292,22 @@ def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]
 
 def test_a_store_lives_through_releases(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store()
-    assert store.migrate() == ["0001_samples.sql", "0002_merge_quiet_days.sql"]
+    assert store.migrate() == [
+        "0001_samples.sql",
+        "0002_merge_quiet_days.sql",
+        "0003_records.sql",
+    ]
     assert store.migrate() == []
     write(store, 1, [(1, int(dt.datetime.now(dt.UTC).timestamp() * 1000), 1.0)])
 
     # Retention follows the settings, up and down, and data that it allows stays.
     assert retention(store, "samples") == retention(store, "series") == 30
-    changed = open_store(retention_days={"samples": 7, "series": 400})
+    changed = open_store(retention_days={"samples": 7, "series": 400, "steps": 9})
     assert changed.migrate() == []
-    assert [retention(changed, table) for table in FOR_EVER] == [7, 400, 30, 30]
+    assert [retention(changed, table) for table in FOR_EVER] == [7, 400, 30, 30, 30, 9]
     assert len(read(changed, 1)) == 1
     assert open_store().migrate() == []
-    assert [retention(store, table) for table in FOR_EVER] == [30, 30, 30, 30]
+    assert [retention(store, table) for table in FOR_EVER] == [30] * 6
 
     shipped = migrate.load_migrations()
     more = migrate.Migration(

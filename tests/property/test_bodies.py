@@ -187,7 +187,7 @@ def test_a_sample_that_breaks_a_rule_is_refused_by_its_name(
         ({"time_ns": 2**64 - 1}, "too_far_in_future"),
         ({"time_ns": -(2**63)}, "too_old"),
         ({"message": "x" * 20_000}, "bad_event"),
-        ({"attributes": {str(i): "" for i in range(65)}}, "bad_event"),
+        ({"attributes": {str(i): "" for i in range(257)}}, "bad_event"),
     ],
 )
 def test_an_event_that_breaks_a_rule_is_refused_by_its_name(

@@ -1,0 +1,217 @@
+"""Records of collectives from the store, as sorted columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from api.correlate.model import Records
+from api.store.store import Store
+from collector.contract.errors import StoreError
+from collector.contract.records import ABSENT
+
+RECORDS_MAX = 8_000_000
+"""Records held at once: 80 bytes each, 640 MB. Longer stretches are read in chunks."""
+
+SOURCES_TIMED = ("nccl_inspector", "kineto")
+"""Sources whose entries and exits can be compared, best first."""
+
+WHERE = """
+    time BETWEEN fromUnixTimestamp64Nano({from_ns:Int64}) AND fromUnixTimestamp64Nano({to_ns:Int64})
+    AND source IN {sources:Array(String)}
+"""
+COLUMNS = f"""
+    communicator, operation, toInt64(sequence) AS sequence, toInt32(rank) AS rank, host,
+    toInt32(pid) AS pid,
+    ifNull(toUnixTimestamp64Nano(entry), {ABSENT}) AS entry_ns,
+    ifNull(toUnixTimestamp64Nano(exit), {ABSENT}) AS exit_ns,
+    ifNull(toUnixTimestamp64Nano(enqueue), {ABSENT}) AS enqueue_ns,
+    ifNull(duration_ns, {ABSENT}) AS duration_ns,
+    ifNull(size_bytes, {ABSENT}) AS size_bytes,
+    toInt32(ranks) AS ranks
+"""
+SETTINGS = {"output_format_arrow_low_cardinality_as_dictionary": "1"}
+
+INTS = ("sequence", "entry_ns", "exit_ns", "enqueue_ns", "duration_ns", "size_bytes")
+CODES = ("rank", "pid", "ranks")
+
+
+class Question:
+    """Which records: of these communicators (None: all), these sources, in this time."""
+
+    def __init__(
+        self, communicators: Sequence[str] | None, from_ns: int, to_ns: int, sources: Sequence[str]
+    ) -> None:
+        self.parameters: dict[str, Any] = {
+            "from_ns": from_ns,
+            "to_ns": to_ns,
+            "sources": list(sources),
+        }
+        self.where = WHERE
+        if communicators is not None:
+            self.parameters["communicators"] = list(communicators)
+            self.where += " AND communicator IN {communicators:Array(String)}"
+
+    def narrowed(self, from_ns: int, to_ns: int | None) -> Question:
+        """The same question about a part of its time; None: until its end."""
+        other = copy(self)
+        until = self.parameters["to_ns"] if to_ns is None else to_ns
+        other.parameters = {**self.parameters, "from_ns": from_ns, "to_ns": until}
+        return other
+
+
+def count_records(store: Store, question: Question) -> int:
+    """How many records there are; repeats that are not merged yet count twice."""
+    sql = f"SELECT count() AS n FROM collectives WHERE {question.where}"  # noqa: S608 - our words
+    return int(store.query(sql, question.parameters)["n"][0].as_py())
+
+
+def read_records(
+    store: Store,
+    communicators: Sequence[str] | None,
+    from_ns: int,
+    to_ns: int,
+    sources: Sequence[str] = SOURCES_TIMED[:1],
+    *,
+    keep_one_in: int = 1,
+) -> Records:
+    """The records, sorted; ``keep_one_in`` takes every nth operation by its sequence number.
+
+    Raises StoreError if there are over RECORDS_MAX.
+    """
+    question = Question(communicators, from_ns, to_ns, sources)
+    count = count_records(store, question) // keep_one_in
+    if count > RECORDS_MAX:
+        raise StoreError(
+            f"{count} records of collectives in this time; RECORDS_MAX is {RECORDS_MAX}: "
+            "ask about a shorter time"
+        )
+    return query_records(store, question, keep_one_in=keep_one_in)
+
+
+def read_chunks(store: Store, question: Question) -> Iterator[Records]:
+    """All records, in chunks of about RECORDS_MAX / 4; no operation is cut in two.
+
+    Within a communicator and operation the chunks are ranges of the sequence number.
+    """
+    sql = f"""
+        SELECT communicator, operation, count() AS n, min(sequence) AS low, max(sequence) AS high
+        FROM collectives WHERE {question.where} GROUP BY communicator, operation
+        ORDER BY communicator, operation
+    """  # noqa: S608 - our words
+    waiting: list[tuple[str, str]] = []
+    rows = 0
+    for group in store.query(sql, question.parameters).to_pylist():
+        if group["n"] > RECORDS_MAX // 4:
+            yield from read_long(store, question, group)
+            continue
+        waiting.append((group["communicator"], group["operation"]))
+        rows += group["n"]
+        if rows >= RECORDS_MAX // 4:
+            yield read_groups(store, question, waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield read_groups(store, question, waiting)
+
+
+def read_groups(store: Store, question: Question, groups: list[tuple[str, str]]) -> Records:
+    """All records of these communicators' operations."""
+    chosen = {"groups": groups}
+    return query_records(
+        store,
+        question,
+        " AND (communicator, operation) IN {groups:Array(Tuple(String, String))}",
+        chosen,
+    )
+
+
+def read_long(store: Store, question: Question, group: dict[str, Any]) -> Iterator[Records]:
+    """One communicator's operation that has too many records, by ranges of its sequence."""
+    pieces = -(-group["n"] // (RECORDS_MAX // 4))
+    edges = np.linspace(group["low"], group["high"] + 1, pieces + 1).astype(np.int64)
+    for low, high in pairwise(edges):
+        chosen = {
+            "the_communicator": group["communicator"],
+            "the_operation": group["operation"],
+            "low": int(low),
+            "high": int(high),
+        }
+        more = (
+            " AND communicator = {the_communicator:String} AND operation = {the_operation:String}"
+            " AND sequence >= {low:UInt64} AND sequence < {high:UInt64}"
+        )
+        yield query_records(store, question, more, chosen)
+
+
+def read_members(store: Store, question: Question, members: Sequence[tuple[str, int]]) -> Records:
+    """All records of these ranks of communicators."""
+    return query_records(
+        store,
+        question,
+        " AND (communicator, rank) IN {members:Array(Tuple(String, UInt32))}",
+        {"members": list(members)},
+    )
+
+
+def query_records(
+    store: Store,
+    question: Question,
+    more: str = "",
+    parameters: dict[str, Any] | None = None,
+    *,
+    keep_one_in: int = 1,
+) -> Records:
+    """The records of the question that also fulfil ``more``."""
+    # Part of the key, so that it can be looked at first, and before repeats are removed.
+    thin = "" if keep_one_in == 1 else f"PREWHERE sequence % {int(keep_one_in)} = 0"
+    sql = f"""
+        SELECT {COLUMNS} FROM collectives FINAL {thin} WHERE {question.where} {more}
+        ORDER BY collectives.communicator, collectives.operation, collectives.sequence,
+                 collectives.rank, collectives.time
+    """  # noqa: S608 - our words; values are parameters
+    table = store.query(sql, {**question.parameters, **(parameters or {})}, settings=SETTINGS)
+    return to_records(table)
+
+
+def to_records(table: pa.Table) -> Records:
+    """The columns; of two rows for one rank of one operation the later one."""
+    names: dict[str, list[str]] = {}
+    codes: dict[str, Any] = {}
+    for name in ("communicator", "operation", "host"):
+        names[name], codes[name] = encoded(table[name])
+    records = Records(
+        communicators=names["communicator"],
+        operations=names["operation"],
+        hosts=names["host"],
+        **codes,
+        **{name: table[name].to_numpy().astype(np.int64) for name in INTS},
+        **{name: table[name].to_numpy().astype(np.int32) for name in CODES},
+    )
+    repeated = np.zeros(len(records), dtype=bool)
+    if len(records):
+        same = np.ones(len(records) - 1, dtype=bool)
+        for column in (records.communicator, records.operation, records.sequence, records.rank):
+            same &= column[1:] == column[:-1]
+        repeated[:-1] = same
+    kept: Records = records.select(~repeated) if repeated.any() else records
+    return kept
+
+
+def encoded(column: pa.ChunkedArray) -> tuple[list[str], Any]:
+    """The names in a column, and for each row the place of its name."""
+    whole = column.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # no rows, or one chunk: pyarrow says either
+        whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
+    if not isinstance(whole, pa.DictionaryArray):
+        whole = whole.dictionary_encode()
+    # In the order of the names, so that codes sort as the names do.
+    found = [str(name) for name in whole.dictionary.to_pylist()]
+    names = sorted(set(found))
+    place = {name: number for number, name in enumerate(names)}
+    code = np.array([place[name] for name in found], dtype=np.int32)
+    return names, code[whole.indices.to_numpy(zero_copy_only=False)]

@@ -1,0 +1,161 @@
+"""Bodies of `POST /v1/jobs` and `PATCH /v1/jobs/{id}`: read, bounded, checked."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from api.errors import Problem
+from api.inventory.records import JobChange, JobSaid, RankSaid
+from api.inventory.sightings import NAME_BYTES_MAX, RANK_MAX, is_name
+from api.limits import (
+    JOB_ATTRIBUTES_MAX,
+    JOB_GROUP_RANKS_MAX,
+    JOB_RANKS_MAX,
+    JOB_TEXT_CHARS_MAX,
+)
+
+PID_MAX: Final = (1 << 32) - 1
+
+EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
+
+Body = TypeVar("Body", JobSaid, JobChange)
+
+
+def read_job(body: bytes) -> JobSaid:
+    """The job in a body; a Problem says what is wrong with it."""
+    job = read(body, JobSaid)
+    if not is_name(job.id) or "/" in job.id:
+        raise wrong(
+            f"id is {job.id[:40]!r}; it must be 1 to {NAME_BYTES_MAX} printable bytes without /"
+        )
+    check(job)
+    return job
+
+
+def read_change(body: bytes) -> JobChange:
+    """The change in a body; a Problem says what is wrong with it."""
+    change = read(body, JobChange)
+    check(change)
+    return change
+
+
+def read(body: bytes, kind: type[Body]) -> Body:
+    """What a body holds, if it is JSON of this shape."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise wrong(str(error)) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error
+
+
+def wrong(detail: str, rule: str = "") -> Problem:
+    """The answer to a body that is JSON and no job."""
+    return Problem(422, "not a job", detail, rule=rule)
+
+
+def check(said: JobSaid | JobChange) -> None:
+    """Raise the answer to a body that breaks a rule."""
+    check_bound(len(said.ranks), JOB_RANKS_MAX, "JOB_RANKS_MAX", "ranks")
+    check_bound(len(said.hosts), JOB_RANKS_MAX, "JOB_RANKS_MAX", "hosts")
+    check_bound(len(said.attributes), JOB_ATTRIBUTES_MAX, "JOB_ATTRIBUTES_MAX", "attributes")
+    for name in ("name", "user", "scheduler", "cluster"):
+        check_text(name, getattr(said, name))
+    for name, text in said.attributes.items():
+        check_text("an attribute's name", name)
+        check_text(f"attribute {name}", text)
+    check_times(said)
+    check_names("host", said.hosts)
+    check_ranks(said.ranks)
+    if said.groups is not msgspec.UNSET:
+        check_groups(said.groups)
+
+
+def check_bound(count: int, bound: int, rule: str, what: str) -> None:
+    """Raise the answer to a body that names too many of something."""
+    if count > bound:
+        raise wrong(f"{count} {what}; {rule} is {bound}", rule)
+
+
+def check_text(what: str, text: object) -> None:
+    """Raise the answer to a text that cannot be kept; None and what is not given are none."""
+    if isinstance(text, str) and (len(text) > JOB_TEXT_CHARS_MAX or not text.isprintable()):
+        raise wrong(
+            f"{what} is {text[:40]!r}; it must be printable and have at most "
+            f"JOB_TEXT_CHARS_MAX = {JOB_TEXT_CHARS_MAX} characters"
+        )
+
+
+def check_times(said: JobSaid | JobChange) -> None:
+    """Raise the answer to a time without a zone, or outside of what has a date everywhere."""
+    for name in ("started_at", "ended_at"):
+        moment = getattr(said, name, None)
+        if not isinstance(moment, datetime):
+            continue
+        if moment.tzinfo is None:
+            raise wrong(f"{name} is {moment.isoformat()}; write it with a zone (…Z)")
+        if not EARLIEST <= moment <= LATEST:
+            raise wrong(f"{name} is {moment.isoformat()}; it must be after 1970 and before 9999")
+
+
+def check_names(what: str, names: Iterable[object]) -> None:
+    """Raise the answer to a name that cannot be one; None is no name."""
+    for name in names:
+        if name is not None and not is_name(str(name)):
+            raise wrong(
+                f"{what} {str(name)[:40]!r}: a name has 1 to {NAME_BYTES_MAX} printable bytes"
+            )
+
+
+def check_ranks(ranks: Sequence[RankSaid]) -> None:
+    """Raise the answer to ranks that cannot be, or that are named twice."""
+    for rank in ranks:
+        if not 0 <= rank.rank <= RANK_MAX:
+            raise wrong(f"rank {rank.rank}: ranks are 0 to {RANK_MAX}")
+        if rank.local_rank is not None and not 0 <= rank.local_rank <= RANK_MAX:
+            raise wrong(f"local_rank {rank.local_rank} of rank {rank.rank}: 0 to {RANK_MAX}")
+        if rank.pid is not None and not 0 < rank.pid <= PID_MAX:
+            raise wrong(f"pid {rank.pid} of rank {rank.rank}: 1 to {PID_MAX}")
+        names = (rank.host, rank.gpu, rank.gpu_uuid, rank.device, rank.port)
+        check_names(f"of rank {rank.rank}: ", names)
+    twice = [rank for rank, count in Counter(rank.rank for rank in ranks).items() if count > 1]
+    if twice:
+        raise wrong(f"rank {min(twice)} is named twice")
+
+
+def check_groups(groups: Mapping[str, Sequence[Sequence[int]]]) -> None:
+    """Raise the answer to groups that are too many, or whose ranks cannot be."""
+    check_bound(len(groups), JOB_ATTRIBUTES_MAX, "JOB_ATTRIBUTES_MAX", "kinds of groups")
+    check_names("group", groups)
+    count = sum(1 + len(some) for group in groups.values() for some in group)
+    check_bound(count, JOB_GROUP_RANKS_MAX, "JOB_GROUP_RANKS_MAX", "numbers in groups")
+    for name, group in groups.items():
+        for some in group:
+            if some and not (min(some) >= 0 and max(some) <= RANK_MAX):
+                raise wrong(f"group {name} has a rank outside of 0 to {RANK_MAX}")
+
+
+def inline_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON schema of a body without references, for the interface's document."""
+    whole = msgspec.json.schema(kind)
+    definitions = whole.get("$defs", {})
+
+    def resolved(part: object) -> object:
+        match part:
+            case {"$ref": str(reference)}:
+                return resolved(definitions[reference.rpartition("/")[2]])
+            case dict():
+                return {key: resolved(value) for key, value in part.items()}
+            case list():
+                return [resolved(value) for value in part]
+        return part
+
+    schema = resolved({key: value for key, value in whole.items() if key != "$defs"})
+    assert isinstance(schema, dict)
+    return schema

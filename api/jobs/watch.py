@@ -1,0 +1,298 @@
+"""Keeps the inventory's jobs in step with the records and events that arrive.
+
+Every few seconds it asks the store who took part in what since the last look, adds that to what it
+knows, and, if there is news, infers the jobs anew (`api.jobs.infer`). Each service process does so
+by itself: all of them find the same, and what they write is a join.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from api.inventory.engine import InventoryRefusedError
+from api.inventory.job_rows import moment, nanoseconds
+from api.inventory.records import Communicator, Job
+from api.inventory.repository import Inventory
+from api.inventory.tables import JobOrigin
+from api.jobs.facts import Facts, facts_of
+from api.jobs.infer import infer
+from api.jobs.model import JobFound, KnownJob, Member
+from api.store.store import Store
+from collector.contract import communicator as words
+from collector.contract.errors import InventoryError, StoreError
+from collector.contract.model import Event
+
+log = logging.getLogger(__name__)
+
+LOOK_BACK: Final = dt.timedelta(minutes=10)
+"""How late a record may arrive and still be noticed at once: an agent flushes every few seconds,
+and a spool that was filled during an outage has its newest records last."""
+RECENT: Final = dt.timedelta(minutes=1)
+FULL_LOOK_EVERY: Final = 10
+"""Most looks go back only so far, every tenth the whole way: it takes the store half a second of
+work over ten minutes of ten thousand ranks, and what comes late may wait for a minute."""
+QUIET: Final = dt.timedelta(minutes=15)
+"""A job of which nothing was heard for so long has ended: checkpoints and evaluations take less."""
+MEMBERS_MAX: Final = 500_000
+"""Memberships that one look may bring, and that are kept in mind, about 200 MB: ten jobs of ten
+thousand ranks with a handful of communicators each. Past it the rest waits for the next look, and
+a warning says so."""
+EVENTS_MAX: Final = 100_000
+"""Events about communicators that one look may bring."""
+SECONDS_MAX: Final = "20"
+"""The store's time for one question of ours: the next look comes in ten seconds."""
+
+_MEMBERS: Final = f"""
+SELECT communicator, rank, host, pid, job, max(ranks) AS ranks,
+       toUnixTimestamp64Nano(min(time)) AS first_ns, toUnixTimestamp64Nano(max(time)) AS last_ns
+FROM collectives
+WHERE time > fromUnixTimestamp64Nano({{since:Int64}})
+GROUP BY communicator, rank, host, pid, job
+LIMIT {MEMBERS_MAX}
+"""  # noqa: S608 - a number of ours
+
+_EVENTS: Final = f"""
+SELECT kind, toUnixTimestamp64Nano(time) AS time_ns, labels, attributes
+FROM events FINAL
+WHERE kind IN {{kinds:Array(String)}} AND time > fromUnixTimestamp64Nano({{since:Int64}})
+ORDER BY time
+LIMIT {EVENTS_MAX}
+"""  # noqa: S608 - a number of ours
+
+_STEPS: Final = f"""
+SELECT host, pid, max(rank) AS most, min(rank) AS least FROM steps
+WHERE start > fromUnixTimestamp64Nano({{since:Int64}}) AND rank >= 0 AND pid > 0
+GROUP BY host, pid
+LIMIT {MEMBERS_MAX}
+"""  # noqa: S608 - a number of ours
+
+MemberKey = tuple[str, int, str, int, str]
+
+
+def read_members(store: Store, since_ns: int) -> list[Member]:
+    """Who took part in collectives after a time."""
+    rows = store.query(_MEMBERS, {"since": since_ns}, settings={"max_execution_time": SECONDS_MAX})
+    return [msgspec.convert(row, Member) for row in rows.to_pylist()]
+
+
+def read_events(store: Store, since_ns: int) -> list[Event]:
+    """What was said of communicators after a time."""
+    kinds = [words.COMMUNICATOR, words.PROCESS_GROUP]
+    rows = store.query(_EVENTS, {"since": since_ns, "kinds": kinds})
+    return [
+        Event(
+            kind=row["kind"],
+            time_ns=row["time_ns"],
+            labels=dict(row["labels"]),
+            attributes=dict(row["attributes"]),
+        )
+        for row in rows.to_pylist()
+    ]
+
+
+def read_said_ranks(store: Store, since_ns: int) -> dict[tuple[str, int], int]:
+    """Ranks within their job by host and process, as marks of steps say them."""
+    rows = store.query(_STEPS, {"since": since_ns}).to_pylist()
+    return {(row["host"], row["pid"]): row["most"] for row in rows if row["most"] == row["least"]}
+
+
+class JobWatch:
+    """What one service process knows of running jobs. For one thread."""
+
+    def __init__(self, store: Store, inventory: Inventory) -> None:
+        self._store = store
+        self._inventory = inventory
+        self._members: dict[MemberKey, Member] = {}
+        self._events: dict[tuple[str, str, str], Event] = {}
+        self._ranks: dict[tuple[str, int], int] = {}
+        self._revisions: dict[str, int] = {}
+        self._jobs: dict[str, JobFound] = {}
+        self._loaded: set[str] = set()
+        self._looks = 0
+        self._failing = False
+        self._full = False
+
+    def look(self, now: dt.datetime) -> bool:
+        """Look once; False if store or inventory failed, which is logged once an outage."""
+        try:
+            self._look(now)
+        except (StoreError, InventoryError) as error:
+            if not self._failing:
+                log.warning("jobs cannot be watched: %s", error)
+            self._failing = True
+            self._looks = 0
+            return False
+        if self._failing:
+            log.info("jobs are watched again")
+        self._failing = False
+        return True
+
+    def _look(self, now: dt.datetime) -> None:
+        is_full = self._looks % FULL_LOOK_EVERY == 0
+        since_ns = nanoseconds(now - (LOOK_BACK if is_full else RECENT))
+        self._looks += 1
+        seen = read_members(self._store, since_ns)
+        news = self._add_members(seen)
+        news = self._add_events(read_events(self._store, since_ns)) or news
+        ranks = read_said_ranks(self._store, since_ns)
+        news = news or bool(ranks.keys() - self._ranks.keys())
+        self._ranks.update(ranks)
+        running = self._inventory.running_jobs()
+        revisions = {job.job: job.revision for job in running if not is_inferred(job)}
+        if (news or revisions != self._revisions) and (self._members or self._events):
+            self._infer([job for job in running if not is_inferred(job)], now)
+        self._revisions = revisions
+        self._touch(seen, now)
+        self._inventory.end_quiet_jobs(now - QUIET)
+        self._forget(now)
+
+    def _load(self, job: str, *, is_said: bool) -> None:
+        """Take in what the inventory knows of a job, once."""
+        if job in self._loaded:
+            return
+        sizes = {each.communicator: each for each in self._inventory.communicators(job)}
+        members = self._inventory.members(job)
+        self._add_members(
+            Member(
+                communicator=member.communicator,
+                rank=member.rank,
+                host=member.host,
+                pid=member.pid,
+                ranks=sizes[member.communicator].ranks or 0,
+                job=job if is_said else "",
+                first_ns=nanoseconds(sizes[member.communicator].first_seen),
+                last_ns=nanoseconds(sizes[member.communicator].last_seen),
+            )
+            for member in members
+            if member.communicator in sizes
+        )
+        self._loaded.add(job)
+
+    def _add_members(self, seen: Iterable[Member]) -> bool:
+        """Take in who was seen; True if somebody is new."""
+        news = False
+        for one in seen:
+            member, key = one, key_of(one)
+            old = self._members.get(key)
+            if old is None and len(self._members) >= MEMBERS_MAX:
+                if not self._full:
+                    log.warning("over MEMBERS_MAX = %d memberships; some jobs wait", MEMBERS_MAX)
+                self._full = True
+                continue
+            news = news or old is None
+            if old is not None:
+                first_ns = min(old.first_ns, member.first_ns)
+                last_ns = max(old.last_ns, member.last_ns)
+                member = msgspec.structs.replace(member, first_ns=first_ns, last_ns=last_ns)
+            self._members[key] = member
+        return news
+
+    def _add_events(self, events: Iterable[Event]) -> bool:
+        """Take in what was said of communicators; True if it is new."""
+        news = False
+        for event in events:
+            communicator = event.labels.get(words.COMMUNICATOR, "")
+            rank = event.labels.get(words.RANK, "")
+            key = event.kind, communicator, rank
+            old = self._events.get(key)
+            if old is None and len(self._events) >= MEMBERS_MAX:
+                continue  # as with memberships, whose warning says it
+            attributes = {**(old.attributes if old else {}), **event.attributes}
+            if old is None or attributes != old.attributes:
+                self._events[key] = msgspec.structs.replace(event, attributes=attributes)
+                news = True
+        return news
+
+    def _infer(self, said: list[Job], now: dt.datetime) -> None:
+        """Find the jobs anew and keep what has changed; ``said`` are those that have a name."""
+        facts = facts_of(self._events.values()) if self._events else Facts()
+        for job in said:
+            self._load(job.job, is_said=True)
+        names = {member.communicator for member in (*self._members.values(), *facts.members)}
+        earlier = self._inventory.inferred_jobs(names)
+        for inferred in earlier:
+            self._load(inferred.job, is_said=False)
+        known = [self._known(job) for job in said]
+        found = infer(self._members.values(), facts, known, earlier, self._ranks)
+        for each in found:
+            if self._jobs.get(each.job) != each:
+                self._keep(each, now)
+        self._jobs = {each.job: each for each in found}
+
+    def _keep(self, job: JobFound, now: dt.datetime) -> None:
+        """Keep a job; one that the database will not have holds up no other."""
+        try:
+            self._inventory.keep_job(job, now)
+        except InventoryRefusedError as error:
+            log.error("the inventory refuses job %r: %s", job.job, error)  # noqa: TRY400 - no bug
+
+    def _known(self, job: Job) -> KnownJob:
+        places = self._inventory.job_ranks(job.job)
+        return KnownJob(
+            job=job.job,
+            hosts=frozenset(self._inventory.job_hosts(job.job)),
+            ranks=job.ranks,
+            places=tuple(places),
+            started_ns=nanoseconds(job.started_at) if job.started_at else None,
+            ended_ns=nanoseconds(job.ended_at) if job.ended_at else None,
+        )
+
+    def _touch(self, seen: Iterable[Member], now: dt.datetime) -> None:
+        """Note when each job was last heard of."""
+        latest = last_times(seen)
+        times: dict[str, dt.datetime] = {}
+        for name, job in self._jobs.items():
+            last_ns = max(latest.get(each.communicator, 0) for each in job.communicators)
+            if last_ns:
+                times[name] = min(moment(last_ns), now)
+        self._inventory.touch_jobs(times)
+
+    def _forget(self, now: dt.datetime) -> None:
+        """Drop from memory what belongs to jobs that fell silent."""
+        limit, latest = nanoseconds(now - QUIET), last_times(self._members.values())
+        quiet = [
+            name
+            for name, job in self._jobs.items()
+            if max(latest.get(each.communicator, each.last_ns) for each in job.communicators)
+            < limit
+        ]
+        if not quiet:
+            return
+        self._loaded -= set(quiet)
+        gone = {each.communicator for name in quiet for each in self._jobs.pop(name).communicators}
+        gone -= {each.communicator for job in self._jobs.values() for each in job.communicators}
+        self._members = {key: one for key, one in self._members.items() if key[0] not in gone}
+        self._events = {key: one for key, one in self._events.items() if key[1] not in gone}
+        self._ranks = {}
+        self._full = False
+
+
+def key_of(member: Member) -> MemberKey:
+    """What tells memberships apart."""
+    return member.communicator, member.rank, member.host, member.pid, member.job
+
+
+def last_times(members: Iterable[Member]) -> dict[str, int]:
+    """When each communicator was last heard of."""
+    found: dict[str, int] = {}
+    for member in members:
+        found[member.communicator] = max(found.get(member.communicator, 0), member.last_ns)
+    return found
+
+
+def is_inferred(job: Job) -> bool:
+    """Whether nobody named the job."""
+    return job.origin is JobOrigin.INFERRED
+
+
+def communicators_of(inventory: Inventory, job: str) -> list[Communicator]:
+    """The communicators of a job, or of the job that it is an alias of; none if there is none."""
+    found = inventory.job(job)
+    if found is None:
+        return []
+    return inventory.communicators(found.alias_of or found.job)

@@ -1,0 +1,65 @@
+"""Clocks on real collectives: eight real ranks whose clocks were one, then moved apart by us.
+
+The captures lie beside the checkout for whoever has them; others skip this.
+"""
+
+import io
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from api.correlate.clocks import align, correct
+from api.correlate.model import Records
+from collector.contract.collective import Collective
+from collector.formats import Origin, discover
+from tests.collectives import clock_errors, shift_clocks, to_columns
+
+CAPTURES = Path(__file__).resolve().parents[3] / "shared/captures/h200-ring"
+RUNS = sorted(path.name for path in CAPTURES.glob("*/") if (path / "inspector").is_dir())
+MS = 1_000_000
+
+each_run = pytest.mark.parametrize("run", RUNS or [pytest.param("", marks=pytest.mark.skip)])
+
+
+def collectives(run: str) -> Iterator[Collective]:
+    """The records of the run's own job; an aborted start may have left a few of another."""
+    for path in sorted((CAPTURES / run / "inspector").glob("*.log")):
+        content = path.read_bytes()
+        if content.count(b"\n") > 5:
+            stream = io.BytesIO(content)
+            for record in discover()["nccl_inspector"].parse(stream, Origin(path.name)):
+                if isinstance(record, Collective):
+                    yield record
+
+
+@cache
+def records_of(run: str) -> Records:
+    return to_columns(collectives(run))
+
+
+@each_run
+def test_clocks_that_are_one_are_left_alone(run: str) -> None:
+    """Every host of a capture had the same clock: no time may be changed."""
+    fits = align(records_of(run))
+    assert not any(clock.is_corrected for fit in fits for clock in fit.clocks)
+
+
+@each_run
+@pytest.mark.parametrize("seed", range(4))
+def test_moved_clocks_are_found_to_within_a_millisecond(run: str, seed: int) -> None:
+    truth = records_of(run)
+    random = np.random.default_rng([seed, len(run)])
+    hosts = len(truth.hosts)
+    shifted = shift_clocks(
+        truth, random.uniform(-250 * MS, 250 * MS, hosts), random.uniform(-5e-5, 5e-5, hosts)
+    )
+    fits = align(shifted)
+    errors = clock_errors(correct(shifted, fits), truth)
+    assert errors.max() < MS
+    residuals = np.array([clock.residual_ns for clock in fits[0].clocks])
+    # Honest: nearly all errors are within what was said, and none is far beyond it.
+    assert (errors <= residuals).mean() >= 0.6
+    assert (errors <= 3 * residuals).all()

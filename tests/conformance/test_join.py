@@ -1,0 +1,117 @@
+"""The join inside the store gives what the join in memory gives, with and without clocks moved."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from api.correlate.clocks import align, correct
+from api.correlate.join import split_in_store
+from api.correlate.model import Operations
+from api.correlate.read import Question, read_chunks, read_records
+from api.correlate.split import split
+from api.correlate.window import look, steps_of
+from api.ingest.records import insert_collectives
+from api.store.store import Store, StoreUrl
+from collector.contract.collective import Collective, Operation, Timing
+from collector.contract.errors import StoreError
+from tests.collectives import NS, START_NS, make_records, shift_clocks
+
+SOURCES = ["nccl_inspector"]
+END_NS = START_NS + 3_600 * NS
+MS = 1_000_000
+
+
+@pytest.fixture
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    opened = Store(StoreUrl.parse(f"chdb://{tmp_path_factory.mktemp('store')}/telemetry"))
+    opened.migrate()
+    yield opened
+    opened.close()
+
+
+def fill(store: Store, *, moved: bool) -> None:
+    """A minute of a job of eight hosts, some records lost, some sent twice."""
+    records = make_records(steps=400, step_seconds=0.6)
+    if moved:
+        offsets = np.linspace(-200 * MS, 200 * MS, 8)
+        records = shift_clocks(records, offsets, np.linspace(-4e-5, 4e-5, 8))
+    random = np.random.default_rng(2)
+    rows = [
+        Collective(
+            communicator=records.communicators[records.communicator[row]],
+            operation=Operation(records.operations[records.operation[row]]),
+            sequence=int(records.sequence[row]),
+            rank=int(records.rank[row]),
+            ranks=int(records.ranks[row]),
+            source="nccl_inspector",
+            time_ns=int(records.exit_ns[row]),
+            entry_ns=int(records.entry_ns[row]),
+            exit_ns=int(records.exit_ns[row]),
+            size_bytes=int(records.size_bytes[row]),
+            timing=Timing.KERNEL,
+            host=records.hosts[records.host[row]],
+            pid=int(records.pid[row]),
+        )
+        for row in np.flatnonzero(random.random(len(records)) > 0.02)
+    ]
+    insert_collectives(store, rows)
+    insert_collectives(store, rows[::7])
+
+
+def same(one: Operations, other: Operations) -> None:
+    assert len(one) == len(other) > 700
+    for name, column in one.arrays().items():
+        if name in {"communicator", "operation"}:
+            names = f"{name}s"
+            first = [getattr(one, names)[code] for code in column]
+            assert first == [getattr(other, names)[code] for code in getattr(other, name)]
+        else:
+            assert (column == getattr(other, name)).all(), name
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_both_joins_agree(store: Store, moved: bool) -> None:  # noqa: FBT001 - the two cases
+    fill(store, moved=moved)
+    raw = read_records(store, None, START_NS - NS, END_NS, SOURCES)
+    clocks = align(raw)
+    assert len(clocks) == 2
+    assert any(clock.is_corrected for clock in clocks[0].clocks) == moved
+    question = Question(None, START_NS - NS, END_NS, SOURCES)
+    same(split_in_store(store, question, clocks), split(correct(raw, clocks)))
+
+
+def test_chunks_are_all_records_each_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(store, moved=False)
+    whole = split(read_records(store, ["0xabc"], START_NS, END_NS, SOURCES))
+    monkeypatch.setattr("api.correlate.read.RECORDS_MAX", 4_000)
+    chunks = list(read_chunks(store, Question(None, START_NS, END_NS, SOURCES)))
+    assert len(chunks) > 4
+    parts = [split(chunk) for chunk in chunks]
+    assert sum(len(part) for part in parts) == len(whole)
+    assert sum(int(part.skew_ns.sum()) for part in parts) == int(whole.skew_ns.sum())
+    with pytest.raises(StoreError, match="RECORDS_MAX is 4000"):
+        read_records(store, None, START_NS, END_NS, SOURCES)
+
+
+def test_a_long_window_is_thinned_and_still_complete(store: Store) -> None:
+    """Of too many records some are looked at; operations and steps are all there all the same."""
+    fill(store, moved=True)
+    job_rank = {("0xabc", rank): rank for rank in range(8)}
+    whole = look(store, job_rank, START_NS - NS, END_NS, records_max=1_000_000)
+    thin = look(store, job_rank, START_NS - NS, END_NS, records_max=1_500)
+    assert (whole.kept_one_in, thin.kept_one_in) == (1, 8)
+    assert len(thin.records) < len(whole.records) / 6
+    assert len(thin.operations) == len(whole.operations)
+    assert np.abs(thin.operations.skew_ns - whole.operations.skew_ns).max() < MS
+    steps = [steps_of(window, job_rank) for window in (whole, thin)]
+    assert len(steps[0]) == len(steps[1]) == 400
+    differences = [abs(a.transfer_ns - b.transfer_ns) for a, b in zip(*steps, strict=True)]
+    assert np.median(differences) < MS
+
+
+def test_nothing_there_gives_nothing(store: Store) -> None:
+    window = look(store, {("0xabc", 0): 0}, START_NS, END_NS, records_max=10)
+    assert (len(window.operations), len(window.records), window.kept_one_in) == (0, 0, 1)
+    question = Question([], START_NS, END_NS, SOURCES)
+    assert len(split_in_store(store, question, window.clocks)) == 0

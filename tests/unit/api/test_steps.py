@@ -1,0 +1,68 @@
+"""A step is what repeats, wherever records are lost; its time is split and its culprit named."""
+
+import msgspec
+import numpy as np
+
+from api.correlate.model import Records
+from api.correlate.steps import find_period, infer_steps
+from tests.collectives import make_records
+
+MS = 1_000_000
+JOB_RANK = {("0xabc", rank): rank for rank in range(8)}
+
+
+def test_every_step_is_found_and_adds_up() -> None:
+    steps = infer_steps(make_records(), JOB_RANK)
+    assert [step.number for step in steps] == list(range(100))
+    for step in steps[1:]:
+        lasted = step.end_ns - step.start_ns
+        assert abs(lasted - 50 * MS) < 5 * MS
+        assert abs(step.compute_ns + step.wait_ns + step.transfer_ns - lasted) < 2 * MS
+        assert abs(step.transfer_ns - 9 * MS) < 3 * MS
+        assert step.ranks == 8
+
+
+def test_waiting_for_a_late_rank_is_waiting() -> None:
+    steps = infer_steps(make_records(late={3: 0.02}), JOB_RANK)[1:]
+    assert {step.last_rank for step in steps} == {3}
+    assert all(18 * MS < step.wait_ns < 26 * MS for step in steps)
+    assert all(abs(step.transfer_ns - 9 * MS) < 3 * MS for step in steps)
+
+
+def test_lost_records_shift_no_step() -> None:
+    whole = make_records()
+    random = np.random.default_rng(4)
+    kept: Records = whole.select(random.random(len(whole)) > 0.05)
+    lengths = np.array([step.end_ns - step.start_ns for step in infer_steps(kept, JOB_RANK)])
+    assert len(lengths) == 100
+    assert abs(np.median(lengths) - 50 * MS) < 5 * MS
+
+
+def test_an_evaluation_in_between_is_no_step() -> None:
+    records = make_records()
+    pause = np.where(records.sequence >= 50, 3_000 * MS, 0)
+    paused = msgspec.structs.replace(
+        records, entry_ns=records.entry_ns + pause, exit_ns=records.exit_ns + pause
+    )
+    steps = infer_steps(paused, JOB_RANK)
+    assert len(steps) == 100
+    assert steps[50].end_ns - steps[50].start_ns > 3_000 * MS
+    assert steps[50].compute_ns > 2_900 * MS
+
+
+def test_ranks_whose_place_is_unknown_are_left_out() -> None:
+    steps = infer_steps(make_records(), {("0xabc", 0): 0, ("0xabc", 1): 1})
+    assert {step.ranks for step in steps} == {2}
+    assert infer_steps(make_records(), {}) == []
+    assert infer_steps(make_records(steps=1), JOB_RANK) == []
+
+
+def test_the_shortest_period_that_explains_all_is_the_step() -> None:
+    assert find_period(np.array([1, 2] * 20)) == 2
+    assert find_period(np.array([1, 1, 1, 1, 2] * 20)) == 5
+    assert find_period(np.array([7] * 20)) == 1
+    assert find_period(np.array([7])) is None
+    # A layer repeats within the step, nearly; the whole step explains more.
+    layers = ([1, 2] * 30 + [3]) * 6
+    assert find_period(np.array(layers)) == 61
+    assert find_period(np.random.default_rng(1).integers(0, 50, 500)) is None
