@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from collector.contract.errors import HostError
 from collector.contract.reason import Reason
 from collector.host import FileFacts, Host
-from collector.lines import LINE_BYTES_MAX
+from collector.parsing.lines import LINE_BYTES_MAX
 
 YOUNG_SECONDS = 3600.0
 """A file that changed within this time when it is first seen is read from its beginning: an agent

@@ -26,8 +26,8 @@ from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.contract.records import NUMBER_MAX
 from collector.formats import Origin, Record
-from collector.plain_pickle import INSTRUCTIONS_MAX, PROTOCOLS, load_plain
-from collector.torch_words import OF_OUTPUT, element_bytes, find_operation
+from collector.parsing.plain_pickle import INSTRUCTIONS_MAX, PROTOCOLS, load_plain
+from collector.parsing.torch_words import OF_OUTPUT, element_bytes, find_operation
 
 DUMP_BYTES_MAX = 64 << 20
 """A dump. The default of 2,000 operations has 300 kB, and 2 MB with their stacks."""

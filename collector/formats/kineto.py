@@ -36,9 +36,18 @@ from collector.contract.communicator import RANKS_MAX
 from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import Origin, Record
-from collector.intervals import Interval, Intervals, clip, coarsen, gaps, length, merge, overlap
-from collector.json_stream import JsonStream, Readable
-from collector.kineto_operations import (
+from collector.parsing.intervals import (
+    Interval,
+    Intervals,
+    clip,
+    coarsen,
+    gaps,
+    length,
+    merge,
+    overlap,
+)
+from collector.parsing.json_stream import JsonStream, Readable
+from collector.parsing.kineto_operations import (
     ABSOLUTE_NS,
     NCCL_KERNEL,
     Arguments,

@@ -31,7 +31,7 @@ from collector.contract.collective import communicator_id
 from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import Origin, Record
-from collector.lines import read_lines
+from collector.parsing.lines import read_lines
 
 COMMUNICATORS_MAX = 20_000
 """Ranks of communicators that are held at once: a file with all ranks of a job of 4,000 GPUs. The

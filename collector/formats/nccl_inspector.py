@@ -27,7 +27,7 @@ from collector.contract.errors import ParseError
 from collector.contract.identity import printable
 from collector.contract.model import Event
 from collector.formats import Origin, Record
-from collector.lines import read_pieces, too_long
+from collector.parsing.lines import read_pieces, too_long
 
 NAME = "nccl_inspector"
 

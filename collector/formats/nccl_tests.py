@@ -23,7 +23,7 @@ from collector.contract.model import Sample, Series
 from collector.contract.records import NUMBER_MAX
 from collector.formats import Origin, Record
 from collector.formats.nccl_debug import DebugLog, is_nccl_tests
-from collector.lines import read_lines
+from collector.parsing.lines import read_lines
 
 RESULT_BYTES_MAX = 16 << 20
 """A JSON file. Forty sizes with the durations of 1000 iterations each have some megabytes."""

@@ -19,7 +19,7 @@ from collector.contract.errors import IdentityError, ParseError
 from collector.contract.identity import LABEL_VALUE_BYTES_MAX, LABELS_MAX, check_label
 from collector.contract.model import Sample, Series
 from collector.formats import Origin, Record
-from collector.lines import read_blocks
+from collector.parsing.lines import read_blocks
 
 SECONDS_MAX = 1e11
 """A time below this is in seconds (the year 5138), any other in milliseconds (from March 1973)."""

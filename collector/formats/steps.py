@@ -15,7 +15,7 @@ from collector.contract.collective import StepSpan
 from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import Origin, Record
-from collector.lines import read_lines
+from collector.parsing.lines import read_lines
 
 NAME = "steps"
 TEXT_CHARACTERS_MAX = 128

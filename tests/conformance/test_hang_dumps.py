@@ -15,7 +15,7 @@ from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import HEAD_BYTES, Origin, Record, discover
 from collector.formats.flight_recorder import FORMAT
-from collector.plain_pickle import load_plain
+from collector.parsing.plain_pickle import load_plain
 
 DUMPS = Path(__file__).resolve().parents[3] / "shared/captures/flight-recorder-hangs"
 

@@ -18,7 +18,7 @@ from collector.contract.errors import ParseError
 from collector.contract.model import Event
 from collector.formats import HEAD_BYTES, Origin, Record
 from collector.formats.kineto import FORMAT
-from collector.intervals import length, merge
+from collector.parsing.intervals import length, merge
 
 CAPTURES = Path(__file__).resolve().parents[3] / "shared/captures/h200-ring"
 RUNS = sorted(path.name for path in CAPTURES.glob("*") if (path / "kineto").is_dir())

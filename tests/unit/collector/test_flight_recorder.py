@@ -16,7 +16,7 @@ from collector.contract.model import Event, Missing, Reading, Sample
 from collector.formats import Origin, Record, flight_recorder
 from collector.formats.flight_recorder import FORMAT
 from collector.host import Host
-from collector.plain_pickle import INSTRUCTIONS_MAX
+from collector.parsing.plain_pickle import INSTRUCTIONS_MAX
 from collector.sources.flight_recorder import SOURCE, Settings
 
 CREATED_NS = 1_700_000_000_000_000_000

@@ -11,7 +11,7 @@ from collector import follow
 from collector.contract.errors import HostError
 from collector.contract.reason import Reason
 from collector.follow import READ_BYTES, Follower, find_files, find_folders
-from collector.lines import LINE_BYTES_MAX
+from collector.parsing.lines import LINE_BYTES_MAX
 from tests.fakes import HandClock, HandHost
 
 

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector import intervals
-from collector.intervals import Interval, Intervals, clip, coarsen, gaps, length, merge, overlap
+from collector.parsing.intervals import (
+    Interval,
+    Intervals,
+    clip,
+    coarsen,
+    gaps,
+    length,
+    merge,
+    overlap,
+)
 
 stretches = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 12)).map(lambda pair: (pair[0], sum(pair))),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import json_stream
 from collector.contract.errors import ParseError
-from collector.json_stream import JsonStream
+from collector.parsing import json_stream
+from collector.parsing.json_stream import JsonStream
 
 DECODE = msgspec.json.Decoder(list[object]).decode
 

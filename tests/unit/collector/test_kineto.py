@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from collector import intervals, kineto_operations
 from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.communicator import group_communicator
 from collector.contract.errors import ParseError
@@ -20,7 +19,8 @@ from collector.contract.reason import Reason
 from collector.formats import Origin, Record, kineto
 from collector.formats.kineto import FORMAT, read_trace
 from collector.host import Host
-from collector.json_stream import PIECE_BYTES
+from collector.parsing import intervals, kineto_operations
+from collector.parsing.json_stream import PIECE_BYTES
 from collector.sources import kineto as source_module
 from collector.sources.kineto import KinetoSource, Settings
 from tests.bench.traces import kineto_trace

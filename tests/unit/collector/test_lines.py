@@ -4,9 +4,15 @@ import io
 
 import pytest
 
-from collector import lines
 from collector.contract.errors import ParseError
-from collector.lines import LINE_BYTES_MAX, PIECE_BYTES, read_blocks, read_lines, read_pieces
+from collector.parsing import lines
+from collector.parsing.lines import (
+    LINE_BYTES_MAX,
+    PIECE_BYTES,
+    read_blocks,
+    read_lines,
+    read_pieces,
+)
 
 
 def test_lines_are_numbered_over_pieces() -> None:

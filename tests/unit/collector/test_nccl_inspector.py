@@ -16,7 +16,7 @@ from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.formats import Origin
 from collector.formats.nccl_inspector import FORMAT, SPEAKERS_MAX, Reader
 from collector.host import Host
-from collector.lines import LINE_BYTES_MAX
+from collector.parsing.lines import LINE_BYTES_MAX
 from collector.sources import nccl_inspector
 from collector.sources.nccl_inspector import (
     FORGET_SECONDS,

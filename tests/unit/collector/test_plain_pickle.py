@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import plain_pickle
 from collector.contract.errors import ParseError
-from collector.plain_pickle import load_plain
+from collector.parsing import plain_pickle
+from collector.parsing.plain_pickle import load_plain
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats/flight_recorder"
 PICKLES = [path for path in FIXTURES.glob("*/input*") if path.suffix != ".json"]

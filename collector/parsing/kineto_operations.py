@@ -19,7 +19,7 @@ import msgspec
 from collector.contract.collective import Collective, Operation, Timing
 from collector.contract.communicator import RANKS_MAX, group_communicator
 from collector.contract.records import NUMBER_MAX
-from collector.torch_words import NAME_CHARS, OF_OUTPUT, element_bytes, find_operation
+from collector.parsing.torch_words import NAME_CHARS, OF_OUTPUT, element_bytes, find_operation
 
 PENDING_MAX = 65_536
 """Operations that wait to be put in order and for what the end of the trace says (up to 20 MB). Of
