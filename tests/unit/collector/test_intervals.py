@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import intervals
+from collector.parsing import intervals
 from collector.parsing.intervals import (
     Interval,
     Intervals,
