@@ -1,7 +1,9 @@
 """The join over ranks inside the store: for jobs whose records do not fit into memory.
 
 It gives what `api.correlate.split.split` gives, row for row, from any number of records; where two
-ranks entered at the same nanosecond it may name the other one.
+ranks entered at the same nanosecond it may name the other one. Repeats that are not merged yet
+change none of it (a timed record never changes), so that the engine need not look for them: FINAL
+would take five times as long.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ JOIN_SECONDS_MAX = "60"
 JOIN = """
     SELECT communicator, operation, toInt64(sequence) AS sequence,
            max(ifNull(size_bytes, {absent})) AS size_bytes, toInt32(max(ranks)) AS ranks,
-           toInt32(count()) AS ranks_seen,
+           toInt32(uniqExact(rank)) AS ranks_seen,
            min(e) AS first_entry_ns, max(e) AS last_entry_ns,
            min(x) AS first_exit_ns, max(x) AS last_exit_ns,
            toInt32(argMax(rank, e)) AS last_in, toInt32(argMin(rank, x - e)) AS least_inside,
@@ -30,7 +32,7 @@ JOIN = """
                toUnixTimestamp64Nano(assumeNotNull(entry)) AS raw_entry,
                toUnixTimestamp64Nano(assumeNotNull(exit)) AS raw_exit,
                {entry} AS e, {exit} AS x
-        FROM collectives FINAL
+        FROM collectives
         WHERE {where} AND entry IS NOT NULL AND exit IS NOT NULL
               AND operation NOT IN {{pairwise:Array(String)}}
     )
