@@ -273,20 +273,22 @@ class Runner:
 
 def describe(readings: Iterable[Reading], settings: SourceSettings) -> str:
     """What a source found, for the line that the agent writes when it starts."""
-    samples = missing = 0
+    counts: Counter[str] = Counter()
     ports: set[tuple[str, str]] = set()
     for reading in readings:
         if isinstance(reading, Sample):
-            samples += 1
+            counts["sample"] += 1
             labels = dict(reading.series.labels)
             if "device" in labels:
                 ports.add((labels["device"], labels.get("port", "")))
         elif isinstance(reading, Missing):
-            missing += 1
-    return (
-        f"found {len(ports)} port{'' if len(ports) == 1 else 's'}, {samples} samples "
-        f"and {missing} missing; read every {settings.interval_seconds:g} s"
-    )
+            counts["missing"] += 1
+        else:
+            counts["record"] += 1
+    things = [("port", len(ports)), ("sample", counts["sample"]), ("record", counts["record"])]
+    found = [f"{count} {name}{'' if count == 1 else 's'}" for name, count in things if count]
+    found += [f"{counts['missing']} missing"] if counts["missing"] else []
+    return f"found {', '.join(found) or 'nothing'}; read every {settings.interval_seconds:g} s"
 
 
 # --- all sources -------------------------------------------------------------------------------

@@ -283,6 +283,6 @@ def test_the_first_line_says_what_was_found(caplog: pytest.LogCaptureFixture, be
     bench.runner.tick()
     bench.runner.tick()
     lines = [record.getMessage() for record in caplog.records]
-    assert lines == ["source recipe: found 1 port, 2 samples and 0 missing; read every 10 s"]
+    assert lines == ["source recipe: found 1 port, 2 samples; read every 10 s"]
     assert isinstance(bench.reports[0].readings[0], Sample)
-    assert describe([], SETTINGS).startswith("found 0 ports")
+    assert describe([], SETTINGS).startswith("found nothing;")
