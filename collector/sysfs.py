@@ -5,6 +5,8 @@ Nothing here raises: what a machine does not say is an empty text, an empty list
 
 from __future__ import annotations
 
+import re
+
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Series
 from collector.contract.reason import Reason
@@ -31,6 +33,29 @@ def read_driver_name(host: Host, path: str) -> str:
         return host.link_target(f"{path}/device/driver").rpartition("/")[2]
     except HostError:
         return ""
+
+
+_PCI_PART = re.compile(r"pci[0-9a-f]{4,8}:[0-9a-f]{2}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+
+
+def read_pci_path(host: Host, link: str) -> str:
+    """The way through the PCI tree to what a link of sysfs leads to; empty if there is none.
+
+    Two devices are the nearer to each other the longer the beginning is that they share.
+    """
+    try:
+        return pci_path(host.link_target(link))
+    except HostError:
+        return ""
+
+
+def pci_path(target: str) -> str:
+    """The PCI devices in a path of sysfs, from the root.
+
+    >>> pci_path("../../devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0/infiniband/mlx5_0")
+    'pci0000:3a/0000:3a:00.0/0000:3b:00.0'
+    """
+    return "/".join(part for part in target.split("/") if _PCI_PART.fullmatch(part))
 
 
 def list_or_nothing(host: Host, path: str) -> list[str]:

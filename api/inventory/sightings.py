@@ -34,7 +34,7 @@ HOST_LABELS: Final = ("host", "node", "Hostname", "hostname")
 Failing all, `instance` without its port."""
 
 DEVICE_ATTRIBUTES: Final = frozenset(
-    {"board_id", "driver", "firmware", "hca_type", "model", "node_guid", "pci_address", "vendor"}
+    {"board_id", "driver", "firmware", "hca_type", "model", "node_guid", "pci_path", "vendor"}
 )
 """Labels of a port's info metric that describe the whole device."""
 

@@ -22,6 +22,7 @@ from api.inventory.tables import JobOrigin
 from api.jobs.facts import Facts, facts_of
 from api.jobs.infer import infer
 from api.jobs.model import JobFound, KnownJob, Member
+from api.jobs.nearest import NearestDevices
 from api.store.store import Store
 from collector.contract import communicator as words
 from collector.contract.errors import InventoryError, StoreError
@@ -112,6 +113,7 @@ class JobWatch:
         self._ranks: dict[tuple[str, int], int] = {}
         self._revisions: dict[str, int] = {}
         self._jobs: dict[str, JobFound] = {}
+        self._nearest = NearestDevices(inventory)
         self._loaded: set[str] = set()
         self._looks = 0
         self._failing = False
@@ -146,6 +148,9 @@ class JobWatch:
         revisions = {job.job: job.revision for job in running if not is_inferred(job)}
         if (news or revisions != self._revisions) and (self._members or self._events):
             self._infer([job for job in running if not is_inferred(job)], now)
+        elif is_full:
+            self._nearest.forget()
+            self._keep_news(self._jobs.values(), now)
         self._revisions = revisions
         self._touch(seen, now)
         self._inventory.end_quiet_jobs(now - QUIET)
@@ -219,10 +224,15 @@ class JobWatch:
             self._load(inferred.job, is_said=False)
         known = [self._known(job) for job in said]
         found = infer(self._members.values(), facts, known, earlier, self._ranks)
-        for each in found:
-            if self._jobs.get(each.job) != each:
-                self._keep(each, now)
-        self._jobs = {each.job: each for each in found}
+        self._keep_news(found, now)
+
+    def _keep_news(self, found: Iterable[JobFound], now: dt.datetime) -> None:
+        """Keep those jobs that are not as they were."""
+        filled = {each.job: self._nearest.fill(each) for each in found}
+        for name, job in filled.items():
+            if self._jobs.get(name) != job:
+                self._keep(job, now)
+        self._jobs = filled
 
     def _keep(self, job: JobFound, now: dt.datetime) -> None:
         """Keep a job; one that the database will not have holds up no other."""

@@ -26,7 +26,7 @@ from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
 from collector.host import Host
 from collector.sources import SourceSettings
-from collector.sysfs import explain, list_or_nothing, read_driver_name, read_label
+from collector.sysfs import explain, list_or_nothing, read_driver_name, read_label, read_pci_path
 from collector.tables.rdma import Driver, Row, Table, driver_of
 
 CLASS = "sys/class/infiniband"
@@ -388,6 +388,7 @@ def describe_port(host: Host, base: str, path: str, driver: Driver) -> dict[str,
         "link_layer": link_layer,
         "speed": parse_speed(read_label(host, f"{path}/rate")),
         "netdev": read_netdev(host, base, path, link_layer),
+        "pci_path": read_pci_path(host, base),
     }
 
 

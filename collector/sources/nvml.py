@@ -31,6 +31,7 @@ from collector.nvml import (
     NvmlError,
 )
 from collector.sources import SourceSettings
+from collector.sysfs import read_pci_path
 from collector.tables.nvml import (
     FABRIC_COMPLETED,
     FABRIC_CONDITIONS,
@@ -64,6 +65,8 @@ with many small ones shares a GPU between dozens. The rest is counted."""
 XIDS_MAX = 256
 """Different XIDs of a GPU that are counted one by one: NVIDIA's catalogue has fewer than 200."""
 
+PCI_CHARACTERS = len("0000:00:00.0")
+"""Of an address as the kernel writes it; NVML writes the domain with eight digits."""
 INFO = "fabric_gpu_info"
 
 
@@ -99,7 +102,7 @@ class Gpu:
         """Everything about this GPU; if it is lost, that and nothing else."""
         try:
             if host.monotonic_ns() >= self._look_ns:
-                self._look(nvml)
+                self._look(nvml, host)
                 self._look_ns = host.monotonic_ns() + LOOK_SECONDS * NS_PER_SECOND
             readings = list(self._read(nvml, host.now_ns()))
         except NvmlError as error:
@@ -135,13 +138,13 @@ class Gpu:
 
     # Looking at it anew ----------------------------------------------------------------------
 
-    def _look(self, nvml: Nvml) -> None:
+    def _look(self, nvml: Nvml, host: Host) -> None:
         """Names, limits and what is supported; series stay the same unless a name changed."""
         self._refused = {}
         labels = {"gpu": str(self._index), "uuid": self._text(nvml, "uuid")}
         if labels != self._labels:
             self._labels, self._series_of = labels, {}
-        facts = labels | self._describe(nvml)
+        facts = labels | self._describe(nvml, host)
         if self._info.labels != Series(INFO, facts).labels:
             self._info = Series(INFO, facts)
         self._steady = []
@@ -154,13 +157,18 @@ class Gpu:
         self._links = self._count_links(nvml)
         self._make_plan(nvml)
 
-    def _describe(self, nvml: Nvml) -> dict[str, str]:
+    def _describe(self, nvml: Nvml, host: Host) -> dict[str, str]:
         """What the info metric says."""
+        bus_id = self._text(nvml, "pci", "bus_id").lower()
         fabric = self._ask(nvml, "fabric")
         mig = number_of(self._ask(nvml, "mig_mode"), "current")
         return {
             "model": self._text(nvml, "name"),
-            "pci_bus_id": self._text(nvml, "pci", "bus_id").lower(),
+            "pci_bus_id": bus_id,
+            # The driver writes the domain with eight digits, the kernel with four.
+            "pci_path": read_pci_path(
+                host, f"sys/bus/pci/devices/{bus_id[-len('0000:00:00.0') :]}"
+            ),
             "vbios": self._text(nvml, "vbios"),
             "driver": text_of(ask_system(nvml, "driver")),
             "cuda": cuda_version(ask_system(nvml, "cuda")),

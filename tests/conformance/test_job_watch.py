@@ -1,13 +1,18 @@
 """The service notices jobs by itself: a batch goes in, and a little later the job is there."""
 
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api import app
+from api.jobs import watch
+from collector.contract import communicator as words
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation
+from collector.contract.model import Event, Sample, Series
 from tests.service import eventually, in_process
 
 
@@ -40,3 +45,63 @@ def test_a_job_appears_after_its_first_records(
         eventually(lambda: service.client.get(path).status_code == 200, "the job")
         places = service.client.get(f"{path}/ranks").json()["items"]
     assert [(place["host"], place["pid"]) for place in places] == [("h", 10), ("h", 11)]
+
+
+def test_a_rank_s_nic_is_the_nearest_to_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody says which NIC a rank uses, but agents say where GPUs and NICs sit on the bus."""
+    monkeypatch.setattr(app, "JOBS_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "FULL_LOOK_EVERY", 1)
+    now_ns = time.time_ns() - 10**9
+    sample = partial(Sample, value=1.0, time_ns=now_ns)
+    samples = [
+        sample(series=Series(metric, labels | {"pci_path": f"pci0000:00/0000:0{place}:00.0/x"}))
+        for place in (0, 1)
+        for metric, labels in (
+            ("fabric_gpu_info", {"gpu": str(place), "uuid": f"GPU-{place}"}),
+            ("fabric_port_info", {"device": f"mlx5_{1 - place}", "port": "1"}),
+        )
+    ]
+    records = [
+        Collective(
+            communicator="0x78",
+            operation=Operation.BARRIER,
+            sequence=1,
+            rank=rank,
+            ranks=2,
+            source="nccl_inspector",
+            time_ns=now_ns,
+            pid=10 + rank,
+        )
+        for rank in range(2)
+    ]
+    events = [
+        Event(
+            kind=words.COMMUNICATOR,
+            time_ns=now_ns,
+            labels={words.COMMUNICATOR: "0x78", words.RANK: str(rank)},
+            attributes={words.NVML_DEVICE: str(rank), words.PID: str(10 + rank), words.HOST: "h"},
+        )
+        for rank in range(2)
+    ]
+    batch = wire.pack_batch(
+        samples, events, records, agent="a", boot="b", sequence=0, sent_ms=0, common={"host": "h"}
+    )
+    headers = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
+    with in_process(tmp_path) as service:
+
+        def ranks() -> list[dict[str, Any]]:
+            answer = service.client.get("/v1/jobs/inferred-78/ranks")
+            found: list[dict[str, Any]] = answer.json()["items"] if answer.is_success else []
+            return found
+
+        content = wire.encode_batch(batch)
+        assert service.client.post("/v1/ingest", content=content, headers=headers).is_success
+        eventually(lambda: all(r["device"] for r in ranks()) and len(ranks()) == 2, "its NICs")
+        places = ranks()
+    assert [(place["gpu"], place["device"]) for place in places] == [
+        ("0", "mlx5_1"),
+        ("1", "mlx5_0"),
+    ]
+    assert {place["origins"]["device"] for place in places} == {"pci"}
