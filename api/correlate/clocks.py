@@ -64,6 +64,8 @@ SPREAD_SHARE = 0.1
 rings it was 0.01 to 0.03, with a slow link up to 0.1 (medians of 95 operations, eight ranks)."""
 TOGETHER = 0.5
 """Ranks left together if no exit is further from the mean than this share of the transfer."""
+OPERATIONS_MIN = 8
+"""Fewer operations cannot show how far apart exits usually are: then nothing is changed."""
 DOUBTS = 2.0
 """An offset of so many residuals is beyond doubt: clocks are not kept in step."""
 
@@ -185,7 +187,8 @@ def align_segment(records: Records, window: tuple[int, int]) -> ClockFit:
     bound = causal_bound(records, evidence, fit)
     residual = np.minimum(doubt(evidence, fit, prior_ns, groups), bound)
     moved = np.maximum(np.abs(fit.at(-1.0)), np.abs(fit.at(1.0)))
-    wrong = np.unique(groups[moved > DOUBTS * residual])
+    heard = np.bincount(evidence.host, minlength=evidence.hosts) >= OPERATIONS_MIN
+    wrong = np.unique(groups[heard & (moved > DOUBTS * residual)])
     is_corrected = np.isin(groups, wrong)
     clocks = [
         Clock(

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from api.correlate.model import ClockFit, Operations
 from api.correlate.read import SETTINGS, Question, encoded
-from api.correlate.split import PAIRWISE, all_bus_bytes, reduced, starts_of
-from api.correlate.steps import numbered
+from api.correlate.split import PAIRWISE, all_bus_bytes, distinct, reduced, starts_of
 from api.store.store import Store
 from collector.contract.records import ABSENT
 
@@ -101,7 +100,7 @@ def merged(parts: list[pa.Table]) -> Operations:
     order = np.lexsort((wide["sequence"], operation, communicator))
     columns = {name: column[order] for name, column in (wide | slim).items()}
     communicator, operation = communicator[order], operation[order]
-    group = numbered(communicator, operation, columns["sequence"])
+    _, group = distinct(communicator, operation, columns["sequence"])
     starts = starts_of(group)
 
     def best(column: str, value: np.ndarray) -> np.ndarray:

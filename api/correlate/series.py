@@ -15,8 +15,16 @@ import numpy as np
 
 from api.correlate.clocks import operation_index
 from api.correlate.model import Flags, Floats, Ints, Operations, Records
-from api.correlate.split import joinable, medians, reduced, split, starts_of
-from api.correlate.steps import bounds_of_rank, find_rhythm, find_seam, numbered, to_work
+from api.correlate.split import (
+    distinct,
+    joinable,
+    medians,
+    members_in,
+    reduced,
+    split,
+    starts_of,
+)
+from api.correlate.steps import bounds_of_rank, find_rhythm, find_seam, to_work
 from collector.contract.collective import size_class
 from collector.contract.model import Sample, Series
 from collector.contract.records import ABSENT
@@ -88,7 +96,7 @@ class Roller:
         classes = [class_of(int(size)) for size in operations.size_bytes]
         code = {name: number for number, name in enumerate(dict.fromkeys(classes))}
         size = np.array([code[name] for name in classes], dtype=np.int64)
-        for chosen in gathered(numbered(operations.communicator, operations.operation, size)):
+        for chosen in gathered(distinct(operations.communicator, operations.operation, size)[1]):
             rows: Operations = operations.select(chosen)
             communicator = operations.communicators[rows.communicator[0]]
             operation = operations.operations[rows.operation[0]]
@@ -139,24 +147,17 @@ def gathered(group: Ints) -> list[Ints]:
 
 def known_rows(records: Records, places: Container[tuple[str, int]]) -> Flags:
     """Rows whose member is known."""
-    if not len(records):
-        return np.zeros(0, dtype=bool)
-    keys, which = np.unique(
-        np.stack([records.communicator, records.rank]), axis=1, return_inverse=True
-    )
-    known = [(records.communicators[code], int(rank)) in places for code, rank in keys.T]
-    return np.array(known, dtype=bool)[which.reshape(-1)]
+    keys, which = members_in(records)
+    return np.array([key in places for key in keys], dtype=bool)[which]
 
 
 def members(records: Records, places: Places) -> tuple[Ints, list[Place]]:
     """The place of each row, as a number into the list of places; all are known."""
-    keys, which = np.unique(
-        np.stack([records.communicator, records.rank]), axis=1, return_inverse=True
-    )
-    of_key = [places[records.communicators[code], int(rank)] for code, rank in keys.T]
+    keys, which = members_in(records)
+    of_key = [places[key] for key in keys]
     found = list(dict.fromkeys(of_key))
     number = {place: place_number for place_number, place in enumerate(found)}
-    return np.array([number[place] for place in of_key], dtype=np.int64)[which.reshape(-1)], found
+    return np.array([number[place] for place in of_key], dtype=np.int64)[which], found
 
 
 def class_of(size_bytes: int) -> str:

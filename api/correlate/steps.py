@@ -15,7 +15,7 @@ import numpy as np
 
 from api.correlate.clocks import operation_index
 from api.correlate.model import Codes, Columns, Floats, Ints, Operations, Records, Step
-from api.correlate.split import joinable, medians, reduced, starts_of
+from api.correlate.split import distinct, joinable, medians, members_in, reduced, starts_of
 from collector.contract.records import ABSENT
 
 PERIOD_MAX = 4_096
@@ -78,16 +78,12 @@ def to_work(
         last_entry = np.maximum(last_entry, operations.last_entry_ns[found])
         first_entry = np.minimum(first_entry, operations.first_entry_ns[found])
         members = np.maximum(members, operations.ranks_seen[found])
-    names = rows.communicators
-    pairs = np.stack([rows.communicator, rows.rank]) if len(rows) else np.zeros((2, 0), np.int32)
-    unique, which = np.unique(pairs, axis=1, return_inverse=True)
-    known = [job_rank.get((names[code], int(rank)), -1) for code, rank in unique.T]
-    rank = np.array(known, dtype=np.int32)[which.reshape(-1)]
+    rank = job_ranks_of_rows(rows, job_rank)
     is_last = (rows.entry_ns == last_entry[index]) & (members[index] > 1)
     work = Work(
         rank=rank,
-        kind=numbered(rows.operation, rows.size_bytes, rows.ranks),
-        stream=numbered(rows.communicator, rows.operation),
+        kind=distinct(rows.operation, rows.size_bytes, rows.ranks)[1],
+        stream=distinct(rows.communicator, rows.operation)[1],
         sequence=rows.sequence,
         entry_ns=rows.entry_ns,
         exit_ns=rows.exit_ns,
@@ -100,6 +96,13 @@ def to_work(
     work = work.select(work.rank >= 0)
     ordered: Work = work.select(np.lexsort((work.entry_ns, work.rank)))
     return ordered
+
+
+def job_ranks_of_rows(records: Records, job_rank: Mapping[tuple[str, int], int]) -> Codes:
+    """The job's rank of each row; -1 where it is not known."""
+    members, which = members_in(records)
+    known = np.array([job_rank.get(member, -1) for member in members], dtype=np.int32)
+    return known[which]
 
 
 def place_in(operations: Operations, rows: Records) -> Ints:
@@ -115,19 +118,10 @@ def place_in(operations: Operations, rows: Records) -> Ints:
     operation = np.array([codes["operation"].get(name, -1) for name in rows.operations])
     joined = np.stack([operations.communicator, operations.operation, operations.sequence])
     wanted = np.stack([communicator[rows.communicator], operation[rows.operation], rows.sequence])
-    group = numbered(*np.concatenate([joined, wanted], axis=1).astype(np.int64))
+    _, group = distinct(*np.concatenate([joined, wanted], axis=1).astype(np.int64))
     place = np.zeros(int(group.max()) + 1, dtype=np.int64)
     place[group[: len(operations)]] = np.arange(len(operations))
     return place[group[len(operations) :]]
-
-
-def numbered(*columns: Codes | Ints) -> Ints:
-    """A number for each different combination of the columns' values."""
-    if not len(columns[0]):
-        return np.zeros(0, dtype=np.int64)
-    keys = np.stack([column.astype(np.int64) for column in columns])
-    _, which = np.unique(keys, axis=1, return_inverse=True)
-    return which.reshape(-1).astype(np.int64)
 
 
 def infer_steps(
@@ -355,12 +349,15 @@ def inside_times(own: Work, start_ns: Ints) -> tuple[Floats, Floats]:
 def summed(bounds: Bounds, covered: Floats, waited_for: Floats, rows: Ints) -> Step:
     """One step from its rows of all ranks; medians, so that one odd rank does not hide it."""
     wait, transfer = np.median(covered[0][rows]), np.median(covered[1][rows])
-    start, end = np.median(bounds.start_ns[rows]), np.median(bounds.end_ns[rows])
+    # From the earliest on: whole times do not fit into a float's digits.
+    base = int(bounds.start_ns[rows].min())
+    start = base + int(np.median(bounds.start_ns[rows] - base))
+    end = base + int(np.median(bounds.end_ns[rows] - base))
     worst = int(np.argmax(waited_for[rows]))
     return Step(
         number=int(bounds.number[rows[0]]),
-        start_ns=int(start),
-        end_ns=int(end),
+        start_ns=start,
+        end_ns=end,
         ranks=len(rows),
         compute_ns=max(0, int(end - start - wait - transfer)),
         wait_ns=int(wait),

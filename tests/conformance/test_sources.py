@@ -2,7 +2,8 @@
 
 Cases are folders `tests/fixtures/sources/<source>/<case>/`: `tree/` is what the source reads,
 `expected.prom` what must come of it (and `expected.jsonl`: events and records), `ORIGIN` what it
-models, `settings.toml` (optional) the source's settings. A new source or case is tested by existing; `make golden` writes expectations.
+models, `settings.toml` (optional) the source's settings. A new source or case is tested by
+existing; `make golden` writes expectations.
 """
 
 import builtins

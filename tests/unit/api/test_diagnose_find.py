@@ -13,8 +13,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from api.diagnose import find
-from api.diagnose.find import Found, Stream, Walk, origin_of, printable, recognise
+from api.diagnose.find import Found, Stream, Walk, origin_of, recognise
 from collector.contract.errors import SettingsError
+from collector.contract.identity import printable
 from collector.formats import HEAD_BYTES, Origin
 
 if sys.version_info >= (3, 14):

@@ -1,0 +1,284 @@
+"""One job of a throw-away store: clocks aligned, collectives joined and split, steps found.
+
+The same functions as in the service (`api.correlate`); here it is chosen whose times they get, and
+what comes out is put into words of the report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from api.correlate.clocks import align, correct, operation_index
+from api.correlate.model import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
+from api.correlate.read import RECORDS_MAX, Question, count_records, read_records
+from api.correlate.split import joinable, lateness, medians, split, starts_of
+from api.correlate.steps import (
+    Bounds,
+    infer_steps,
+    job_ranks_of_rows,
+    measure_steps,
+    to_work,
+)
+from api.diagnose.jobs import Job
+from api.store.store import Store
+from collector.contract.records import ABSENT
+
+SPANS_MAX = 2_000_000
+"""Marks of steps that are looked at: those of 10,000 ranks over 200 steps."""
+
+COUNTS_SQL = """
+    SELECT source, communicator, count() AS records,
+           countIf(entry IS NOT NULL AND exit IS NOT NULL) AS timed,
+           countIf(timing = 'kernel') AS kernel,
+           countIf(duration_ns IS NOT NULL AND exit IS NOT NULL) AS measured
+    FROM collectives
+    WHERE time BETWEEN fromUnixTimestamp64Nano({from_ns:Int64})
+               AND fromUnixTimestamp64Nano({to_ns:Int64})
+    GROUP BY source, communicator ORDER BY source, communicator
+"""
+STEPS_SQL = f"""
+    SELECT source, job, step, rank, host, pid,
+           toUnixTimestamp64Nano(start) AS start_ns, toUnixTimestamp64Nano(end) AS end_ns
+    FROM steps FINAL
+    WHERE phase = '' AND start BETWEEN fromUnixTimestamp64Nano({{from_ns:Int64}})
+                                   AND fromUnixTimestamp64Nano({{to_ns:Int64}})
+    ORDER BY source, job, step, rank LIMIT {SPANS_MAX}
+"""  # noqa: S608 - our words
+
+
+class Window(msgspec.Struct, frozen=True):
+    """The time that was asked about."""
+
+    from_ns: int
+    to_ns: int
+
+    def parameters(self) -> dict[str, int]:
+        """As SQL takes it."""
+        return {"from_ns": self.from_ns, "to_ns": self.to_ns}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Whose records are split, of which communicators, and why."""
+
+    source: str | None
+    communicators: list[str]
+    reason: str
+
+
+class Analysis(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that was found out about a job, as columns. Times are on the common clock."""
+
+    job: Job
+    choice: Choice
+    kept_one_in: int
+    records: Records
+    fits: list[ClockFit]
+    operations: Operations
+    lateness: Lateness
+    by_rank: RankRows
+    steps: list[Step]
+    steps_from: str
+
+
+class RankRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Each rank's part in each joined operation of several ranks: how late, how long inside."""
+
+    rank: Codes
+    """The job's rank; -1 where it is not known."""
+    entry_ns: Ints
+    late_ns: Ints
+    """Its entry minus the median rank's."""
+    inside_ns: Ints
+    is_last: Ints
+    is_least: Ints
+
+
+def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
+    """What the records of this job show in this time."""
+    choice = choose_source(store, job, window)
+    records, kept_one_in = read_chosen(store, choice, window)
+    fits = align(records)
+    corrected = correct(records, fits)
+    job_ranks = job.job_ranks
+    steps, steps_from = find_steps(store, job, window, corrected, fits)
+    return Analysis(
+        job=job,
+        choice=choice,
+        kept_one_in=kept_one_in,
+        records=corrected,
+        fits=fits,
+        operations=split(corrected),
+        lateness=lateness(corrected),
+        by_rank=rank_rows(corrected, job_ranks),
+        steps=steps,
+        steps_from=steps_from,
+    )
+
+
+def choose_source(store: Store, job: Job, window: Window) -> Choice:
+    """The source whose times tell most: kernels before watchdogs."""
+    sums: dict[str, dict[str, Any]] = {}
+    mine = {each.communicator for each in job.found.communicators}
+    groups = {(each.source, name) for each in job.collections for name in each.sizes}
+    for row in store.query(COUNTS_SQL, window.parameters()).to_pylist():
+        source, communicator = row["source"], row["communicator"]
+        is_group = communicator.startswith("pg:")
+        if (source, communicator) in groups or (communicator in mine and not is_group):
+            total = sums.setdefault(source, {"communicators": []})
+            total["communicators"].append(communicator)
+            for kind in ("timed", "kernel", "measured"):
+                total[kind] = total.get(kind, 0) + row[kind]
+    for source, kind, reason in PREFERENCES:
+        if sums.get(source, {}).get(kind, 0):
+            return Choice(source, sums[source]["communicators"], reason)
+    everything = sorted({name for total in sums.values() for name in total["communicators"]})
+    return Choice(None, everything, "no file says when ranks entered and left collectives")
+
+
+PREFERENCES = (
+    ("nccl_inspector", "kernel", "NCCL Inspector saw each kernel start and end"),
+    ("kineto", "timed", "kernel times of profiler traces; no Inspector log has them"),
+    ("nccl_inspector", "timed", "NCCL Inspector without kernel times: as the host saw it"),
+    (
+        "flight_recorder",
+        "measured",
+        "Flight Recorder only: its durations, as if all ranks had left together; an estimate",
+    ),
+)
+"""Source, which of its records it must have, and what is said about the choice; the best first."""
+
+
+def read_chosen(store: Store, choice: Choice, window: Window) -> tuple[Records, int]:
+    """The records of the chosen source; every nth operation, if there are too many."""
+    sources = [choice.source or "nobody"]
+    question = Question(choice.communicators, window.from_ns, window.to_ns, sources)
+    # Sequence numbers need not be even: a margin keeps the share below the bound.
+    kept_one_in = -(-count_records(store, question) // (RECORDS_MAX * 3 // 4)) or 1
+    records = read_records(
+        store,
+        choice.communicators,
+        window.from_ns,
+        window.to_ns,
+        sources,
+        keep_one_in=kept_one_in,
+    )
+    if choice.source == "flight_recorder":
+        records = leaving_together(records)
+    return records, kept_one_in
+
+
+def leaving_together(records: Records) -> Records:
+    """The same with entries and exits that durations tell; what was not measured has neither.
+
+    The Flight Recorder's own times are when a watchdog looked: too late, by up to seconds. But how
+    long each rank was inside, the GPU's clock has measured, and ranks leave an operation nearly
+    together: at the latest when the first watchdog saw its end. In a ring with a slow link they do
+    not quite, which makes waiting look longer and the transfer shorter.
+    """
+    if not len(records):
+        return records
+    measured = (records.duration_ns != ABSENT) & (records.exit_ns != ABSENT)
+    index = operation_index(records)
+    seen = np.where(measured, records.exit_ns, np.iinfo(np.int64).max)
+    exits = np.minimum.reduceat(seen, starts_of(index))[index]
+    return msgspec.structs.replace(
+        records,
+        entry_ns=np.where(measured, exits - records.duration_ns, ABSENT),
+        exit_ns=np.where(measured, exits, ABSENT),
+    )
+
+
+def rank_rows(records: Records, job_ranks: Mapping[tuple[str, int], int]) -> RankRows:
+    """How late each rank came to each operation; operations that one rank was seen in are out."""
+    rows: Records = records.select(joinable(records))
+    index = operation_index(rows)
+    if len(rows):
+        rows = rows.select((np.bincount(index) > 1)[index])
+        index = operation_index(rows)
+    if not len(rows):
+        none = np.zeros(0, dtype=np.int64)
+        return RankRows(
+            rank=none.astype(np.int32), entry_ns=none, late_ns=none, inside_ns=none,
+            is_last=none, is_least=none,
+        )  # fmt: skip
+    starts = starts_of(index)
+    inside = rows.exit_ns - rows.entry_ns
+    return RankRows(
+        rank=job_ranks_of_rows(rows, job_ranks),
+        entry_ns=rows.entry_ns,
+        late_ns=rows.entry_ns - medians(rows.entry_ns, index)[index],
+        inside_ns=inside,
+        is_last=(rows.entry_ns == np.maximum.reduceat(rows.entry_ns, starts)[index]).astype(int),
+        is_least=(inside == np.minimum.reduceat(inside, starts)[index]).astype(int),
+    )
+
+
+# Steps -------------------------------------------------------------------------------------------
+
+
+def find_steps(
+    store: Store, job: Job, window: Window, records: Records, fits: Sequence[ClockFit]
+) -> tuple[list[Step], str]:
+    """The job's steps, and where they come from: marks win, then collectives, then profiles."""
+    spans = read_spans(store, job, window, fits)
+    job_ranks = job.job_ranks
+    if marks := spans.get("marks"):
+        return measure_steps(to_work(records, job_ranks), to_bounds(marks)), "marks"
+    if steps := infer_steps(records, job_ranks):
+        return steps, "collectives"
+    if profile := spans.get("profile"):
+        return measure_steps(to_work(records, job_ranks), to_bounds(profile)), "profile"
+    return [], "nothing"
+
+
+Span = tuple[int, int, int, int]
+"""Rank, number, start and end."""
+
+
+def read_spans(
+    store: Store, job: Job, window: Window, fits: Sequence[ClockFit]
+) -> dict[str, list[Span]]:
+    """Whole steps of the job's ranks, as marks and as profiles say them, on the common clock."""
+    by_process = {(place.host, place.pid): place.rank for place in job.found.places}
+    keys = {collection.key for collection in job.collections} | {job.name}
+    found: dict[str, list[Span]] = {}
+    for row in store.query(STEPS_SQL, window.parameters()).to_pylist():
+        rank = by_process.get((row["host"], row["pid"]))
+        if rank is None and row["job"] in keys and row["rank"] >= 0:
+            rank = row["rank"]
+        if rank is None:
+            continue
+        place = job.places.get(rank)
+        host = row["host"] or (place.host if place is not None else None) or ""
+        shift = ahead_ns(fits, host, row["start_ns"])
+        kind = "profile" if row["source"] == "kineto" else "marks"
+        span = rank, row["step"], row["start_ns"] - shift, row["end_ns"] - shift
+        found.setdefault(kind, []).append(span)
+    return found
+
+
+def ahead_ns(fits: Sequence[ClockFit], host: str, time_ns: int) -> int:
+    """How far a host's clock is ahead at this time, where it was corrected."""
+    chosen = fits[0]
+    for fit in fits[1:]:
+        if fit.from_ns <= time_ns:
+            chosen = fit
+    for clock in chosen.clocks:
+        if clock.host == host and clock.is_corrected:
+            return round(clock.offset_ns + clock.drift * (time_ns - chosen.middle_ns))
+    return 0
+
+
+def to_bounds(spans: Sequence[Span]) -> Bounds:
+    """The columns that steps are measured by, sorted by rank and start."""
+    rows = np.array(sorted(spans, key=lambda span: (span[0], span[2])), dtype=np.int64)
+    return Bounds(
+        rank=rows[:, 0].astype(np.int32),
+        number=rows[:, 1],
+        start_ns=rows[:, 2],
+        end_ns=rows[:, 3],
+    )

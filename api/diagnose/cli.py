@@ -1,0 +1,257 @@
+"""`fabricscope diagnose`: read what is there, say what it shows."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from api.diagnose.analyse import Analysis, Window, analyse_job
+from api.diagnose.find import STANDARD_INPUT, Found, Walk
+from api.diagnose.jobs import Job, find_jobs
+from api.diagnose.load import EARLIEST_NS, LATEST_NS, Loaded, Loader, throw_away_store
+from api.diagnose.report import JOBS_MAX, Diagnosis, to_json
+from api.diagnose.summarise import find_warnings, summarise_job, summarise_read
+from api.store.store import Store
+from api.times import read_time_ms
+from collector.contract.errors import SettingsError
+from collector.contract.identity import printable
+from collector.contract.layers import unknown
+
+NS_PER_MS = 1_000_000
+EXIT_NOTHING = 2
+"""Nothing that was found could be read."""
+TEXT_COLUMNS = 110
+"""The width where no terminal says one: tables fit, and so does a page of a ticket."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `diagnose`."""
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="files and folders, as they lie, .gz and .zst too; - is standard input",
+    )
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev"
+    )
+    parser.add_argument("--job", metavar="ID", help="only this job")
+    parser.add_argument(
+        "--from", dest="start", metavar="TIME", help="unix seconds or 2026-01-31T12:00:00Z"
+    )
+    parser.add_argument("--to", dest="end", metavar="TIME", help="the same")
+    parser.add_argument(
+        "--verbose", action="store_true", help="name every file that was not understood"
+    )
+    parser.add_argument("--no-color", action="store_true", help="plain text")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; the exit status."""
+    window = to_window(arguments.start, arguments.end)
+    for target in (arguments.html, arguments.trace):
+        check_target(target)
+    walk = Walk(arguments.paths)
+    files = walk.files()
+    # A signal, or a terminal that goes away, must not leave gigabytes behind: it becomes an
+    # exception, and the folder goes.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda got, _: sys.exit(128 + got))
+    with temporary_folder() as folder, throw_away_store(folder / "store") as store:
+        loaded = load_all(store, files)
+        loaded.left_out = [(printable(path), why) for path, why in walk.left_out]
+        if not any(file.format for file in loaded.files):
+            print(f"fabricscope: {nothing_found(loaded)}", file=sys.stderr)
+            return EXIT_NOTHING
+        found = find_jobs(store, loaded)
+        jobs = choose_jobs(found, arguments.job)
+        analyses = [analyse_job(store, job, window) for job in jobs]
+        diagnosis = Diagnosis(
+            read=summarise_read(loaded, analyses),
+            jobs=[summarise_job(store, analysis) for analysis in analyses],
+            jobs_left_out=len(found) - len(jobs) if arguments.job is None else 0,
+            warnings=find_warnings(store),
+        )
+        show(arguments, diagnosis)
+        write_files(arguments, store, diagnosis, analyses)
+    return 0
+
+
+def to_window(start: str | None, end: str | None) -> Window:
+    """The time that was asked about; a SettingsError says what is wrong with it."""
+    edges = []
+    for flag, text, default in (("--from", start, EARLIEST_NS), ("--to", end, LATEST_NS)):
+        time_ms = read_time_ms(text) if text is not None else default // NS_PER_MS
+        if time_ms is None:
+            raise SettingsError(
+                f"{flag} {printable(text or '')[:64]!r} is not a time: write unix seconds "
+                "(1700000000.5) or RFC 3339 with a zone (2023-11-14T22:13:20Z)"
+            )
+        edges.append(time_ms * NS_PER_MS)
+    if edges[0] > edges[1]:
+        raise SettingsError(f"--from {start} is after --to {end}")
+    return Window(*(min(max(edge, EARLIEST_NS), LATEST_NS) for edge in edges))
+
+
+def check_target(path: Path | None) -> None:
+    """Raise SettingsError, before anything is read, if a file cannot be written there."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise SettingsError(f"{path} is a folder; name a file")
+    if not path.absolute().parent.is_dir():
+        raise SettingsError(f"{path}: there is no folder {path.absolute().parent}")
+    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise SettingsError(f"{path}: no permission to write there")
+
+
+@contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A folder for the store and what the driver hands it; gone at the end, whatever happens."""
+    folder = Path(tempfile.mkdtemp(prefix="fabricscope-"))
+    before = tempfile.tempdir
+    try:
+        tempfile.tempdir = str(folder)
+        yield folder
+    finally:
+        tempfile.tempdir = before
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def load_all(store: Store, files: Sequence[Found]) -> Loaded:
+    """Read every file into the store, with a bar on a terminal."""
+    loader = Loader(store)
+    with progress(sum(found.size_bytes for found in files)) as (on_file, on_read):
+        for found in files:
+            on_file(found)
+            with contextlib.ExitStack() as stack:
+                file = open_found(found, stack, loader.loaded)
+                if file is not None:
+                    loader.read(found, file, on_read)
+    return loader.finish()
+
+
+def open_found(found: Found, stack: contextlib.ExitStack, loaded: Loaded) -> BinaryIO | None:
+    """The file, open; None, and a word in the account, if it cannot be."""
+    if found.path == STANDARD_INPUT:
+        return sys.stdin.buffer
+    try:
+        return stack.enter_context(Path(found.path).open("rb"))
+    except OSError as error:
+        loaded.note_unreadable(found, error.strerror or str(error))
+        return None
+
+
+@contextlib.contextmanager
+def progress(
+    total_bytes: int,
+) -> Iterator[tuple[Callable[[Found], None], Callable[[int], None]]]:
+    """What is told of each file and of each piece of it: a bar, or nothing."""
+    if not sys.stderr.isatty():
+        yield (lambda _: None), (lambda _: None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("reading"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[file]}", markup=False),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("reading", total=total_bytes or None, file="")
+        yield (
+            lambda found: bar.update(task, file=printable(Path(found.path).name)[:40]),
+            lambda count: bar.advance(task, count),
+        )
+
+
+def nothing_found(loaded: Loaded) -> str:
+    """The sentence for a folder without anything that we understand."""
+    from collector.formats import discover
+
+    titles = ", ".join(reader.title for reader in discover().values())
+    count = len(loaded.files)
+    what = "the file is of no kind" if count == 1 else f"none of the {count} files is of a kind"
+    if not count:
+        return "nothing to read there: no files"
+    because = "; ".join(
+        f"{file.path}: {file.problems[0]}" for file in loaded.files[:3] if file.problems
+    )
+    return f"{what} that is understood ({titles})" + (f"; {because}" if because else "")
+
+
+def choose_jobs(jobs: list[Job], name: str | None) -> list[Job]:
+    """The job of this name, or all; of too many the largest."""
+    if name is None:
+        largest = sorted(jobs, key=lambda job: -len(job.processes))[:JOBS_MAX]
+        return sorted(largest, key=lambda job: (job.first_ns, job.name))
+    chosen = [job for job in jobs if job.name == name]
+    if not chosen:
+        raise SettingsError(unknown("job", name, (job.name for job in jobs)))
+    return chosen
+
+
+def show(arguments: argparse.Namespace, diagnosis: Diagnosis) -> None:
+    """Print the report."""
+    if arguments.json:
+        sys.stdout.buffer.write(to_json(diagnosis) + b"\n")
+        sys.stdout.flush()
+        return
+    from api.diagnose.text import print_report
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    columns = shutil.get_terminal_size((TEXT_COLUMNS, 24)).columns
+    print_report(
+        diagnosis,
+        sys.stdout,
+        columns=columns,
+        is_plain=arguments.no_color,
+        is_verbose=arguments.verbose,
+    )
+
+
+def write_files(
+    arguments: argparse.Namespace,
+    store: Store,
+    diagnosis: Diagnosis,
+    analyses: Sequence[Analysis],
+) -> None:
+    """Write the page and the trace, if they were asked for."""
+    if arguments.html is None and arguments.trace is None:
+        return
+    from api.diagnose.page import render
+    from api.diagnose.readings import read_panels
+    from api.diagnose.trace import trace_events
+
+    readings = [read_panels(store, Window(job.first_ns, job.last_ns)) for job in diagnosis.jobs]
+    if arguments.html is not None:
+        write_pieces(arguments.html, render(diagnosis, analyses, readings))
+    if arguments.trace is not None:
+        write_pieces(arguments.trace, trace_events(store, diagnosis, analyses, readings))
+
+
+def write_pieces(path: Path, pieces: Iterable[str]) -> None:
+    """Write a file; a SettingsError names it if that fails."""
+    try:
+        with path.open("w", encoding="utf-8") as file:
+            for piece in pieces:
+                file.write(piece)
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror or error}") from error

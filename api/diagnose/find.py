@@ -1,0 +1,437 @@
+"""Files as they lie: walk, unpack, recognise by content. Everything here is hostile.
+
+A file is read once and in pieces, packed or not, so that standard input and pipes are files too.
+What is broken ends where it breaks, and `Stream.broken` says how; what came before is used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import io
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from collector.contract.errors import ParseError, SettingsError
+from collector.contract.identity import printable
+from collector.formats import HEAD_BYTES, Format, Origin, discover
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+FILES_MAX = 200_000
+"""Files that are looked at: four for each rank of the largest jobs there are. Further ones are not
+read, and the report says so."""
+FOLDERS_DEEP_MAX = 64
+"""Folders within folders. Nobody's logs are deeper; a loop of bind mounts is."""
+UNPACKED_BYTES_MAX = 64 << 30
+"""What one packed file may unpack to. A profile of an hour has tens of gigabytes; a file that was
+made to fill a disk, or to take for ever, has petabytes."""
+LAYERS_MAX = 3
+"""How often a file may be packed: a log that was packed by its writer and again by its archive."""
+PACKED_BYTES = 256 << 10
+"""Packed bytes that are read at once."""
+UNPACKED_BYTES = 1 << 20
+"""Unpacked bytes that are made at once, however well they were packed."""
+
+STANDARD_INPUT = "-"
+GZIP_MAGIC = b"\x1f\x8b\x08"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A file that was found: its path as a person would write it, and what the disk says of it."""
+
+    path: str
+    size_bytes: int
+    """As it lies; 0 for a pipe."""
+    changed_ns: int
+    is_pipe: bool = False
+
+    @property
+    def folder(self) -> str:
+        """Where it lies."""
+        return str(Path(self.path).parent)
+
+
+class Walk:
+    """Files below the paths that were given, each once, in order of their names."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+        self._seen: set[tuple[int, int]] = set()
+        self.left_out: list[tuple[str, str]] = []
+        """What was not looked at, and why."""
+
+    def files(self) -> list[Found]:
+        """All of them. Raises SettingsError for a path that does not exist."""
+        found: list[Found] = []
+        for path in self._paths:
+            for one in self._below(path):
+                if len(found) == FILES_MAX:
+                    self.left_out.append((one.path, f"over FILES_MAX = {FILES_MAX} files"))
+                    return found
+                found.append(one)
+        return found
+
+    def _below(self, path: str) -> Iterator[Found]:
+        if path == STANDARD_INPUT:
+            yield Found(path, 0, 0, is_pipe=True)
+            return
+        try:
+            status = os.stat(path)  # noqa: PTH116 - the same as for entries of folders
+        except (OSError, ValueError) as error:
+            raise SettingsError(no_such_path(path, error)) from error
+        if stat.S_ISDIR(status.st_mode):
+            self._is_new(status)
+            yield from self._walk(path)
+        elif stat.S_ISREG(status.st_mode):
+            if self._is_new(status):
+                yield Found(path, status.st_size, status.st_mtime_ns)
+        elif stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode):
+            yield Found(path, 0, status.st_mtime_ns, is_pipe=True)
+        else:
+            self.left_out.append((path, "neither a file nor a folder"))
+
+    def _walk(self, top: str) -> Iterator[Found]:
+        """Files of a folder, then of its folders; links are followed, but nothing is seen twice."""
+        waiting = [(top, 0)]
+        while waiting:
+            folder, depth = waiting.pop()
+            try:
+                entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+            except OSError as error:
+                self.left_out.append((folder, error.strerror or "cannot be listed"))
+                continue
+            folders = []
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                try:
+                    status = entry.stat()
+                except OSError as error:
+                    self.left_out.append((entry.path, error.strerror or "cannot be read"))
+                    continue
+                if not self._is_new(status):
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    folders.append((entry.path, depth + 1))
+                elif stat.S_ISREG(status.st_mode):
+                    yield Found(entry.path, status.st_size, status.st_mtime_ns)
+                else:
+                    self.left_out.append((entry.path, "neither a file nor a folder"))
+            if depth < FOLDERS_DEEP_MAX:
+                waiting.extend(reversed(folders))
+            elif folders:
+                self.left_out.append((folder, f"deeper than FOLDERS_DEEP_MAX = {FOLDERS_DEEP_MAX}"))
+
+    def _is_new(self, status: os.stat_result) -> bool:
+        identity = (status.st_dev, status.st_ino)
+        if identity in self._seen:
+            return False
+        self._seen.add(identity)
+        return True
+
+
+def no_such_path(path: str, error: OSError | ValueError) -> str:
+    """The sentence about a path that cannot be read, with the one that was probably meant."""
+    shown = printable(path)
+    if path.startswith("-"):
+        return f"unknown option {shown}; see fabricscope diagnose --help"
+    if not isinstance(error, FileNotFoundError):
+        return f"{shown}: {getattr(error, 'strerror', None) or error}"
+    parent = Path(path).absolute().parent
+    while not parent.is_dir():
+        parent = parent.parent
+    try:
+        names = os.listdir(parent)  # noqa: PTH208 - names are what is compared
+    except OSError:
+        names = []
+    # The part that is missing: of a long path it need not be the last.
+    missing = Path(path).absolute().relative_to(parent).parts[0]
+    near = difflib.get_close_matches(missing, names, n=1)
+    hint = f"; did you mean {printable(str(parent / near[0]))}?" if near else ""
+    return f"{shown}: there is no such file or folder{hint}"
+
+
+# Unpacking ---------------------------------------------------------------------------------------
+
+
+class Unpacker(Protocol):
+    """What zlib's and zstd's decompressors have in common, for one member of a packed file."""
+
+    def unpack(self, data: bytes) -> bytes:
+        """Up to UNPACKED_BYTES of what comes of this and of what was given before."""
+        ...
+
+    @property
+    def eof(self) -> bool:
+        """Whether the member has ended."""
+        ...
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came behind its end."""
+        ...
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether nothing more comes without more data."""
+        ...
+
+
+class GzipUnpacker:
+    """One member of a gzip file."""
+
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=31)
+        self._rest = b""
+
+    def unpack(self, data: bytes) -> bytes:
+        """Up to UNPACKED_BYTES more."""
+        unpacked = self._inner.decompress(self._rest + data, UNPACKED_BYTES)
+        self._rest = self._inner.unconsumed_tail
+        return unpacked
+
+    @property
+    def eof(self) -> bool:
+        """Whether the member has ended."""
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came behind its end."""
+        return self._inner.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether all of what was given is used up."""
+        return not self._rest
+
+
+class ZstdUnpacker:
+    """One frame of a zstd file. A frame that wants over 128 MiB of memory is refused by zstd."""
+
+    def __init__(self) -> None:
+        self._inner = zstd.ZstdDecompressor()
+
+    def unpack(self, data: bytes) -> bytes:
+        """Up to UNPACKED_BYTES more."""
+        return self._inner.decompress(data, max_length=UNPACKED_BYTES)
+
+    @property
+    def eof(self) -> bool:
+        """Whether the frame has ended."""
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        """What came behind its end."""
+        return self._inner.unused_data
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether all of what was given is used up."""
+        return self._inner.needs_input
+
+
+PACKINGS: tuple[tuple[bytes, str, Callable[[], Unpacker]], ...] = (
+    (GZIP_MAGIC, "gzip", GzipUnpacker),
+    (ZSTD_MAGIC, "zstd", ZstdUnpacker),
+)
+
+
+class Piecewise(Protocol):
+    """Something that gives its bytes in pieces of its own size; empty at the end."""
+
+    def next_piece(self) -> bytes:
+        """The next piece."""
+        ...
+
+
+class Raw:
+    """The bytes of an open file as they lie; ``on_read`` is told how many came."""
+
+    def __init__(self, file: BinaryIO, on_read: Callable[[int], None]) -> None:
+        self._file = file
+        self._on_read = on_read
+
+    def next_piece(self) -> bytes:
+        """The next piece; an error of the disk ends the file."""
+        # A pipe gives what it has: the first line of a log is recognised before the next comes.
+        read = getattr(self._file, "read1", self._file.read)
+        piece: bytes = read(PACKED_BYTES)
+        self._on_read(len(piece))
+        return piece
+
+
+class Unpacked:
+    """What a packed stream holds: all its members, one behind the other."""
+
+    def __init__(
+        self, inner: Piecewise, magic: bytes, name: str, make: Callable[[], Unpacker]
+    ) -> None:
+        self._inner = inner
+        self._magic = magic
+        self._name = name
+        self._make = make
+        self._unpacker = make()
+        self._data = b""
+        self._is_over = False
+        self.total_bytes = 0
+
+    def next_piece(self) -> bytes:
+        """The next piece. Raises ParseError where the packing is broken."""
+        while not self._is_over:
+            if self._unpacker.eof:
+                self._data = self._unpacker.unused_data or self._inner.next_piece()
+                if not self._data.startswith(self._magic[: len(self._data)]) or not self._data:
+                    self._is_over = True  # the end, or padding as tapes and tools write it
+                    break
+                self._unpacker = self._make()
+            elif self._unpacker.needs_input and not self._data:
+                self._data = self._inner.next_piece()
+                if not self._data:
+                    self._is_over = True
+                    raise ParseError("", f"the {self._name} file is cut off")
+            try:
+                piece = self._unpacker.unpack(self._data)
+            except (zlib.error, zstd.ZstdError) as error:
+                self._is_over = True
+                where = f"unpacked byte {self.total_bytes}"
+                raise ParseError(where, f"the {self._name} file is broken: {error}") from error
+            self._data = b""
+            if piece:
+                self.total_bytes += len(piece)
+                return piece
+        return b""
+
+
+class Stream(io.RawIOBase):
+    """A file as formats read it: unpacked, with its beginning shown first. Ends where it breaks."""
+
+    def __init__(self, file: BinaryIO, on_read: Callable[[int], None] = lambda _: None) -> None:
+        self.broken: ParseError | None = None
+        """Why it ended before its end, if it did."""
+        self.packing = ""
+        """`gzip`, `zstd`, both joined by a space, or empty."""
+        self.total_bytes = 0
+        """What was read of it, unpacked."""
+        self._source: Piecewise = Raw(file, on_read)
+        self._data = b""
+        self._at = 0
+        self._fill_head(4)
+        for _ in range(LAYERS_MAX):
+            if not self._unwrap():
+                break
+        self._fill_head(HEAD_BYTES)
+        self.head = self._data[:HEAD_BYTES]
+
+    def _unwrap(self) -> bool:
+        for magic, name, make in PACKINGS:
+            if self._data.startswith(magic):
+                self._source = Unpacked(Pushed(self._data, self._source), magic, name, make)
+                self._data = b""
+                self.packing = f"{self.packing} {name}".strip()
+                self._fill_head(4)
+                return True
+        return False
+
+    def _fill_head(self, size: int) -> None:
+        while len(self._data) < size:
+            piece = self._next_piece()
+            if not piece:
+                break
+            self._data += piece
+
+    def _next_piece(self) -> bytes:
+        if self.broken is not None:
+            return b""
+        try:
+            piece = self._source.next_piece()
+        except ParseError as error:
+            self.broken = error
+        except OSError as error:
+            self.broken = ParseError("", f"cannot be read: {error.strerror or error}")
+        else:
+            self.total_bytes += len(piece)
+            if self.total_bytes <= UNPACKED_BYTES_MAX or not self.packing:
+                return piece
+            bound = f"UNPACKED_BYTES_MAX = {UNPACKED_BYTES_MAX}"
+            self.broken = ParseError("", f"unpacks to over {bound} bytes; the rest is left out")
+        return b""
+
+    def readable(self) -> bool:
+        """Always."""
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """So many bytes, fewer only at the end; all that is left if no number is given."""
+        wanted = -1 if size is None else size
+        parts: list[bytes] = []
+        while wanted != 0:
+            if self._at == len(self._data):
+                self._data, self._at = self._next_piece(), 0
+                if not self._data:
+                    break
+            end = len(self._data) if wanted < 0 else self._at + wanted
+            part = self._data[self._at : end]
+            self._at += len(part)
+            parts.append(part)
+            if wanted > 0:
+                wanted -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def readall(self) -> bytes:
+        """All that is left."""
+        return self.read(-1)
+
+    def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
+        """Fill the buffer; fewer bytes only at the end."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class Pushed:
+    """A stream of which the beginning was read already."""
+
+    def __init__(self, first: bytes, rest: Piecewise) -> None:
+        self._first = first
+        self._rest = rest
+
+    def next_piece(self) -> bytes:
+        """The beginning, then the rest."""
+        first, self._first = self._first, b""
+        return first or self._rest.next_piece()
+
+
+def recognise(head: bytes, origin: Origin) -> Format | None:
+    """The format of a file that begins like this, if we know it."""
+    for reader in discover().values():
+        if reader.recognises(head, origin):
+            return reader
+    return None
+
+
+PACKED_ENDINGS = (".gz", ".gzip", ".zst", ".zstd")
+
+
+def origin_of(found: Found) -> Origin:
+    """What a format may know of a file besides its content.
+
+    >>> origin_of(Found("a/rank3.json.gz", 0, 7)).name
+    'rank3.json'
+    """
+    name = "standard input" if found.path == STANDARD_INPUT else Path(found.path).name
+    for ending in PACKED_ENDINGS:
+        name = name.removesuffix(ending)
+    return Origin(name, found.changed_ns)

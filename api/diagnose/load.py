@@ -1,0 +1,583 @@
+"""From found files to rows of a throw-away store, and to an account of what was read.
+
+Names of NCCL's communicators are unique in the world, but those of a framework's process groups are
+not: every job has a group `0`. Files that speak of such groups come one per rank and lie together;
+each such set is a `Collection`, and in the store its communicators carry the set's number.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from operator import attrgetter
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import msgspec
+import numpy as np
+
+from api.diagnose.find import STANDARD_INPUT, Found, Stream, origin_of, recognise
+from api.ingest.columns import MS_PER_DAY, SampleColumns
+from api.ingest.commit import event_rows, series_rows
+from api.ingest.records import insert_collectives, insert_steps, is_word
+from api.ingest.series import NewSeries
+from api.store.store import RETAINED_TABLES, Store, StoreUrl
+from collector.contract.collective import Collective, StepSpan
+from collector.contract.communicator import (
+    COMMUNICATOR,
+    PROCESS_GROUP,
+    RANK,
+    RANKS,
+    parse_ranks,
+)
+from collector.contract.errors import IdentityError, ParseError
+from collector.contract.identity import check_labels, metric_id, printable
+from collector.contract.model import Event, Sample, Series
+from collector.contract.wire import NS_PER_MS
+from collector.formats import Format, Record
+
+T = TypeVar("T")
+
+EARLIEST_NS = 946_684_800_000_000_000
+"""The year 2000. What claims to be older is no time: NCCL is from 2015."""
+LATEST_NS = 2_524_608_000_000_000_000
+"""The year 2050: the store's own clock ends in 2106, and rows live for RETENTION_DAYS."""
+RETENTION_DAYS = 20_000
+"""Old captures are what this is for: nothing may expire while it is looked at."""
+DAYS_MAX = 366
+"""Different days of one table: each is a partition, and a file that claims a new day on every line
+would make millions of them."""
+ROWS_HELD_MAX = 200_000
+"""Rows that wait for an insert: some hundred megabytes."""
+EVENTS_MAX = 2_000_000
+"""Events that are kept. Ten thousand ranks have a few each."""
+SERIES_MAX = 1_000_000
+"""Series that are told apart: about 400 MB."""
+PROBLEMS_NAMED_MAX = 20
+"""Problems of one file that are named; the others are counted."""
+APART_NS = 600_000_000_000
+"""Ten minutes: records of ranks of one job that lie in different folders are closer than that."""
+
+WORDS_KEPT = 100_000
+"""Sets of names that were found good and are not looked at again."""
+
+words_of = attrgetter("communicator", "source", "algorithm", "protocol", "host", "job")
+"""All names of a collective."""
+
+
+class FileRead(msgspec.Struct, kw_only=True):
+    """What came of one file."""
+
+    path: str
+    format: str = ""
+    """Empty: not understood."""
+    packing: str = ""
+    size_bytes: int = 0
+    counts: dict[str, int] = {}
+    """Records by kind: collectives, steps, events, samples."""
+    first_ns: int | None = None
+    last_ns: int | None = None
+    problems: list[str] = []
+    problem_count: int = 0
+    refused: dict[str, int] = {}
+    """Records that were read and left out, by the reason."""
+
+    @property
+    def records(self) -> int:
+        """All that was used."""
+        return sum(self.counts.values())
+
+    def note(self, problem: str) -> None:
+        """Remember that something was not understood."""
+        self.problem_count += 1
+        if len(self.problems) < PROBLEMS_NAMED_MAX:
+            self.problems.append(printable(problem)[:400])
+
+    def span(self, time_ns: int) -> None:
+        """Take in the time of one record."""
+        if self.first_ns is None or time_ns < self.first_ns:
+            self.first_ns = time_ns
+        if self.last_ns is None or time_ns > self.last_ns:
+            self.last_ns = time_ns
+
+
+class Collection(msgspec.Struct, kw_only=True):
+    """Files of one format that speak of the same process groups: one job's, one file per rank."""
+
+    source: str
+    number: int
+    folders: list[str]
+    ranks: set[int] = set()
+    """The job's ranks that were seen."""
+    pids: set[int] = set()
+    job_ranks: dict[tuple[str, int], int] = {}
+    """The job's rank of each rank of a communicator, by the names that the store has."""
+    sizes: dict[str, int] = {}
+    """How many ranks each communicator has."""
+    descriptions: dict[str, str] = {}
+    """What the framework calls each group, as soon as one file has said it."""
+    first_ns: int | None = None
+    last_ns: int | None = None
+
+    @property
+    def suffix(self) -> str:
+        """What is added to its communicators' names; the first set's stay as they are."""
+        return f"@{self.number}" if self.number > 1 else ""
+
+    @property
+    def key(self) -> str:
+        """What its steps are stored under, where they do not name a job."""
+        return f"{self.source}@{self.number}"
+
+
+class ProcessFile(msgspec.Struct, kw_only=True):
+    """What one rank's file held, until it is known which set the file belongs to."""
+
+    source: str
+    folder: str
+    rank: int | None = None
+    collectives: list[Collective] = []
+    steps: list[StepSpan] = []
+    events: list[Event] = []
+    collection: Collection | None = None
+
+    def times(self) -> Iterator[int]:
+        """When its records were."""
+        yield from (record.time_ns for record in self.collectives)
+        yield from (span.end_ns for span in self.steps)
+
+
+class Collections:
+    """All sets of such files."""
+
+    def __init__(self) -> None:
+        self.all: list[Collection] = []
+
+    def place(self, file: ProcessFile) -> Collection:
+        """The set that a file belongs to: by its folder, else by a folder beside it."""
+        mine = [each for each in self.all if each.source == file.source]
+        times = list(file.times())
+        first, last = min(times, default=None), max(times, default=None)
+        found = next((each for each in mine if file.folder in each.folders), None)
+        if found is None and file.rank is not None:
+            found = next((each for each in mine if is_beside(each, file, first, last)), None)
+        if found is None:
+            found = Collection(source=file.source, number=len(mine) + 1, folders=[file.folder])
+            self.all.append(found)
+        if file.folder not in found.folders:
+            found.folders.append(file.folder)
+        found.first_ns = least(found.first_ns, first)
+        found.last_ns = most(found.last_ns, last)
+        if file.rank is not None:
+            found.ranks.add(file.rank)
+        return found
+
+
+def least(one: int | None, other: int | None) -> int | None:
+    """The smaller one of those that are known."""
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
+def most(one: int | None, other: int | None) -> int | None:
+    """The larger one of those that are known."""
+    return max((each for each in (one, other) if each is not None), default=None)
+
+
+def is_beside(
+    collection: Collection, file: ProcessFile, first_ns: int | None, last_ns: int | None
+) -> bool:
+    """Whether a file may be of the same job as files in another folder: each rank has its own."""
+    if file.rank in collection.ranks:
+        return False
+    parent = Path(file.folder).parent
+    if all(Path(folder).parent != parent for folder in collection.folders):
+        return False
+    if first_ns is None or last_ns is None:
+        return True
+    if collection.first_ns is None or collection.last_ns is None:
+        return True
+    return first_ns <= collection.last_ns + APART_NS and last_ns >= collection.first_ns - APART_NS
+
+
+class Loaded(msgspec.Struct, kw_only=True):
+    """The account of everything that was read."""
+
+    files: list[FileRead] = []
+    left_out: list[tuple[str, str]] = []
+    """Paths that were not looked at, and why."""
+    collections: list[Collection] = []
+    inspector_folders: dict[tuple[str, int], str] = {}
+    """Where the log of each process (host, pid) lay."""
+
+    def note_unreadable(self, found: Found, why: str) -> None:
+        """Remember a file that could not be opened."""
+        path = printable(found.path)
+        self.files.append(FileRead(path=path, problems=[why], problem_count=1, counts={}))
+
+
+class Sink:
+    """Where rows wait for their insert. Rows that the store cannot hold are refused by name."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._collectives: list[Collective] = []
+        self._steps: list[StepSpan] = []
+        self._events: list[Event] = []
+        self._event_count = 0
+        self._words: set[tuple[str, ...]] = set()
+        self._days: dict[str, set[int]] = {}
+        self._rows: dict[Series, tuple[int, int] | None] = {}
+        self._series_days: set[tuple[int, int]] = set()
+        self._new_series: list[NewSeries] = []
+        self._metric, self._series = array("I"), array("Q")
+        self._time_ms, self._value = array("q"), array("d")
+
+    def add_collective(self, record: Collective) -> str | None:
+        """Take a record; the reason, if it cannot be."""
+        words = words_of(record)
+        if words not in self._words:
+            if not all(map(is_word, words)) or not record.communicator:
+                return "a name that is empty, over 255 characters or not printable"
+            if len(self._words) < WORDS_KEPT:
+                self._words.add(words)
+        if reason := self._refuse_time("collectives", record.time_ns):
+            return reason
+        self._collectives.append(record)
+        if len(self._collectives) >= ROWS_HELD_MAX:
+            self.flush()
+        return None
+
+    def add_step(self, span: StepSpan) -> str | None:
+        """Take a stretch of a step; the reason, if it cannot be."""
+        if not all(is_word(word) for word in (span.phase, span.host, span.job)):
+            return "a name that is empty, over 255 characters or not printable"
+        if reason := self._refuse_time("steps", span.start_ns):
+            return reason
+        if not span.start_ns <= span.end_ns <= LATEST_NS:
+            return "a step that ends before it begins"
+        self._steps.append(span)
+        if len(self._steps) >= ROWS_HELD_MAX:
+            self.flush()
+        return None
+
+    def add_event(self, event: Event) -> str | None:
+        """Take an event; the reason, if it cannot be."""
+        if reason := self._refuse_time("events", event.time_ns):
+            return reason
+        if not is_text(event):
+            return "a text that is not Unicode"
+        if self._event_count >= EVENTS_MAX:
+            return f"over EVENTS_MAX = {EVENTS_MAX} events"
+        self._event_count += 1
+        self._events.append(event)
+        if len(self._events) >= ROWS_HELD_MAX:
+            self.flush()
+        return None
+
+    def add_sample(self, sample: Sample) -> str | None:
+        """Take a sample; the reason, if it cannot be."""
+        if reason := self._refuse_time("samples", sample.time_ns):
+            return reason
+        row = self._rows.get(sample.series, ())
+        if row == ():
+            row = self._name(sample.series)
+        if not row:
+            return "labels that cannot name a series, or over SERIES_MAX of them"
+        metric, identity = row
+        time_ms = sample.time_ns // NS_PER_MS
+        day = time_ms // MS_PER_DAY
+        if (day, identity) not in self._series_days:
+            self._series_days.add((day, identity))
+            self._new_series.append(NewSeries(day, identity, sample.series.full_labels({})))
+        self._metric.append(metric)
+        self._series.append(identity)
+        self._time_ms.append(time_ms)
+        self._value.append(sample.value)
+        if len(self._metric) >= ROWS_HELD_MAX:
+            self.flush()
+        return None
+
+    def _name(self, series: Series) -> tuple[int, int] | None:
+        if len(self._rows) >= SERIES_MAX:
+            return None
+        try:
+            check_labels(series.full_labels({}))
+            row = metric_id(series.metric), series.identify({})
+        except (IdentityError, UnicodeEncodeError):
+            row = None
+        self._rows[series] = row
+        return row
+
+    def _refuse_time(self, table: str, time_ns: int) -> str | None:
+        if not EARLIEST_NS <= time_ns <= LATEST_NS:
+            return "a time before the year 2000 or after 2050"
+        days = self._days.setdefault(table, set())
+        day = time_ns // (MS_PER_DAY * NS_PER_MS)
+        if day in days:
+            return None
+        if len(days) >= DAYS_MAX:
+            return f"over DAYS_MAX = {DAYS_MAX} different days"
+        days.add(day)
+        return None
+
+    def flush(self) -> None:
+        """Hand everything that waits to the store."""
+        if self._collectives:
+            insert_collectives(self._store, taken(self._collectives))
+        if self._steps:
+            insert_steps(self._store, taken(self._steps))
+        if self._events:
+            self._store.insert_arrow("events", event_rows(taken(self._events)))
+        if self._new_series:
+            self._store.insert_arrow("series", series_rows(taken(self._new_series)))
+        if len(self._metric):
+            columns = SampleColumns(
+                np.array(self._metric, dtype=np.uint32),
+                np.array(self._series, dtype=np.uint64),
+                np.array(self._time_ms, dtype=np.int64),
+                np.array(self._value, dtype=np.float64),
+            )
+            self._store.insert_columns("samples", columns.to_block())
+            for column in (self._metric, self._series, self._time_ms, self._value):
+                del column[:]
+
+
+def is_text(event: Event) -> bool:
+    """Whether all its words can be written as UTF-8."""
+    try:
+        for text in (event.kind, event.message):
+            text.encode()
+        for words in (event.labels, event.attributes):
+            "".join((*words, *words.values())).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def taken(items: list[T]) -> list[T]:
+    """All items, which the list then no longer has."""
+    some = list(items)
+    items.clear()
+    return some
+
+
+class Loader:
+    """Reads files, one after the other, into the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._sink = Sink(store)
+        self._collections = Collections()
+        self.loaded = Loaded()
+
+    def read(self, found: Found, file: BinaryIO, on_read: Callable[[int], None]) -> FileRead:
+        """What came of one file; never raises because of what is in it."""
+        account = FileRead(
+            path="standard input" if found.path == STANDARD_INPUT else printable(found.path),
+            size_bytes=found.size_bytes,
+            counts={},
+            problems=[],
+            refused={},
+        )
+        self.loaded.files.append(account)
+        stream = Stream(file, on_read)
+        account.packing = stream.packing
+        origin = origin_of(found)
+        reader = recognise(stream.head, origin) if stream.head else None
+        if reader is None:
+            if stream.broken is not None:
+                account.note(str(stream.broken))
+            elif not stream.head:
+                account.note("empty")
+            return account
+        account.format = reader.name
+        process = ProcessFile(source=reader.name, folder=found.folder, collectives=[], steps=[])
+        process.events = []
+        for record in self._parse(reader, stream, account, found):
+            self._take(record, process, account)
+        if stream.broken is not None:
+            account.note(str(stream.broken))
+        self._place(process, account)
+        if not found.is_pipe:
+            account.size_bytes = found.size_bytes
+        return account
+
+    def _parse(
+        self, reader: Format, stream: Stream, account: FileRead, found: Found
+    ) -> Iterator[Record]:
+        """What the file holds; what is not understood is noted."""
+        try:
+            for record in reader.parse(stream, origin_of(found)):  # type: ignore[arg-type]
+                if isinstance(record, ParseError):
+                    account.note(str(record))
+                else:
+                    yield record
+        except ParseError as error:
+            account.note(str(error))
+
+    def _take(self, record: Record, process: ProcessFile, account: FileRead) -> None:
+        if isinstance(record, Sample):
+            self._count(account, "samples", record.time_ns, self._sink.add_sample(record))
+        elif isinstance(record, Collective):
+            if record.communicator.startswith("pg:"):
+                process.collectives.append(record)
+                self._make_room(process, account)
+                return
+            if record.pid and record.host:
+                folders = self.loaded.inspector_folders
+                folders.setdefault((record.host, record.pid), process.folder)
+            self._count(account, "collectives", record.time_ns, self._sink.add_collective(record))
+        elif isinstance(record, StepSpan):
+            process.steps.append(record)
+            self._make_room(process, account)
+        else:
+            ranks = parse_ranks(record.labels.get(RANK, ""))
+            if record.kind in RANK_EVENTS and ranks:
+                process.rank = ranks[0]
+            process.events.append(record)
+            self._make_room(process, account)
+
+    def _make_room(self, process: ProcessFile, account: FileRead) -> None:
+        """Let go of what waits for a file's end, if that is too much."""
+        held = len(process.collectives) + len(process.steps) + len(process.events)
+        if held >= ROWS_HELD_MAX:
+            self._place(process, account)
+
+    def _count(self, account: FileRead, kind: str, time_ns: int, refused: str | None) -> None:
+        if refused is not None:
+            account.refused[refused] = account.refused.get(refused, 0) + 1
+            return
+        account.counts[kind] = account.counts.get(kind, 0) + 1
+        if kind != "events":  # some know only when their file was changed
+            account.span(time_ns)
+
+    def _place(self, process: ProcessFile, account: FileRead) -> None:
+        """Store what waited for the file's end, under the names of its set."""
+        is_of_groups = process.collectives or process.source in ("flight_recorder", "kineto")
+        if is_of_groups and process.collection is None:
+            if process.rank is None and process.steps:
+                process.rank = process.steps[0].rank
+            process.collection = self._collections.place(process)
+            self.loaded.collections = self._collections.all
+        where = process.collection
+        suffix = where.suffix if where is not None else ""
+        for record in taken(process.collectives):
+            assert where is not None
+            named = replace(record, communicator=record.communicator + suffix) if suffix else record
+            self._learn(where, named, process.rank)
+            self._count(account, "collectives", named.time_ns, self._sink.add_collective(named))
+        for span in taken(process.steps):
+            job = span.job or (where.key if where is not None and not span.host else "")
+            placed = replace(span, job=job) if job != span.job else span
+            self._count(account, "steps", span.start_ns, self._sink.add_step(placed))
+        for event in taken(process.events):
+            renamed = named_event(event, suffix)
+            if where is not None:
+                learn_group(where, renamed, process.rank)
+            self._count(account, "events", event.time_ns, self._sink.add_event(renamed))
+
+    @staticmethod
+    def _learn(where: Collection, record: Collective, rank: int | None) -> None:
+        if record.pid:
+            where.pids.add(record.pid)
+        where.sizes[record.communicator] = max(
+            record.ranks, where.sizes.get(record.communicator, 0)
+        )
+        if rank is not None:
+            where.job_ranks[record.communicator, record.rank] = rank
+
+    def finish(self) -> Loaded:
+        """Hand the rest to the store; the account of all files."""
+        self._sink.flush()
+        return self.loaded
+
+
+RANK_EVENTS = ("flight_recorder_dump", "profile")
+"""Events that say whose file it is: their label `rank` is the rank in the job."""
+
+
+def learn_group(where: Collection, event: Event, rank: int | None) -> None:
+    """Note a process group that a file tells of, even if none of its operations is in the file."""
+    communicator = event.labels.get(COMMUNICATOR, "")
+    ranks = parse_ranks(event.labels.get(RANK, ""))
+    sizes = parse_ranks(event.attributes.get("size", ""))
+    if event.kind != PROCESS_GROUP or not communicator or not ranks or not sizes:
+        return
+    where.sizes[communicator] = max(sizes[0], where.sizes.get(communicator, 0))
+    if rank is not None:
+        where.job_ranks[communicator, ranks[0]] = rank
+    if communicator in where.descriptions:
+        return
+    where.descriptions[communicator] = event.attributes.get("description", "")
+    members = parse_ranks(event.attributes.get(RANKS, "")) or []
+    if len(members) == sizes[0]:
+        where.job_ranks.update({(communicator, place): one for place, one in enumerate(members)})
+
+
+def replace(record: T, **changes: object) -> T:
+    """The record with these fields changed."""
+    return msgspec.structs.replace(record, **changes)  # type: ignore[type-var]
+
+
+def named_event(event: Event, suffix: str) -> Event:
+    """The event under the name that its communicator has in the store."""
+    communicator = event.labels.get(COMMUNICATOR, "")
+    if not suffix or not communicator.startswith("pg:"):
+        return event
+    return replace(event, labels={**event.labels, COMMUNICATOR: communicator + suffix})
+
+
+@contextmanager
+def throw_away_store(folder: Path) -> Iterator[Store]:
+    """An empty store in this folder, in which nothing expires."""
+    retention = dict.fromkeys(RETAINED_TABLES, RETENTION_DAYS)
+    store = Store(StoreUrl.parse(f"chdb://{folder}"), retention_days=retention)
+    try:
+        store.migrate()
+        yield store
+    finally:
+        store.close()
+
+
+class FormatRead(msgspec.Struct, kw_only=True):
+    """What came of all files of one format."""
+
+    format: str
+    title: str
+    files: int
+    size_bytes: int
+    counts: dict[str, int]
+    first_ns: int | None
+    last_ns: int | None
+    problem_count: int
+    refused: dict[str, int]
+
+
+def by_format(files: Iterable[FileRead], titles: dict[str, str]) -> list[FormatRead]:
+    """The sums of each format, in order of their names."""
+    groups: dict[str, list[FileRead]] = {}
+    for file in files:
+        if file.format:
+            groups.setdefault(file.format, []).append(file)
+    found = []
+    for name, some in sorted(groups.items()):
+        counts: Counter[str] = Counter()
+        refused: Counter[str] = Counter()
+        for file in some:
+            counts.update(file.counts)
+            refused.update(file.refused)
+        found.append(
+            FormatRead(
+                format=name,
+                title=titles.get(name, name),
+                files=len(some),
+                size_bytes=sum(file.size_bytes for file in some),
+                counts=dict(sorted(counts.items())),
+                first_ns=min((f.first_ns for f in some if f.first_ns is not None), default=None),
+                last_ns=max((f.last_ns for f in some if f.last_ns is not None), default=None),
+                problem_count=sum(file.problem_count for file in some),
+                refused=dict(sorted(refused.items())),
+            )
+        )
+    return found

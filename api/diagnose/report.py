@@ -1,0 +1,249 @@
+"""The answer as data: what `--json` prints, and what text and page are made of.
+
+Times are whole nanoseconds since 1970 and durations whole nanoseconds, all names end in `_ns`; what
+nobody saw is null. The shape is documented in docs/reference/diagnose-json.md; FORMAT grows when a
+reader of the old shape could misunderstand the new one.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from api.correlate.model import ClockFit, Step
+from api.diagnose.load import FormatRead
+
+FORMAT = 1
+
+FILES_NAMED_MAX = 10_000
+"""Files that are named one by one as broken or not understood; all are counted."""
+COLLECTIVES_MAX = 200_000
+"""Joined operations in the report: some 60 MB of JSON. The slowest stay, and the report says how
+many there were."""
+LATENESS_MAX = 200_000
+"""Rows of lateness: 10,000 ranks in twenty kinds of operations."""
+STEPS_MAX = 200_000
+"""Steps in the report: two days of a step each second."""
+JOBS_MAX = 64
+"""Jobs that are looked at, the largest: a folder of a week has a few dozen."""
+PENDING_MAX = 10_000
+"""Operations that did not end. A job that hangs has one to a few in each group."""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was not read in full, and why."""
+
+    path: str
+    format: str = ""
+    records: int = 0
+    """What was used of it."""
+    problem_count: int = 0
+    problems: list[str] = []
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """Records that are not there although their neighbours are."""
+
+    source: str
+    communicator: str
+    operation: str
+    records: int
+    lost: int
+    """Gaps in the numbers of all ranks together."""
+    kept_one_in: int
+    """Numbers are this far apart: somebody thinned the records on purpose."""
+
+
+class Warned(msgspec.Struct, frozen=True, kw_only=True):
+    """What NCCL warned of (`NCCL WARN` lines): equal messages are one."""
+
+    message: str
+    count: int
+    hosts: list[str]
+    """Up to 100 of them."""
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read."""
+
+    files: int
+    size_bytes: int
+    formats: list[FormatRead]
+    not_understood: list[Problem]
+    not_understood_count: int
+    broken: list[Problem]
+    """Understood, but not all of it."""
+    broken_count: int
+    left_out: list[Problem]
+    losses: list[Loss]
+
+
+class RankReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank of the job: where it runs, and how late it comes over all its operations."""
+
+    rank: int
+    host: str | None
+    pid: int | None
+    gpu: str | None
+    device: str | None
+    local_rank: int | None
+    origins: dict[str, str]
+    operations: int = 0
+    last_in: int = 0
+    least_inside: int = 0
+    median_late_ns: int | None = None
+    most_late_ns: int | None = None
+    median_inside_ns: int | None = None
+    is_outlier: bool = False
+    """Last in far more often than its fair share."""
+
+
+class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank of a communicator and the job's rank that it is."""
+
+    rank: int
+    job_rank: int | None
+    host: str
+
+
+class CommunicatorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A communicator: who is in it, and how it is wired where that is known."""
+
+    communicator: str
+    name: str | None
+    source: str
+    ranks: int
+    nodes: int | None
+    members: list[MemberReport]
+    rings: list[list[int]]
+    trees: list[dict[int, int | None]]
+    """For each channel the parent of each rank that said it; null for roots."""
+    operations: dict[str, int]
+    """Joined operations of each kind."""
+
+
+class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Of many durations: the median, the 95th percentile, the longest."""
+
+    p50_ns: int
+    p95_ns: int
+    max_ns: int
+
+
+class OperationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All operations of one kind and size in one communicator."""
+
+    communicator: str
+    operation: str
+    size_bytes: int | None
+    count: int
+    complete: int
+    """Those in which every rank was seen."""
+    lost: int
+    """Ranks' records that are missing in the others."""
+    entry_skew: Quantiles
+    transfer: Quantiles
+    bus_bandwidth_bytes_per_second: float | None
+    """The median, over the transfer; waiting does not count against the network."""
+
+
+class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation, joined over its ranks, on the common clock."""
+
+    communicator: str
+    operation: str
+    sequence: int
+    size_bytes: int | None
+    ranks: int
+    ranks_seen: int
+    start_ns: int
+    """The first entry."""
+    end_ns: int
+    """The last exit."""
+    entry_skew_ns: int
+    transfer_ns: int
+    last_in: int
+    """Within the communicator."""
+    last_in_job_rank: int | None
+    last_in_host: str
+    slower_ns: int
+    """How much longer it took, from first entry to last exit, than the median of its kind."""
+
+
+class LatenessReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How late one rank comes to one kind of operation of one communicator."""
+
+    rank: int | None
+    communicator: str
+    communicator_rank: int
+    operation: str
+    host: str
+    operations: int
+    last_in: int
+    least_inside: int
+    median_late_ns: int
+    most_late_ns: int
+    median_inside_ns: int
+
+
+class PendingReport(msgspec.Struct, frozen=True, kw_only=True):
+    """An operation that did not end on some rank. Ranks are the communicator's."""
+
+    communicator: str
+    operation: str
+    sequence: int
+    ranks: int
+    scheduled: list[int]
+    started: list[int]
+    completed: list[int]
+    job_ranks: list[int]
+    """The job's ranks of those that wait in it."""
+
+
+class JobReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One job."""
+
+    job: str
+    was_said: bool
+    """Whether somebody named it; else it was inferred from who talks to whom."""
+    size: int
+    """How many ranks it has."""
+    first_ns: int
+    last_ns: int
+    nccl_versions: list[str]
+    networks: list[str]
+    source: str | None
+    """Whose times were used for splitting; null if nobody timed anything."""
+    source_reason: str
+    kept_one_in: int
+    """Only every nth operation was looked at, since there were too many."""
+    ranks: list[RankReport]
+    communicators: list[CommunicatorReport]
+    clocks: list[ClockFit]
+    steps_from: str
+    """`marks` of the training loop, `collectives` that repeat, `profile`, or `nothing`."""
+    steps: list[Step]
+    operations: list[OperationReport]
+    collectives: list[CollectiveReport]
+    collectives_total: int
+    lateness: list[LatenessReport]
+    pending: list[PendingReport]
+    pending_total: int
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything."""
+
+    format: int = FORMAT
+    read: Read
+    jobs: list[JobReport]
+    jobs_left_out: int = 0
+    """Smaller jobs, beyond JOBS_MAX."""
+    warnings: list[Warned] = []
+    """The most frequent first, up to 100."""
+    verdicts: list[dict[str, str]] = []
+    """Filled by detectors, which come later."""
+
+
+def to_json(diagnosis: Diagnosis) -> bytes:
+    """The report as one line of JSON."""
+    return msgspec.json.encode(diagnosis)

@@ -1,0 +1,464 @@
+"""From columns to the report: what was found out about jobs, in the shape of `report`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from api.correlate.model import Ints, Operations, Records
+from api.correlate.split import PAIRWISE, distinct, starts_of
+from api.diagnose.analyse import Analysis, RankRows
+from api.diagnose.jobs import Job
+from api.diagnose.load import FileRead, Loaded, by_format
+from api.diagnose.report import (
+    COLLECTIVES_MAX,
+    FILES_NAMED_MAX,
+    LATENESS_MAX,
+    PENDING_MAX,
+    STEPS_MAX,
+    CollectiveReport,
+    CommunicatorReport,
+    JobReport,
+    LatenessReport,
+    Loss,
+    MemberReport,
+    OperationReport,
+    PendingReport,
+    Problem,
+    Quantiles,
+    RankReport,
+    Read,
+    Warned,
+)
+from api.store.store import Store
+from collector.contract import communicator as words
+from collector.contract.records import ABSENT
+from collector.formats import discover
+
+OUTLIER_TIMES_FAIR = 3.0
+"""A rank that is last in so many times more often than its fair share stands out..."""
+OUTLIER_COUNT_MIN = 5
+"""...if it was so often last in at all: two of three operations are chance."""
+
+PENDING_SQL = """
+    SELECT communicator, operation, sequence, max(ranks) AS ranks,
+           groupArrayIf(rank, state = 'scheduled') AS scheduled,
+           groupArrayIf(rank, state = 'started') AS started,
+           groupArrayIf(rank, state = 'completed') AS completed
+    FROM collectives FINAL
+    WHERE communicator IN {communicators:Array(String)} AND source = 'flight_recorder'
+    GROUP BY communicator, operation, sequence
+    HAVING length(scheduled) + length(started) > 0
+    ORDER BY communicator, sequence, operation
+"""
+WARNINGS_SQL = """
+    SELECT message, count() AS count, arraySort(groupUniqArray(100)(attributes['host'])) AS hosts
+    FROM events FINAL WHERE kind = 'nccl_warning'
+    GROUP BY message ORDER BY count DESC, message LIMIT 100
+"""
+
+
+def summarise_read(loaded: Loaded, analyses: Sequence[Analysis]) -> Read:
+    """What was read, and what was not."""
+    titles = {name: reader.title for name, reader in discover().items()}
+    unknown = [to_problem(file) for file in loaded.files if not file.format]
+    broken = [
+        to_problem(file)
+        for file in loaded.files
+        if file.format and (file.problem_count or file.refused)
+    ]
+    return Read(
+        files=len(loaded.files),
+        size_bytes=sum(file.size_bytes for file in loaded.files),
+        formats=by_format(loaded.files, titles),
+        not_understood=unknown[:FILES_NAMED_MAX],
+        not_understood_count=len(unknown),
+        broken=broken[:FILES_NAMED_MAX],
+        broken_count=len(broken),
+        left_out=[
+            Problem(path=path, problem_count=1, problems=[why])
+            for path, why in loaded.left_out[:FILES_NAMED_MAX]
+        ],
+        losses=[loss for analysis in analyses for loss in find_losses(analysis)],
+    )
+
+
+def find_warnings(store: Store) -> list[Warned]:
+    """What NCCL warned of, the most frequent first."""
+    return [msgspec.convert(row, Warned) for row in store.query(WARNINGS_SQL).to_pylist()]
+
+
+def to_problem(file: FileRead) -> Problem:
+    """What is said of a file that was not read in full."""
+    refused = [f"{count} records left out: {why}" for why, count in file.refused.items()]
+    return Problem(
+        path=file.path,
+        format=file.format,
+        records=file.records,
+        problem_count=file.problem_count + len(refused),
+        problems=[*file.problems, *refused],
+    )
+
+
+def find_losses(analysis: Analysis) -> list[Loss]:
+    """Gaps in the numbers of each kind of operation.
+
+    Only NCCL Inspector counts each kind by itself; numbers of others have gaps by design.
+    """
+    if analysis.choice.source != "nccl_inspector" or not len(analysis.records):
+        return []
+    records = analysis.records
+    group = np.array([name not in PAIRWISE for name in records.operations], dtype=bool)
+    rows: Records = records.select(group[records.operation])
+    losses = []
+    streams = rows.communicator.astype(np.int64) * (len(rows.operations) + 1) + rows.operation
+    for stream in np.unique(streams):
+        own: Records = rows.select(streams == stream)
+        numbers = np.unique(own.sequence)
+        stride = int(np.gcd.reduce(np.diff(numbers))) if len(numbers) > 1 else 1
+        ranks = len(np.unique(own.rank))
+        expected = ((int(numbers[-1]) - int(numbers[0])) // stride + 1) * ranks
+        losses.append(
+            Loss(
+                source=analysis.choice.source,
+                communicator=own.communicators[own.communicator[0]],
+                operation=own.operations[own.operation[0]],
+                records=len(own),
+                lost=max(0, expected - len(own)),
+                kept_one_in=stride,
+            )
+        )
+    return losses
+
+
+def summarise_job(store: Store, analysis: Analysis) -> JobReport:
+    """The job in the words of the report."""
+    job, found = analysis.job, analysis.job.found
+    collectives = report_collectives(analysis)
+    pending = find_pending(store, job)
+    return JobReport(
+        job=job.name,
+        was_said=found.was_said,
+        size=found.ranks,
+        first_ns=job.first_ns,
+        last_ns=job.last_ns,
+        nccl_versions=job.said(words.NCCL_VERSION),
+        networks=job.said(words.NET),
+        source=analysis.choice.source,
+        source_reason=analysis.choice.reason,
+        kept_one_in=analysis.kept_one_in,
+        ranks=report_ranks(job, analysis.by_rank),
+        communicators=report_communicators(analysis),
+        clocks=analysis.fits if len(analysis.records) else [],
+        steps_from=analysis.steps_from,
+        steps=analysis.steps[-STEPS_MAX:],
+        operations=report_operations(analysis.operations),
+        collectives=collectives,
+        collectives_total=len(analysis.operations),
+        lateness=report_lateness(analysis),
+        pending=pending[:PENDING_MAX],
+        pending_total=len(pending),
+    )
+
+
+# Ranks and communicators -------------------------------------------------------------------------
+
+
+def report_ranks(job: Job, rows: RankRows) -> list[RankReport]:
+    """Every rank of the job: where it runs, how late it comes."""
+    late = rank_sums(rows)
+    places = job.places
+    fair = sum(int(each["last_in"]) for each in late.values()) / max(1, len(late))
+    reports = []
+    for rank in sorted({*places, *late}):
+        place = places.get(rank)
+        own = late.get(rank, {})
+        last_in = own.get("last_in", 0)
+        reports.append(
+            RankReport(
+                rank=rank,
+                host=place.host if place else None,
+                pid=place.pid if place else None,
+                gpu=place.gpu if place else None,
+                device=place.devices if place else None,
+                local_rank=place.local_rank if place else None,
+                origins=dict(place.origins) if place else {},
+                is_outlier=last_in >= max(OUTLIER_COUNT_MIN, OUTLIER_TIMES_FAIR * fair),
+                **own,
+            )
+        )
+    return reports
+
+
+def rank_sums(rows: RankRows) -> dict[int, dict[str, int]]:
+    """The sums of each rank over all its operations."""
+    found: dict[int, dict[str, int]] = {}
+    if not len(rows.rank):
+        return found
+    order = np.argsort(rows.rank, kind="stable")
+    ranks, starts = np.unique(rows.rank[order], return_index=True)
+    for rank, own in zip(ranks.tolist(), np.split(order, starts[1:]), strict=True):
+        if rank < 0:
+            continue
+        found[rank] = {
+            "operations": len(own),
+            "last_in": int(rows.is_last[own].sum()),
+            "least_inside": int(rows.is_least[own].sum()),
+            "median_late_ns": int(np.median(rows.late_ns[own])),
+            "most_late_ns": int(rows.late_ns[own].max()),
+            "median_inside_ns": int(np.median(rows.inside_ns[own])),
+        }
+    return found
+
+
+def report_communicators(analysis: Analysis) -> list[CommunicatorReport]:
+    """Every communicator that has operations, or that NCCL's lines tell of."""
+    counts = operation_counts(analysis.operations)
+    job = analysis.job
+    said = {name: text for each in job.collections for name, text in each.descriptions.items()}
+    reports = [
+        CommunicatorReport(
+            communicator=found.communicator,
+            name=said.get(found.communicator) or found.name,
+            source="process group" if found.communicator.startswith("pg:") else "nccl",
+            ranks=found.ranks,
+            nodes=found.nodes,
+            members=[
+                MemberReport(rank=each.rank, job_rank=each.job_rank, host=each.host)
+                for each in found.members
+            ],
+            rings=found.rings,
+            trees=found.trees,
+            operations=counts.get(found.communicator, {}),
+        )
+        for found in job.found.communicators
+    ]
+    known = {report.communicator for report in reports}
+    members: dict[str, dict[int, int]] = {}
+    for (name, rank), job_rank in job.job_ranks.items():
+        members.setdefault(name, {})[rank] = job_rank
+    for collection in job.collections:
+        for name, size in sorted(collection.sizes.items()):
+            if name not in known:
+                known.add(name)
+                own = members.get(name, {})
+                reports.append(
+                    group_report(name, size, counts.get(name, {}), job, said.get(name), own)
+                )
+    return reports
+
+
+def group_report(
+    name: str,
+    size: int,
+    counts: dict[str, int],
+    job: Job,
+    description: str | None,
+    known_members: dict[int, int],
+) -> CommunicatorReport:
+    """A process group of the framework, as traces and dumps name it."""
+    places = job.places
+    members = []
+    for rank, mine in sorted(known_members.items()):
+        place = places.get(mine)
+        host = place.host if place is not None and place.host else ""
+        members.append(MemberReport(rank=rank, job_rank=mine, host=host))
+    return CommunicatorReport(
+        communicator=name,
+        name=description or None,
+        source="process group",
+        ranks=size,
+        nodes=None,
+        members=members,
+        rings=[],
+        trees=[],
+        operations=counts,
+    )
+
+
+def operation_counts(operations: Operations) -> dict[str, dict[str, int]]:
+    """Joined operations of each communicator by kind."""
+    found: dict[str, dict[str, int]] = {}
+    kinds = len(operations.operations) + 1
+    pairs = operations.communicator.astype(np.int64) * kinds + operations.operation
+    unique, counts = np.unique(pairs, return_counts=True)
+    for pair, count in zip(unique.tolist(), counts.tolist(), strict=True):
+        communicator, operation = divmod(pair, kinds)
+        own = found.setdefault(operations.communicators[communicator], {})
+        own[operations.operations[operation]] = count
+    return found
+
+
+# Operations --------------------------------------------------------------------------------------
+
+
+def kinds_of(operations: Operations) -> Ints:
+    """A number for each communicator, operation and size."""
+    _, size = np.unique(operations.size_bytes, return_inverse=True)
+    keys = operations.communicator.astype(np.int64)
+    for column in (operations.operation, size):
+        keys = keys * (int(column.max(initial=0)) + 1) + column
+    _, which = np.unique(keys, return_inverse=True)
+    kinds: Ints = which.astype(np.int64)
+    return kinds
+
+
+def report_operations(operations: Operations) -> list[OperationReport]:
+    """Sums for each communicator, operation and size."""
+    if not len(operations):
+        return []
+    kinds = kinds_of(operations)
+    reports = []
+    for kind in range(int(kinds.max()) + 1):
+        own: Operations = operations.select(kinds == kind)
+        whole = np.maximum(own.ranks, own.ranks_seen)
+        has_size = own.bus_bytes[0] > 0
+        reports.append(
+            OperationReport(
+                communicator=own.communicators[own.communicator[0]],
+                operation=own.operations[own.operation[0]],
+                size_bytes=known(int(own.size_bytes[0])),
+                count=len(own),
+                complete=int((own.ranks_seen == whole).sum()),
+                lost=int((whole - own.ranks_seen).sum()),
+                entry_skew=quantiles(own.skew_ns),
+                transfer=quantiles(own.transfer_ns),
+                bus_bandwidth_bytes_per_second=(
+                    float(np.median(own.bus_bandwidth)) if has_size else None
+                ),
+            )
+        )
+    return reports
+
+
+def known(number: int) -> int | None:
+    """The number, or None where nobody saw it."""
+    return None if number == ABSENT else number
+
+
+def quantiles(values: Ints) -> Quantiles:
+    """Median, 95th percentile and maximum."""
+    p50, p95 = np.quantile(values, [0.5, 0.95])
+    return Quantiles(p50_ns=int(p50), p95_ns=int(p95), max_ns=int(values.max()))
+
+
+def slower_than_usual(operations: Operations) -> Ints:
+    """How much longer each operation took than the median of its communicator, kind and size."""
+    took = operations.last_exit_ns - operations.first_entry_ns
+    kinds = kinds_of(operations)
+    order = np.argsort(kinds, kind="stable")
+    usual = np.zeros(len(operations), dtype=np.int64)
+    for own in np.split(order, starts_of(kinds[order])[1:]):
+        usual[own] = int(np.median(took[own])) if len(own) else 0
+    return took - usual
+
+
+def report_collectives(analysis: Analysis) -> list[CollectiveReport]:
+    """Every joined operation in order of time; of too many those that were slowest."""
+    operations = analysis.operations
+    if not len(operations):
+        return []
+    slower = slower_than_usual(operations)
+    chosen = np.arange(len(operations))
+    if len(chosen) > COLLECTIVES_MAX:
+        chosen = np.argsort(-slower, kind="stable")[:COLLECTIVES_MAX]
+    chosen = chosen[np.argsort(operations.first_entry_ns[chosen], kind="stable")]
+    hosts = host_of_ranks(analysis.records)
+    job_ranks = analysis.job.job_ranks
+    places = analysis.job.places
+    reports = []
+    skew, transfer = operations.skew_ns, operations.transfer_ns
+    for row in chosen.tolist():
+        communicator = operations.communicators[operations.communicator[row]]
+        last_in = int(operations.last_in[row])
+        job_rank = job_ranks.get((communicator, last_in))
+        place = places.get(job_rank) if job_rank is not None else None
+        host = hosts.get((communicator, last_in), "") or (place.host if place else "") or ""
+        reports.append(
+            CollectiveReport(
+                communicator=communicator,
+                operation=operations.operations[operations.operation[row]],
+                sequence=int(operations.sequence[row]),
+                size_bytes=known(int(operations.size_bytes[row])),
+                ranks=int(operations.ranks[row]),
+                ranks_seen=int(operations.ranks_seen[row]),
+                start_ns=int(operations.first_entry_ns[row]),
+                end_ns=int(operations.last_exit_ns[row]),
+                entry_skew_ns=int(skew[row]),
+                transfer_ns=int(transfer[row]),
+                last_in=last_in,
+                last_in_job_rank=job_rank,
+                last_in_host=host,
+                slower_ns=int(slower[row]),
+            )
+        )
+    return reports
+
+
+def host_of_ranks(records: Records) -> dict[tuple[str, int], str]:
+    """Where each rank of each communicator runs, as its records say."""
+    first, _ = distinct(records.communicator, records.rank)
+    return {
+        (records.communicators[records.communicator[row]], int(records.rank[row])): records.hosts[
+            records.host[row]
+        ]
+        for row in first.tolist()
+    }
+
+
+def report_lateness(analysis: Analysis) -> list[LatenessReport]:
+    """How late each rank comes, by communicator and operation."""
+    late = analysis.lateness
+    job_ranks = analysis.job.job_ranks
+    reports = []
+    for row in range(min(len(late), LATENESS_MAX)):
+        communicator = late.communicators[late.communicator[row]]
+        rank = int(late.rank[row])
+        reports.append(
+            LatenessReport(
+                rank=job_ranks.get((communicator, rank)),
+                communicator=communicator,
+                communicator_rank=rank,
+                operation=late.operations[late.operation[row]],
+                host=late.hosts[late.host[row]],
+                operations=int(late.count[row]),
+                last_in=int(late.last_in[row]),
+                least_inside=int(late.least_inside[row]),
+                median_late_ns=int(late.median_late_ns[row]),
+                most_late_ns=int(late.most_late_ns[row]),
+                median_inside_ns=int(late.median_inside_ns[row]),
+            )
+        )
+    return reports
+
+
+def find_pending(store: Store, job: Job) -> list[PendingReport]:
+    """Operations that did not end, as dumps of the Flight Recorder tell."""
+    names = {
+        name
+        for collection in job.collections
+        if collection.source == "flight_recorder"
+        for name in collection.sizes
+    }
+    if not names:
+        return []
+    job_ranks = job.job_ranks
+    reports = []
+    for row in store.query(PENDING_SQL, {"communicators": sorted(names)}).to_pylist():
+        waiting = sorted([*row["scheduled"], *row["started"]])
+        known_ranks = (job_ranks.get((row["communicator"], rank)) for rank in waiting)
+        reports.append(
+            PendingReport(
+                communicator=row["communicator"],
+                operation=row["operation"],
+                sequence=row["sequence"],
+                ranks=row["ranks"],
+                scheduled=sorted(row["scheduled"]),
+                started=sorted(row["started"]),
+                completed=sorted(row["completed"]),
+                job_ranks=sorted(rank for rank in known_ranks if rank is not None),
+            )
+        )
+    return reports

@@ -1,0 +1,449 @@
+"""The report on a terminal: what a tired person needs first comes first, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TextIO
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from api.correlate.model import Floats, Step
+from api.diagnose import units
+from api.diagnose.report import (
+    CollectiveReport,
+    Diagnosis,
+    JobReport,
+    PendingReport,
+    Problem,
+    RankReport,
+    Read,
+    Warned,
+)
+from collector.contract.identity import printable
+
+SLOWEST_SHOWN = 10
+FILES_SHOWN = 5
+"""Files that are named without --verbose."""
+RANKS_SHOWN = 32
+"""Ranks in the table; of more, those that are last in most often."""
+COMMUNICATORS_SHOWN = 12
+PENDING_SHOWN = 12
+WARNINGS_SHOWN = 5
+LABEL_COLUMNS = 12
+
+TITLE = "bold"
+FAINT = "dim"
+HOT = "bold yellow"
+
+
+class Report:
+    """Prints one report."""
+
+    def __init__(self, console: Console, *, is_verbose: bool) -> None:
+        self._console = console
+        self._is_verbose = is_verbose
+
+    def show(self, diagnosis: Diagnosis) -> None:
+        """Everything."""
+        self.show_read(diagnosis.read)
+        for job in diagnosis.jobs:
+            self.show_job(job)
+        if diagnosis.jobs_left_out:
+            left = units.count(diagnosis.jobs_left_out, "smaller job")
+            self.title(f"{left} not shown; --job ID shows one")
+        self.show_warnings(diagnosis.warnings)
+        if not diagnosis.jobs:
+            self.say("No job: none of the files tells of collectives.")
+
+    def say(self, text: str = "", style: str = "", indent: int = 0) -> None:
+        """One line, or several if it is long."""
+        self._console.print(Text(" " * indent + printable(text), style=style), highlight=False)
+
+    def title(self, text: str) -> None:
+        """The name of a section."""
+        self._console.print()
+        self.say(text, TITLE)
+
+    # What was read ---------------------------------------------------------------------------
+
+    def show_read(self, read: Read) -> None:
+        """What was read, and what was not."""
+        self.say(f"Read {units.count(read.files, 'file')}, {units.size(read.size_bytes)}", TITLE)
+        table = plain_table("", "files", "records", "from", "for")
+        for each in read.formats:
+            seen = each.last_ns - each.first_ns if each.first_ns and each.last_ns else None
+            add_row(
+                table,
+                each.title,
+                f"{each.files:,}",
+                units.counts(each.counts),
+                units.moment(each.first_ns),
+                units.duration(seen),
+            )
+        self._console.print(Padding(table, (0, 0, 0, 2)))
+        for loss in read.losses:
+            if loss.lost:
+                self.say(
+                    f"Lost: {loss.lost:,} of {loss.lost + loss.records:,} records of "
+                    f"{loss.operation} in {loss.communicator} (gaps in their numbers)"
+                )
+            if loss.kept_one_in > 1:
+                self.say(
+                    f"Thinned: of {loss.operation} in {loss.communicator} "
+                    f"one in {loss.kept_one_in} was kept"
+                )
+        self.show_problems("Read in part", read.broken, read.broken_count)
+        self.show_problems("Not understood", read.not_understood, read.not_understood_count)
+        self.show_problems("Left out", read.left_out, len(read.left_out))
+
+    def show_problems(self, what: str, problems: Sequence[Problem], total: int) -> None:
+        """Files with problems; without --verbose the first few."""
+        if not total:
+            return
+        names_all = self._is_verbose or what != "Not understood"
+        reasons = [problem for problem in problems if problem.problems]
+        if not names_all and not reasons:
+            hint = "" if total == 1 else "; --verbose names them"
+            name = f": {problems[0].path}" if total == 1 else ""
+            self.say(f"{what}: {units.count(total, 'file')}{name}{hint}", FAINT)
+            return
+        self.say(f"{what}: {units.count(total, 'file')}")
+        shown = problems if self._is_verbose else (reasons or problems)[:FILES_SHOWN]
+        for problem in shown:
+            self.say(f"{problem.path}: {reason_of(problem)}", FAINT, indent=2)
+        if len(shown) < total:
+            self.say(f"and {total - len(shown):,} more; --verbose names them", FAINT, indent=2)
+
+    def show_warnings(self, warnings: Sequence[Warned]) -> None:
+        """What NCCL itself warned of."""
+        if not warnings:
+            return
+        self.title("NCCL warned")
+        shown = warnings if self._is_verbose else warnings[:WARNINGS_SHOWN]
+        for each in shown:
+            where = ", ".join(each.hosts[:4]) + (", …" if len(each.hosts) > 4 else "")  # noqa: PLR2004 - one line
+            self.say(f"{each.count:,} x {each.message} ({where or 'host not known'})", indent=2)
+        if len(shown) < len(warnings):
+            rest = len(warnings) - len(shown)
+            self.say(f"and {rest} more; --verbose names them", FAINT, indent=2)
+
+    # A job -----------------------------------------------------------------------------------
+
+    def show_job(self, job: JobReport) -> None:
+        """One job, from what it is to who is late."""
+        self.title(f"Job {job.job}")
+        self.show_facts(job)
+        self.show_communicators(job)
+        self.show_clocks(job)
+        self.show_steps(job)
+        self.show_pending(job)
+        self.show_slowest(job)
+        self.show_ranks(job)
+
+    def show_facts(self, job: JobReport) -> None:
+        """What the job is."""
+        hosts = {rank.host for rank in job.ranks if rank.host}
+        gpus = {(rank.host, rank.gpu) for rank in job.ranks if rank.gpu is not None}
+        parts = [
+            units.count(job.size, "rank"),
+            units.count(len(hosts), "host") if hosts else "hosts not known",
+            units.count(len(gpus), "GPU") if gpus else "GPUs not known",
+            f"NCCL {', '.join(job.nccl_versions)}" if job.nccl_versions else "",
+            f"network {', '.join(job.networks)}" if job.networks else "",
+        ]
+        self.say(", ".join(part for part in parts if part), indent=2)
+        self.say(units.span(job.first_ns, job.last_ns), indent=2)
+        named = "as its own files name it" if job.was_said else "inferred from who talks to whom"
+        self.say(f"The job is {named}.", FAINT, indent=2)
+        source = f"Times: {job.source}; " if job.source else "No times: "
+        self.say(f"{source}{job.source_reason}.", FAINT, indent=2)
+        if job.kept_one_in > 1:
+            self.say(f"Too many records: one operation in {job.kept_one_in} is looked at.", HOT, 2)
+        self._console.print()
+
+    def show_communicators(self, job: JobReport) -> None:
+        """Communicators with what they did; those without operations in one line."""
+        sums: dict[str, list[str]] = {}
+        for one in job.operations:
+            incomplete = f" ({one.count - one.complete:,} incomplete)" if one.lost else ""
+            sums.setdefault(one.communicator, []).append(
+                f"{one.count:,} {one.operation} of {units.size(one.size_bytes)}{incomplete}, "
+                f"{units.rate(one.bus_bandwidth_bytes_per_second)} bus"
+            )
+        used = [each for each in job.communicators if each.communicator in sums]
+        if used:
+            table = plain_table("communicator", "ranks", "wired as", "operations")
+            for each in used[:COMMUNICATORS_SHOWN]:
+                wires = [
+                    units.count(len(each.rings), "ring") if each.rings else "",
+                    units.count(len(each.trees), "tree") if each.trees else "",
+                ]
+                members = [m.job_rank for m in each.members if m.job_rank is not None]
+                add_row(
+                    table,
+                    each.name or each.communicator,
+                    units.ranks(members) if members else f"{each.ranks} ranks",
+                    ", ".join(wire for wire in wires if wire) or "not known",
+                    "\n".join(sums[each.communicator]),
+                )
+            self._console.print(Padding(table, (0, 0, 0, 2)))
+        rest = max(0, len(used) - COMMUNICATORS_SHOWN) + len(job.communicators) - len(used)
+        if rest:
+            without = (
+                "" if len(used) > COMMUNICATORS_SHOWN else " without operations that were timed"
+            )
+            noun = "more communicator" if used else "communicator"
+            self.say(f"{units.count(rest, noun)}{without}.", FAINT, indent=2)
+
+    def show_clocks(self, job: JobReport) -> None:
+        """How the hosts' clocks stand, and whether that was corrected."""
+        clocks = [clock for fit in job.clocks for clock in fit.clocks]
+        if not clocks:
+            return
+        worst = max(clocks, key=lambda clock: abs(clock.offset_ns))
+        residual = max(clock.residual_ns for clock in clocks)
+        corrected = sorted({clock.host for clock in clocks if clock.is_corrected})
+        side = "ahead" if worst.offset_ns > 0 else "behind"
+        away = f"{units.duration(abs(worst.offset_ns))} {side}"
+        done = (
+            f"corrected on {units.count(len(corrected), 'host')}"
+            if corrected
+            else "within doubt, so no time was changed"
+        )
+        self.say(
+            f"Clocks: worst {worst.host or 'host'}, {away}; good to "
+            f"{units.duration(residual)}; {done}.",
+            indent=2,
+        )
+
+    def show_steps(self, job: JobReport) -> None:
+        """Where the time of steps goes, over the whole run."""
+        if not job.steps and job.source is None:
+            return
+        if not job.steps:
+            self.say("Steps: none were found; the collectives do not repeat.", FAINT, indent=2)
+            return
+        took = np.array([step.end_ns - step.start_ns for step in job.steps], dtype=np.float64)
+        median, p95 = np.quantile(took, [0.5, 0.95])
+        origin = {
+            "marks": "marked by the training loop",
+            "collectives": "inferred from collectives that repeat",
+            "profile": "of the profiler",
+        }[job.steps_from]
+        self.title("Steps")
+        self.say(
+            f"{units.count(len(job.steps), 'step')}, {origin}: "
+            f"median {units.duration(median)}, p95 {units.duration(p95)}, "
+            f"longest {units.duration(took.max())}",
+            indent=2,
+        )
+        width = max(20, min(len(job.steps), self._console.width - LABEL_COLUMNS - 34))
+        for name, values in step_parts(job.steps).items():
+            cells = bucketed(values, width)
+            top = units.scale_top(cells.tolist())
+            usual, highest = float(np.median(values)), float(values.max())
+            line = Text(f"  {name:<{LABEL_COLUMNS - 2}}")
+            line.append(units.blocks(cells.tolist(), top))
+            line.append(
+                f"  median {units.duration(usual)}, most {units.duration(highest)}", style=FAINT
+            )
+            self._console.print(line, highlight=False, no_wrap=True, crop=False)
+        self.say(
+            "compute: outside collectives; wait: inside, until the last rank came; "
+            "transfer: inside, after that",
+            FAINT,
+            indent=2,
+        )
+
+    def show_pending(self, job: JobReport) -> None:
+        """Operations that did not end: first those that not all of a group wait in."""
+        if not job.pending:
+            return
+        self.title(f"Operations that did not end ({job.pending_total:,})")
+        oldest: dict[str, PendingReport] = {}
+        for each in job.pending:
+            oldest.setdefault(each.communicator, each)
+        members = {
+            report.communicator: [m.job_rank for m in report.members if m.job_rank is not None]
+            for report in job.communicators
+        }
+        names = {report.communicator: report.name for report in job.communicators}
+        ordered = sorted(oldest.values(), key=lambda one: (is_whole(one), one.communicator))
+        table = plain_table("group", "oldest operation", "number", "waiting in it", "not in it")
+        for each in ordered[:PENDING_SHOWN]:
+            absent = [r for r in members.get(each.communicator, []) if r not in each.job_ranks]
+            there = len(each.scheduled) + len(each.started) + len(each.completed)
+            silent = each.ranks - there
+            add_row(
+                table,
+                names.get(each.communicator) or each.communicator,
+                each.operation,
+                str(each.sequence),
+                units.ranks(each.job_ranks),
+                units.ranks(absent) if absent else (f"{silent} not read" if silent > 0 else "-"),
+            )
+        self._console.print(Padding(table, (0, 0, 0, 2)))
+        if len(ordered) > PENDING_SHOWN:
+            self.say(f"and {len(ordered) - PENDING_SHOWN} more groups", FAINT, indent=2)
+
+    def show_slowest(self, job: JobReport) -> None:
+        """The collectives that took longest, compared with their like."""
+        slowest = slowest_of(job.collectives)
+        if not slowest:
+            return
+        self.title("Slowest collectives")
+        self.say("compared with the median of the same communicator, operation and size", FAINT, 2)
+        table = plain_table(
+            "after start", "operation", "size", "number", "slower by", "wait", "transfer", "last in"
+        )
+        for each in slowest:
+            add_row(
+                table,
+                units.duration(each.start_ns - job.first_ns),
+                each.operation,
+                units.size(each.size_bytes),
+                str(each.sequence),
+                units.duration(each.slower_ns),
+                units.duration(each.entry_skew_ns),
+                units.duration(each.transfer_ns),
+                last_in_of(each),
+            )
+        self._console.print(Padding(table, (0, 0, 0, 2)))
+
+    def show_ranks(self, job: JobReport) -> None:
+        """How late each rank comes; those that stand out are marked."""
+        ranks = [rank for rank in job.ranks if rank.operations]
+        if not ranks:
+            return
+        self.title("Who is waited for")
+        shown = ranks
+        if len(ranks) > RANKS_SHOWN:
+            chosen = sorted(ranks, key=lambda rank: (-rank.last_in, rank.rank))[:RANKS_SHOWN]
+            shown = sorted(chosen, key=lambda rank: rank.rank)
+        table = plain_table(
+            "rank",
+            "host",
+            "GPU",
+            "times last in",
+            "of",
+            "usually late",
+            "most late",
+            "usually inside",
+        )
+        for rank in shown:
+            add_row(table, *rank_cells(rank), style=HOT if rank.is_outlier else "")
+        self._console.print(Padding(table, (0, 0, 0, 2)))
+        if len(shown) < len(ranks):
+            self.say(f"{len(ranks) - len(shown):,} ranks that are last in less often", FAINT, 2)
+        odd = [rank for rank in ranks if rank.is_outlier]
+        if odd:
+            who = ", ".join(
+                f"rank {rank.rank}" + (f" on {rank.host}" if rank.host else "") for rank in odd[:4]
+            )
+            self.say(f"Last in far more often than its share: {who}.", HOT, indent=2)
+
+
+def reason_of(problem: Problem) -> str:
+    """Why a file was not read in full."""
+    if not problem.problems:
+        return "of no kind that is understood"
+    more = problem.problem_count - 1
+    rest = f" (and {more:,} more)" if more > 0 else ""
+    used = f"; {problem.records:,} records used" if problem.format else ""
+    return f"{problem.problems[0]}{rest}{used}"
+
+
+def rank_cells(rank: RankReport) -> list[str]:
+    """A row of the table of ranks."""
+    return [
+        str(rank.rank),
+        rank.host or "-",
+        rank.gpu if rank.gpu is not None else "-",
+        f"{rank.last_in:,}",
+        f"{rank.operations:,}",
+        units.duration(rank.median_late_ns),
+        units.duration(rank.most_late_ns),
+        units.duration(rank.median_inside_ns),
+    ]
+
+
+def last_in_of(each: CollectiveReport) -> str:
+    """Who came last, by all the names it has."""
+    rank = f"rank {each.last_in if each.last_in_job_rank is None else each.last_in_job_rank}"
+    return f"{rank}, {each.last_in_host}" if each.last_in_host else rank
+
+
+def slowest_of(collectives: Sequence[CollectiveReport]) -> list[CollectiveReport]:
+    """Those that took longer than their like by most, the worst first."""
+    slower = [each for each in collectives if each.slower_ns > 0]
+    return sorted(slower, key=lambda each: -each.slower_ns)[:SLOWEST_SHOWN]
+
+
+def is_whole(pending: PendingReport) -> bool:
+    """Whether the whole group waits in the operation."""
+    return len(pending.scheduled) + len(pending.started) >= pending.ranks
+
+
+def step_parts(steps: Sequence[Step]) -> dict[str, Floats]:
+    """The durations of all steps and of their parts."""
+    return {
+        "step": np.array([step.end_ns - step.start_ns for step in steps], dtype=np.float64),
+        "compute": np.array([step.compute_ns for step in steps], dtype=np.float64),
+        "wait": np.array([step.wait_ns for step in steps], dtype=np.float64),
+        "transfer": np.array([step.transfer_ns for step in steps], dtype=np.float64),
+    }
+
+
+def bucketed(values: Floats, buckets: int) -> Floats:
+    """The values in so many buckets at most, the median of each."""
+    if len(values) <= buckets:
+        return values
+    edges = np.linspace(0, len(values), buckets + 1).astype(int)
+    return np.array([np.median(values[a:b]) for a, b in pairwise(edges.tolist())])
+
+
+NUMBERS = frozenset(
+    {
+        "files", "number", "slower by", "wait", "transfer", "rank", "of",
+        "usually late", "most late", "usually inside", "after start", "size", "times last in",
+    }
+)  # fmt: skip
+"""Columns that are read from the right."""
+
+
+def plain_table(*headings: str) -> Table:
+    """A table without lines between rows."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for place, heading in enumerate(headings):
+        table.add_column(
+            Text(heading, style=FAINT),
+            overflow="fold",
+            no_wrap=place == 0,
+            justify="right" if heading in NUMBERS else "left",
+        )
+    return table
+
+
+def add_row(table: Table, *cells: str, style: str = "") -> None:
+    """A row of texts that are shown as they are: names may hold what looks like markup."""
+    lines = ("\n".join(map(printable, cell.split("\n"))) for cell in cells)
+    table.add_row(*(Text(line) for line in lines), style=style)
+
+
+def print_report(
+    diagnosis: Diagnosis,
+    file: TextIO,
+    *,
+    columns: int,
+    is_plain: bool,
+    is_verbose: bool,
+) -> None:
+    """Print the whole report."""
+    console = Console(file=file, width=columns, no_color=is_plain or None, highlight=False)
+    Report(console, is_verbose=is_verbose).show(diagnosis)

@@ -1,0 +1,55 @@
+"""`fabricscope diagnose` for tests: as a user runs it, in a process of its own.
+
+The engine allows one data path in a process, so every run is a process.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from api.diagnose.report import Diagnosis
+from tests.service import clean_environment
+
+ROOT = Path(__file__).resolve().parent.parent
+RUN_SECONDS = 240
+"""A run takes three seconds; on a machine that does ten other things, more."""
+
+
+def diagnose(
+    *words: str | Path, given: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """What the command did; its temporary files go where ``TMPDIR`` says."""
+    command = [sys.executable, "-m", "tests.diagnosing", *map(str, words)]
+    return subprocess.run(
+        command,
+        input=given,
+        capture_output=True,
+        check=False,
+        timeout=RUN_SECONDS,
+        cwd=ROOT,
+        env={**clean_environment(), "COLUMNS": "110", "PYTHONPATH": str(ROOT), **environment},
+    )
+
+
+def report_of(*words: str | Path, given: bytes = b"") -> Diagnosis:
+    """The report; its shape is checked field by field."""
+    done = diagnose("--json", *words, given=given)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stderr == b""
+    return msgspec.json.decode(done.stdout, type=Diagnosis)
+
+
+def plain(report: Diagnosis) -> Any:  # noqa: ANN401 - JSON
+    """The report as dictionaries."""
+    return msgspec.to_builtins(report)
+
+
+if __name__ == "__main__":
+    from collector.cli import main
+
+    os.environ.setdefault("NO_COLOR", "1")
+    sys.exit(main(["diagnose", *sys.argv[1:]]))
