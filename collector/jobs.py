@@ -53,6 +53,18 @@ _RANKS = (
 )
 _KUBERNETES_JOBS = ("JOBSET_NAME", "TRAININGJOB_NAME", "TRAININGJOB", "JOB_NAME", "VC_JOB_NAME")
 """`JOB_NAME` alone means nothing (Jenkins sets it too); inside a pod it is what charts set."""
+_POD_LABELS = "etc/podinfo/labels"
+"""Where a pod has its own labels, if its template mounts them there: the path of Kubernetes' own
+example of the downward API."""
+_JOB_LABELS = (
+    "training.kubeflow.org/job-name",
+    "jobset.sigs.k8s.io/jobset-name",
+    "volcano.sh/job-name",
+    "ray.io/cluster",
+    "batch.kubernetes.io/job-name",
+    "job-name",
+)
+"""Labels that operators and the job controller put on their pods, the most telling first."""
 _NAMED = frozenset(
     {
         _JOB_VARIABLE,
@@ -139,6 +151,7 @@ def read_process(host: Host, pid: int, job_variables: Sequence[str] = ()) -> Pro
         scheduler = "slurm"
     elif pod_uid or "KUBERNETES_SERVICE_HOST" in said:
         scheduler = "kubernetes"
+        said = read_pod_labels(host, pid) | said
     pod = find_pod(said, host.name) or (pod_uid[1].replace("_", "-") if pod_uid else "")
     custom = next((said[name] for name in (*job_variables, _JOB_VARIABLE) if said.get(name)), "")
     rank, local_rank, world_size = find_rank(said)
@@ -229,7 +242,7 @@ def find_job(said: Mapping[str, str], scheduler: str, cgroup_job: str) -> str:
         array, task = said.get("SLURM_ARRAY_JOB_ID", ""), said.get("SLURM_ARRAY_TASK_ID", "")
         return f"{array}_{task}" if array and task else job
     if scheduler == "kubernetes":
-        for name in _KUBERNETES_JOBS:
+        for name in (*_KUBERNETES_JOBS, *_JOB_LABELS):
             if said.get(name):
                 return said[name]
         for name in ("MASTER_ADDR", "PET_MASTER_ADDR", "POD_NAME", "HOSTNAME"):
@@ -287,6 +300,32 @@ def read_environment(host: Host, pid: int, names: frozenset[str]) -> dict[str, s
     except HostError:
         return {}
     return parse_environment(block, names)
+
+
+def read_pod_labels(host: Host, pid: int) -> dict[str, str]:
+    """The labels of a process' pod that name its job; none unless the pod shows them to itself.
+
+    The file is in the container, so its content is the user's: only these labels are taken.
+    """
+    try:
+        text = host.read(f"proc/{pid}/root/{_POD_LABELS}").decode("utf-8", "replace")
+    except HostError:
+        return {}
+    return parse_pod_labels(text)
+
+
+def parse_pod_labels(text: str) -> dict[str, str]:
+    r"""The labels that name a job, of lines `key="value"` with Go's quotes.
+
+    >>> parse_pod_labels('app="x"\njob-name="llm-70b"\n')
+    {'job-name': 'llm-70b'}
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        key, equals, value = line.partition("=")
+        if equals and key in _JOB_LABELS and value.startswith('"') and value.endswith('"'):
+            found[key] = printable(value[1:-1])
+    return found
 
 
 def read_cgroups(host: Host, pid: int) -> list[tuple[str, str]]:

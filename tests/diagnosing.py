@@ -35,9 +35,9 @@ def diagnose(
     )
 
 
-def report_of(*words: str | Path, given: bytes = b"") -> Diagnosis:
+def report_of(*words: str | Path, given: bytes = b"", **environment: str) -> Diagnosis:
     """The report; its shape is checked field by field."""
-    done = diagnose("--json", *words, given=given)
+    done = diagnose("--json", *words, given=given, **environment)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stderr == b""
     return msgspec.json.decode(done.stdout, type=Diagnosis)
@@ -49,7 +49,11 @@ def plain(report: Diagnosis) -> Any:  # noqa: ANN401 - JSON
 
 
 if __name__ == "__main__":
+    from api.correlate.read import RECORDS_MAX
+    from api.diagnose import analyse
     from collector.cli import main
 
+    # A test may lower the bound, to see what happens beyond it.
+    vars(analyse)["RECORDS_MAX"] = int(os.environ.get("TEST_RECORDS_MAX", RECORDS_MAX))
     os.environ.setdefault("NO_COLOR", "1")
     sys.exit(main(["diagnose", *sys.argv[1:]]))

@@ -114,7 +114,7 @@ def place_in(operations: Operations, rows: Records) -> Ints:
             ("operation", operations.operations),
         )
     }
-    communicator = np.array([codes["communicator"][name] for name in rows.communicators])
+    communicator = np.array([codes["communicator"].get(name, -1) for name in rows.communicators])
     operation = np.array([codes["operation"].get(name, -1) for name in rows.operations])
     joined = np.stack([operations.communicator, operations.operation, operations.sequence])
     wanted = np.stack([communicator[rows.communicator], operation[rows.operation], rows.sequence])

@@ -6,6 +6,7 @@ what comes out is put into words of the report.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,15 @@ import msgspec
 import numpy as np
 
 from api.correlate.clocks import align, correct, operation_index
+from api.correlate.join import split_in_store
 from api.correlate.model import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
-from api.correlate.read import RECORDS_MAX, Question, count_records, read_records
+from api.correlate.read import (
+    RECORDS_MAX,
+    Question,
+    count_records,
+    query_records,
+    read_members,
+)
 from api.correlate.split import joinable, lateness, medians, split, starts_of
 from api.correlate.steps import (
     Bounds,
@@ -23,6 +31,7 @@ from api.correlate.steps import (
     measure_steps,
     to_work,
 )
+from api.correlate.window import power_of_two, some_members
 from api.diagnose.jobs import Job
 from api.store.store import Store
 from collector.contract.records import ABSENT
@@ -100,20 +109,33 @@ class RankRows(msgspec.Struct, frozen=True, kw_only=True):
 def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
     """What the records of this job show in this time."""
     choice = choose_source(store, job, window)
-    records, kept_one_in = read_chosen(store, choice, window)
+    sources = [choice.source or "nobody"]
+    question = Question(choice.communicators, window.from_ns, window.to_ns, sources)
+    # Sequence numbers need not be even: a margin keeps the share below the bound.
+    share = max(1.0, count_records(store, question) / (RECORDS_MAX * 3 // 4))
+    kept_one_in = power_of_two(math.ceil(share))
+    records = query_records(store, question, keep_one_in=kept_one_in)
+    if choice.source == "flight_recorder":
+        records = leaving_together(records)
     fits = align(records)
-    corrected = correct(records, fits)
-    job_ranks = job.job_ranks
-    steps, steps_from = find_steps(store, job, window, corrected, fits)
+    corrected = members = correct(records, fits)
+    if kept_one_in == 1:
+        operations = split(corrected)
+    else:
+        # Steps need all operations of a rank, so they are found by some of the ranks.
+        operations = split_in_store(store, question, fits)
+        chosen = some_members(job.job_ranks, 1 / share)
+        members = correct(read_members(store, question, chosen), fits)
+    steps, steps_from = find_steps(store, job, window, (members, operations), fits)
     return Analysis(
         job=job,
         choice=choice,
         kept_one_in=kept_one_in,
         records=corrected,
         fits=fits,
-        operations=split(corrected),
+        operations=operations,
         lateness=lateness(corrected),
-        by_rank=rank_rows(corrected, job_ranks),
+        by_rank=rank_rows(corrected, job.job_ranks),
         steps=steps,
         steps_from=steps_from,
     )
@@ -150,25 +172,6 @@ PREFERENCES = (
     ),
 )
 """Source, which of its records it must have, and what is said about the choice; the best first."""
-
-
-def read_chosen(store: Store, choice: Choice, window: Window) -> tuple[Records, int]:
-    """The records of the chosen source; every nth operation, if there are too many."""
-    sources = [choice.source or "nobody"]
-    question = Question(choice.communicators, window.from_ns, window.to_ns, sources)
-    # Sequence numbers need not be even: a margin keeps the share below the bound.
-    kept_one_in = -(-count_records(store, question) // (RECORDS_MAX * 3 // 4)) or 1
-    records = read_records(
-        store,
-        choice.communicators,
-        window.from_ns,
-        window.to_ns,
-        sources,
-        keep_one_in=kept_one_in,
-    )
-    if choice.source == "flight_recorder":
-        records = leaving_together(records)
-    return records, kept_one_in
 
 
 def leaving_together(records: Records) -> Records:
@@ -221,17 +224,22 @@ def rank_rows(records: Records, job_ranks: Mapping[tuple[str, int], int]) -> Ran
 
 
 def find_steps(
-    store: Store, job: Job, window: Window, records: Records, fits: Sequence[ClockFit]
+    store: Store,
+    job: Job,
+    window: Window,
+    joined: tuple[Records, Operations],
+    fits: Sequence[ClockFit],
 ) -> tuple[list[Step], str]:
     """The job's steps, and where they come from: marks win, then collectives, then profiles."""
     spans = read_spans(store, job, window, fits)
-    job_ranks = job.job_ranks
+    records, operations = joined
+    work = to_work(records, job.job_ranks, operations)
     if marks := spans.get("marks"):
-        return measure_steps(to_work(records, job_ranks), to_bounds(marks)), "marks"
-    if steps := infer_steps(records, job_ranks):
+        return measure_steps(work, to_bounds(marks)), "marks"
+    if steps := infer_steps(records, job.job_ranks, operations):
         return steps, "collectives"
     if profile := spans.get("profile"):
-        return measure_steps(to_work(records, job_ranks), to_bounds(profile)), "profile"
+        return measure_steps(work, to_bounds(profile)), "profile"
     return [], "nothing"
 
 

@@ -59,6 +59,21 @@ def test_the_text_is_what_a_person_needs(outputs: Path, golden: Golden) -> None:
     golden(ROOT / "tests/fixtures/diagnose/net3.expected.txt", lines)
 
 
+def test_of_too_many_records_some_are_looked_at_and_nothing_is_missing(report: Diagnosis) -> None:
+    """Lateness is of a sample then; operations and steps are all there."""
+    (whole,) = report.jobs
+    (thin,) = report_of(FIXTURE, TEST_RECORDS_MAX="240").jobs
+    assert [(each.operation, each.count, each.complete) for each in thin.operations] == [
+        (each.operation, each.count, each.complete) for each in whole.operations
+    ]
+    assert [each.transfer_ns for each in thin.collectives] == [
+        each.transfer_ns for each in whole.collectives
+    ]
+    assert (len(thin.steps), thin.steps_from) == (21, "collectives")
+    assert {each.operations for each in whole.lateness} == {21}
+    assert max(each.operations for each in thin.lateness) < 11
+
+
 def test_everything_is_joined(report: Diagnosis) -> None:
     (job,) = report.jobs
     assert (job.size, len(job.ranks), job.source) == (8, 8, "nccl_inspector")
