@@ -307,8 +307,9 @@ def read_pod_labels(host: Host, pid: int) -> dict[str, str]:
 
     The file is in the container, so its content is the user's: only these labels are taken.
     """
+    path = "/".join(("proc", str(pid), "root", _POD_LABELS))
     try:
-        text = host.read(f"proc/{pid}/root/{_POD_LABELS}").decode("utf-8", "replace")
+        text = host.read(path).decode("utf-8", "replace")
     except HostError:
         return {}
     return parse_pod_labels(text)

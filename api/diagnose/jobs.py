@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from api.diagnose.load import APART_NS, Collection, Loaded
+from api.inventory.job_model import JobFound, JobRank, Member
 from api.jobs.facts import facts_of
 from api.jobs.infer import infer
-from api.jobs.model import JobFound, JobRank, Member
 from api.store.store import Store
 from collector.contract import communicator as words
 from collector.contract.communicator import parse_ranks

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Table, delete, select, update
 from sqlalchemy.sql.expression import bindparam
 
 from api.inventory.database import ROWS_PER_STATEMENT, insert_into, table_of
+from api.inventory.job_model import FACTS, CommunicatorFound, JobRank, Origin, merged, said
 from api.inventory.records import RankSaid
 from api.inventory.tables import (
     CommunicatorRow,
@@ -25,7 +26,6 @@ from api.inventory.tables import (
     JobState,
     MemberRow,
 )
-from api.jobs.model import FACTS, CommunicatorFound, JobRank, Origin, merged, said
 
 JOBS: Final = table_of(JobRow)
 JOB_HOSTS: Final = table_of(JobHostRow)

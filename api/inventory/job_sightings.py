@@ -8,11 +8,11 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from api.inventory.job_model import JobRank, Origin, said
 from api.inventory.job_rows import Row, change_row, open_job, write_hosts, write_ranks
 from api.inventory.merge import NO_RANK, JobKey, Seen, Things
 from api.inventory.sightings import RANK_MAX, whole_number
 from api.inventory.tables import JobOrigin, JobState
-from api.jobs.model import JobRank, Origin, said
 
 PID_MAX: Final = (1 << 32) - 1
 

@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import Connection, delete, func, select, update
 
 from api.inventory.database import Database, Query, before_nul
+from api.inventory.job_model import FACTS, EarlierJob, JobFound, JobRank, Origin
 from api.inventory.job_rows import (
     COMMUNICATORS,
     JOB_HOSTS,
@@ -40,7 +41,6 @@ from api.inventory.records import (
 )
 from api.inventory.sightings import is_name
 from api.inventory.tables import JobOrigin, JobState
-from api.jobs.model import FACTS, EarlierJob, JobFound, JobRank, Origin
 from api.limits import PAGE_DEFAULT
 from collector.contract.errors import InventoryError
 

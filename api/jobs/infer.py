@@ -27,8 +27,7 @@ from typing import Final
 
 import msgspec
 
-from api.jobs.facts import Facts, RankFacts
-from api.jobs.model import (
+from api.inventory.job_model import (
     CommunicatorFound,
     EarlierJob,
     JobFound,
@@ -40,6 +39,7 @@ from api.jobs.model import (
     merged,
     said,
 )
+from api.jobs.facts import Facts, RankFacts
 
 INFERRED_PREFIX: Final = "inferred-"
 NAME_CHARS_KEPT: Final = 150

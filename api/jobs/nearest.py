@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from api.inventory.job_model import JobFound, JobRank, Origin
 from api.inventory.repository import Inventory
 from api.inventory.tables import DeviceKind
 from api.jobs.facts import nearest_devices
-from api.jobs.model import JobFound, JobRank, Origin
 
 PATH = "pci_path"
 """The attribute of devices and GPUs that holds their way through the PCI tree."""

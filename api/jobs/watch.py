@@ -15,13 +15,13 @@ from typing import Final
 import msgspec
 
 from api.inventory.engine import InventoryRefusedError
+from api.inventory.job_model import JobFound, KnownJob, Member
 from api.inventory.job_rows import moment, nanoseconds
 from api.inventory.records import Communicator, Job
 from api.inventory.repository import Inventory
 from api.inventory.tables import JobOrigin
 from api.jobs.facts import Facts, facts_of
 from api.jobs.infer import infer
-from api.jobs.model import JobFound, KnownJob, Member
 from api.jobs.nearest import NearestDevices
 from api.store.store import Store
 from collector.contract import communicator as words

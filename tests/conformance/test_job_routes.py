@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from api.inventory.engine import InventoryRefusedError
+from api.inventory.job_model import JobFound
 from api.jobs import records as records_module
 from api.jobs import watch as watch_module
-from api.jobs.model import JobFound
 from api.jobs.watch import QUIET, JobWatch
 from api.limits import JOB_RANKS_MAX
 from collector.contract import communicator as words

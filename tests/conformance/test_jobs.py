@@ -14,11 +14,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
 from api.inventory.feed import InventoryFeed
-from api.inventory.jobs import JobConflictError
-from api.inventory.records import JobChange, JobSaid, RankSaid
-from api.inventory.repository import Inventory
-from api.inventory.tables import JobOrigin, JobState
-from api.jobs.model import (
+from api.inventory.job_model import (
     CommunicatorFound,
     JobFound,
     JobRank,
@@ -26,6 +22,10 @@ from api.jobs.model import (
     Origin,
     said,
 )
+from api.inventory.jobs import JobConflictError
+from api.inventory.records import JobChange, JobSaid, RankSaid
+from api.inventory.repository import Inventory
+from api.inventory.tables import JobOrigin, JobState
 from api.jobs.watch import communicators_of
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import canonical_labels

@@ -20,7 +20,7 @@ from api.diagnose.load import (
     Sink,
     by_format,
 )
-from api.jobs.model import JobFound
+from api.inventory.job_model import JobFound
 from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.model import Event, Sample, Series
 

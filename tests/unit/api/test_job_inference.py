@@ -5,9 +5,18 @@ from typing import Any
 
 import pytest
 
+from api.inventory.job_model import (
+    EarlierJob,
+    JobFound,
+    JobRank,
+    KnownJob,
+    Member,
+    Origin,
+    merged,
+    said,
+)
 from api.jobs.facts import facts_of, nearest_devices
 from api.jobs.infer import SLACK_NS, infer
-from api.jobs.model import EarlierJob, JobFound, JobRank, KnownJob, Member, Origin, merged, said
 from collector.contract import communicator as words
 from collector.contract.model import Event
 
