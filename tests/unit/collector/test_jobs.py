@@ -66,7 +66,7 @@ def facts_of(root: Path, variables: dict[str, str], cgroup: str = "0::/x") -> Pr
 def test_a_pod_s_labels_name_its_job(tmp_path: Path) -> None:
     """Where the pod's template mounts them; variables that say it win, other labels stay inside."""
     labels = 'app="secret"\ntraining.kubeflow.org/job-name="llm-70b"\njob-name="llm-70b-0"\nbad\n'
-    write_files(tmp_path, {"/".join(("proc", "7", "root", "etc/podinfo/labels")): labels})
+    write_files(tmp_path, {"proc/7/root/etc/podinfo/labels": labels})
     inside = {"KUBERNETES_SERVICE_HOST": "x", "MASTER_ADDR": "other-master-0"}
     assert facts_of(tmp_path, inside).job == "llm-70b"
     assert facts_of(tmp_path, inside | {"JOBSET_NAME": "said"}).job == "said"
