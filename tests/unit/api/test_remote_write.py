@@ -48,6 +48,23 @@ def test_an_unknown_field_of_any_content_is_passed_over(filler: bytes) -> None:
     assert rows(decode(rw.request_v1([one()]) + rw.tag(13, 1) + filler)) == [(NOW_MS, 1.5)]
 
 
+@pytest.mark.parametrize("odd", [None, 0, 1, 3, 4])
+@pytest.mark.parametrize("value", [1.5, 0.0])
+def test_many_samples_of_one_series_are_read_at_once_and_one_by_one(
+    value: float, odd: int | None
+) -> None:
+    """A sender that catches up; an odd sample among them (another shape) changes no other."""
+    samples = [(value, NOW_MS + number) for number in range(5)]
+    if odd is not None:
+        samples[odd] = (2.5 if value == 0.0 else 0.0, NOW_MS + odd)
+    body = rw.request_v1([rw.TimeSeries(UP, samples)])
+    known = RemoteSeries()
+    for _ in range(2):
+        found = decode(body, known)
+        assert rows(found) == [(time_ms, each) for each, time_ms in samples]
+        assert len(set(found.write.samples.series.tolist())) == 1
+
+
 def test_a_tag_that_is_longer_than_it_need_be_is_still_a_series() -> None:
     """Such a series was once passed over, and acknowledged."""
     content = rw.series_v1(one())
