@@ -64,8 +64,6 @@ SPREAD_SHARE = 0.1
 rings it was 0.01 to 0.03, with a slow link up to 0.1 (medians of 95 operations, eight ranks)."""
 TOGETHER = 0.5
 """Ranks left together if no exit is further from the mean than this share of the transfer."""
-OPERATIONS_MIN = 8
-"""Fewer operations cannot show how far apart exits usually are: then nothing is changed."""
 DOUBTS = 2.0
 """An offset of so many residuals is beyond doubt: clocks are not kept in step."""
 
@@ -187,8 +185,7 @@ def align_segment(records: Records, window: tuple[int, int]) -> ClockFit:
     bound = causal_bound(records, evidence, fit)
     residual = np.minimum(doubt(evidence, fit, prior_ns, groups), bound)
     moved = np.maximum(np.abs(fit.at(-1.0)), np.abs(fit.at(1.0)))
-    heard = np.bincount(evidence.host, minlength=evidence.hosts) >= OPERATIONS_MIN
-    wrong = np.unique(groups[heard & (moved > DOUBTS * residual)])
+    wrong = np.unique(groups[moved > DOUBTS * residual])
     is_corrected = np.isin(groups, wrong)
     clocks = [
         Clock(
@@ -318,7 +315,7 @@ def doubt(evidence: Evidence, fit: Fit, prior_ns: float, groups: Ints) -> Floats
 
     Stretches of the window are left out in turn (a jackknife): what holds for all of them holds.
     That standard error, and the share of the transfer by which exits may differ always in
-    the same way.
+    the same way; of a single operation all of its transfer, since nothing tells its scatter.
     """
     stretches = FOLDS * STRIPES
     fold = np.minimum(((evidence.when + 1) / 2 * stretches).astype(int), stretches - 1) % FOLDS
@@ -334,8 +331,9 @@ def doubt(evidence: Evidence, fit: Fit, prior_ns: float, groups: Ints) -> Floats
             spread = np.maximum(spread, np.sqrt(variance))
     heard = np.maximum(np.bincount(evidence.host, fit.weight, evidence.hosts), 1e-300)
     inside = np.bincount(evidence.host, fit.weight * evidence.inside_ns, evidence.hosts) / heard
-    typical = fit.scatter * inside / np.sqrt(np.bincount(evidence.host, minlength=evidence.hosts))
-    return np.maximum(spread, typical) + SPREAD_SHARE * inside
+    count = np.bincount(evidence.host, minlength=evidence.hosts)
+    typical = fit.scatter * inside / np.sqrt(count)
+    return np.maximum(spread, typical) + (SPREAD_SHARE + 1 / count) * inside
 
 
 def causal_bound(records: Records, evidence: Evidence, fit: Fit) -> Floats:

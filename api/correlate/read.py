@@ -35,6 +35,11 @@ COLUMNS = f"""
     ifNull(size_bytes, {ABSENT}) AS size_bytes,
     toInt32(ranks) AS ranks
 """
+SEEN_BY = COLUMNS.replace(
+    f"ifNull(toUnixTimestamp64Nano(exit), {ABSENT})",
+    "toUnixTimestamp64Nano(ifNull(exit, time))",
+)
+"""The same, with the moment by which the end was seen where nobody saw the end itself."""
 SETTINGS = {"output_format_arrow_low_cardinality_as_dictionary": "1"}
 
 INTS = ("sequence", "entry_ns", "exit_ns", "enqueue_ns", "duration_ns", "size_bytes")
@@ -165,12 +170,13 @@ def query_records(
     parameters: dict[str, Any] | None = None,
     *,
     keep_one_in: int = 1,
+    columns: str = COLUMNS,
 ) -> Records:
     """The records of the question that also fulfil ``more``."""
     # Part of the key, so that it can be looked at first, and before repeats are removed.
     thin = "" if keep_one_in == 1 else f"PREWHERE sequence % {int(keep_one_in)} = 0"
     sql = f"""
-        SELECT {COLUMNS} FROM collectives FINAL {thin} WHERE {question.where} {more}
+        SELECT {columns} FROM collectives FINAL {thin} WHERE {question.where} {more}
         ORDER BY collectives.communicator, collectives.operation, collectives.sequence,
                  collectives.rank, collectives.time
     """  # noqa: S608 - our words; values are parameters

@@ -17,7 +17,9 @@ from api.correlate.clocks import align, correct, operation_index
 from api.correlate.join import split_in_store
 from api.correlate.model import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
 from api.correlate.read import (
+    COLUMNS,
     RECORDS_MAX,
+    SEEN_BY,
     Question,
     count_records,
     query_records,
@@ -43,7 +45,7 @@ COUNTS_SQL = """
     SELECT source, communicator, count() AS records,
            countIf(entry IS NOT NULL AND exit IS NOT NULL) AS timed,
            countIf(timing = 'kernel') AS kernel,
-           countIf(duration_ns IS NOT NULL AND exit IS NOT NULL) AS measured
+           countIf(duration_ns IS NOT NULL) AS measured
     FROM collectives
     WHERE time BETWEEN fromUnixTimestamp64Nano({from_ns:Int64})
                AND fromUnixTimestamp64Nano({to_ns:Int64})
@@ -76,6 +78,8 @@ class Choice(msgspec.Struct, frozen=True):
     source: str | None
     communicators: list[str]
     reason: str
+    is_estimate: bool = False
+    """Whether only durations are known: entries and exits are then made of them."""
 
 
 class Analysis(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,12 +118,13 @@ def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
     # Sequence numbers need not be even: a margin keeps the share below the bound.
     share = max(1.0, count_records(store, question) / (RECORDS_MAX * 3 // 4))
     kept_one_in = power_of_two(math.ceil(share))
-    records = query_records(store, question, keep_one_in=kept_one_in)
-    if choice.source == "flight_recorder":
+    columns = SEEN_BY if choice.is_estimate else COLUMNS
+    records = query_records(store, question, keep_one_in=kept_one_in, columns=columns)
+    if choice.is_estimate:
         records = leaving_together(records)
     fits = align(records)
     corrected = members = correct(records, fits)
-    if kept_one_in == 1:
+    if kept_one_in == 1 or choice.is_estimate:
         operations = split(corrected)
     else:
         # Steps need all operations of a rank, so they are found by some of the ranks.
@@ -156,7 +161,8 @@ def choose_source(store: Store, job: Job, window: Window) -> Choice:
                 total[kind] = total.get(kind, 0) + row[kind]
     for source, kind, reason in PREFERENCES:
         if sums.get(source, {}).get(kind, 0):
-            return Choice(source, sums[source]["communicators"], reason)
+            names = sums[source]["communicators"]
+            return Choice(source, names, reason, is_estimate=kind == "measured")
     everything = sorted({name for total in sums.values() for name in total["communicators"]})
     return Choice(None, everything, "no file says when ranks entered and left collectives")
 
@@ -165,6 +171,11 @@ PREFERENCES = (
     ("nccl_inspector", "kernel", "NCCL Inspector saw each kernel start and end"),
     ("kineto", "timed", "kernel times of profiler traces; no Inspector log has them"),
     ("nccl_inspector", "timed", "NCCL Inspector without kernel times: as the host saw it"),
+    (
+        "nccl_inspector",
+        "measured",
+        "NCCL Inspector, not verbose: durations, as if all ranks had left together; an estimate",
+    ),
     (
         "flight_recorder",
         "measured",
@@ -177,10 +188,11 @@ PREFERENCES = (
 def leaving_together(records: Records) -> Records:
     """The same with entries and exits that durations tell; what was not measured has neither.
 
-    The Flight Recorder's own times are when a watchdog looked: too late, by up to seconds. But how
-    long each rank was inside, the GPU's clock has measured, and ranks leave an operation nearly
-    together: at the latest when the first watchdog saw its end. In a ring with a slow link they do
-    not quite, which makes waiting look longer and the transfer shorter.
+    The Flight Recorder's own times are when a watchdog looked, and NCCL Inspector without its
+    verbose mode has only when a line was written: too late, by up to seconds. But how long each
+    rank was inside, the GPU's clock has measured, and ranks leave an operation nearly together: at
+    the latest when the first of them was seen to have. In a ring with a slow link they do not
+    quite, which makes waiting look longer and the transfer shorter.
     """
     if not len(records):
         return records

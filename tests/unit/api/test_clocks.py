@@ -111,3 +111,17 @@ def test_nothing_to_compare_says_nothing() -> None:
     empty = records.select(slice(0))
     assert align(empty)[0].operations == 0
     assert len(correct(empty, align(empty))) == 0
+
+
+def test_of_one_operation_little_is_known_and_that_is_said() -> None:
+    """Its ranks may have left at any time during the transfer."""
+    truth = make_records(steps=1)
+    one = truth.select(truth.operation == 1)
+    assert not any(clock.is_corrected for clock in align(one)[0].clocks)
+    shifted = shift_clocks(one, *random_clocks(8, 6))
+    (fit,) = align(shifted)
+    assert all(clock.is_corrected for clock in fit.clocks)
+    errors = clock_errors(correct(shifted, [fit]), one)
+    residuals = np.array([clock.residual_ns for clock in fit.clocks])
+    assert (errors <= residuals).all()
+    assert residuals.min() > 5 * MS
