@@ -177,7 +177,12 @@ def infer_bounds(work: Work) -> Bounds | None:
 
 
 def find_rhythm(own: Work) -> Rhythm | None:
-    """How this rank's operations repeat; None if they do not."""
+    """How this rank's operations repeat; None if they do not.
+
+    In the order of the program, where it is known: kernels on several streams take turns.
+    """
+    if (own.enqueue_ns != ABSENT).all():
+        own = own.select(np.argsort(own.enqueue_ns, kind="stable"))
     looked_at: Work = own.select(slice(LOOKED_AT_MAX))
     kinds = looked_at.kind
     period = find_period(kinds)
@@ -287,7 +292,10 @@ def count_steps(own: Work, start: int, period: int) -> Ints:
     for stream, count in zip(streams, per_step, strict=True):
         rows = own.stream == stream
         first = int(whole.sequence[whole.stream == stream].min())
-        number[rows] = (own.sequence[rows] - first) // count
+        counted = own.sequence[rows]
+        # Flight Recorder counts operations of all kinds together, so that a step is further.
+        further = counted[count:] - counted[:-count]
+        number[rows] = (counted - first) // max(1, int(np.median(further)) if len(further) else 1)
         rare &= ~rows
     if rare.any():
         # What does not belong to every step (an evaluation, a checkpoint's barrier) counts to the

@@ -131,7 +131,9 @@ def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
         operations = split_in_store(store, question, fits)
         chosen = some_members(job.job_ranks, 1 / share)
         members = correct(read_members(store, question, chosen), fits)
-    steps, steps_from = find_steps(store, job, window, (members, operations), fits)
+    steps, steps_from = find_steps(
+        store, job, window, (members, operations), fits, is_estimate=choice.is_estimate
+    )
     return Analysis(
         job=job,
         choice=choice,
@@ -241,6 +243,8 @@ def find_steps(
     window: Window,
     joined: tuple[Records, Operations],
     fits: Sequence[ClockFit],
+    *,
+    is_estimate: bool,
 ) -> tuple[list[Step], str]:
     """The job's steps, and where they come from: marks win, then collectives, then profiles."""
     spans = read_spans(store, job, window, fits)
@@ -248,7 +252,8 @@ def find_steps(
     work = to_work(records, job.job_ranks, operations)
     if marks := spans.get("marks"):
         return measure_steps(work, to_bounds(marks)), "marks"
-    if steps := infer_steps(records, job.job_ranks, operations):
+    # Estimates are too coarse for steps: a watchdog looks ten times a second.
+    if not is_estimate and (steps := infer_steps(records, job.job_ranks, operations)):
         return steps, "collectives"
     if profile := spans.get("profile"):
         return measure_steps(work, to_bounds(profile)), "profile"

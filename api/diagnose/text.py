@@ -227,7 +227,11 @@ class Report:
         if not job.steps and job.source is None:
             return
         if not job.steps:
-            self.say("Steps: none were found; the collectives do not repeat.", FAINT, indent=2)
+            self.say(
+                "Steps: none were found: collectives do not repeat, or nobody timed them.",
+                FAINT,
+                indent=2,
+            )
             return
         took = np.array([step.end_ns - step.start_ns for step in job.steps], dtype=np.float64)
         median, p95 = np.quantile(took, [0.5, 0.95])

@@ -66,3 +66,27 @@ def test_the_shortest_period_that_explains_all_is_the_step() -> None:
     layers = ([1, 2] * 30 + [3]) * 6
     assert find_period(np.array(layers)) == 61
     assert find_period(np.random.default_rng(1).integers(0, 50, 500)) is None
+
+
+def test_numbers_that_count_all_kinds_together_count_steps_too() -> None:
+    """As Flight Recorder does: an all-reduce, an all-gather, an all-reduce…: 0, 1, 2."""
+    records = make_records()
+    together = records.sequence * 2 + (records.operation == 0)
+    steps = infer_steps(msgspec.structs.replace(records, sequence=together), JOB_RANK)
+    assert [step.number for step in steps] == list(range(100))
+
+
+def test_the_program_s_order_counts_where_kernels_overlap() -> None:
+    """An all-gather on another stream is launched first and enters now before, now after."""
+    records = make_records()
+    launched = records.entry_ns.min() + records.sequence * 50 * MS + (records.operation == 1)
+    random = np.random.default_rng(3)
+    swapped = random.random(100)[records.sequence] < 0.5
+    moved = np.where(swapped & (records.operation == 0), -15 * MS, 0)
+    overlapping = msgspec.structs.replace(
+        records,
+        enqueue_ns=launched,
+        entry_ns=records.entry_ns + moved,
+        exit_ns=records.exit_ns + moved,
+    )
+    assert len(infer_steps(overlapping, JOB_RANK)) == 100
