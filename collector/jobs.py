@@ -38,6 +38,12 @@ take the whole search."""
 HOLDERS_MAX = 256
 """Processes with a GPU that are kept: 16 GPUs with 16 processes each. Others are counted."""
 
+SEARCH_SECONDS = 10
+"""How often containers' processes are searched for at most: a search takes 20 microseconds a
+process, and a job's ranks all start at once."""
+STATUSES_MAX = 20_000
+"""Processes that one such search looks at. A host of a cluster has a few thousand."""
+
 _JOB_VARIABLE = "FABRICSCOPE_JOB"
 """For users whose scheduler we do not know: what it says wins over all others."""
 _RANKS = (
@@ -91,6 +97,7 @@ _NO_RUN_ID = frozenset({"", "none", "None"})
 """torchrun's default for --rdzv-id: it names no job."""
 _OPERATOR_POD = re.compile(r"(.+?)-(?:master|worker|node|launcher|chief|leader)(?:-\d+)+")
 """`<job>-worker-3` (Kubeflow's PyTorchJob), `<job>-node-0-3` (Trainer and JobSet)."""
+_INNER_PIDS = re.compile(rb"^NSpid:((?:[ \t]+[0-9]{1,10})+)$", re.MULTILINE)
 _SLURM_CGROUP = re.compile(r"slurm.*/job_(\d{1,12})(?:/|$)")
 _POD_CGROUP = re.compile(
     r"kubepods.*pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?![0-9a-f])"
@@ -401,6 +408,50 @@ class GpuProcess(msgspec.Struct, frozen=True):
     arguments_hash: int
     gpus: tuple[int, ...]
     """Indices in NVML's order. CUDA opens every GPU that it may see, not only those it uses."""
+
+
+class ContainerProcesses:
+    """Which process of this host a container means by a number of its own. For one thread.
+
+    Inside a container a process has another number and its host another name, and that is what it
+    writes into its logs. The kernel knows both numbers, and a container's environment its name.
+    """
+
+    def __init__(self) -> None:
+        self._outer: dict[int, list[int]] = {}
+        self._searched_ns: int | None = None
+
+    def locate(self, host: Host, host_name: str, pid: int) -> int | None:
+        """The number here of a process that a log names; None if it is not of this host.
+
+        None as well if no process of a container, or more than one, fits.
+        """
+        if host_name == host.name or not pid:
+            return pid or None
+        now_ns = host.monotonic_ns()
+        if self._searched_ns is None or now_ns - self._searched_ns >= SEARCH_SECONDS * 10**9:
+            self._outer, self._searched_ns = read_inner_pids(host), now_ns
+        fitting = [
+            outer
+            for outer in self._outer.get(pid, ())
+            if read_environment(host, outer, frozenset({"HOSTNAME"})).get("HOSTNAME") == host_name
+        ]
+        return fitting[0] if len(fitting) == 1 else None
+
+
+def read_inner_pids(host: Host) -> dict[int, list[int]]:
+    """For each number that a process has in a container of its own, its numbers here."""
+    found: dict[int, list[int]] = {}
+    names = [name for name in list_or_nothing(host, "proc") if name.isdecimal()]
+    for name in names[:STATUSES_MAX]:
+        try:
+            match = _INNER_PIDS.search(host.read(f"proc/{name}/status"))
+        except HostError:
+            continue  # it has ended since
+        numbers = match[1].split() if match else []
+        if len(numbers) > 1:
+            found.setdefault(int(numbers[-1]), []).append(int(name))
+    return found
 
 
 class GpuProcessFinder:

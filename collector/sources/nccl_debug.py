@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+import msgspec
+
+from collector.contract import communicator as words
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
 from collector.follow import Chunk, Follower, Identity
 from collector.formats.nccl_debug import COMMUNICATORS_MAX, DebugLog
 from collector.host import Host
+from collector.jobs import ContainerProcesses
 from collector.sources import SourceSettings
 from collector.whole_files import split_patterns
 
@@ -62,6 +66,7 @@ class NcclDebugSource:
             for folder, names in split_patterns(settings.files).items()
         }
         self._logs: dict[Identity, OpenLog] = {}
+        self._containers = ContainerProcesses()
         self._warnings = Series(WARNINGS, {"job": settings.job})
         self._skipped = Series(SKIPPED, {"job": settings.job})
         self._left_out = Series(LEFT_OUT, {"job": settings.job})
@@ -72,14 +77,16 @@ class NcclDebugSource:
         for follower in self._followers.values():
             for chunk in follower.poll(host):
                 if isinstance(chunk, Chunk):
-                    yield from self._read_lines(chunk, host.now_ns())
+                    for event in self._read_lines(chunk, host.now_ns()):
+                        yield self._placed(host, event)
                 else:
                     yield self._refuse(chunk)
         files = [file for each in self._followers.values() for file in each.files]
         followed = {file.identity for file in files}
         self._logs = {each: log for each, log in self._logs.items() if each in followed}
         for log in self._logs.values():
-            yield from self._pass_on(log, log.log.changed())
+            for event in self._pass_on(log, log.log.changed()):
+                yield self._placed(host, event)
         if not files:
             return
         time_ns = host.now_ns()
@@ -91,7 +98,7 @@ class NcclDebugSource:
         for series, log in {log.series: log for log in self._logs.values()}.items():
             yield log.refusal or Sample(series, len(log.seen), time_ns)
 
-    def _read_lines(self, chunk: Chunk, now_ns: int) -> Iterator[Reading]:
+    def _read_lines(self, chunk: Chunk, now_ns: int) -> Iterator[Event]:
         log = self._logs.get(chunk.file.identity)
         if log is None or not chunk.is_continued:
             log = self._logs[chunk.file.identity] = OpenLog(chunk.file.path, self._job)
@@ -109,6 +116,21 @@ class NcclDebugSource:
             if "communicator" in each.labels and len(log.seen) < COMMUNICATORS_MAX:
                 log.seen.add((each.labels["communicator"], each.labels["rank"]))
             yield each
+
+    def _placed(self, host: Host, event: Event) -> Event:
+        """The event; of a process of this host with the names and numbers of this host.
+
+        In a container it calls both otherwise. The agent says which host it is.
+        """
+        said = event.attributes
+        pid = said.get(words.PID, "")
+        if not pid.isdecimal() or words.HOST not in said:
+            return event
+        here = self._containers.locate(host, said[words.HOST], int(pid))
+        if here is None:
+            return event
+        facts = {name: text for name, text in said.items() if name != words.HOST}
+        return msgspec.structs.replace(event, attributes=facts | {words.PID: str(here)})
 
     def _refuse(self, error: HostError) -> Missing:
         series = Series(COMMUNICATORS, {"job": self._job, "file": error.path})

@@ -28,7 +28,7 @@ from collector.follow import YOUNG_SECONDS, Chunk, Follower, find_files
 from collector.formats import Record
 from collector.formats.nccl_inspector import OPERATIONS, UNKNOWN, Dropped, Reader
 from collector.host import FileFacts, Host
-from collector.jobs import read_process
+from collector.jobs import ContainerProcesses, read_process
 from collector.sources import SourceSettings
 
 SERIES_MAX = 4096
@@ -297,6 +297,14 @@ class Thinner:
 # The source --------------------------------------------------------------------------------------
 
 
+class Writer(NamedTuple):
+    """The process that wrote a log. ``host`` is empty for this host, whatever the log calls it."""
+
+    job: str
+    host: str
+    pid: int
+
+
 class NcclInspectorFiles:
     """The source; it keeps how far each log was read, and what it counted."""
 
@@ -309,7 +317,8 @@ class NcclInspectorFiles:
         self._follower: Follower | None = None
         self._restored: dict[str, Any] = {}
         self._readers: dict[tuple[int, int], Reader] = {}
-        self._jobs: dict[tuple[str, int, str], str] = {}
+        self._writers: dict[tuple[str, int, str], Writer] = {}
+        self._containers = ContainerProcesses()
         self._counts = Counts()
         self._thinner = Thinner(settings.rows_per_second_max)
         self._unparseable = 0
@@ -390,24 +399,25 @@ class NcclInspectorFiles:
                     yield reading
         for dropped in reader.dropped:
             speaker = dropped.speaker
-            self._counts.drop(
-                dropped, self._job_of(host, chunk.file.stem, speaker.host, speaker.pid)
-            )
+            writer = self._writer_of(host, chunk.file.stem, speaker.host, speaker.pid)
+            self._counts.drop(dropped, writer.job)
 
     def _take(self, host: Host, chunk: Chunk, record: Record, now_ns: int) -> Reading | None:
         """The record with its job, counted; None if it is thinned out."""
         if isinstance(record, Collective):
-            job = self._job_of(host, chunk.file.stem, record.host, record.pid)
-            if job:
-                record = msgspec.structs.replace(record, job=job)
+            writer = self._writer_of(host, chunk.file.stem, record.host, record.pid)
+            record = msgspec.structs.replace(
+                record, job=writer.job, host=writer.host, pid=writer.pid
+            )
             self._counts.add(record, now_ns)
             return record if self._thinner.keeps(record) else None
         if isinstance(record, Event):
             said = record.attributes
             pid = int(said.get("pid", "0"))
-            job = self._job_of(host, chunk.file.stem, said.get("host", ""), pid)
-            if job:
-                return msgspec.structs.replace(record, attributes=said | {"job": job})
+            writer = self._writer_of(host, chunk.file.stem, said.get("host", ""), pid)
+            facts = {"job": writer.job, "host": writer.host, "pid": str(writer.pid or "")}
+            known = {name: text for name, text in (said | facts).items() if text}
+            return msgspec.structs.replace(record, attributes=known)
         return record
 
     def _reader_of(self, chunk: Chunk) -> Reader:
@@ -421,29 +431,21 @@ class NcclInspectorFiles:
         reader.changed_ns = chunk.changed_ns
         return reader
 
-    def _job_of(self, host: Host, path: str, said_host: str, pid: int) -> str:
-        """The job of a process; asked for once, because the process may be gone next time."""
+    def _writer_of(self, host: Host, path: str, said_host: str, pid: int) -> Writer:
+        """The process that wrote a log; asked for once, because it may be gone next time."""
         key = (said_host, pid, path)
-        job = self._jobs.get(key)
-        if job is None:
-            if len(self._jobs) >= PROCESSES_MAX:
-                self._jobs.clear()
-            job = self._jobs[key] = self._find_job(host, path, said_host, pid)
-        return job
+        writer = self._writers.get(key)
+        if writer is None:
+            if len(self._writers) >= PROCESSES_MAX:
+                self._writers.clear()
+            writer = self._writers[key] = self._find_writer(host, path, said_host, pid)
+        return writer
 
-    def _find_job(self, host: Host, path: str, said_host: str, pid: int) -> str:
-        if self._settings.job:
-            return self._settings.job
-        # A process that calls its host otherwise is in a container or elsewhere: its number means
-        # another process here.
-        if pid and said_host == host.name:
-            process = read_process(host, pid)
-            if process is not None and process.job:
-                return process.job
-        folders = path.split("/")[:-1]
-        named = (_JOB_FOLDER.fullmatch(folder) for folder in reversed(folders))
-        found = next((match[1] for match in named if match), "")
-        return "" if found == "unknown-jobid" else found
+    def _find_writer(self, host: Host, path: str, said_host: str, pid: int) -> Writer:
+        here = self._containers.locate(host, said_host, pid)
+        process = read_process(host, here) if here else None
+        job = self._settings.job or (process.job if process is not None else "") or job_in(path)
+        return Writer(job, "", here) if here else Writer(job, said_host, pid)
 
     def _about_itself(self, follower: Follower, now_ns: int) -> Iterator[Sample]:
         values = {
@@ -460,6 +462,13 @@ class NcclInspectorFiles:
 
 
 SOURCE = NcclInspectorFiles
+
+
+def job_in(path: str) -> str:
+    """The job that a folder of the path is named after; empty if none is."""
+    named = (_JOB_FOLDER.fullmatch(folder) for folder in reversed(path.split("/")[:-1]))
+    found = next((match[1] for match in named if match), "")
+    return "" if found == "unknown-jobid" else found
 
 
 def not_understood(chunk: Chunk, error: ParseError) -> Missing:

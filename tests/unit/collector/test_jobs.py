@@ -12,6 +12,7 @@ from collector.host import Host
 from collector.jobs import (
     HOLDERS_MAX,
     TEXT_CHARACTERS_MAX,
+    ContainerProcesses,
     GpuProcessFinder,
     ProcessFacts,
     choose_gpus,
@@ -58,6 +59,38 @@ def facts_of(root: Path, variables: dict[str, str], cgroup: str = "0::/x") -> Pr
     facts = read_process(Host(root), 7)
     assert facts
     return facts
+
+
+# --- containers ------------------------------------------------------------------------------
+
+
+def write_inner(root: Path, pid: int, inner: str, host_name: str) -> None:
+    """A process of a container, with the numbers that it has in each namespace."""
+    write_process(root, pid, {"HOSTNAME": host_name, "SECRET": "x"})
+    status = f"Name:\tpython\nUid:\t1000\t1000\t1000\t1000\nNSpid:\t{pid}{inner}"
+    write_files(root, {f"proc/{pid}/status": status})
+
+
+def test_a_container_s_process_is_found_by_its_own_number_and_name(tmp_path: Path) -> None:
+    write_files(tmp_path, {"proc/sys/kernel/hostname": "gpu-1"})
+    write_inner(tmp_path, 4001, "\t17", "trainer-0")
+    write_inner(tmp_path, 4002, "\t17", "trainer-1")
+    write_inner(tmp_path, 4003, "\t9\t3", "trainer-1")
+    write_inner(tmp_path, 4004, "", "gpu-1")
+    host, containers = Host(tmp_path), ContainerProcesses()
+    assert containers.locate(host, "trainer-0", 17) == 4001
+    assert containers.locate(host, "trainer-1", 17) == 4002
+    assert containers.locate(host, "trainer-1", 3) == 4003
+    assert containers.locate(host, "gpu-1", 4004) == 4004
+    assert containers.locate(host, "elsewhere", 17) is None
+    assert containers.locate(host, "trainer-1", 9) is None
+    assert containers.locate(host, "gpu-1", 0) is None
+
+
+def test_two_processes_that_fit_are_none(tmp_path: Path) -> None:
+    write_inner(tmp_path, 4001, "\t17", "trainer-0")
+    write_inner(tmp_path, 4002, "\t17", "trainer-0")
+    assert ContainerProcesses().locate(Host(tmp_path), "trainer-0", 17) is None
 
 
 # --- jobs and ranks ------------------------------------------------------------------------------

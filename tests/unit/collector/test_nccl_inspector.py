@@ -30,6 +30,7 @@ from collector.sources.nccl_inspector import (
 )
 from tests.bench.records import inspector_line, inspector_lines
 from tests.fakes import HandClock, HandHost
+from tests.fixtures.trees import write_files
 
 CAPTURES = Path(__file__).resolve().parents[4] / "shared/captures/h200-ring"
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats/nccl_inspector"
@@ -340,6 +341,29 @@ def test_the_folder_names_the_job(job: Job, folder: str, expected: str) -> None:
     job.source = SOURCE(Settings(directories=("/logs/*",), young_seconds=1e9))
     (record,) = [each for each in job.read() if isinstance(each, Collective)]
     assert record.job == expected
+
+
+def test_a_log_from_a_container_is_of_this_host(job: Job) -> None:
+    """Inside, the process has another number and calls its host `node0`; the kernel knows both."""
+    write_files(
+        job.root,
+        {
+            "proc/sys/kernel/hostname": "gpu-1",
+            "proc/5000/status": "Name:\tpython\nNSpid:\t5000\t1000",
+            "proc/5000/stat": "5000 (python) S 1 1 1 0 -1 0 0 0 3 0 100 20 0 0 20 0 7 0 9 0 0",
+            "proc/5000/environ": "HOSTNAME=node0\0SLURM_JOB_ID=77\0",
+        },
+    )
+    job.append(a_line(0) + a_line(0, rank=1))
+    found = job.read()
+    records = [each for each in found if isinstance(each, Collective)]
+    assert [(each.host, each.pid, each.job) for each in records] == [
+        ("", 5000, "77"),
+        ("node1", 1001, ""),
+    ]
+    event, other = (each for each in found if isinstance(each, Event))
+    assert (event.attributes["pid"], "host" in event.attributes) == ("5000", False)
+    assert other.attributes["host"] == "node1"
 
 
 def test_own_files_of_a_shared_folder(job: Job) -> None:
