@@ -20,9 +20,9 @@ from api.inventory.job_rows import moment, nanoseconds
 from api.inventory.records import Communicator, Job
 from api.inventory.repository import Inventory
 from api.inventory.tables import JobOrigin
+from api.jobs.devices import KnownDevices
 from api.jobs.facts import Facts, facts_of
 from api.jobs.infer import infer
-from api.jobs.nearest import NearestDevices
 from api.store.store import Store
 from collector.contract import communicator as words
 from collector.contract.errors import InventoryError, StoreError
@@ -113,7 +113,7 @@ class JobWatch:
         self._ranks: dict[tuple[str, int], int] = {}
         self._revisions: dict[str, int] = {}
         self._jobs: dict[str, JobFound] = {}
-        self._nearest = NearestDevices(inventory)
+        self._devices = KnownDevices(inventory)
         self._loaded: set[str] = set()
         self._looks = 0
         self._failing = False
@@ -136,10 +136,13 @@ class JobWatch:
 
     def _look(self, now: dt.datetime) -> None:
         is_full = self._looks % FULL_LOOK_EVERY == 0
+        if is_full:
+            self._devices.forget()
         since_ns = nanoseconds(now - (LOOK_BACK if is_full else RECENT))
         self._looks += 1
         seen = read_members(self._store, since_ns)
-        news = self._add_members(seen)
+        # Agents may say more of a job's hosts than when it was last looked at.
+        news = self._add_members(seen) or is_full
         news = self._add_events(read_events(self._store, since_ns)) or news
         ranks = read_said_ranks(self._store, since_ns)
         news = news or bool(ranks.keys() - self._ranks.keys())
@@ -148,9 +151,6 @@ class JobWatch:
         revisions = {job.job: job.revision for job in running if not is_inferred(job)}
         if (news or revisions != self._revisions) and (self._members or self._events):
             self._infer([job for job in running if not is_inferred(job)], now)
-        elif is_full:
-            self._nearest.forget()
-            self._keep_news(self._jobs.values(), now)
         self._revisions = revisions
         self._touch(seen, now)
         self._inventory.end_quiet_jobs(now - QUIET)
@@ -216,6 +216,7 @@ class JobWatch:
     def _infer(self, said: list[Job], now: dt.datetime) -> None:
         """Find the jobs anew and keep what has changed; ``said`` are those that have a name."""
         facts = facts_of(self._events.values()) if self._events else Facts()
+        facts = self._devices.resolve(facts)
         for job in said:
             self._load(job.job, is_said=True)
         names = {member.communicator for member in (*self._members.values(), *facts.members)}
@@ -224,14 +225,10 @@ class JobWatch:
             self._load(inferred.job, is_said=False)
         known = [self._known(job) for job in said]
         found = infer(self._members.values(), facts, known, earlier, self._ranks)
-        self._keep_news(found, now)
-
-    def _keep_news(self, found: Iterable[JobFound], now: dt.datetime) -> None:
-        """Keep those jobs that are not as they were."""
-        filled = {each.job: self._nearest.fill(each) for each in found}
-        for name, job in filled.items():
-            if self._jobs.get(name) != job:
-                self._keep(job, now)
+        filled = {each.job: self._devices.fill(each) for each in found}
+        for name, each in filled.items():
+            if self._jobs.get(name) != each:
+                self._keep(each, now)
         self._jobs = filled
 
     def _keep(self, job: JobFound, now: dt.datetime) -> None:

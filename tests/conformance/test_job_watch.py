@@ -47,10 +47,13 @@ def test_a_job_appears_after_its_first_records(
     assert [(place["host"], place["pid"]) for place in places] == [("h", 10), ("h", 11)]
 
 
-def test_a_rank_s_nic_is_the_nearest_to_its_gpu(
+def test_a_rank_s_gpu_is_known_by_its_address_and_its_nic_is_the_nearest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody says which NIC a rank uses, but agents say where GPUs and NICs sit on the bus."""
+    """In a container every rank's GPU is number 0. Nobody says which NIC a rank uses.
+
+    But agents say which GPU has which address, and where GPUs and NICs sit on the bus.
+    """
     monkeypatch.setattr(app, "JOBS_SECONDS", 0.05)
     monkeypatch.setattr(watch, "FULL_LOOK_EVERY", 1)
     now_ns = time.time_ns() - 10**9
@@ -59,7 +62,14 @@ def test_a_rank_s_nic_is_the_nearest_to_its_gpu(
         sample(series=Series(metric, labels | {"pci_path": f"pci0000:00/0000:0{place}:00.0/x"}))
         for place in (0, 1)
         for metric, labels in (
-            ("fabric_gpu_info", {"gpu": str(place), "uuid": f"GPU-{place}"}),
+            (
+                "fabric_gpu_info",
+                {
+                    "gpu": str(place),
+                    "uuid": f"GPU-{place}",
+                    "pci_bus_id": f"00000000:0{place}:0A.0",
+                },
+            ),
             ("fabric_port_info", {"device": f"mlx5_{1 - place}", "port": "1"}),
         )
     ]
@@ -81,7 +91,12 @@ def test_a_rank_s_nic_is_the_nearest_to_its_gpu(
             kind=words.COMMUNICATOR,
             time_ns=now_ns,
             labels={words.COMMUNICATOR: "0x78", words.RANK: str(rank)},
-            attributes={words.NVML_DEVICE: str(rank), words.PID: str(10 + rank), words.HOST: "h"},
+            attributes={
+                words.NVML_DEVICE: "0",
+                words.BUS_ID: f"0000:0{rank}:0a.0",
+                words.PID: str(10 + rank),
+                words.HOST: "h",
+            },
         )
         for rank in range(2)
     ]

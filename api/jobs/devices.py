@@ -1,0 +1,85 @@
+"""What the inventory knows of a rank's GPU and NIC, where logs say less than the whole.
+
+Inside a container GPUs are numbered anew, so that NCCL's number of one means nothing outside; its
+address on the bus does. And a rank whose NIC nobody names uses the one nearest to its GPU.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from api.inventory.job_model import JobFound, JobRank, Origin
+from api.inventory.repository import Inventory
+from api.inventory.tables import DeviceKind
+from api.jobs.facts import Facts, nearest_devices
+
+PATH, ADDRESS = "pci_path", "pci_bus_id"
+"""Attributes of devices: their way through the PCI tree, and their address."""
+ADDRESS_CHARACTERS = len("0000:00:00.0")
+"""NVML writes the domain with eight digits, NCCL and the kernel with four."""
+
+
+class HostDevices(msgspec.Struct, frozen=True):
+    """The GPUs of one host."""
+
+    by_address: dict[str, str]
+    """Their numbers by address."""
+    nearest: dict[str, list[str]]
+    """For each number the RDMA devices that are nearest."""
+
+
+class KnownDevices:
+    """Fills in ranks' GPUs and NICs, by what agents say of their hosts. For one thread."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._hosts: dict[str, HostDevices] = {}
+
+    def forget(self) -> None:
+        """Look at the hosts anew: agents may have said more since."""
+        self._hosts = {}
+
+    def resolve(self, facts: Facts) -> Facts:
+        """The facts with the GPUs' numbers on their hosts, as far as addresses tell them."""
+        ranks = dict(facts.ranks)
+        for key, seen in facts.ranks.items():
+            if seen.host and seen.bus_id:
+                address = seen.bus_id[-ADDRESS_CHARACTERS:].lower()
+                if gpu := self._devices_of(seen.host).by_address.get(address):
+                    ranks[key] = msgspec.structs.replace(seen, gpu=gpu)
+        return msgspec.structs.replace(facts, ranks=ranks)
+
+    def fill(self, job: JobFound) -> JobFound:
+        """The job, with the nearest NICs of those ranks whose NIC nobody said."""
+        places = tuple(self._place(rank) for rank in job.places)
+        return job if places == job.places else msgspec.structs.replace(job, places=places)
+
+    def _place(self, rank: JobRank) -> JobRank:
+        if rank.device is not None or rank.host is None or rank.gpu is None:
+            return rank
+        near = self._devices_of(rank.host).nearest.get(rank.gpu)
+        if not near:
+            return rank
+        origins = {**rank.origins, "device": str(Origin.PCI), "devices": str(Origin.PCI)}
+        return msgspec.structs.replace(
+            rank, device=near[0], devices=",".join(near), origins=origins
+        )
+
+    def _devices_of(self, host: str) -> HostDevices:
+        if host not in self._hosts:
+            paths: dict[DeviceKind, dict[str, str]] = {DeviceKind.GPU: {}, DeviceKind.RDMA: {}}
+            by_address: dict[str, str] = {}
+            for device in self._inventory.devices(host):
+                if device.kind in paths and PATH in device.attributes:
+                    paths[device.kind][device.device] = device.attributes[PATH]
+                if device.kind is DeviceKind.GPU and ADDRESS in device.attributes:
+                    address = device.attributes[ADDRESS][-ADDRESS_CHARACTERS:].lower()
+                    by_address[address] = device.device
+            self._hosts[host] = HostDevices(
+                by_address,
+                {
+                    gpu: nearest_devices(path, paths[DeviceKind.RDMA])
+                    for gpu, path in paths[DeviceKind.GPU].items()
+                },
+            )
+        return self._hosts[host]
