@@ -13,7 +13,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
+
+from sqlalchemy import create_engine, make_url, text
 
 from tests import peers
 
@@ -22,6 +25,7 @@ FAST = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_comm
 # No password on a private socket; text is UTF-8 whatever the machine's locale is.
 INITDB_OPTIONS = ["--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8"]
 READY_SECONDS = 30
+DATABASES = count()
 POLL_SECONDS = 0.02
 
 
@@ -77,3 +81,17 @@ def wait_until_ready(process: subprocess.Popen[bytes], data: Path, log: Path) ->
             return
         time.sleep(POLL_SECONDS)
     raise peers.PeerError(f"PostgreSQL did not start:\n{log.read_text()[-2000:]}")
+
+
+def new_database(server_url: str) -> str:
+    """The URL of an empty database of its own on this server."""
+    server = make_url(server_url)
+    name = f"test_{os.getpid()}_{next(DATABASES)}"
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        version = connection.dialect.server_version_info or (0,)
+        # A locale in which "a" comes before "B": names must come in byte order all the same.
+        icu = "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'" if version >= (15,) else ""
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 {icu}"))
+    engine.dispose()
+    return server.set(database=name).render_as_string(hide_password=False)

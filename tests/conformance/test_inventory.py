@@ -1,6 +1,5 @@
 """The same questions asked of the inventory on SQLite and on PostgreSQL."""
 
-import os
 import subprocess
 import sys
 import threading
@@ -16,8 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import create_engine, inspect, text
-from sqlalchemy.engine import make_url
+from sqlalchemy import inspect, text
 
 from api.inventory import migrate
 from api.inventory.batches import SEQUENCE_MAX, BatchRun
@@ -34,7 +32,6 @@ from tests import postgres
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
-DATABASES = count()
 HOSTS = count()
 
 
@@ -51,16 +48,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of its own."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/inventory.db"
-    server = make_url(request.getfixturevalue("postgres_url"))
-    name = f"inventory_{os.getpid()}_{next(DATABASES)}"
-    engine = create_engine(server, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        version = connection.dialect.server_version_info or (0,)
-        # A locale in which "a" comes before "B": names must come in byte order all the same.
-        icu = "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'" if version >= (15,) else ""
-        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 {icu}"))
-    engine.dispose()
-    return server.set(database=name).render_as_string(hide_password=False)
+    return postgres.new_database(request.getfixturevalue("postgres_url"))
 
 
 @pytest.fixture

@@ -1,17 +1,13 @@
 """Jobs: what the inventory keeps of them on both databases, and what HTTP answers."""
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import create_engine, text
-from sqlalchemy.engine import make_url
 
 from api.inventory.feed import InventoryFeed
 from api.inventory.job_model import (
@@ -33,7 +29,6 @@ from tests import postgres
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 START_NS = int(START.timestamp()) * 10**9
-DATABASES = count()
 
 
 @pytest.fixture(scope="module")
@@ -50,13 +45,7 @@ def inventory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Invent
     if request.param == "sqlite":
         url = f"sqlite:///{tmp_path}/inventory.db"
     else:
-        server = make_url(request.getfixturevalue("postgres_url"))
-        name = f"jobs_{os.getpid()}_{next(DATABASES)}"
-        engine = create_engine(server, isolation_level="AUTOCOMMIT")
-        with engine.connect() as connection:
-            connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0"))
-        engine.dispose()
-        url = server.set(database=name).render_as_string(hide_password=False)
+        url = postgres.new_database(request.getfixturevalue("postgres_url"))
     stock = Inventory(url)
     stock.migrate()
     yield stock
