@@ -84,6 +84,7 @@ class Roller:
         samples = [
             *self._communicators(operations.select(ended), jobs, to_ns),
             *self._rank_samples(known, operations, ended, places, to_ns),
+            *sizes(known, places, to_ns),
             *shares(known, places, from_ns, to_ns),
             *step_times(known, places, to_ns),
         ]
@@ -204,6 +205,17 @@ def communicator_samples(
         values["bus_bandwidth_bytes_per_second"] = float(np.median(rows.bus_bandwidth))
     for name, value in values.items():
         yield Sample(group_series(f"fabric_communicator_{name}", key), value, time_ns)
+
+
+def sizes(records: Records, places: Places, time_ns: int) -> Iterator[Sample]:
+    """How many ranks each job has that these records are of."""
+    active = {places[key].job for key in members_in(records)[0]}
+    ranks: dict[str, set[int]] = {job: set() for job in sorted(active)}
+    for place in places.values():
+        if place.job in ranks:
+            ranks[place.job].add(place.rank)
+    for job, known in ranks.items():
+        yield Sample(Series("fabric_job_ranks", {"job": job}), len(known), time_ns)
 
 
 def shares(records: Records, places: Places, from_ns: int, to_ns: int) -> Iterator[Sample]:

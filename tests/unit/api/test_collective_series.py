@@ -83,6 +83,7 @@ def test_shares_of_time_are_the_steps() -> None:
     assert found["fabric_job_network_share_ratio"] == pytest.approx(8.8 / 50, rel=0.15)
     assert found["fabric_job_wait_share_ratio"] == pytest.approx(20 / 50, rel=0.15)
     assert found["fabric_job_step_seconds"] == pytest.approx(0.05, rel=0.1)
+    assert found["fabric_job_ranks"] == 8
 
 
 def test_communicators_of_no_known_job_are_left_out() -> None:
