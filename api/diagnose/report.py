@@ -144,6 +144,8 @@ class OperationReport(msgspec.Struct, frozen=True, kw_only=True):
     transfer: Quantiles
     bus_bandwidth_bytes_per_second: float | None
     """The median, over the transfer; waiting does not count against the network."""
+    baseline_bytes_per_second: float | None = None
+    """What nccl-tests reached with as many ranks and about this size, if its results are there."""
 
 
 class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True):

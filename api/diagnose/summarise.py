@@ -10,6 +10,7 @@ import numpy as np
 from api.correlate.model import Ints, Operations, Records
 from api.correlate.split import PAIRWISE, distinct, starts_of
 from api.diagnose.analyse import Analysis, RankRows
+from api.diagnose.baseline import Baselines, read_baselines
 from api.diagnose.jobs import Job
 from api.diagnose.load import FileRead, Loaded, by_format
 from api.diagnose.report import (
@@ -154,7 +155,7 @@ def summarise_job(store: Store, analysis: Analysis) -> JobReport:
         clocks=analysis.fits if len(analysis.records) else [],
         steps_from=analysis.steps_from,
         steps=analysis.steps[-STEPS_MAX:],
-        operations=report_operations(analysis.operations),
+        operations=report_operations(analysis.operations, read_baselines(store)),
         collectives=collectives,
         collectives_total=len(analysis.operations),
         lateness=report_lateness(analysis),
@@ -296,16 +297,10 @@ def operation_counts(operations: Operations) -> dict[str, dict[str, int]]:
 
 def kinds_of(operations: Operations) -> Ints:
     """A number for each communicator, operation and size."""
-    _, size = np.unique(operations.size_bytes, return_inverse=True)
-    keys = operations.communicator.astype(np.int64)
-    for column in (operations.operation, size):
-        keys = keys * (int(column.max(initial=0)) + 1) + column
-    _, which = np.unique(keys, return_inverse=True)
-    kinds: Ints = which.astype(np.int64)
-    return kinds
+    return distinct(operations.communicator, operations.operation, operations.size_bytes)[1]
 
 
-def report_operations(operations: Operations) -> list[OperationReport]:
+def report_operations(operations: Operations, baselines: Baselines) -> list[OperationReport]:
     """Sums for each communicator, operation and size."""
     if not len(operations):
         return []
@@ -315,11 +310,12 @@ def report_operations(operations: Operations) -> list[OperationReport]:
         own: Operations = operations.select(kinds == kind)
         whole = np.maximum(own.ranks, own.ranks_seen)
         has_size = own.bus_bytes[0] > 0
+        operation, size = own.operations[own.operation[0]], known(int(own.size_bytes[0]))
         reports.append(
             OperationReport(
                 communicator=own.communicators[own.communicator[0]],
-                operation=own.operations[own.operation[0]],
-                size_bytes=known(int(own.size_bytes[0])),
+                operation=operation,
+                size_bytes=size,
                 count=len(own),
                 complete=int((own.ranks_seen == whole).sum()),
                 lost=int((whole - own.ranks_seen).sum()),
@@ -328,6 +324,7 @@ def report_operations(operations: Operations) -> list[OperationReport]:
                 bus_bandwidth_bytes_per_second=(
                     float(np.median(own.bus_bandwidth)) if has_size else None
                 ),
+                baseline_bytes_per_second=baselines.find(operation, int(own.ranks[0]), size),
             )
         )
     return reports

@@ -172,9 +172,11 @@ class Report:
         sums: dict[str, list[str]] = {}
         for one in job.operations:
             incomplete = f" ({one.count - one.complete:,} incomplete)" if one.lost else ""
+            reached = one.baseline_bytes_per_second
+            baseline = f" of {units.rate(reached)} in nccl-tests" if reached else ""
             sums.setdefault(one.communicator, []).append(
                 f"{one.count:,} {one.operation} of {units.size(one.size_bytes)}{incomplete}, "
-                f"{units.rate(one.bus_bandwidth_bytes_per_second)} bus"
+                f"{units.rate(one.bus_bandwidth_bytes_per_second)} bus{baseline}"
             )
         used = [each for each in job.communicators if each.communicator in sums]
         if used:

@@ -107,3 +107,26 @@ def test_clocks_that_stand_apart_are_said_and_put_right(tmp_path: Path, verbose:
         for one, other in zip(job.collectives, verbose.collectives, strict=True)
     ]
     assert float(np.median(skews)) < 1_000_000
+
+
+BASELINE = """\
+# nccl-tests version 2.18.3 nccl-headers=23003 nccl-library=23003
+# Collective test starting: all_reduce_perf
+# nThread 1 nGpus 1 minBytes 8388608 maxBytes 8388608 step: 2(factor) warmup iters: 1 iters: 20
+{ranks}
+     4194304       1048576     float     sum      -1  9973.2    0.84    1.47      0   9969.7    0.84    1.49      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 1.48
+"""  # noqa: E501 - as it is printed
+
+
+def test_results_of_nccl_tests_stand_beside_the_job_s(tmp_path: Path) -> None:
+    """The best of as many ranks and a size nearby; other operations have none."""
+    ranks = "\n".join(
+        f"#  Rank  {rank} Group  0 Pid   {rank} on node{rank} device  0 [0000:04:00] NVIDIA H200"
+        for rank in range(8)
+    )
+    (tmp_path / "all_reduce.txt").write_text(BASELINE.format(ranks=ranks), encoding="utf-8")
+    job = job_of(report_of(rewrite(tmp_path, lambda lines: lines)))
+    reached = {each.operation: each.baseline_bytes_per_second for each in job.operations}
+    assert reached == {"all_reduce": pytest.approx(1.49e9), "all_gather": None}
