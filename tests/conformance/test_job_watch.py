@@ -47,15 +47,8 @@ def test_a_job_appears_after_its_first_records(
     assert [(place["host"], place["pid"]) for place in places] == [("h", 10), ("h", 11)]
 
 
-def test_a_rank_s_gpu_is_known_by_its_address_and_its_nic_is_the_nearest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a container every rank's GPU is number 0. Nobody says which NIC a rank uses.
-
-    But agents say which GPU has which address, and where GPUs and NICs sit on the bus.
-    """
-    monkeypatch.setattr(app, "JOBS_SECONDS", 0.05)
-    monkeypatch.setattr(watch, "FULL_LOOK_EVERY", 1)
+def batch_of_two_gpus() -> wire.Batch:
+    """Two ranks of a host, each in a container, and what the agent says of GPUs and NICs."""
     now_ns = time.time_ns() - 10**9
     sample = partial(Sample, value=1.0, time_ns=now_ns)
     samples = [
@@ -100,9 +93,21 @@ def test_a_rank_s_gpu_is_known_by_its_address_and_its_nic_is_the_nearest(
         )
         for rank in range(2)
     ]
-    batch = wire.pack_batch(
+    return wire.pack_batch(
         samples, events, records, agent="a", boot="b", sequence=0, sent_ms=0, common={"host": "h"}
     )
+
+
+def test_a_rank_s_gpu_is_known_by_its_address_and_its_nic_is_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a container every rank's GPU is number 0. Nobody says which NIC a rank uses.
+
+    But agents say which GPU has which address, and where GPUs and NICs sit on the bus.
+    """
+    monkeypatch.setattr(app, "JOBS_SECONDS", 0.05)
+    monkeypatch.setattr(watch, "FULL_LOOK_EVERY", 1)
+    batch = batch_of_two_gpus()
     headers = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
     with in_process(tmp_path) as service:
 
