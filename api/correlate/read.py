@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,8 @@ from collector.contract.errors import StoreError
 from collector.contract.records import ABSENT
 
 RECORDS_MAX = 8_000_000
-"""Records held at once: 80 bytes each, 640 MB. Longer stretches are read in chunks."""
+"""Records held at once: 80 bytes each, 640 MB. Of more, every nth operation is read, and the store
+joins them all (`api.correlate.join`)."""
 
 SOURCES_TIMED = ("nccl_inspector", "kineto")
 """Sources whose entries and exits can be compared, best first."""
@@ -97,60 +97,6 @@ def read_records(
             "ask about a shorter time"
         )
     return query_records(store, question, keep_one_in=keep_one_in)
-
-
-def read_chunks(store: Store, question: Question) -> Iterator[Records]:
-    """All records, in chunks of about RECORDS_MAX / 4; no operation is cut in two.
-
-    Within a communicator and operation the chunks are ranges of the sequence number.
-    """
-    sql = f"""
-        SELECT communicator, operation, count() AS n, min(sequence) AS low, max(sequence) AS high
-        FROM collectives WHERE {question.where} GROUP BY communicator, operation
-        ORDER BY communicator, operation
-    """  # noqa: S608 - our words
-    waiting: list[tuple[str, str]] = []
-    rows = 0
-    for group in store.query(sql, question.parameters).to_pylist():
-        if group["n"] > RECORDS_MAX // 4:
-            yield from read_long(store, question, group)
-            continue
-        waiting.append((group["communicator"], group["operation"]))
-        rows += group["n"]
-        if rows >= RECORDS_MAX // 4:
-            yield read_groups(store, question, waiting)
-            waiting, rows = [], 0
-    if waiting:
-        yield read_groups(store, question, waiting)
-
-
-def read_groups(store: Store, question: Question, groups: list[tuple[str, str]]) -> Records:
-    """All records of these communicators' operations."""
-    chosen = {"groups": groups}
-    return query_records(
-        store,
-        question,
-        " AND (communicator, operation) IN {groups:Array(Tuple(String, String))}",
-        chosen,
-    )
-
-
-def read_long(store: Store, question: Question, group: dict[str, Any]) -> Iterator[Records]:
-    """One communicator's operation that has too many records, by ranges of its sequence."""
-    pieces = -(-group["n"] // (RECORDS_MAX // 4))
-    edges = np.linspace(group["low"], group["high"] + 1, pieces + 1).astype(np.int64)
-    for low, high in pairwise(edges):
-        chosen = {
-            "the_communicator": group["communicator"],
-            "the_operation": group["operation"],
-            "low": int(low),
-            "high": int(high),
-        }
-        more = (
-            " AND communicator = {the_communicator:String} AND operation = {the_operation:String}"
-            " AND sequence >= {low:UInt64} AND sequence < {high:UInt64}"
-        )
-        yield query_records(store, question, more, chosen)
 
 
 def read_members(store: Store, question: Question, members: Sequence[tuple[str, int]]) -> Records:

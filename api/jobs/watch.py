@@ -17,7 +17,7 @@ import msgspec
 from api.inventory.engine import InventoryRefusedError
 from api.inventory.job_model import JobFound, KnownJob, Member
 from api.inventory.job_rows import moment, nanoseconds
-from api.inventory.records import Communicator, Job
+from api.inventory.records import Job
 from api.inventory.repository import Inventory
 from api.inventory.tables import JobOrigin
 from api.jobs.devices import KnownDevices
@@ -295,11 +295,3 @@ def last_times(members: Iterable[Member]) -> dict[str, int]:
 def is_inferred(job: Job) -> bool:
     """Whether nobody named the job."""
     return job.origin is JobOrigin.INFERRED
-
-
-def communicators_of(inventory: Inventory, job: str) -> list[Communicator]:
-    """The communicators of a job, or of the job that it is an alias of; none if there is none."""
-    found = inventory.job(job)
-    if found is None:
-        return []
-    return inventory.communicators(found.alias_of or found.job)

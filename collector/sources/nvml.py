@@ -165,10 +165,7 @@ class Gpu:
         return {
             "model": self._text(nvml, "name"),
             "pci_bus_id": bus_id,
-            # The driver writes the domain with eight digits, the kernel with four.
-            "pci_path": read_pci_path(
-                host, f"sys/bus/pci/devices/{bus_id[-len('0000:00:00.0') :]}"
-            ),
+            "pci_path": read_pci_path(host, f"sys/bus/pci/devices/{bus_id[-PCI_CHARACTERS:]}"),
             "vbios": self._text(nvml, "vbios"),
             "driver": text_of(ask_system(nvml, "driver")),
             "cuda": cuda_version(ask_system(nvml, "cuda")),

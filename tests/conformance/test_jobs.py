@@ -22,7 +22,6 @@ from api.inventory.jobs import JobConflictError
 from api.inventory.records import JobChange, JobSaid, RankSaid
 from api.inventory.repository import Inventory
 from api.inventory.tables import JobOrigin, JobState
-from api.jobs.watch import communicators_of
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import canonical_labels
 from tests import postgres
@@ -224,14 +223,14 @@ def test_an_inferred_job_is_kept_with_its_communicators(inventory: Inventory) ->
     job = inventory.job("inferred-1")
     assert job is not None
     assert (job.origin, job.ranks, job.last_seen, job.started_at) == ("inferred", 2, at(0), at(0))
-    [communicator] = communicators_of(inventory, "inferred-1")
+    [communicator] = inventory.communicators("inferred-1")
     assert (communicator.name, communicator.rings) == ("default", [[0, 1]])
     assert communicator.trees == [{"0": None, "1": 0}]
     assert [(m.rank, m.host, m.job_rank) for m in inventory.members("inferred-1")] == [
         (0, "a", 0),
         (1, "b", 1),
     ]
-    assert communicators_of(inventory, "nobody") == []
+    assert inventory.communicators("nobody") == []
 
 
 def test_what_was_said_stands_and_what_was_found_fills_the_gaps(inventory: Inventory) -> None:
@@ -288,7 +287,7 @@ def test_an_alias_leads_to_the_job_that_it_is(inventory: Inventory) -> None:
         assert (job.alias_of, job.state) == ("train", "ended")
         assert not inventory.job_ranks(name)
         assert not inventory.members(name)
-        assert [each.communicator for each in communicators_of(inventory, name)] == ["train"]
+        assert [each.communicator for each in inventory.communicators("train")] == ["train"]
     assert [job.job for job in inventory.jobs()] == ["train"]
     with pytest.raises(JobConflictError, match="alias of 'train'"):
         inventory.register_job(JobSaid(id="inferred-1"), at(0))
