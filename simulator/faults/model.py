@@ -1,0 +1,83 @@
+"""What a fault is: where it strikes, which knobs it turns, and what a good verdict would say."""
+
+from __future__ import annotations
+
+import abc
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from collector.contract.verdict import Cause, Culprit, Reason
+from simulator.jobs.model import JobSpec
+from simulator.topology.model import Topology
+from simulator.world import World
+
+FOREVER = math.inf
+
+
+class Place(NamedTuple):
+    """Where a fault strikes; -1 where it does not apply. Numbers as `Topology`'s."""
+
+    host: int = -1
+    nic: int = -1
+    gpu: int = -1
+    link: int = -1
+    switch: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """What a fault may look at to choose its place: it must hit somebody who will feel it."""
+
+    topology: Topology
+    jobs: tuple[JobSpec, ...]
+
+
+class Fault(abc.ABC):
+    """One kind of fault. A file in this folder holds one subclass, called `FAULT`'s class.
+
+    A fault touches knobs of the world and nothing else: no counter, no job, no verdict. What the
+    counters then show is up to the models.
+    """
+
+    name: ClassVar[str]
+    """As on the command line: `slow_nic`."""
+    title: ClassVar[str]
+    """One plain sentence: what has happened."""
+    causes: ClassVar[tuple[Cause, ...]]
+    """Verdicts that are right, the best first. Empty: not a fault, though it looks like one."""
+    reason: ClassVar[Reason] = Reason.UNKNOWN
+    strengths: ClassVar[tuple[float, float]] = (0.5, 1.0)
+    """The range that scenarios draw from: 0 is nothing, 1 is the worst."""
+    seconds: ClassVar[tuple[float, float]] = (60.0, 120.0)
+    """How long it lasts, when nobody says otherwise."""
+    fabrics: ClassVar[tuple[str, ...]] = ("infiniband", "roce")
+    """Where it can happen."""
+
+    @abc.abstractmethod
+    def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
+        """A place where it hurts a job."""
+
+    @abc.abstractmethod
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """Turn the knobs as they are ``elapsed_s`` after the start, on a world just reset.
+
+        Returns the elapsed time at which they must be turned again; FOREVER if they stay.
+        """
+
+    @abc.abstractmethod
+    def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
+        """Whom a verdict may name and be right, the most exact first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Injection:
+    """A fault at a place and a time: one line of a scenario, and its ground truth."""
+
+    fault: Fault
+    place: Place
+    start_s: float
+    end_s: float
+    strength: float

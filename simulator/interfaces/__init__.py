@@ -1,0 +1,1 @@
+"""What production shows: files, tables and logs, written from a snapshot of the cluster."""

@@ -1,0 +1,76 @@
+"""What the network gives to the traffic of one moment: speeds, and what its counters count."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simulator.topology.model import Floats, Ints
+
+
+def _empty() -> Floats:
+    return np.zeros(0)
+
+
+@dataclass(eq=False)
+class LinkRates:
+    """Per second, for the links named in ``links`` (ascending, each once)."""
+
+    links: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    bytes: Floats = field(default_factory=_empty)
+    """On the wire at the sending end, with headers and what is sent again."""
+    packets: Floats = field(default_factory=_empty)
+    lost_packets: Floats = field(default_factory=_empty)
+    """Damaged or vanished on the link itself: sent and never received."""
+    dropped_packets: Floats = field(default_factory=_empty)
+    """Thrown away in front of the link, because its queue was full: never sent over it."""
+    marked_packets: Floats = field(default_factory=_empty)
+    """Marked ECN-CE on the way into the link."""
+    paused_share: Floats = field(default_factory=_empty)
+    """Of time in which the far end forbade sending (pause frames)."""
+    pause_frames: Floats = field(default_factory=_empty)
+    """That the far end sent for it."""
+    waiting_share: Floats = field(default_factory=_empty)
+    """Of time in which there was something to send and no credit (InfiniBand)."""
+    queue_bytes: Floats = field(default_factory=_empty)
+    """In front of the link, a mean; not per second."""
+    queue_peak_bytes: Floats = field(default_factory=_empty)
+    """The most that stood there; not per second."""
+
+
+@dataclass(eq=False)
+class NicRates:
+    """Per second, for the NICs named in ``nics`` (ascending, each once)."""
+
+    nics: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    marked_received: Floats = field(default_factory=_empty)
+    """Packets with ECN-CE that arrived."""
+    cnp_sent: Floats = field(default_factory=_empty)
+    """Congestion notifications that this receiver sent."""
+    cnp_handled: Floats = field(default_factory=_empty)
+    """And that this sender got."""
+    out_of_sequence: Floats = field(default_factory=_empty)
+    """Gaps that this receiver saw."""
+    sequence_errors: Floats = field(default_factory=_empty)
+    """Negative acknowledgements that this sender got."""
+    ack_timeouts: Floats = field(default_factory=_empty)
+    """Losses that this sender noticed only by its timer."""
+    retransmitted_packets: Floats = field(default_factory=_empty)
+
+
+@dataclass(eq=False)
+class Solution:
+    """How one set of active units fares as long as nothing changes.
+
+    ``speed`` and ``flow_bps`` have one entry for each pattern asked for, in its order.
+    """
+
+    speed: list[Floats]
+    """For each unit: collectives a second (1 / duration); 0 for units that are not active or
+    cannot move, infinite for active ones without flows."""
+    flow_bps: list[Floats]
+    """What each flow could move by itself, bits of payload a second: at least its unit's pace, more
+    where the rest of the unit holds it up. 0 for flows of units that are not active."""
+    links: LinkRates
+    nics: NicRates

@@ -1,0 +1,59 @@
+"""What a collective asks of the network: who sends how much to whom, again and again alike.
+
+A pattern is made once for each kind of collective of a job and used at every step. It holds one
+*unit* for each communicator that does it at the same time (eight rails of a data-parallel group are
+eight units), and the flows of all units as columns.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from collector.contract.collective import Operation
+from simulator.topology.model import Floats, Ints
+
+
+class Algorithm(enum.StrEnum):
+    """How NCCL moves a collective's bytes."""
+
+    RING = "ring"
+    TREE = "tree"
+    DIRECT = "direct"
+    """Everyone to everyone at once (all-to-all), or one to one (send and receive)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """One kind of collective of one job. Compared by identity."""
+
+    name: str
+    operation: Operation
+    algorithm: Algorithm
+    size_bytes: int
+    """As NCCL counts it (`collector.contract.collective`)."""
+    members: Ints
+    """[units, ranks of a unit]: the job's rank numbers, in the order of the ring."""
+    communicators: tuple[str, ...]
+    """One hash for each unit, as NCCL Inspector writes it."""
+    flow_unit: Ints
+    flow_source: Ints
+    """NIC that sends."""
+    flow_target: Ints
+    flow_member: Ints
+    """Column of ``members`` that sends; it sends to the next column of a ring."""
+    flow_peer: Ints
+    """Column of ``members`` that receives."""
+    flow_bytes: Floats
+    """Of one whole collective."""
+    flow_key: Ints
+    """Identity of the connection for ECMP; the same for the life of the job."""
+    is_coupled: bool
+    """The flows of a unit advance together, at the pace of the slowest (rings and trees)."""
+    floor_seconds: Floats
+    """For each unit: what it takes at least (NVLink inside the hosts, launch, latency)."""
+
+    @property
+    def units(self) -> int:
+        """How many communicators do it at the same time."""
+        return len(self.communicators)

@@ -1,0 +1,1 @@
+"""Clusters to choose from, and the way of a flow through them."""

@@ -1,0 +1,187 @@
+"""The physical state of a cluster at one moment: what faults change and physics reads.
+
+Nothing here is a counter. A fault turns these knobs (a cable's error rate, a GPU's cooling), the
+models of network, jobs and machines react, and what the counters then show is their consequence.
+
+Knobs are set anew at every change: `reset` gives the healthy values back, then every active fault
+applies itself. So a fault says what it does and never how to undo it, and two may overlap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.topology.model import Bools, Fabric, Floats, Ints, LinkKind, Topology
+
+RAW_BER_MEDIAN = 1e-9
+"""Bit errors before correction of a good cable at 100 Gb/s a lane; correction removes all of it."""
+RAW_BER_SPREAD = 1.0
+"""Standard deviation of its logarithm between cables."""
+COOLING_SPREAD = 0.04
+"""How much GPUs' cooling differs, relative."""
+
+SWITCH_BUFFER_BYTES = 64 << 20
+"""Shared packet memory of one switch: a 51.2 Tb/s chip of 2024 has 64 to 165 MiB."""
+
+
+@dataclass(frozen=True)
+class Background:
+    """Traffic of somebody who is no job of ours: steady, or in bursts.
+
+    Sends ``bits_per_second`` while on; on for ``on_seconds`` in every ``period_seconds``.
+    """
+
+    source_nic: int
+    target_nic: int
+    bits_per_second: float
+    period_seconds: float = 0.0
+    """0 for steady traffic."""
+    on_seconds: float = 0.0
+
+
+@dataclass(eq=False)
+class Knobs:
+    """What faults may turn. Shares are of the healthy value: 1.0 is healthy."""
+
+    # Per directed link.
+    link_up: Bools
+    link_speed_share: Floats
+    """Lanes and signalling rate that are left: 0.5 after a width downgrade from 4x to 2x."""
+    link_raw_ber: Floats
+    """Bit error rate on the wire, before forward error correction."""
+    link_loss: Floats
+    """Probability that a packet vanishes without a trace on the link (a broken switch chip)."""
+
+    # Per NIC.
+    nic_send_share: Floats
+    """Of line rate that the NIC manages to send: firmware, a hot chip."""
+    nic_receive_share: Floats
+    """Of line rate that the NIC manages to put into memory: below 1 it must pause its sender."""
+    nic_pcie_share: Floats
+    """PCIe lanes and generation that are left, in both directions: 0.5 is x8 for x16."""
+    nic_pfc_ok: Bools
+    """Its priority is lossless end to end; False: mis-set, and full queues drop."""
+
+    # Per switch.
+    switch_buffer_share: Floats
+    """Of packet memory that is left for us (the rest holds somebody's traffic)."""
+    switch_hash_seed: Ints
+    """What ECMP mixes in. All equal: the tiers choose alike (polarisation)."""
+    switch_hash_bits: Ints
+    """Bits of a flow's identity that the hash sees: 32; 0 puts every flow on one uplink."""
+
+    # Per GPU.
+    gpu_cooling_share: Floats
+    """Of healthy cooling: at 0.5 the same power heats twice as far above the inlet."""
+    gpu_power_limit_share: Floats
+    gpu_correctable_per_second: Floats
+    """ECC errors that are corrected."""
+    gpu_xid: Ints
+    """The XID that the GPU has just had, or 0."""
+    gpu_is_dead: Bools
+    """It finishes nothing any more."""
+
+    # Per host.
+    host_steal_share: Floats
+    """Of CPU time that a hypervisor or a neighbour takes."""
+    host_io_stall_share: Floats
+    """Of time in which processes wait for memory or disk (page cache, swapping)."""
+    host_loader_seconds: Floats
+    """Added to every step's wait for its batch of data."""
+    host_is_down: Bools
+    """Rebooting: nothing of it answers, and its counters begin at zero afterwards."""
+    host_agent_is_dead: Bools
+    host_telemetry_loss: Floats
+    """Of batches that never arrive."""
+    host_clock_offset_s: Floats
+    """The host's clock minus the true time, when its fault began."""
+    host_clock_drift: Floats
+    """Seconds that the host's clock gains a second."""
+    host_process_is_stopped: Bools
+    """Its training processes do not run: nothing is launched (SIGSTOP, a dead lock)."""
+
+    # Of the whole cluster.
+    background: list[Background]
+
+
+class World(Knobs):
+    """Knobs, and what the models derive from them for each other."""
+
+    def __init__(self, topology: Topology, random: np.random.Generator) -> None:
+        self.topology = topology
+        self.version = 0
+        """Counts changes that the network can feel: solutions of another version are stale."""
+        links, nics = topology.links, topology.nics
+        spread = random.lognormal(np.log(RAW_BER_MEDIAN), RAW_BER_SPREAD, links)
+        is_pcie = topology.kind <= LinkKind.PCIE_IN
+        self._raw_ber = np.where(is_pcie, 0.0, spread)
+        self._cooling = random.normal(1.0, COOLING_SPREAD, topology.gpus)
+        self._hash_seed = random.integers(1, 1 << 31, len(topology.switches)).astype(np.int32)
+        self.reset()
+        self.gpu_clock_share: Floats = np.ones(topology.gpus)
+        """Of its top clock that a GPU runs at: set by the model of machines, read by jobs."""
+        self.nic_host: Ints = (np.arange(nics) // topology.nics_per_host).astype(np.int32)
+        self.gpu_host: Ints = (np.arange(topology.gpus) // topology.gpus_per_host).astype(np.int32)
+
+    @property
+    def is_infiniband(self) -> bool:
+        """Whether back-pressure is by credits (else by pause frames)."""
+        return self.topology.fabric is Fabric.INFINIBAND
+
+    def reset(self) -> None:
+        """All knobs to their healthy values."""
+        topology = self.topology
+        links, nics, gpus, hosts = topology.links, topology.nics, topology.gpus, topology.hosts
+        switches = len(topology.switches)
+        self.link_up = np.ones(links, dtype=np.bool_)
+        self.link_speed_share = np.ones(links)
+        self.link_raw_ber = self._raw_ber.copy()
+        self.link_loss = np.zeros(links)
+        self.nic_send_share = np.ones(nics)
+        self.nic_receive_share = np.ones(nics)
+        self.nic_pcie_share = np.ones(nics)
+        self.nic_pfc_ok = np.ones(nics, dtype=np.bool_)
+        self.switch_buffer_share = np.ones(switches)
+        self.switch_hash_seed = self._hash_seed.copy()
+        self.switch_hash_bits = np.full(switches, 32, dtype=np.int32)
+        self.gpu_cooling_share = self._cooling.copy()
+        self.gpu_power_limit_share = np.ones(gpus)
+        self.gpu_correctable_per_second = np.zeros(gpus)
+        self.gpu_xid = np.zeros(gpus, dtype=np.int32)
+        self.gpu_is_dead = np.zeros(gpus, dtype=np.bool_)
+        self.host_steal_share = np.zeros(hosts)
+        self.host_io_stall_share = np.zeros(hosts)
+        self.host_loader_seconds = np.zeros(hosts)
+        self.host_is_down = np.zeros(hosts, dtype=np.bool_)
+        self.host_agent_is_dead = np.zeros(hosts, dtype=np.bool_)
+        self.host_telemetry_loss = np.zeros(hosts)
+        self.host_clock_offset_s = np.zeros(hosts)
+        self.host_clock_drift = np.zeros(hosts)
+        self.host_process_is_stopped = np.zeros(hosts, dtype=np.bool_)
+        self.background = []
+
+    def capacity(self) -> Floats:
+        """Bits a second that each directed link can carry now."""
+        topology = self.topology
+        share = self.link_speed_share * self.link_up
+        nic = np.arange(topology.nics, dtype=np.int32)
+        # A NIC that sends or receives badly is slow between its port and memory. PCIe has room to
+        # spare, so what it takes away counts against the slot and not against line rate.
+        slot = topology.bits_per_second[: topology.nics] * self.nic_pcie_share
+        line = topology.bits_per_second[topology.up(nic)]
+        capacity: Floats = topology.bits_per_second * share
+        capacity[topology.pcie_out(nic)] = np.minimum(
+            slot, self._limited(line, self.nic_send_share)
+        )
+        capacity[topology.pcie_in(nic)] = np.minimum(
+            slot, self._limited(line, self.nic_receive_share)
+        )
+        return capacity
+
+    @staticmethod
+    def _limited(line: Floats, share: Floats) -> Floats:
+        """Line rate times the share, or no limit where the share is whole."""
+        limited: Floats = np.where(share < 1.0, line * share, np.inf)
+        return limited
