@@ -137,6 +137,7 @@ class Host:
         self._datagrams: dict[str, DatagramSocket] = {}
         self._fetcher = Fetcher() if self._is_live else None
         self._nvml: LiveNvml | None = None
+        self._replayed: ReplayedNvml | None = None
 
     # Clocks and names ------------------------------------------------------------------------
 
@@ -328,17 +329,26 @@ class Host:
     def nvml(self) -> Nvml:
         """NVIDIA's management library; absent where there is no driver.
 
-        On a captured tree, what it said is read from `nvml/answers.json`.
+        On a captured tree, what it said is read from `nvml/answers.json`, anew at every call.
         """
         if not self._is_live:
-            path = "nvml/answers.json"
-            return ReplayedNvml(self.read(path), path)
+            return self._replay_nvml("nvml/answers.json")
         with self._lock:
             if self._nvml is None or self._nvml.is_dead:
                 if not any(self.exists(path) for path in NVIDIA_DRIVER):
                     raise HostError(Reason.ABSENT, "nvml", "there is no NVIDIA driver")
                 self._nvml = LiveNvml()
             return self._nvml
+
+    def _replay_nvml(self, path: str) -> ReplayedNvml:
+        """The recording as it is now; it remembers which of its events were told."""
+        text = self.read(path)
+        with self._lock:
+            if self._replayed is None:
+                self._replayed = ReplayedNvml(text, path)
+            else:
+                self._replayed.load(text)
+            return self._replayed
 
     def fetch(self, url: str, seconds: float) -> bytes:
         """What a server answers to GET within so many seconds; http and https only.

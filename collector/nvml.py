@@ -390,12 +390,22 @@ class ReplayedNvml:
     A recording is a JSON object: ``system`` holds answers by their key, ``gpus`` is a list of such
     objects, ``events`` a list. An answer is what the call gave, or ``{"error": code}``. A field's
     answer is its number under ``field <id> <scope>``.
+
+    A recording may go on growing (a simulated host's does): then each event has a ``number``, the
+    highest is the latest, and none is told twice. Events without one are told at every read.
     """
 
     is_dead = False
 
     def __init__(self, text: bytes, path: str) -> None:
         self._path = path
+        self._told = 0.0
+        """The number of the last event that was told."""
+        self.load(text)
+
+    def load(self, text: bytes) -> None:
+        """Go on with what the recording says now."""
+        path = self._path
         try:
             recording = json.loads(text)
             self._system: dict[str, Any] = dict(recording["system"])
@@ -440,7 +450,15 @@ class ReplayedNvml:
 
     def events(self) -> list[Facts]:
         """See `Nvml`."""
-        return self._events
+        told, fresh = self._told, []
+        for event in self._events:
+            number = event.get("number")
+            if not isinstance(number, int | float):
+                fresh.append(event)
+            elif number > told:
+                fresh.append(event)
+                self._told = max(self._told, number)
+        return fresh
 
     def _of(self, gpu: int) -> dict[str, Any]:
         if gpu < len(self._gpus):

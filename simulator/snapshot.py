@@ -198,6 +198,8 @@ class JobStatus:
     """The last step's; 0 before the first."""
     hung_since_s: float | None
     is_running: bool
+    start_s: float = 0.0
+    """When its processes started: true time."""
     communicators: dict[str, tuple[str, Ints]] = field(default_factory=dict)
     """Hash to (kind, the job's ranks in order): kind is `tensor`, `data`, `pipeline`, `expert`."""
 
@@ -213,6 +215,9 @@ class Snapshot:
     """The true time at which the scenario began."""
     interval_s: float
     links: LinkCounters
+    """As switches count."""
+    host_links: LinkCounters
+    """The same as hosts see them at their NICs' ports: since their last boot."""
     nics: NicCounters
     gpus: GpuReadings
     hosts: HostReadings

@@ -121,7 +121,8 @@ class World(Knobs):
         self._hash_seed = random.integers(1, 1 << 31, len(topology.switches)).astype(np.int32)
         self.reset()
         self.gpu_clock_share: Floats = np.ones(topology.gpus)
-        """Of its top clock that a GPU runs at: set by the model of machines, read by jobs."""
+        """Of its top speed that a GPU runs at: its clock, less what mending memory errors costs.
+        Set by the model of machines, read by jobs."""
         self.nic_host: Ints = (np.arange(nics) // topology.nics_per_host).astype(np.int32)
         self.gpu_host: Ints = (np.arange(topology.gpus) // topology.gpus_per_host).astype(np.int32)
 
@@ -162,10 +163,15 @@ class World(Knobs):
         self.host_process_is_stopped = np.zeros(hosts, dtype=np.bool_)
         self.background = []
 
+    def link_is_live(self) -> Bools:
+        """Which directed links can be used: a cable that is dead in one direction is down."""
+        live: Bools = self.link_up & self.link_up[self.topology.reverse]
+        return live
+
     def capacity(self) -> Floats:
         """Bits a second that each directed link can carry now."""
         topology = self.topology
-        share = self.link_speed_share * self.link_up
+        share = self.link_speed_share * self.link_is_live()
         nic = np.arange(topology.nics, dtype=np.int32)
         # A NIC that sends or receives badly is slow between its port and memory. PCIe has room to
         # spare, so what it takes away counts against the slot and not against line rate.

@@ -1,1 +1,65 @@
-"""Faults, one file each; a file in this folder is all that a new one needs."""
+"""Faults, one file each; a file in this folder is all that a new one needs.
+
+A file holds a subclass of `simulator.faults.model.Fault` (or of one of the bases in
+`simulator.faults.places`, which know how to choose a host, a GPU, a NIC or a cable and how to name
+it) and ``FAULT = ThatClass()``. `docs/how-to/add-a-fault.md` shows one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+from collector.contract.errors import ContractError
+from simulator.faults.model import Fault
+
+SUPPORT = frozenset({"model", "places"})
+"""Modules of this folder that are no faults: what the faults are made of."""
+
+
+def discover(extra: Path | None = None) -> dict[str, Fault]:
+    """Every fault of this folder, and of the folder ``extra``, by name in alphabetical order.
+
+    Raises ContractError, which names the file, when one of them cannot be used.
+    """
+    found: dict[str, Fault] = {}
+    for module_info in pkgutil.iter_modules(__path__):
+        if module_info.name not in SUPPORT:
+            module = importlib.import_module(f"{__name__}.{module_info.name}")
+            found[module_info.name] = _fault_of(module, module_info.name)
+    for file in sorted(extra.glob("*.py")) if extra else ():
+        if file.stem.startswith("_"):
+            continue
+        if file.stem in found:
+            raise ContractError(f"{file}: there is a fault {file.stem} already; rename the file")
+        found[file.stem] = _fault_of(_load(file), file.stem)
+    return dict(sorted(found.items()))
+
+
+def _load(file: Path) -> ModuleType:
+    """Run a file that is in no package; whatever goes wrong in it is told with its name."""
+    spec = importlib.util.spec_from_file_location(f"extra_faults.{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise ContractError(f"{file}: Python cannot load it as a module")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ContractError(f"{file}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _fault_of(module: ModuleType, name: str) -> Fault:
+    """What a module exports, if it is what it should be."""
+    fault = getattr(module, "FAULT", None)
+    if not isinstance(fault, Fault) or getattr(fault, "name", None) != name:
+        raise ContractError(
+            f"{module.__file__}: must export FAULT, an instance of a Fault with name = {name!r}"
+        )
+    missing = [word for word in ("title", "causes") if not hasattr(fault, word)]
+    if missing:
+        raise ContractError(f"{module.__file__}: the fault lacks {' and '.join(missing)}")
+    return fault

@@ -11,7 +11,7 @@ import numpy as np
 
 from collector.contract.verdict import Cause, Culprit, Reason
 from simulator.jobs.model import JobSpec
-from simulator.topology.model import Topology
+from simulator.topology.model import Ints, Topology
 from simulator.world import World
 
 FOREVER = math.inf
@@ -25,6 +25,8 @@ class Place(NamedTuple):
     gpu: int = -1
     link: int = -1
     switch: int = -1
+    peers: tuple[int, ...] = ()
+    """NICs of others that take part: the senders of a neighbour's traffic."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,10 +35,13 @@ class Cluster:
 
     topology: Topology
     jobs: tuple[JobSpec, ...]
+    used_links: Ints | None = None
+    """Directed links that the jobs' flows take, where the caller has asked the network; without it
+    the choice of a link between switches is a guess from the cabling."""
 
 
 class Fault(abc.ABC):
-    """One kind of fault. A file in this folder holds one subclass, called `FAULT`'s class.
+    """One kind of fault. A file in this folder holds one subclass and ``FAULT = ThatClass()``.
 
     A fault touches knobs of the world and nothing else: no counter, no job, no verdict. What the
     counters then show is up to the models.
@@ -55,6 +60,10 @@ class Fault(abc.ABC):
     """How long it lasts, when nobody says otherwise."""
     fabrics: ClassVar[tuple[str, ...]] = ("infiniband", "roce")
     """Where it can happen."""
+
+    def fits(self, cluster: Cluster) -> bool:
+        """Whether this cluster has a place for it: an idle host, a second tier."""
+        return cluster.topology.fabric.value in self.fabrics
 
     @abc.abstractmethod
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:

@@ -55,6 +55,11 @@ class JobSpec:
     watchdog_seconds: float = 60.0
     """How long a collective may hang before everyone writes a Flight Recorder dump."""
 
+    def rank_of_gpu(self, gpu: int, gpus_per_host: int) -> int:
+        """The rank on this GPU of the cluster: hosts in their order, then the GPUs of each."""
+        host, index = divmod(gpu, gpus_per_host)
+        return self.hosts.index(host) * gpus_per_host + index
+
 
 @dataclass(eq=False)
 class Phase:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 
 import numpy as np
 
@@ -37,6 +38,17 @@ class LinkRates:
     """In front of the link, a mean; not per second."""
     queue_peak_bytes: Floats = field(default_factory=_empty)
     """The most that stood there; not per second."""
+
+    @cached_property
+    def table(self) -> Floats:
+        """All columns but the peaks as rows, in the order of SUMMED: added up in one go."""
+        return np.stack([getattr(self, name) for name in SUMMED])
+
+
+SUMMED = tuple(
+    one.name for one in fields(LinkRates) if one.name not in {"links", "queue_peak_bytes"}
+)
+"""What makes sense when it is multiplied by time."""
 
 
 @dataclass(eq=False)

@@ -28,6 +28,12 @@ HOPS_MAX = 8
 NO_LINK."""
 NO_LINK = -1
 
+NIC_ADDRESSES = 0x02_00_00_00_00_00
+"""The first MAC of NICs, one each. The 2 says "locally administered": no maker owns it."""
+SWITCH_ADDRESSES = 0x02_00_01_00_00_00
+"""The first MAC of switches: each has `ADDRESSES_PER_SWITCH`, its own and then its ports'."""
+ADDRESSES_PER_SWITCH = 256
+
 
 class Fabric(enum.StrEnum):
     """How back-pressure, addresses and counters work."""
@@ -186,3 +192,30 @@ class Topology:
             return f"{self.switches[node - 2 * self.nics].name}/{self.port[link]}"
         nic = node % self.nics
         return f"{self.host_name(self.host_of_nic(nic))}/{self.device_name(nic)}"
+
+    def nic_mac(self, nic: int) -> str:
+        """As `/sys/class/net/…/address` and a neighbour's LLDP table say it."""
+        return _mac_text(NIC_ADDRESSES + nic)
+
+    def nic_guid(self, nic: int) -> int:
+        """The node GUID; as on real NICs it is the MAC with 0x0300 in the middle."""
+        return _guid(NIC_ADDRESSES + nic)
+
+    def switch_mac(self, switch: int, port: int = 0) -> str:
+        """Of a switch's port; of the switch itself without one."""
+        return _mac_text(SWITCH_ADDRESSES + switch * ADDRESSES_PER_SWITCH + port)
+
+    def switch_guid(self, switch: int) -> int:
+        """The node GUID of an InfiniBand switch."""
+        return _guid(SWITCH_ADDRESSES + switch * ADDRESSES_PER_SWITCH)
+
+
+def _mac_text(address: int) -> str:
+    """Six bytes as drivers print them."""
+    return address.to_bytes(6, "big").hex(":")
+
+
+def _guid(address: int) -> int:
+    """Eight bytes from six: maker, 0x0300, number."""
+    maker, number = divmod(address, 1 << 24)
+    return maker << 40 | 0x0300 << 24 | number

@@ -1,0 +1,113 @@
+"""The programs of the demo: the service and the agents, started as a user would start them.
+
+What the demo shows is then what an install does. Whatever is started here is ended here, by its
+process, when the block that started it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Self
+
+import httpx
+
+from collector.contract.errors import FabricscopeError, SettingsError
+
+READY_SECONDS = 60.0
+"""How long the service may take to start: two seconds on an idle laptop."""
+STOP_SECONDS = 15.0
+"""How long programs may take to end before they are killed."""
+POLL_SECONDS = 0.1
+SERVICE = "service"
+
+
+def free_port(wanted: int) -> int:
+    """The wanted port, or another one if somebody has it."""
+    for candidate in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", candidate))
+                return int(probe.getsockname()[1])
+    raise SettingsError("no port on 127.0.0.1 is free")
+
+
+class Programs:
+    """Programs of ours that run beside this one; all end with the block."""
+
+    def __init__(self, logs: Path) -> None:
+        self._logs = logs
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Agents first, so that the service still takes what they have; all at once, because each
+        # may need a second.
+        agents = [name for name in self._running if name != SERVICE]
+        self.stop(agents)
+        self.stop(list(self._running))
+
+    def start(self, name: str, verb: str, flags: list[str]) -> None:
+        """Start one of our verbs under this name; its words go to a file of that name."""
+        program = "import sys; from collector.cli import main; sys.exit(main())"
+        with self.log(name).open("wb") as output:
+            self._running[name] = subprocess.Popen(  # noqa: S603 - our own program and arguments
+                [sys.executable, "-P", "-c", program, verb, *flags],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                # Ctrl-C is for the demo alone, which then ends everything in order.
+                start_new_session=True,
+                env={**os.environ, "PYTHONSAFEPATH": "1"},
+            )
+
+    def stop(self, names: list[str]) -> None:
+        """End these and wait for them; who does not end in time is killed."""
+        stopping = [self._running.pop(name) for name in names if name in self._running]
+        for process in stopping:
+            process.terminate()
+        deadline = time.monotonic() + STOP_SECONDS
+        for process in stopping:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def is_running(self, name: str) -> bool:
+        """Whether it was started and not stopped."""
+        return name in self._running
+
+    def check(self) -> None:
+        """Raise with its last words if any has ended by itself."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                text = self.log(name).read_text("utf-8", "replace").strip()
+                last = text.splitlines()[-1] if text else "it said nothing"
+                raise FabricscopeError(
+                    f"{name} ended ({process.returncode}): {last}; see {self.log(name)}"
+                )
+
+    def log(self, name: str) -> Path:
+        """Where this program's words go."""
+        return self._logs / f"{name}.log"
+
+
+def await_ready(client: httpx.Client, programs: Programs) -> None:
+    """Return when the service answers."""
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        programs.check()
+        with contextlib.suppress(httpx.HTTPError):
+            if client.get("/readyz").status_code == httpx.codes.OK:
+                return
+        time.sleep(POLL_SECONDS)
+    log = programs.log(SERVICE)
+    raise FabricscopeError(f"the service was not ready in {READY_SECONDS:.0f} s; see {log}")

@@ -1,0 +1,1 @@
+"""`fabricscope score`: simulated faults whose truth is known, held against what is said of them."""

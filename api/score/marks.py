@@ -1,0 +1,234 @@
+"""The marks: what was said of a run, held against what was true. Pure; no store, no clock.
+
+A run has truths (what was injected) and sayings (verdicts, with the moment each was first said).
+Benign things have truths too, without a right cause: whatever is said of them is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from collector.contract.verdict import Culprit, Verdict
+from simulator.scenario import Truth
+
+NS = 1_000_000_000
+GRACE_NS = 30 * NS
+"""How long after the end of a fault a verdict on it still counts: windows close late."""
+DAY_SECONDS = 86_400.0
+NOTHING = "nothing"
+"""In tables: no cause, or no verdict."""
+
+
+class Saying(msgspec.Struct, frozen=True):
+    """A verdict, and when it was first said (unix nanoseconds)."""
+
+    verdict: Verdict
+    said_ns: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario with one seed, run to its end."""
+
+    case: str
+    """The fault's name, or `healthy`."""
+    seed: int
+    seconds: float
+    """Simulated."""
+    truths: list[Truth]
+    sayings: list[Saying]
+    error: str = ""
+    """Why the run broke off, if it did: it then counts as a miss of everything."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one truth."""
+
+    truth: Truth
+    first: Verdict | None
+    """The first that was said while it acted."""
+    is_found: bool
+    """A right verdict was said at all."""
+    is_first_right: bool
+    delay_s: float | None
+    """From the fault's start to the first right verdict."""
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """The marks of one cause, or of one fault."""
+
+    name: str
+    truths: int
+    found: int
+    first_right: int
+    sayings: int
+    """Verdicts of this cause, right or wrong."""
+    right: int
+    """Of them, those that were right."""
+    delay_median_s: float | None
+    delay_p90_s: float | None
+
+    @property
+    def recall(self) -> float | None:
+        """Of what was true, how much was said."""
+        return self.found / self.truths if self.truths else None
+
+    @property
+    def top_1(self) -> float | None:
+        """How often the first thing said was right."""
+        return self.first_right / self.truths if self.truths else None
+
+    @property
+    def precision(self) -> float | None:
+        """Of what was said, how much was true; None if nothing was said."""
+        return self.right / self.sayings if self.sayings else None
+
+
+class Marks(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a scoreboard shows."""
+
+    runs: int
+    broken: list[str]
+    """Runs that broke off, with their reason."""
+    overall: Row
+    by_cause: list[Row]
+    by_fault: list[Row]
+    confusion: dict[str, dict[str, int]]
+    """The best right cause, then the cause that was said first, then how often."""
+    benign_seconds: float
+    """Simulated time in which nothing was wrong."""
+    false_incidents: int
+    """Verdicts in that time."""
+
+    @property
+    def false_per_day(self) -> float | None:
+        """False incidents in a simulated day of a healthy cluster."""
+        if not self.benign_seconds:
+            return None
+        return self.false_incidents / self.benign_seconds * DAY_SECONDS
+
+
+def names(said: Culprit, right: Culprit) -> bool:
+    """Whether what was said gives every name that the right answer has, and the same.
+
+    >>> names(Culprit(host="a", device="mlx5_0", port="1"), Culprit(host="a", device="mlx5_0"))
+    True
+    >>> names(Culprit(host="a"), Culprit(host="a", device="mlx5_0"))
+    False
+    """
+    empty = Culprit()
+    return all(
+        getattr(said, name) == getattr(right, name)
+        for name in Culprit.__struct_fields__
+        if getattr(right, name) != getattr(empty, name)
+    )
+
+
+def is_right(verdict: Verdict, truth: Truth) -> bool:
+    """Whether a verdict gives a right cause and a right name."""
+    return verdict.cause in truth.causes and any(
+        names(verdict.culprit, right) for right in truth.culprits
+    )
+
+
+def is_about(saying: Saying, truth: Truth) -> bool:
+    """Whether it was said while the truth acted, or shortly after."""
+    return truth.start_ns <= saying.said_ns <= truth.end_ns + GRACE_NS
+
+
+def judge(run: Run) -> list[Result]:
+    """What became of each fault of a run. Benign things have no result: see `false_sayings`."""
+    results = []
+    for truth in run.truths:
+        if not truth.causes:
+            continue
+        about = sorted(
+            (one for one in run.sayings if is_about(one, truth)),
+            key=lambda one: (one.said_ns, -one.verdict.confidence),
+        )
+        right = [one for one in about if is_right(one.verdict, truth)]
+        results.append(
+            Result(
+                truth=truth,
+                first=about[0].verdict if about else None,
+                is_found=bool(right),
+                is_first_right=bool(about) and about[0] in right[:1],
+                delay_s=(right[0].said_ns - truth.start_ns) / NS if right else None,
+            )
+        )
+    return results
+
+
+def false_sayings(run: Run) -> list[Saying]:
+    """What was said of a run and is right for no truth of it."""
+    return [
+        saying
+        for saying in run.sayings
+        if not any(
+            is_about(saying, truth) and is_right(saying.verdict, truth) for truth in run.truths
+        )
+    ]
+
+
+def is_benign(run: Run) -> bool:
+    """Whether nothing was wrong in the whole run."""
+    return not any(truth.causes for truth in run.truths)
+
+
+def mark(runs: Sequence[Run]) -> Marks:
+    """The marks of these runs."""
+    results = [(run, result) for run in runs for result in judge(run)]
+    wrong = [(run, saying) for run in runs for saying in false_sayings(run)]
+    by_cause: dict[str, list[Result]] = {}
+    by_fault: dict[str, list[Result]] = {}
+    confusion: dict[str, dict[str, int]] = {}
+    for _, result in results:
+        cause = str(result.truth.causes[0])
+        by_cause.setdefault(cause, []).append(result)
+        by_fault.setdefault(result.truth.fault, []).append(result)
+        said = str(result.first.cause) if result.first else NOTHING
+        row = confusion.setdefault(cause, {})
+        row[said] = row.get(said, 0) + 1
+    benign = [run for run in runs if is_benign(run)]
+    for run in benign:
+        said = str(run.sayings[0].verdict.cause) if run.sayings else NOTHING
+        row = confusion.setdefault(NOTHING, {})
+        row[said] = row.get(said, 0) + 1
+    wrong_causes = [str(saying.verdict.cause) for _, saying in wrong]
+    wrong_faults = [run.case for run, _ in wrong]
+    for cause in wrong_causes:
+        by_cause.setdefault(cause, [])
+    return Marks(
+        runs=len(runs),
+        broken=[f"{run.case}, seed {run.seed}: {run.error}" for run in runs if run.error],
+        overall=make_row("all", [result for _, result in results], len(wrong)),
+        by_cause=[
+            make_row(name, rows, wrong_causes.count(name))
+            for name, rows in sorted(by_cause.items())
+        ],
+        by_fault=[
+            make_row(name, rows, wrong_faults.count(name))
+            for name, rows in sorted(by_fault.items())
+        ],
+        confusion={cause: dict(sorted(row.items())) for cause, row in sorted(confusion.items())},
+        benign_seconds=sum(run.seconds for run in benign),
+        false_incidents=sum(len(run.sayings) for run in benign),
+    )
+
+
+def make_row(name: str, results: Sequence[Result], wrong: int) -> Row:
+    """One line of a table. ``wrong`` verdicts count against the cause that they gave."""
+    delays = [result.delay_s for result in results if result.delay_s is not None]
+    found = sum(result.is_found for result in results)
+    return Row(
+        name=name,
+        truths=len(results),
+        found=found,
+        first_right=sum(result.is_first_right for result in results),
+        sayings=found + wrong,
+        right=found,
+        delay_median_s=float(np.median(delays)) if delays else None,
+        delay_p90_s=float(np.quantile(delays, 0.9)) if delays else None,
+    )

@@ -1,0 +1,424 @@
+"""The event loop: jobs take turns with the network, faults strike, and at every tick one may look.
+
+Between two events nothing changes: the units that are moving bytes keep their speeds, so time jumps
+from event to event (a collective starts or ends, a fault turns a knob, a tick is due). Ticks are
+only when somebody looks; they change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.faults.model import FOREVER, Cluster, Injection
+from simulator.faults.places import used_links
+from simulator.jobs.job import Job
+from simulator.jobs.model import Phase
+from simulator.machines import Machines
+from simulator.network.losses import link_errors
+from simulator.network.model import Solution
+from simulator.network.network import Network
+from simulator.pattern import Pattern
+from simulator.scenario import Scenario, Truth, truth_of
+from simulator.snapshot import HangDump, Happening, Snapshot
+from simulator.tallies import Tallies
+from simulator.topology.build import build
+from simulator.topology.model import Bools, Floats
+from simulator.world import World
+
+CLOCK_SPREAD_SECONDS = 200e-6
+"""How far a healthy host's clock is off: what NTP on a local network leaves."""
+NEVER = math.inf
+COINCIDING_SECONDS = 2e-3
+"""Units of a phase that start within such a stretch start as one in the network: each mixture of
+units must be solved, and how they share links hardly depends on it. Their own times stay exact."""
+COINCIDING_SHARE = 0.005
+"""Of a collective: units that end within so much of it end as one. Their own times stay exact; what
+they seem to send meanwhile is the error in their bytes."""
+_ROUNDING = 1e-9
+"""Of a collective: what is left of it after rounding is nothing."""
+_MOMENT_SECONDS = 1e-9
+"""Too short for a clock that has run for hours to tell: what is left for no longer has ended."""
+
+
+class Turn:
+    """A phase that a job has in the network, and how far each of its units is."""
+
+    def __init__(self, phase: Phase) -> None:
+        units = phase.pattern.units
+        self.phase = phase
+        self.remaining: Floats = np.ones(units)
+        self.is_moving: Bools = np.zeros(units, dtype=np.bool_)
+        self.is_done: Bools = np.zeros(units, dtype=np.bool_)
+        self.end_s: Floats = np.full(units, NEVER)
+        self.start_s: Floats = phase.start_s.copy()
+        """When the network sees a unit start: with others that start at nearly the same moment."""
+        self.lag_s: Floats = np.zeros(units)
+        """How much later than in truth that was; taken off again when the unit ends."""
+        self._moved_bits: Floats = np.zeros(len(phase.pattern.flow_unit))
+        self._moving_seconds: Floats = np.zeros(units)
+        self.settle_starts()
+
+    def settle_starts(self) -> None:
+        """Take the starts of units that wait from the phase, and gather those that nearly agree."""
+        waits = ~self.is_moving & ~self.is_done
+        known = waits & np.isfinite(self.phase.start_s)
+        self.start_s[waits] = self.phase.start_s[waits]
+        _, group = np.unique(
+            np.floor(self.phase.start_s[known] / COINCIDING_SECONDS), return_inverse=True
+        )
+        latest = np.full(len(group), -NEVER)
+        np.maximum.at(latest, group, self.phase.start_s[known])
+        self.start_s[known] = latest[group]
+
+    def start(self, due: Bools, now_s: float) -> None:
+        """Let these units move from now on."""
+        self.is_moving |= due
+        self.lag_s = np.where(due, now_s - self.phase.start_s, self.lag_s)
+
+    @property
+    def waiting(self) -> Bools:
+        """Units that will start by themselves."""
+        able: Bools = ~self.is_moving & ~self.is_done & ~self.phase.is_stuck
+        return able & np.isfinite(self.start_s)
+
+    def next_start(self) -> float:
+        """When the next unit starts; NEVER if none will."""
+        waiting = self.waiting
+        return float(self.start_s[waiting].min()) if waiting.any() else NEVER
+
+    def progress(self, speed: Floats, flow_bps: Floats, seconds: float) -> None:
+        """Units that are moving went on at this speed for so long."""
+        elapsed = np.where(self.is_moving, seconds, 0.0)
+        with np.errstate(invalid="ignore"):
+            self.remaining -= np.where(elapsed > 0, speed * elapsed, 0.0)
+        self._moving_seconds += elapsed
+        self._moved_bits += flow_bps * elapsed[self.phase.pattern.flow_unit]
+
+    def mean_bps(self, now: Floats) -> Floats:
+        """What each flow could move, on average over its unit's time; ``now`` where that was 0."""
+        seconds = self._moving_seconds[self.phase.pattern.flow_unit]
+        mean: Floats = np.where(seconds > 0, self._moved_bits / np.maximum(seconds, 1e-300), now)
+        return mean
+
+
+@dataclass(eq=False)
+class Active:
+    """An injection that has begun, and when its knobs must be turned again (true seconds)."""
+
+    injection: Injection
+    next_change_s: float = FOREVER
+
+
+class Simulation:
+    """A running cluster. `tick` lets the time of one tick pass and says what can be seen."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.topology = build(scenario.cluster)
+        streams = np.random.SeedSequence(scenario.seed).spawn(4 + len(scenario.jobs))
+        world, machines, tallies, own, *jobs = (np.random.default_rng(s) for s in streams)
+        self.world = World(self.topology, world)
+        self._network = Network(self.topology)
+        self._machines = Machines(self.topology, machines, start_unix_ns=scenario.start_unix_ns)
+        self._tallies = Tallies(self.topology, tallies)
+        self._random = own
+        self._jobs = [
+            Job(spec, self.topology, random)
+            for spec, random in zip(scenario.jobs, jobs, strict=True)
+        ]
+        patterns = [pattern for job in self._jobs for pattern in job.patterns]
+        self.cluster = Cluster(
+            self.topology, scenario.jobs, used_links=used_links(self.world, patterns)
+        )
+        self._turns: list[Turn | None] = [self._next_turn(job) for job in self._jobs]
+        self.now_s = 0.0
+        self._pending = sorted(scenario.injections, key=lambda one: one.start_s)
+        self._active: list[Active] = []
+        self._solution: Solution | None = None
+        self._errors = link_errors(self.world)
+        self._clock_s = own.normal(0.0, CLOCK_SPREAD_SECONDS, self.topology.hosts)
+        self._drifted_s = np.zeros(self.topology.hosts)
+        self._happenings: list[Happening] = []
+        self._dumped: set[str] = set()
+
+    # What a person does ------------------------------------------------------------------------
+
+    def run(self) -> Iterator[Snapshot]:
+        """Every tick until the scenario ends."""
+        while self.now_s < self.scenario.seconds - _ROUNDING:
+            yield self.tick()
+
+    def inject(self, injection: Injection) -> Truth:
+        """Let this go wrong, at its time or now if that has passed."""
+        self._pending = sorted([*self._pending, injection], key=lambda one: one.start_s)
+        return truth_of(injection, self.cluster, self.scenario.start_unix_ns)
+
+    def truths(self) -> list[Truth]:
+        """What goes wrong in this scenario, in order."""
+        return [
+            truth_of(one, self.cluster, self.scenario.start_unix_ns)
+            for one in sorted(self.scenario.injections, key=lambda one: one.start_s)
+        ]
+
+    def tick(self) -> Snapshot:
+        """Let one tick pass, and look."""
+        seconds = self.scenario.tick_seconds
+        sent_before = self._tallies.bytes_sent.copy()
+        self._advance(self.now_s + seconds)
+        self._tallies.draw(self._errors, self.world.link_up, self.world.link_speed_share, seconds)
+        self._advance_machines(seconds, (self._tallies.bytes_sent - sent_before) / seconds)
+        self._drifted_s = np.where(
+            self.world.host_clock_drift != 0,
+            self._drifted_s + self.world.host_clock_drift * seconds,
+            0.0,
+        )
+        snapshot = self._look(seconds)
+        self._tallies.forget_queues()
+        return snapshot
+
+    # Time --------------------------------------------------------------------------------------
+
+    def _advance(self, until_s: float) -> None:
+        """From event to event until this time."""
+        while True:
+            self._strike()
+            self._start_units()
+            solution = self._solve()
+            at = min(until_s, self._next_change(), self._next_start(), self._next_end(solution))
+            seconds = max(0.0, at - self.now_s)
+            if seconds > 0:
+                self._move(solution, seconds)
+                self.now_s = at
+            is_idle = not self._end_units(solution) and at >= until_s
+            if is_idle and self._next_start() > until_s and self._next_change() > until_s:
+                self.now_s = until_s
+                return
+
+    def _next_start(self) -> float:
+        return min((turn.next_start() for turn in self._turns if turn), default=NEVER)
+
+    def _next_end(self, solution: Solution) -> float:
+        ends = NEVER
+        for turn, speed in self._moving(solution):
+            able = turn.is_moving & (speed > 0)
+            if able.any():
+                left = turn.remaining[able] / speed[able]
+                first = left.argmin()
+                together = left <= left[first] + COINCIDING_SHARE / speed[able][first]
+                ends = min(ends, self.now_s + float(left[together].max()))
+        return ends
+
+    def _moving(self, solution: Solution) -> Iterator[tuple[Turn, Floats]]:
+        turns = (turn for turn in self._turns if turn and turn.is_moving.any())
+        return zip(turns, solution.speed, strict=True)
+
+    def _solve(self) -> Solution:
+        if self._solution is None:
+            active: list[tuple[Pattern, Bools]] = [
+                (turn.phase.pattern, turn.is_moving)
+                for turn in self._turns
+                if turn and turn.is_moving.any()
+            ]
+            self._solution = self._network.solve(self.world, active)
+        return self._solution
+
+    def _move(self, solution: Solution, seconds: float) -> None:
+        self._tallies.add(solution.links, solution.nics, seconds)
+        turns = [turn for turn in self._turns if turn and turn.is_moving.any()]
+        for turn, speed, bps in zip(turns, solution.speed, solution.flow_bps, strict=True):
+            turn.progress(speed, bps, seconds)
+
+    # Units -------------------------------------------------------------------------------------
+
+    def _next_turn(self, job: Job) -> Turn | None:
+        phase = job.next_phase(self.world)
+        return None if phase is None else Turn(phase)
+
+    def _start_units(self) -> None:
+        """Start what is due. A unit may be due in the past, see `_catch_up`."""
+        for turn in self._turns:
+            if turn is None:
+                continue
+            due = turn.waiting & (turn.start_s <= self.now_s + _ROUNDING)
+            if due.any():
+                late = due & (turn.start_s < self.now_s - COINCIDING_SECONDS)
+                turn.start(due, self.now_s)
+                if late.any():
+                    self._catch_up(turn, late)
+                self._solution = None
+
+    def _catch_up(self, turn: Turn, late: Bools) -> None:
+        """Let units that should have started earlier go as far as they would have come.
+
+        A job has one phase in the network at a time, so a unit that is ready for the next one waits
+        here for its slower neighbours, although in truth it does not: it went on alone.
+        """
+        is_moving = turn.is_moving
+        turn.lag_s[late] = 0.0
+        for unit in np.flatnonzero(late):
+            only = np.zeros(len(late), dtype=np.bool_)
+            only[unit] = True
+            alone = self._network.solve(self.world, [(turn.phase.pattern, only)])
+            speed = float(alone.speed[0][unit])
+            needed = 1.0 / speed if speed > 0 else NEVER
+            went = min(self.now_s - float(turn.phase.start_s[unit]), needed)
+            if went == needed:
+                turn.end_s[unit] = turn.phase.start_s[unit] + needed
+            turn.is_moving = only
+            turn.progress(alone.speed[0], alone.flow_bps[0], went)
+            self._tallies.add(alone.links, alone.nics, went)
+        turn.is_moving = is_moving
+
+    def _end_units(self, solution: Solution) -> bool:
+        """End what has moved all its bytes; jobs whose phase is over go on. Whether any did."""
+        ended = False
+        moving = [
+            (number, turn)
+            for number, turn in enumerate(self._turns)
+            if turn and turn.is_moving.any()
+        ]
+        answers = zip(solution.speed, solution.flow_bps, strict=True)
+        for (number, turn), (speed, bps) in zip(moving, answers, strict=True):
+            left = np.maximum(_ROUNDING, speed * _MOMENT_SECONDS)
+            done = turn.is_moving & (turn.remaining <= left)
+            if not done.any():
+                continue
+            ended = True
+            self._solution = None
+            # What caught up may have ended a while ago, what went on too long a moment ago.
+            able = done & (speed > 0)
+            over = np.divide(turn.remaining, speed, out=np.zeros(len(speed)), where=able)
+            own = self.now_s + np.minimum(over, 0.0) - turn.lag_s
+            ends = np.where(np.isfinite(turn.end_s), turn.end_s, own)
+            floor = turn.phase.start_s + turn.phase.pattern.floor_seconds
+            turn.end_s = np.where(done, np.maximum(ends, floor), turn.end_s)
+            turn.is_moving &= ~done
+            turn.is_done |= done
+            if turn.is_done.all():
+                job = self._jobs[number]
+                job.finish(turn.phase, turn.end_s, turn.mean_bps(bps), self.world)
+                self._turns[number] = self._next_turn(job)
+        return ended
+
+    # Faults ------------------------------------------------------------------------------------
+
+    def _next_change(self) -> float:
+        changes = [min(one.next_change_s, one.injection.end_s) for one in self._active]
+        if self._pending:
+            changes.append(self._pending[0].start_s)
+        return min(changes, default=NEVER)
+
+    def _strike(self) -> None:
+        """Begin, change and end faults that are due: all knobs are set anew."""
+        if self._next_change() > self.now_s:
+            return
+        while self._pending and self._pending[0].start_s <= self.now_s:
+            self._active.append(Active(self._pending.pop(0)))
+        self._active = [one for one in self._active if one.injection.end_s > self.now_s]
+        world = self.world
+        before = (world.link_up, world.gpu_xid, world.host_is_down)
+        world.reset()
+        for one in self._active:
+            injection = one.injection
+            elapsed = self.now_s - injection.start_s
+            change = injection.fault.apply(world, injection.place, injection.strength, elapsed)
+            one.next_change_s = injection.start_s + change
+        world.version += 1
+        self._solution = None
+        self._errors = link_errors(world)
+        self._note_changes(*before)
+        for job, turn in zip(self._jobs, self._turns, strict=True):
+            if turn is not None:
+                job.revise(turn.phase, world, self.now_s)
+                turn.settle_starts()
+
+    def _note_changes(self, was_up: Bools, xids: np.ndarray, was_down: Bools) -> None:
+        """What everyone can see of a change: links, XIDs, reboots."""
+        world, now = self.world, self.now_s
+        nics_down = np.repeat(world.host_is_down, self.topology.nics_per_host)
+        for links in (self.topology.up, self.topology.down):
+            world.link_up[links(np.flatnonzero(nics_down).astype(np.int32))] = False
+        fallen = np.flatnonzero(was_up & ~world.link_up).astype(np.int32)
+        self._tallies.add_downs(fallen)
+        for kind, which in (
+            ("link_down", fallen),
+            ("link_up", np.flatnonzero(~was_up & world.link_up)),
+        ):
+            self._happenings += [Happening(kind, now, link=int(link)) for link in which]
+        for gpu in np.flatnonzero((world.gpu_xid != 0) & (world.gpu_xid != xids)):
+            host, xid = int(world.gpu_host[gpu]), int(world.gpu_xid[gpu])
+            self._happenings.append(Happening("xid", now, host=host, gpu=int(gpu), value=xid))
+        for back in np.flatnonzero(was_down & ~world.host_is_down):
+            self._happenings.append(Happening("reboot", now, host=int(back)))
+
+    # Looking -----------------------------------------------------------------------------------
+
+    def _advance_machines(self, seconds: float, bytes_per_second: Floats) -> None:
+        """GPUs and hosts live through the tick: as busy as their ranks were."""
+        topology = self.topology
+        computed, communicated, nvlink = np.zeros((3, topology.gpus))
+        is_used = np.zeros(topology.gpus, dtype=np.bool_)
+        for job in self._jobs:
+            gpus = job.rank_gpu
+            work = job.work_seconds(self.now_s)
+            for total, own in zip((computed, communicated, nvlink), work, strict=True):
+                total[gpus] += own
+            is_used[gpus] |= job.status(self.now_s).is_running
+        # Both streams of a GPU may be busy at once; a second has room for one second of work.
+        computing = np.minimum(computed / seconds, 1.0)
+        communicating = np.minimum(communicated / seconds, 1.0 - computing)
+        nic = np.arange(topology.nics, dtype=np.int32)
+        self._machines.advance(
+            self.world,
+            seconds,
+            computing,
+            communicating,
+            nvlink,
+            (bytes_per_second[topology.up(nic)], bytes_per_second[topology.down(nic)]),
+            is_used,
+        )
+        if self._machines.rebooted.any():
+            self._tallies.restart(np.repeat(self._machines.rebooted, topology.nics_per_host))
+
+    def _look(self, seconds: float) -> Snapshot:
+        links, nics = self._tallies.links(seconds), self._tallies.nics()
+        host_links, host_nics = self._tallies.seen_by_hosts(links, nics)
+        drained = [job.drain(self.now_s) for job in self._jobs]
+        lost = self._random.random(self.topology.hosts) < self.world.host_telemetry_loss
+        happenings, self._happenings = self._happenings, []
+        return Snapshot(
+            topology=self.topology,
+            world=self.world,
+            time_s=self.now_s,
+            start_unix_ns=self.scenario.start_unix_ns,
+            interval_s=seconds,
+            links=links,
+            host_links=host_links,
+            nics=host_nics,
+            gpus=self._machines.gpus,
+            hosts=self._machines.hosts,
+            jobs=[job.status(self.now_s) for job in self._jobs],
+            collectives=[block for blocks, _ in drained for block in blocks],
+            steps=[block for _, blocks in drained for block in blocks],
+            dumps=self._dump_hangs(),
+            happenings=happenings,
+            clock_offset_s=self._clock_s + self._drifted_s + self.world.host_clock_offset_s,
+            reporting=~(lost | self.world.host_agent_is_dead | self.world.host_is_down),
+        )
+
+    def _dump_hangs(self) -> list[HangDump]:
+        """What watchdogs write: once for each hang, when their patience is over."""
+        dumps = []
+        for job, turn in zip(self._jobs, self._turns, strict=True):
+            since = job.status(self.now_s).hung_since_s
+            if since is None:
+                self._dumped.discard(job.name)
+            elif job.name not in self._dumped and self.now_s - since >= job.spec.watchdog_seconds:
+                self._dumped.add(job.name)
+                ends = None if turn is None else turn.end_s
+                dumps.append(HangDump(job.name, self.now_s, job.pending(ends)))
+        return dumps

@@ -1,0 +1,41 @@
+"""A switch with hardly any packet memory left for us, while somebody's traffic passes through.
+
+Shared memory is what absorbs collisions. When others' queues hold it, each small one of ours is
+marked, paused or dropped at once.
+"""
+
+from __future__ import annotations
+
+from collector.contract.verdict import Cause, Culprit, Reason
+from simulator.faults.model import FOREVER, Cluster, Place
+from simulator.faults.places import NeighbourFault, send_background
+from simulator.world import World
+
+BUFFER_SHARES = (0.5, 0.02)
+"""Of the switch's packet memory that is left, at strengths 0 and 1."""
+LOADS = (0.3, 0.85)
+"""Of line rate that passes through the same port."""
+
+
+class BufferPressure(NeighbourFault):
+    """A switch has hardly any buffer left, and every collision costs."""
+
+    name = "buffer_pressure"
+    title = "A switch has hardly any buffer left, and every collision costs."
+    causes = (Cause.CONGESTION, Cause.MICROBURST)
+    reason = Reason.NEIGHBOUR
+
+    def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
+        """The port, whoever fills it, or the switch as a whole."""
+        switch = Culprit(switch=cluster.topology.switches[place.switch].name)
+        return (*super().culprits(cluster, place), switch)
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """The switch's memory, and steady traffic through it."""
+        most, least = BUFFER_SHARES
+        world.switch_buffer_share[place.switch] = most * (least / most) ** strength
+        send_background(world, place, LOADS[0] + (LOADS[1] - LOADS[0]) * strength)
+        return FOREVER
+
+
+FAULT = BufferPressure()

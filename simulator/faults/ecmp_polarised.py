@@ -1,0 +1,72 @@
+"""Leaf switches that put many flows on few uplinks: all hash alike, over too little of a packet.
+
+Training has few and large flows, so a bad hash does not even out. Some uplinks are full, with
+queues, marks and pauses, and others next to them idle.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from collector.contract.verdict import Cause, Culprit, Reason
+from simulator.faults.model import FOREVER, Cluster, Fault, Place
+from simulator.faults.places import leaves_left, switch_port_names
+from simulator.topology.model import Ints, LinkKind
+from simulator.world import World
+
+HASH_BITS = (3, 2, 1, 0)
+"""Of a flow's identity that are left, from strength 0 to 1: 8, 4, 2 and 1 different answers."""
+COMMON_SEED = 1
+"""What every switch mixes in: maker's default, left as it was."""
+
+
+class EcmpPolarised(Fault):
+    """All switches hash alike, and one leaf's flows collide for sure."""
+
+    name = "ecmp_polarised"
+    title = "Flows are spread badly: some uplinks are full while others idle."
+    causes = (Cause.CONGESTION,)
+    reason = Reason.ROUTING
+    fabrics = ("roce",)
+
+    def fits(self, cluster: Cluster) -> bool:
+        """It takes a leaf from which several NICs send up: one flow cannot collide."""
+        return super().fits(cluster) and len(self._leaves(cluster)) > 0
+
+    def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
+        """A leaf where flows can collide; nowhere if there is none."""
+        leaves = self._leaves(cluster)
+        if not len(leaves):
+            return Place()
+        return Place(switch=int(leaves[random.integers(len(leaves))]))
+
+    @staticmethod
+    def _leaves(cluster: Cluster) -> Ints:
+        """Leaves with a choice of uplinks, and two or more NICs whose neighbours are elsewhere."""
+        leaves, nics = leaves_left(cluster)
+        topology = cluster.topology
+        is_uplink = topology.kind >= LinkKind.FABRIC_UP
+        uplinks = np.bincount(topology.source_switch[is_uplink], minlength=len(topology.switches))
+        chosen: Ints = leaves[(nics > 1) & (uplinks[leaves] > 1)]
+        return chosen
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """Everybody's seed, and what the one leaf's hash sees."""
+        if place.switch < 0:
+            return FOREVER
+        world.switch_hash_seed[:] = COMMON_SEED
+        step = min(int(strength * len(HASH_BITS)), len(HASH_BITS) - 1)
+        world.switch_hash_bits[place.switch] = HASH_BITS[step]
+        return FOREVER
+
+    def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
+        """The leaf, or any of its uplinks: which of them are full is the hash's choice."""
+        if place.switch < 0:
+            return ()
+        topology = cluster.topology
+        is_uplink = (topology.kind >= LinkKind.FABRIC_UP) & (topology.source_switch == place.switch)
+        ports = switch_port_names(topology, *np.flatnonzero(is_uplink))
+        return (Culprit(switch=topology.switches[place.switch].name), *ports)
+
+
+FAULT = EcmpPolarised()

@@ -1,0 +1,43 @@
+"""A GPU that falls off the bus: it stops in the middle of a kernel, and the driver notices later.
+
+Until then it looks busy. Then the kernel log has XID 79, and NVML cannot read it any more.
+"""
+
+from __future__ import annotations
+
+from collector.contract.verdict import Cause, Culprit, Reason
+from simulator.faults.model import FOREVER, Cluster, Place
+from simulator.faults.places import ROUNDING_SECONDS, GpuFault
+from simulator.world import World
+
+NOTICED_SECONDS = (20.0, 2.0)
+"""Until the driver's next access fails, at strengths 0 and 1."""
+XID_OFF_THE_BUS = 79
+
+
+class GpuDeath(GpuFault):
+    """A GPU has fallen off the bus, and everyone waits for it."""
+
+    name = "gpu_death"
+    title = "A GPU has fallen off the bus, and everyone waits for it."
+    causes = (Cause.HANG,)
+    reason = Reason.GPU_ERROR
+    seconds = (120.0, 180.0)
+
+    def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
+        """The GPU, or its host: a dead GPU takes it out of service."""
+        host = Culprit(host=cluster.topology.host_name(place.host))
+        return (*super().culprits(cluster, place), host)
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """Dead at once; the XID comes when the driver notices."""
+        latest, soonest = NOTICED_SECONDS
+        noticed_s = latest + (soonest - latest) * strength
+        world.gpu_is_dead[place.gpu] = True
+        if elapsed_s < noticed_s - ROUNDING_SECONDS:
+            return noticed_s
+        world.gpu_xid[place.gpu] = XID_OFF_THE_BUS
+        return FOREVER
+
+
+FAULT = GpuDeath()

@@ -1,0 +1,40 @@
+"""A link that goes down and comes back by itself, again and again.
+
+Training a link of 100 Gb/s a lane takes one to several seconds. Connections survive that: a NIC
+with NCCL's defaults repeats for about half a minute before it gives up. The job stands still, and
+then goes on as if nothing had been.
+"""
+
+from __future__ import annotations
+
+from collector.contract.verdict import Cause, Reason
+from simulator.faults.model import Place
+from simulator.faults.places import CableFault, set_cable_down, toggles
+from simulator.world import World
+
+DOWN_SECONDS = (1.0, 5.0)
+"""From a mere retraining to a port that is brought up from scratch; well below the half minute
+after which connections break."""
+PERIOD_SECONDS = 15.0
+"""Between two flaps, about."""
+
+
+class LinkFlap(CableFault):
+    """A link goes down and comes back, again and again."""
+
+    name = "link_flap"
+    title = "A link goes down and comes back, again and again."
+    causes = (Cause.LINK_FLAP,)
+    reason = Reason.CABLE
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """Both directions of the cable, for seconds at a time."""
+        least, most = DOWN_SECONDS
+        down_seconds = least + (most - least) * strength
+        is_down, change_s = toggles(elapsed_s, down_seconds, PERIOD_SECONDS, place.link)
+        if is_down:
+            set_cable_down(world, place.link)
+        return change_s
+
+
+FAULT = LinkFlap()

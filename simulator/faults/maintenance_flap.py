@@ -1,0 +1,36 @@
+"""Somebody works on the cable of a host that has no job: its link goes down and up.
+
+It looks exactly as a flapping link does, and no job is on it.
+"""
+
+from __future__ import annotations
+
+from simulator.faults.model import FOREVER, Place
+from simulator.faults.places import IdleHostEvent, set_cable_down, toggles
+from simulator.world import World
+
+DOWN_SECONDS = (2.0, 8.0)
+"""At strengths 0 and 1."""
+PERIOD_SECONDS = 25.0
+"""Plug, look, plug again."""
+
+
+class MaintenanceFlap(IdleHostEvent):
+    """A link of a host without a job goes down and up while somebody works on it."""
+
+    name = "maintenance_flap"
+    title = "A link of a host without a job goes down and up while somebody works on it."
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """Both directions of the cable."""
+        if place.link < 0:
+            return FOREVER
+        least, most = DOWN_SECONDS
+        down_seconds = least + (most - least) * strength
+        is_down, change_s = toggles(elapsed_s, down_seconds, PERIOD_SECONDS, place.link)
+        if is_down:
+            set_cable_down(world, place.link)
+        return change_s
+
+
+FAULT = MaintenanceFlap()

@@ -1,0 +1,31 @@
+"""A host that waits for its disks: the page cache is full of dirty pages, or it swaps.
+
+Processes stand still in system calls, for a part of every second.
+"""
+
+from __future__ import annotations
+
+from collector.contract.verdict import Cause, Reason
+from simulator.faults.model import FOREVER, Place
+from simulator.faults.places import HostFault
+from simulator.world import World
+
+STALL_MOST = 0.5
+"""Of time at strength 1: more is a host that does not answer at all."""
+
+
+class PageCacheStall(HostFault):
+    """A host's processes keep waiting for memory and disks."""
+
+    name = "page_cache_stall"
+    title = "A host's processes keep waiting for memory and disks."
+    causes = (Cause.STRAGGLER,)
+    reason = Reason.HOST_STALL
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """All processes of the host."""
+        world.host_io_stall_share[place.host] = STALL_MOST * strength
+        return FOREVER
+
+
+FAULT = PageCacheStall()

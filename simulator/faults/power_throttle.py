@@ -1,0 +1,33 @@
+"""A GPU with a power limit of its own: a forgotten setting, a weak supply, a brake signal.
+
+It lowers its clock until it keeps the limit. Temperature is lower than its peers', if anything.
+"""
+
+from __future__ import annotations
+
+from collector.contract.verdict import Cause, Reason
+from simulator.faults.model import FOREVER, Place
+from simulator.faults.places import GpuFault
+from simulator.world import World
+
+LIMIT_SHARES = (0.9, 0.4)
+"""Of the normal limit, at strengths 0 and 1. Power goes with the clock to about 2.5, so half of it
+still gives three quarters of the clock."""
+
+
+class PowerThrottle(GpuFault):
+    """A GPU may draw less power than its peers and slows itself down."""
+
+    name = "power_throttle"
+    title = "A GPU may draw less power than its peers and slows itself down."
+    causes = (Cause.STRAGGLER,)
+    reason = Reason.GPU_THROTTLED
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """The limit of this GPU only."""
+        most, least = LIMIT_SHARES
+        world.gpu_power_limit_share[place.gpu] = most + (least - most) * strength
+        return FOREVER
+
+
+FAULT = PowerThrottle()

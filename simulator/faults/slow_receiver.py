@@ -1,0 +1,34 @@
+"""A NIC that cannot put into memory what arrives: address translation misses, a slow host bridge.
+
+Its receive buffer fills and it pauses its switch; that port's queue fills, and the switch pauses
+whoever sends to it. The root sends pause frames and receives none. On InfiniBand the same happens
+with credits that do not come back.
+"""
+
+from __future__ import annotations
+
+from collector.contract.verdict import Cause, Reason
+from simulator.faults.model import FOREVER, Place
+from simulator.faults.places import NicFault
+from simulator.world import World
+
+WORST_LOSS = 0.92
+"""Of line rate that the NIC cannot take at strength 1."""
+
+
+class SlowReceiver(NicFault):
+    """A NIC cannot take what arrives and makes its senders stop."""
+
+    name = "slow_receiver"
+    title = "A NIC cannot take what arrives and makes its senders stop."
+    causes = (Cause.PAUSE_STORM, Cause.SLOW_LINK)
+    reason = Reason.NIC
+    strengths = (0.75, 1.0)
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """Receiving only."""
+        world.nic_receive_share[place.nic] = 1.0 - WORST_LOSS * strength
+        return FOREVER
+
+
+FAULT = SlowReceiver()

@@ -1,0 +1,33 @@
+"""Somebody else's steady traffic through a port that a job needs: storage servers, a restore.
+
+Nothing is broken. The port carries all that it can, and the job's part of it is what fairness
+leaves.
+"""
+
+from __future__ import annotations
+
+from collector.contract.verdict import Cause, Reason
+from simulator.faults.model import FOREVER, Place
+from simulator.faults.places import NeighbourFault, send_background
+from simulator.world import World
+
+LOADS = (0.3, 0.95)
+"""Of line rate that the neighbours send in all, at strengths 0 and 1."""
+
+
+class StorageNeighbour(NeighbourFault):
+    """Somebody else's traffic fills a port that a job needs."""
+
+    name = "storage_neighbour"
+    title = "Somebody else's traffic fills a port that a job needs."
+    causes = (Cause.CONGESTION,)
+    reason = Reason.NEIGHBOUR
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """Steady, from all senders alike."""
+        least, most = LOADS
+        send_background(world, place, least + (most - least) * strength)
+        return FOREVER
+
+
+FAULT = StorageNeighbour()

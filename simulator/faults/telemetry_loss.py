@@ -1,0 +1,29 @@
+"""A host of whose batches many never arrive: a full spool, a bad management network.
+
+Gaps in what is known must not look like gaps in what happened.
+"""
+
+from __future__ import annotations
+
+from simulator.faults.model import FOREVER, Place
+from simulator.faults.places import HostFault
+from simulator.world import World
+
+LOSS_MOST = 0.9
+"""Of batches, at strength 1."""
+
+
+class TelemetryLoss(HostFault):
+    """Many of a host's measurements are lost; its job goes on as before."""
+
+    name = "telemetry_loss"
+    title = "Many of a host's measurements are lost; its job goes on as before."
+    causes = ()
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """Each batch by chance."""
+        world.host_telemetry_loss[place.host] = LOSS_MOST * strength
+        return FOREVER
+
+
+FAULT = TelemetryLoss()

@@ -1,0 +1,28 @@
+"""All GPUs are a little hotter than usual: a warm day, a weak pump. None of them slows down.
+
+Temperature alone is no throttling.
+"""
+
+from __future__ import annotations
+
+from simulator.faults.model import FOREVER, Place
+from simulator.faults.places import EverywhereEvent
+from simulator.world import World
+
+COOLING_LOSS_MOST = 0.12
+"""Of healthy cooling at strength 1: some eight degrees more, and still ten below any limit."""
+
+
+class WarmAisle(EverywhereEvent):
+    """All GPUs are a little hotter than usual, and none slows down."""
+
+    name = "warm_aisle"
+    title = "All GPUs are a little hotter than usual, and none slows down."
+
+    def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
+        """All GPUs alike."""
+        world.gpu_cooling_share *= 1.0 - COOLING_LOSS_MOST * strength
+        return FOREVER
+
+
+FAULT = WarmAisle()

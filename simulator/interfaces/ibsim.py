@@ -1,0 +1,237 @@
+"""InfiniBand switches and HCAs that answer management datagrams: what the real ibsim is fed with.
+
+ibsim reads a topology once (`topology_text`, the format of `ibnetdiscover`) and then lives on
+console commands: `commands` gives those that bring its counters and links from the last snapshot to
+this one. Programs that ask it (`perfquery`, `ibqueryerrors`, `opensm`) do not notice.
+
+Where ibsim 0.10 falls short of the hardware: it knows no speed above HDR, so faster fabrics claim
+HDR; a port's speed and width stay as built; error counters have 8 to 32 bits and stop at their end,
+as IBTA wants, and there are no wide ones beside them. The datagrams themselves are counted too. It
+carries out some ten thousand commands a second: a thousand busy ports take one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from collector.contract.errors import SettingsError
+from simulator.interfaces.columns import (
+    SUBNET_MANAGER_LID,
+    WAIT_TICK_BYTES,
+    WORD_BYTES,
+    hca_columns,
+)
+from simulator.interfaces.switch_tables import Ports, Reading, Readings
+from simulator.snapshot import NS, Counts, Snapshot
+from simulator.topology.model import Bools, Topology
+
+NODES_MAX = 2048
+SWITCHES_MAX = 256
+PORTS_MAX = 13_312
+"""ibsim's tables. A switch takes a port more than it has, for itself."""
+KNOWN_SPEEDS = ("SDR", "DDR", "QDR", "FDR", "EDR", "HDR")
+FASTEST_KNOWN = "HDR"
+NVIDIA = 0x2C9
+QUANTUM_2, CONNECTX_7 = 0xD2F2, 0x1021
+"""What tools print as vendor and device."""
+
+COUNTER_WIDTHS = {
+    "PortCountersExtended.PortXmitData": 63,
+    "PortCountersExtended.PortRcvData": 63,
+    "PortCountersExtended.PortXmitPkts": 63,
+    "PortCountersExtended.PortRcvPkts": 63,
+    "PortCounters.SymbolErrorCounter": 16,
+    "PortCounters.LinkErrorRecoveryCounter": 8,
+    "PortCounters.LinkDownedCounter": 8,
+    "PortCounters.PortRcvErrors": 16,
+    "PortCounters.PortXmitDiscards": 16,
+    "PortCounters.PortXmitWait": 32,
+}
+"""ibsim's names of what we set, and bits; cut here, so that a counter at its end is not set again
+at every tick."""
+HCA_NAMES = {
+    "PortCountersExtended.PortXmitData": "port_xmit_data",
+    "PortCountersExtended.PortRcvData": "port_rcv_data",
+    "PortCountersExtended.PortXmitPkts": "port_xmit_packets",
+    "PortCountersExtended.PortRcvPkts": "port_rcv_packets",
+    "PortCounters.SymbolErrorCounter": "symbol_error",
+    "PortCounters.LinkErrorRecoveryCounter": "link_error_recovery",
+    "PortCounters.LinkDownedCounter": "link_downed",
+    "PortCounters.PortRcvErrors": "port_rcv_errors",
+    "PortCounters.PortXmitDiscards": "port_xmit_discards",
+    "PortCounters.PortXmitWait": "port_xmit_wait",
+}
+"""The same as files below /sys call them: an HCA must tell the same story either way."""
+
+
+def switch_id(topology: Topology, switch: int) -> str:
+    """The name for a switch in ibsim."""
+    return f"S-{topology.switch_guid(switch):016x}"
+
+
+def hca_id(topology: Topology, nic: int) -> str:
+    """The name for an HCA in ibsim; also what a client says to attach to it (SIM_HOST)."""
+    return f"H-{topology.nic_guid(nic):016x}"
+
+
+def switch_lid(switch: int) -> int:
+    """The address that a subnet manager gives to a switch; the manager itself has the first."""
+    return SUBNET_MANAGER_LID + 1 + switch
+
+
+def hca_lid(topology: Topology, nic: int) -> int:
+    """The address of an HCA's port: after those of the switches."""
+    return switch_lid(len(topology.switches)) + nic
+
+
+# The topology -----------------------------------------------------------------------------------
+
+
+def topology_text(topology: Topology) -> str:
+    """The file that ibsim starts from."""
+    ports = Ports(topology)
+    _check_size(topology, ports)
+    name = topology.speed.name
+    speed = f"{topology.speed.lanes}x{name if name in KNOWN_SPEEDS else FASTEST_KNOWN}"
+    blocks = [
+        _switch_text(topology, ports, switch, speed) for switch in range(len(topology.switches))
+    ]
+    blocks += [_hca_text(topology, nic, speed) for nic in range(topology.nics)]
+    return "\n".join(blocks)
+
+
+def _check_size(topology: Topology, ports: Ports) -> None:
+    """Stop here with a message about the cluster; ibsim has one about its own tables."""
+    switches = len(topology.switches)
+    slots = sum(_size(ports, switch) + 1 for switch in range(switches)) + topology.nics
+    for what, found, most in (
+        ("nodes", switches + topology.nics, NODES_MAX),
+        ("switches", switches, SWITCHES_MAX),
+        ("ports", slots, PORTS_MAX),
+    ):
+        if found > most:
+            raise SettingsError(
+                f"{topology.name}: {found} {what} are more than the {most} that ibsim holds; take"
+                " fewer hosts"
+            )
+
+
+def _size(ports: Ports, switch: int) -> int:
+    """How many ports a switch has, with those below its last that nothing is plugged into."""
+    return int(ports.number[ports.of_switch(switch).stop - 1])
+
+
+def _switch_text(topology: Topology, ports: Ports, switch: int, speed: str) -> str:
+    """One switch with its cables."""
+    guid = topology.switch_guid(switch)
+    name, address = topology.switches[switch].name, switch_lid(switch)
+    note = f'"{name}" enhanced port 0 lid {address} lmc 0'
+    lines = [
+        f"vendid={NVIDIA:#x}",
+        f"devid={QUANTUM_2:#x}",
+        f"sysimgguid={guid:#x}",
+        f"switchguid={guid:#x}({guid:x})",
+        f'Switch\t{_size(ports, switch)} "{switch_id(topology, switch)}"\t\t# {note}',
+    ]
+    for position in ports.of_switch(switch):
+        back = int(ports.back[position])
+        other = int(topology.source_switch[back])
+        if other >= 0:
+            far = f'"{switch_id(topology, other)}"[{topology.port[back]}]'
+            note = f'"{topology.switches[other].name}" lid {switch_lid(other)}'
+        else:
+            nic = int(topology.source[back]) % topology.nics
+            far = f'"{hca_id(topology, nic)}"[1]({topology.nic_guid(nic):x})'
+            note = f'"{_hca_name(topology, nic)}" lid {hca_lid(topology, nic)}'
+        lines.append(f"[{ports.number[position]}]\t{far}\t\t# {note} {speed}")
+    return "\n".join(lines) + "\n"
+
+
+def _hca_text(topology: Topology, nic: int, speed: str) -> str:
+    """One HCA with its only port."""
+    guid, down = topology.nic_guid(nic), topology.down(nic)
+    leaf = int(topology.source_switch[down])
+    return (
+        f"vendid={NVIDIA:#x}\ndevid={CONNECTX_7:#x}\nsysimgguid={guid:#x}\ncaguid={guid:#x}\n"
+        f'Ca\t1 "{hca_id(topology, nic)}"\t\t# "{_hca_name(topology, nic)}"\n'
+        f'[1]({guid:x}) \t"{switch_id(topology, leaf)}"[{topology.port[down]}]'
+        f"\t\t# lid {hca_lid(topology, nic)} lmc 0"
+        f' "{topology.switches[leaf].name}" lid {switch_lid(leaf)} {speed}\n'
+    )
+
+
+def _hca_name(topology: Topology, nic: int) -> str:
+    """The node description that the kernel sets: host and device."""
+    return f"{topology.host_name(topology.host_of_nic(nic))} {topology.device_name(nic)}"
+
+
+# Its life ---------------------------------------------------------------------------------------
+
+
+class Console:
+    """What to type into ibsim, tick by tick. Ports are those of switches, then the HCAs'."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._readings = Readings(topology)
+        ports = self._readings.ports
+        self._names = [
+            f'"{switch_id(topology, int(switch))}"[{number}]'
+            for switch, number in zip(ports.switch, ports.number, strict=True)
+        ]
+        self._names += [f'"{hca_id(topology, nic)}"[1]' for nic in range(topology.nics)]
+        self._counted: Counts = np.zeros((len(COUNTER_WIDTHS), len(self._names)), dtype=np.int64)
+        # A cable has one end where it is cut: its switch's, or one of its two switches'.
+        to_hca = topology.target_switch[ports.out] < 0
+        self._ends = np.flatnonzero(to_hca | (ports.out < ports.back))
+        self._was_up: Bools = np.ones(len(self._ends), dtype=np.bool_)
+
+    def commands(self, snapshot: Snapshot) -> list[str]:
+        """Those that make ibsim's fabric what the snapshot's is; only what has changed.
+
+        A link that comes back waits for the subnet manager's next sweep, as a real one does.
+        """
+        return [*self._link_commands(snapshot), *self._counter_commands(snapshot)]
+
+    def _link_commands(self, snapshot: Snapshot) -> Iterator[str]:
+        """Cut and mend cables."""
+        ports, link_up = self._readings.ports, snapshot.world.link_up
+        is_up = link_up[ports.out[self._ends]] & link_up[ports.back[self._ends]]
+        for end in np.flatnonzero(is_up != self._was_up):
+            yield f"{'ReLink' if is_up[end] else 'Unlink'} {self._names[self._ends[end]]}"
+        self._was_up = is_up
+
+    def _counter_commands(self, snapshot: Snapshot) -> Iterator[str]:
+        """Set counters."""
+        of_switches, of_hcas = self._switch_counters(snapshot), hca_columns(snapshot)
+        fresh = np.empty_like(self._counted)
+        for row, (name, bits) in enumerate(COUNTER_WIDTHS.items()):
+            both = (of_switches[name], of_hcas[f"counters/{HCA_NAMES[name]}"])
+            fresh[row] = np.minimum(np.concatenate(both), (1 << bits) - 1)
+        names = list(COUNTER_WIDTHS)
+        for row, port in np.argwhere(fresh != self._counted):
+            yield f"PerformanceSet {self._names[port]} {names[row]}={fresh[row, port]}"
+        self._counted = fresh
+
+    def _switch_counters(self, snapshot: Snapshot) -> dict[str, Counts]:
+        """What the switches' ports have counted, by ibsim's names."""
+        values = self._readings.update(snapshot)
+        links, out, back = snapshot.links, self._readings.ports.out, self._readings.ports.back
+        lane = snapshot.topology.bits_per_second[out] / snapshot.topology.speed.lanes
+        ticks = links.wait_ns[out] * (lane / 8 / NS / WAIT_TICK_BYTES)
+        return {
+            "PortCountersExtended.PortXmitData": values[Reading.SENT_BYTES] // WORD_BYTES,
+            "PortCountersExtended.PortRcvData": values[Reading.RECEIVED_BYTES] // WORD_BYTES,
+            "PortCountersExtended.PortXmitPkts": values[Reading.SENT_PACKETS],
+            "PortCountersExtended.PortRcvPkts": values[Reading.RECEIVED_PACKETS],
+            "PortCounters.SymbolErrorCounter": values[Reading.SYMBOL_ERRORS],
+            "PortCounters.LinkErrorRecoveryCounter": np.maximum(
+                links.recoveries[out], links.recoveries[back]
+            ),
+            "PortCounters.LinkDownedCounter": np.maximum(links.downs[out], links.downs[back]),
+            "PortCounters.PortRcvErrors": values[Reading.DAMAGED_PACKETS],
+            "PortCounters.PortXmitDiscards": values[Reading.DROPPED_PACKETS],
+            "PortCounters.PortXmitWait": ticks.astype(np.int64),
+        }

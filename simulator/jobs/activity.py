@@ -1,0 +1,84 @@
+"""What each rank was busy with, and when: so that somebody can ask about any stretch of time.
+
+A job plans ahead of the clock (a rank's whole forward pass is known when it begins), so spans may
+lie in the future. A question covers the time since the last one.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.topology.model import Floats, Ints
+
+
+class Doing(enum.IntEnum):
+    """What a GPU is busy with."""
+
+    COMPUTING = 0
+    COMMUNICATING = 1
+    """Inside a collective: waiting for others, or moving bytes. NVML calls both busy."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Span:
+    """A stretch of work of some ranks; a rank may be in it twice."""
+
+    doing: Doing
+    ranks: Ints
+    start_s: Floats
+    end_s: Floats
+    nvlink_bytes: float
+    """That each rank moves over NVLink meanwhile, evenly."""
+
+
+class Activity:
+    """The spans of one job's ranks that nobody has asked about yet."""
+
+    def __init__(self, ranks: int) -> None:
+        self._ranks = ranks
+        self._spans: list[_Span] = []
+        self._asked_until_s = -math.inf
+
+    def add(
+        self, doing: Doing, ranks: Ints, start_s: Floats, end_s: Floats, nvlink_bytes: float = 0.0
+    ) -> None:
+        """These ranks do this from start to end; shapes are alike."""
+        flat = (ranks.reshape(-1), start_s.reshape(-1).copy(), end_s.reshape(-1).copy())
+        self._spans.append(_Span(doing, *flat, nvlink_bytes))
+
+    def take(
+        self, until_s: float, waiting: tuple[Ints, Floats] | None = None
+    ) -> tuple[Floats, Floats, Floats]:
+        """Per rank since the last question: seconds computing, communicating; NVLink bytes.
+
+        ``waiting`` are ranks that are inside a collective whose end nobody knows, and since when.
+        With an infinite ``until_s`` everything planned counts, and later questions begin anew.
+        """
+        seconds, moved = np.zeros((len(Doing), self._ranks)), np.zeros(self._ranks)
+        since = self._asked_until_s
+        for span in self._spans:
+            overlap = _overlap(span.start_s, span.end_s, since, until_s)
+            np.add.at(seconds[span.doing], span.ranks, overlap)
+            if span.nvlink_bytes:
+                length = np.maximum(span.end_s - span.start_s, 1e-9)
+                np.add.at(moved, span.ranks, span.nvlink_bytes * overlap / length)
+        if math.isfinite(until_s):
+            if waiting is not None:
+                ranks, entered = waiting[0].reshape(-1), waiting[1].reshape(-1)
+                ends = np.full(len(entered), until_s)
+                np.add.at(
+                    seconds[Doing.COMMUNICATING], ranks, _overlap(entered, ends, since, until_s)
+                )
+            self._asked_until_s = until_s
+        self._spans = [span for span in self._spans if span.end_s.max() > until_s]
+        return seconds[Doing.COMPUTING], seconds[Doing.COMMUNICATING], moved
+
+
+def _overlap(start_s: Floats, end_s: Floats, since_s: float, until_s: float) -> Floats:
+    """Seconds of each span that fall between two moments."""
+    overlap: Floats = np.minimum(end_s, until_s) - np.maximum(start_s, since_s)
+    return np.maximum(overlap, 0.0)

@@ -1,0 +1,476 @@
+"""A training job that runs: the step program, its ranks' clocks, and the network's turn in it.
+
+Each rank has two clocks, as a GPU has two streams: one computes, one communicates. Nobody writes
+down who is late: a rank enters a collective when its own clock says so, leaves it when the ring has
+served it, and takes what it lost into the next one.
+
+A step: wait for data; forward, backward (in a pipeline stage after stage, wave after wave), the
+gradient's buckets reduced while backward still runs, the optimizer, and now and then a pause.
+Collectives inside a host, or without bytes to speak of, need no network and are worked out here;
+for the others `next_phase` hands a `Phase` to the engine and waits for `finish`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.jobs.activity import Activity, Doing
+from simulator.jobs.ladder import exits
+from simulator.jobs.layout import PIPELINE, lay_out
+from simulator.jobs.model import JobSpec, Phase
+from simulator.jobs.patterns import (
+    Collective,
+    Collectives,
+    StageRange,
+    edge_range,
+    stage_ranges,
+    waves,
+)
+from simulator.jobs.records import Records
+from simulator.jobs.workload import (
+    BACKWARD_SHARE,
+    FORWARD_SHARE,
+    OPTIMIZER_SHARE,
+    StepWork,
+    Workload,
+)
+from simulator.snapshot import CollectiveBlock, JobStatus, StepBlock
+from simulator.topology.model import Bools, Floats, Ints, Topology
+from simulator.world import World
+
+HUNG_AFTER_SECONDS = 10.0
+"""A collective of ours takes seconds at worst; if nothing has moved for longer, the job hangs."""
+PID_FIRST, PID_LAST = 2_000, 200_000
+"""Where process numbers of training processes lie on a host that runs for weeks."""
+
+
+@dataclass(eq=False)
+class _Turn:
+    """A phase that the engine has, and what only the job knows of it."""
+
+    phase: Phase
+    collective: Collective
+    numbers: Ints
+    """Of each unit, see `Records.number`."""
+    planned_s: Floats
+    """When ranks would have entered if nothing had stopped them."""
+    left_s: Floats
+    """For ranks that are stopped: what they had left to do before entering; else NaN."""
+    not_before_s: Floats
+    """For each unit: when it was no longer stuck; minus infinity if it never was."""
+    exit_s: Floats | None = None
+
+
+@dataclass(eq=False)
+class _Hung:
+    """A collective that needs no network, and that a dead GPU keeps from ending."""
+
+    members: Ints
+    blocks: list[CollectiveBlock]
+
+
+class Job:
+    """One job. The engine alternates `next_phase` and `finish`; everyone else only looks."""
+
+    def __init__(self, spec: JobSpec, topology: Topology, random: np.random.Generator) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.layout = lay_out(spec, topology)
+        self.rank_gpu = self.layout.rank_gpu
+        self._collectives = Collectives(spec, self.layout, topology)
+        every = self._collectives.all()
+        crossing = [one for one in every if one.has_flows and not one.is_latency]
+        # A job inside one host takes its turns too: that is how its time passes.
+        self._networked = crossing or every
+        self.patterns = tuple(one.pattern for one in self._networked)
+        self._workload = Workload(spec, self.layout, random)
+        self._records = Records(spec.name, spec.pipeline, random)
+        self._activity = Activity(self.layout.ranks)
+        ready = spec.start_s + self._workload.startup_seconds()
+        self._compute: Floats = ready
+        self._network: Floats = ready.copy()
+        pairs = self.layout.groups.get(PIPELINE, np.zeros((0, 2), dtype=np.int32))
+        self._pair_left_s: Floats = np.zeros(pairs.shape)
+        """When both ends of each pair of stages left its latest message."""
+        self._wave_s: Floats = np.zeros((2, self.layout.ranks))
+        """Start and end of each rank's latest stretch of backward: its buckets come out of it."""
+        self._now_s = spec.start_s
+        self._moved_s = spec.start_s
+        self._turn: _Turn | None = None
+        self._hung: list[_Hung] = []
+        self._is_held: Bools = np.zeros(self.layout.ranks, dtype=np.bool_)
+        """Ranks that a collective which hung without the network keeps from the next one."""
+        self._step = 0
+        self._step_seconds = 0.0
+        self._is_over = False
+        self._rank_pid = self._draw_pids(random)
+        self._communicators = self.layout.communicators()
+        self._world: World | None = None
+        self._program = self._run()
+
+    def _draw_pids(self, random: np.random.Generator) -> Ints:
+        """Ranks of a host are started one after the other."""
+        first = random.integers(PID_FIRST, PID_LAST, len(self.spec.hosts))
+        per_host = self.layout.ranks // len(self.spec.hosts)
+        return (np.repeat(first, per_host) + np.tile(np.arange(per_host), len(first))).astype(
+            np.int32
+        )
+
+    # The engine's side -------------------------------------------------------------------------
+
+    def next_phase(self, world: World) -> Phase | None:
+        """The next use of the network; None when the job is over."""
+        self._world = world
+        phase = next(self._program, None)
+        if phase is None:
+            self._is_over = True
+            self._turn = None
+        return phase
+
+    def revise(self, phase: Phase, world: World, now_s: float) -> None:
+        """The world has changed: who can still enter, and when, and what is stuck.
+
+        A process that was stopped goes on where it was: it enters as late as it was stopped.
+        """
+        self._world = world
+        turn = self._turn
+        assert turn is not None
+        assert turn.phase is phase
+        self._now_s = max(self._now_s, now_s)
+        self._release(world, now_s)
+        is_blocked = self._blocked(world)[phase.pattern.members]
+        was_blocked = np.isinf(phase.entry_s)
+        stops = is_blocked & ~was_blocked & (phase.entry_s > now_s)
+        resumes = was_blocked & ~is_blocked
+        turn.left_s = np.where(stops, phase.entry_s - now_s, turn.left_s)
+        phase.entry_s = np.where(stops, np.inf, phase.entry_s)
+        phase.entry_s = np.where(resumes, now_s + turn.left_s, phase.entry_s)
+        turn.left_s = np.where(resumes, np.nan, turn.left_s)
+        was_stuck = phase.is_stuck
+        self._settle(phase, world)
+        turn.not_before_s = np.where(was_stuck & ~phase.is_stuck, now_s, turn.not_before_s)
+        phase.start_s = np.maximum(phase.start_s, turn.not_before_s)
+
+    def finish(self, phase: Phase, end_s: Floats, flow_bps: Floats, world: World) -> None:
+        """All units have ended: ranks leave, each in its turn."""
+        self._world = world
+        turn = self._turn
+        assert turn is not None
+        assert turn.phase is phase
+        members = phase.pattern.members
+        # A unit that was stuck begins anew, all its ranks as far apart as they entered.
+        stuck_s = np.maximum(turn.not_before_s - phase.entry_s.max(axis=1), 0.0)
+        began_s = phase.entry_s + stuck_s[:, None]
+        turn.exit_s = exits(turn.collective, began_s, end_s, flow_bps)
+        self._records.completed(turn.collective, turn.numbers, phase.entry_s, turn.exit_s)
+        nvlink = turn.collective.nvlink_bytes
+        self._activity.add(Doing.COMMUNICATING, members, phase.entry_s, turn.exit_s, nvlink)
+        # Whoever was stopped before it entered has lost that time everywhere.
+        lost = phase.entry_s - turn.planned_s
+        if (lost > 0).any():
+            delay = np.zeros(self.layout.ranks)
+            np.maximum.at(delay, members, lost)
+            self._compute += delay
+        self._moved_s = max(self._moved_s, float(end_s.max()))
+        self._now_s = max(self._now_s, self._moved_s)
+
+    def drain(self, until_s: float = math.inf) -> tuple[list[CollectiveBlock], list[StepBlock]]:
+        """Records since the last time; with ``until_s`` only what was over by then."""
+        return self._records.take(until_s)
+
+    def work_seconds(self, until_s: float = math.inf) -> tuple[Floats, Floats, Floats]:
+        """Per rank since the last call: seconds computing and communicating; NVLink bytes.
+
+        Communicating is to be inside a collective: waiting, or moving bytes. With ``until_s``
+        exactly the time up to it counts, also of a collective that has not ended. Without it,
+        all work since the last call counts as it was planned.
+        """
+        waiting = None
+        if self._turn is not None and self._turn.exit_s is None:
+            waiting = (self._turn.phase.pattern.members, self._turn.phase.entry_s)
+        return self._activity.take(until_s, waiting)
+
+    def pending(self, end_s: Floats | None = None) -> list[CollectiveBlock]:
+        """The last collectives and the one that hangs, as Flight Recorders would hold them.
+
+        ``end_s``, if given, tells which units of the phase under way have ended (finite) already.
+        """
+        found = [*self._records.recent]
+        found += [block for hung in self._hung for block in hung.blocks]
+        turn = self._turn
+        if turn is not None and turn.exit_s is None:
+            entry = np.where(np.isfinite(turn.phase.entry_s), turn.phase.entry_s, np.nan)
+            left = np.full(entry.shape, np.nan)
+            if end_s is not None:
+                left[:] = np.where(np.isfinite(end_s), end_s, np.nan)[:, None]
+            is_left = np.isfinite(left).all(axis=1)
+            for chosen in (is_left, ~is_left):
+                found += self._records.blocks(turn.collective, turn.numbers, entry, left, chosen)
+        return found
+
+    def status(self, now_s: float) -> JobStatus:
+        """How far the job is."""
+        layout = self.layout
+        return JobStatus(
+            name=self.name,
+            ranks=layout.ranks,
+            rank_host=layout.rank_host,
+            rank_gpu=layout.rank_gpu,
+            rank_nic=layout.rank_nic,
+            rank_pid=self._rank_pid,
+            step=self._step,
+            step_seconds=self._step_seconds,
+            hung_since_s=self._hung_since(now_s),
+            is_running=self.spec.start_s <= now_s and not self._has_ended(now_s),
+            communicators=self._communicators,
+            start_s=self.spec.start_s,
+        )
+
+    def _has_ended(self, now_s: float) -> bool:
+        return self._is_over and now_s >= float(self._compute.max())
+
+    def _hung_since(self, now_s: float) -> float | None:
+        """Since when nothing has moved; None while somebody is still on the way."""
+        turn = self._turn
+        if turn is None or turn.exit_s is not None:
+            return None
+        entered = turn.phase.entry_s[np.isfinite(turn.phase.entry_s)]
+        last = max(float(entered.max(initial=self._moved_s)), self._moved_s)
+        return last if now_s - last >= HUNG_AFTER_SECONDS else None
+
+    # Taking part -------------------------------------------------------------------------------
+
+    def _now_world(self) -> World:
+        """The world as of the engine's last call; the program only runs inside one."""
+        assert self._world is not None
+        return self._world
+
+    def _blocked(self, world: World) -> Bools:
+        """Ranks that launch nothing, as things are."""
+        host = self.layout.rank_host
+        stopped: Bools = world.host_process_is_stopped[host] | world.host_is_down[host]
+        return stopped | self._is_held
+
+    def _settle(self, phase: Phase, world: World) -> None:
+        """When units start, and which never end, given the entries."""
+        phase.start_s = phase.entry_s.max(axis=1)
+        dead = world.gpu_is_dead[self.rank_gpu][phase.pattern.members].any(axis=1)
+        phase.is_stuck = np.isfinite(phase.start_s) & dead
+
+    def _release(self, world: World, now_s: float) -> None:
+        """What hung without the network ends now if its GPUs are alive again."""
+        dead = world.gpu_is_dead[self.rank_gpu]
+        still: list[_Hung] = []
+        for hung in self._hung:
+            if dead[hung.members].any():
+                still.append(hung)
+                continue
+            for block in hung.blocks:
+                self._records.released(block, now_s)
+        self._hung = still
+        self._is_held = np.zeros(self.layout.ranks, dtype=np.bool_)
+        for hung in still:
+            self._is_held[hung.members] = True
+
+    def _take_part(self, collective: Collective, entry_s: Floats) -> Iterator[Phase]:
+        """Let all units of a collective run from these entries; `_left` has the exits then."""
+        world = self._now_world()
+        members = collective.pattern.members
+        numbers = self._records.number(collective)
+        if collective not in self._networked:
+            self._take_part_inside(collective, numbers, entry_s)
+            return
+        is_blocked = self._blocked(world)[members]
+        phase = Phase(
+            pattern=collective.pattern,
+            entry_s=np.where(is_blocked, np.inf, entry_s),
+            start_s=np.zeros(len(members)),
+            is_stuck=np.zeros(len(members), dtype=np.bool_),
+        )
+        left = np.where(is_blocked, np.maximum(entry_s - self._now_s, 0.0), np.nan)
+        self._settle(phase, world)
+        never = np.full(len(members), -np.inf)
+        self._turn = _Turn(phase, collective, numbers, entry_s, left, never)
+        yield phase
+
+    def _take_part_inside(self, collective: Collective, numbers: Ints, entry_s: Floats) -> None:
+        """A collective over NVLink, or with nothing to move: it takes what it takes at least."""
+        pattern = collective.pattern
+        members = pattern.members
+        end = entry_s.max(axis=1) + pattern.floor_seconds
+        exit_s = exits(collective, entry_s, end, np.full(len(pattern.flow_unit), np.inf))
+        is_dead = self._now_world().gpu_is_dead[self.rank_gpu]
+        dead: Bools = np.asarray(is_dead[members].any(axis=1))
+        held: Bools = self._is_held[members]
+        hangs: Bools = dead | held.any(axis=1)
+        if hangs.any():
+            # Who is held already never gets here; where nobody does, there is nothing to see.
+            entry = np.where(held, np.nan, entry_s)
+            shown: Bools = hangs & ~held.all(axis=1)
+            never = np.full(entry_s.shape, np.nan)
+            blocks = self._records.blocks(collective, numbers, entry, never, shown)
+            if blocks:
+                self._hung.append(_Hung(members[shown], blocks))
+            self._is_held[members[hangs]] = True
+        if not hangs.all():
+            # A hung unit's clocks go on as if nothing were: its ranks are held at the next phase.
+            self._records.completed(collective, numbers, entry_s, exit_s, ~hangs)
+        nvlink = collective.nvlink_bytes
+        self._activity.add(Doing.COMMUNICATING, members, entry_s, exit_s, nvlink)
+        phase = Phase(pattern, entry_s, end, dead)
+        self._turn = _Turn(phase, collective, numbers, entry_s, entry_s, end, exit_s)
+
+    def _left(self) -> Floats:
+        """Exits of the collective that has just ended."""
+        assert self._turn is not None
+        assert self._turn.exit_s is not None
+        return self._turn.exit_s
+
+    # The step program --------------------------------------------------------------------------
+
+    def _run(self) -> Iterator[Phase]:
+        """Step after step."""
+        while self.spec.steps == 0 or self._step < self.spec.steps:
+            yield from self._run_step()
+            self._step += 1
+
+    def _run_step(self) -> Iterator[Phase]:
+        """One step of all ranks."""
+        spec = self.spec
+        work = self._workload.step(self._now_world())
+        phases: dict[str, tuple[Floats, Floats]] = {}
+        start = self._compute.copy()
+        self._compute = start + work.data_seconds
+        phases["data"] = (start, self._compute.copy())
+        yield from self._forward(work)
+        phases["forward"] = (phases["data"][1], self._compute.copy())
+        yield from self._backward(work)
+        yield from self._reduce_gradient()
+        phases["backward"] = (phases["forward"][1], self._compute.copy())
+        yield from self._share_loss()
+        phases["gradients"] = (phases["backward"][1], self._compute.copy())
+        everyone = np.arange(self.layout.ranks, dtype=np.int32)
+        self._work(OPTIMIZER_SHARE * spec.compute_seconds, work, everyone)
+        phases["optimizer"] = (phases["gradients"][1], self._compute.copy())
+        yield from self._gather_parameters(phases)
+        self._pause("checkpoint", spec.checkpoint_every_steps, spec.checkpoint_seconds, phases)
+        self._pause("evaluation", spec.evaluation_every_steps, spec.evaluation_seconds, phases)
+        end = self._compute.copy()
+        self._step_seconds = float(np.median(end - start))
+        self._records.step(StepBlock(self.name, self._step, start, end, phases))
+
+    def _work(self, base_seconds: float, work: StepWork, who: Ints) -> None:
+        """Let these ranks compute."""
+        seconds = self._workload.compute_seconds(base_seconds, work, who, self._now_world())
+        start = self._compute[who]
+        self._compute[who] = start + seconds
+        self._activity.add(Doing.COMPUTING, who, start, start + seconds)
+
+    def _ranks_of(self, stages: StageRange) -> Ints:
+        stage = self.layout.rank_stage
+        chosen = np.flatnonzero((stage >= stages[0]) & (stage <= stages[1]))
+        return chosen.astype(np.int32)
+
+    def _wave_seconds(self, share: float) -> float:
+        """Of one stretch of forward or backward.
+
+        In a pipeline of ``p`` stages, ``m`` microbatches take the time of ``m + p - 1``. Where
+        several travel together it is made up for, so that a pass takes as long as it should.
+        """
+        count, stages, batches = waves(self.spec), self.spec.pipeline, self.spec.microbatches
+        fill = (batches + stages - 1) / batches * count / (count + stages - 1)
+        return share * self.spec.compute_seconds / count * fill
+
+    def _forward(self, work: StepWork) -> Iterator[Phase]:
+        """Wave after wave through the stages; one slot for each place where a wave can be."""
+        seconds = self._wave_seconds(FORWARD_SHARE)
+        for stages in stage_ranges(self.spec):
+            self._work(seconds, work, self._ranks_of(stages))
+            for inside in (self._collectives.tensor, self._collectives.expert):
+                if stages in inside:
+                    yield from self._join(inside[stages])
+            edges = edge_range(stages, self.spec.pipeline)
+            if edges is not None:
+                yield from self._send(self._collectives.forward[edges], sender=0)
+
+    def _backward(self, work: StepWork) -> Iterator[Phase]:
+        """The same back from the last stage; a stretch begins with what its layers exchange."""
+        seconds = self._wave_seconds(BACKWARD_SHARE)
+        ranges = stage_ranges(self.spec)
+        for slot in reversed(range(len(ranges))):
+            stages = ranges[slot]
+            for inside in (self._collectives.expert, self._collectives.tensor):
+                if stages in inside:
+                    yield from self._join(inside[stages])
+            who = self._ranks_of(stages)
+            self._wave_s[0, who] = self._compute[who]
+            self._work(seconds, work, who)
+            self._wave_s[1, who] = self._compute[who]
+            # These stages are the upper ends of the pairs over which the slot before sent forward.
+            edges = edge_range(ranges[slot - 1], self.spec.pipeline) if slot else None
+            if edges is not None:
+                yield from self._send(self._collectives.backward[edges], sender=1)
+
+    def _join(self, collective: Collective) -> Iterator[Phase]:
+        """A collective that the computation waits for."""
+        members = collective.pattern.members
+        yield from self._take_part(collective, self._compute[members])
+        self._compute[members] = self._left()
+
+    def _send(self, collective: Collective, sender: int) -> Iterator[Phase]:
+        """From stage to stage: the receiver's computation waits, the sender's does not.
+
+        Each pair has a stream of its own, on which one message follows the other.
+        """
+        members, pairs = collective.pattern.members, collective.group
+        entry = np.maximum(self._compute[members], self._pair_left_s[pairs])
+        yield from self._take_part(collective, entry)
+        left = self._left()
+        self._pair_left_s[pairs] = left
+        receiver = members[:, 1 - sender]
+        self._compute[receiver] = np.maximum(self._compute[receiver], left[:, 1 - sender])
+
+    def _reduce_gradient(self) -> Iterator[Phase]:
+        """Buckets as the last stretch of backward makes them, one by one."""
+        collective = self._collectives.reduce
+        if collective is None:
+            return
+        members, buckets = collective.pattern.members, self.spec.buckets
+        start, end = self._wave_s.copy()
+        for bucket in range(buckets):
+            ready = start + (end - start) * ((bucket + 1) / buckets)
+            entry = np.maximum(ready, self._network)[members]
+            yield from self._take_part(collective, entry)
+            self._network[members] = self._left()
+
+    def _share_loss(self) -> Iterator[Phase]:
+        """When the last bucket is there, everyone learns the loss; nobody goes on before."""
+        self._compute = np.maximum(self._compute, self._network)
+        if self._collectives.loss is not None:
+            yield from self._join(self._collectives.loss)
+        self._network = np.maximum(self._network, self._compute)
+
+    def _gather_parameters(self, phases: dict[str, tuple[Floats, Floats]]) -> Iterator[Phase]:
+        """In sharded jobs everyone has updated a part: hand the parts around."""
+        collective = self._collectives.gather
+        if collective is None:
+            return
+        before = self._compute.copy()
+        for _ in range(self.spec.buckets):
+            yield from self._join(collective)
+        self._network = np.maximum(self._network, self._compute)
+        phases["parameters"] = (before, self._compute.copy())
+
+    def _pause(
+        self, name: str, every: int, seconds: float, phases: dict[str, tuple[Floats, Floats]]
+    ) -> None:
+        """Something that is due after every so many steps and keeps the GPUs idle."""
+        if every <= 0 or (self._step + 1) % every:
+            return
+        before = self._compute.copy()
+        self._compute = before + self._workload.pause_seconds(seconds, self._now_world())
+        phases[name] = (before, self._compute.copy())

@@ -1,0 +1,101 @@
+"""How long a rank works by itself: loading data, computing, and what its host takes from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.jobs.layout import Layout
+from simulator.jobs.model import JobSpec
+from simulator.topology.model import Floats, Ints
+from simulator.world import World
+
+OPTIMIZER_SHARE = 0.04
+"""Of a step's compute: Adam's update is bound by memory and short."""
+FORWARD_SHARE = (1.0 - OPTIMIZER_SHARE) / 3.0
+"""Backward computes two products for each one of forward."""
+BACKWARD_SHARE = 2.0 * FORWARD_SHARE
+LOADER_SECONDS = 0.002
+"""The wait for a batch that has been prefetched."""
+LOADER_SPREAD_SECONDS = 0.0005
+CPU_BOUND_SHARE = 0.05
+"""Of compute that waits for the host: launches that the GPU's queue does not hide."""
+STALL_SECONDS = 0.03
+"""Mean length of one stall that a busy host causes: a few scheduler slices, a page from disk."""
+STALL_EXPOSED_SHARE = 0.25
+"""Of a host's stalls that reach the GPU: for the rest its queue of launches is long enough."""
+SHARE_LEFT_MIN = 0.02
+"""No host or GPU is taken away entirely; one that is would be stopped or dead, not slow."""
+FACTOR_MIN = 0.5
+"""The least that a random factor leaves of a duration."""
+STARTUP_SPREAD = 0.05
+"""Ranks' start-up differs by up to this share: they load files and compile by themselves."""
+PAUSE_SPREAD = 0.03
+"""The same for checkpoints and evaluations."""
+
+
+@dataclass(frozen=True, eq=False)
+class StepWork:
+    """What is drawn once for a step; one value for each rank."""
+
+    data_seconds: Floats
+    factor: Floats
+    """Of compute time: this step's jitter, and how long the rank's sequences are."""
+
+
+class Workload:
+    """Draws durations. Each rank's clock is its own; who waits for whom is not decided here."""
+
+    def __init__(self, spec: JobSpec, layout: Layout, random: np.random.Generator) -> None:
+        self._spec = spec
+        self._layout = layout
+        self._random = random
+
+    def startup_seconds(self) -> Floats:
+        """Until each rank is ready for its first step."""
+        spread = self._random.uniform(0.0, STARTUP_SPREAD, self._layout.ranks)
+        seconds: Floats = self._spec.startup_seconds * (1.0 + spread)
+        return seconds
+
+    def step(self, world: World) -> StepWork:
+        """What this step brings to each rank."""
+        spec, ranks, random = self._spec, self._layout.ranks, self._random
+        host = self._layout.rank_host
+        data = LOADER_SECONDS + random.exponential(LOADER_SPREAD_SECONDS, ranks)
+        if spec.hiccup_every_steps > 0:
+            has_hiccup = random.random(ranks) < 1.0 / spec.hiccup_every_steps
+            data += np.where(has_hiccup, random.exponential(spec.hiccup_seconds, ranks), 0.0)
+        data = data / _left(world.host_io_stall_share)[host] + world.host_loader_seconds[host]
+        # All ranks of a copy of the model work on the same sequences.
+        long = random.normal(0.0, spec.imbalance, self._layout.data)[self._layout.rank_copy]
+        jitter = random.normal(0.0, spec.jitter, ranks)
+        return StepWork(data, np.maximum((1.0 + long) * (1.0 + jitter), FACTOR_MIN))
+
+    def compute_seconds(
+        self, base_seconds: float, work: StepWork, who: Ints, world: World
+    ) -> Floats:
+        """What these ranks need for work that takes ``base_seconds`` on a healthy GPU and host."""
+        host, gpu = self._layout.rank_host[who], self._layout.rank_gpu[who]
+        steal, stalled = world.host_steal_share[host], world.host_io_stall_share[host]
+        clock = np.maximum(world.gpu_clock_share[gpu], SHARE_LEFT_MIN)
+        on_gpu = (1.0 - CPU_BOUND_SHARE) * work.factor[who] / clock
+        on_host = CPU_BOUND_SHARE / (_left(steal) * _left(stalled))
+        seconds: Floats = base_seconds * (on_gpu + on_host)
+        lost = np.minimum(steal + stalled, 1.0) * STALL_EXPOSED_SHARE * base_seconds
+        if lost.any():
+            seconds += self._random.gamma(lost / STALL_SECONDS, STALL_SECONDS)
+        return seconds
+
+    def pause_seconds(self, base_seconds: float, world: World) -> Floats:
+        """Of a checkpoint or an evaluation, for each rank: a busy disk makes it longer."""
+        spread = self._random.uniform(0.0, PAUSE_SPREAD, self._layout.ranks)
+        stalled = world.host_io_stall_share[self._layout.rank_host]
+        seconds: Floats = base_seconds * (1.0 + spread) / _left(stalled)
+        return seconds
+
+
+def _left(taken_share: Floats) -> Floats:
+    """What is left of something after a share of it was taken."""
+    left: Floats = np.maximum(1.0 - taken_share, SHARE_LEFT_MIN)
+    return left

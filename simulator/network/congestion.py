@@ -1,0 +1,304 @@
+"""Where queues must stand, and how the flows around them fare once things have settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.network.columns import add_up
+from simulator.network.flows import Flows, Links, Paths, Uses
+from simulator.network.fluid import STEP_SECONDS, Fluid, Sources, Totals
+from simulator.network.losses import DROPS_PER_GAP, packet_bytes, recover
+from simulator.network.maxmin import Sharing
+from simulator.topology.model import NO_LINK, Bools, Floats, Ints
+from simulator.world import World
+
+SLACK = 1e-3
+"""A link that is fed less than this beyond its capacity, relative, is not congested: rounding."""
+FIRST_SWITCH_HOP = 2
+"""Hops before this one (slot, NIC) wait in the sender's memory, and nobody sees it."""
+WARM_UP_SECONDS = 3e-3
+"""Until senders have found their rates: dozens of notifications."""
+MEASURING_SECONDS = 3e-3
+"""Long enough for a dozen cuts and recoveries."""
+PHASE_MAX_SECONDS = 6e-3
+"""Of a burst, and of the silence after it, that is simulated: after that it has settled."""
+PHASE_TAIL_SECONDS = 1e-3
+"""At the end of a phase that stands for the rest of it."""
+USES_MAX = 12_000
+"""Crossings of links by flows in a scene that is run for all that time: larger ones, an all-to-all
+of hundreds of NICs, have so many flows that a shorter time is mean enough."""
+SECONDS_LEAST_SHARE = 0.3
+"""Of that time that every scene is run."""
+START_SHARE = 1.2
+"""Of its fair rate at which a sender that wants more begins: it must find out, but not from far."""
+KEPT_PACE = 0.98
+"""A flow that keeps this much of its pace keeps pace: the rest is the edge of the measurement."""
+
+
+@dataclass(frozen=True, eq=False)
+class Feeding:
+    """What flows would send if only the links before each one held them back."""
+
+    demand_bps: Floats
+    """Of each flow, on the wire; infinite where a link holds it back."""
+    congested: Ints
+    """Links that are fed more than they carry."""
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """When the longest bursts come, in truth and as simulated.
+
+    A long phase is simulated until it has settled; its last moments stand for the rest of it.
+    """
+
+    on_s: float = 0.0
+    off_s: float = 0.0
+
+    @property
+    def on_simulated_s(self) -> float:
+        """Of a burst."""
+        return min(self.on_s, PHASE_MAX_SECONDS)
+
+    @property
+    def period_simulated_s(self) -> float:
+        """Of a burst and the silence after it."""
+        return self.on_simulated_s + min(self.off_s, PHASE_MAX_SECONDS)
+
+    def measuring(self, start_s: float, least_s: float) -> list[float]:
+        """For each step of the measurement, what it counts: whole periods, and not too few."""
+        period = self.period_simulated_s
+        if period <= 0:
+            return [1.0] * round(least_s / STEP_SECONDS)
+        seconds = period * np.ceil(least_s / period - 1e-9)
+        times = start_s + STEP_SECONDS * (np.arange(round(seconds / STEP_SECONDS)) + 0.5)
+        phase = np.mod(times, period)
+        weights = np.ones(len(times))
+        for begin, end, true in (
+            (0.0, self.on_simulated_s, self.on_s),
+            (self.on_simulated_s, period, self.off_s),
+        ):
+            left_out = true - (end - begin)
+            tail = min(PHASE_TAIL_SECONDS, end - begin)
+            if left_out > 0:
+                weights[(phase >= end - tail) & (phase < end)] += left_out / tail
+        return [float(weight) for weight in weights]
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """The part of the network that congestion can reach, ready to be run."""
+
+    flows: Ints
+    """Which of all flows these are."""
+    paths: Paths
+    capacity_bps: Floats
+    """Of all links, less what flows outside of the scene take."""
+    sources: Sources
+    rhythm: Rhythm
+    fair_bps: Floats
+    """Payload of each flow, as max-min has it."""
+    is_held: Bools
+    """[flows, hops]: this link is what holds this flow."""
+
+    def key(self) -> bytes:
+        """Equal for scenes that run alike while the world does not change.
+
+        Rates are rounded: another order of additions must not make another scene.
+        """
+        path, sources = self.paths.path, self.sources
+        rates = (self.capacity_bps[path], sources.demand_bps, sources.start_bps)
+        return path.tobytes() + b"".join(rate.astype(np.float32).tobytes() for rate in rates)
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """What the fluid came to in a scene. Columns are about its flows, or about ``links``."""
+
+    links: Ints
+    totals: Totals
+    payload_bps: Floats
+    """That arrived, in order, of each flow."""
+    drop_share: Floats
+    """Of each flow's packets."""
+
+
+def wire_bps(flows: Flows, sharing: Sharing) -> Floats:
+    """What each flow puts on the wire at its fair rate."""
+    rate: Floats = sharing.rate[flows.variable] * flows.weight * flows.paths.wire_per_payload
+    return np.where(np.isfinite(rate), rate, 0.0)
+
+
+def find_congestion(
+    world: World, links: Links, flows: Flows, uses: Uses, sharing: Sharing
+) -> Feeding:
+    """Which links are fed more than they carry, by flows at their fair rates or greedier."""
+    capacity = links.capacity_bps[uses.links]
+    wire = wire_bps(flows, sharing)
+    peak = _peak_demand(world, flows, wire)
+    load = add_up(uses.link, wire[uses.flow], len(capacity))
+    burst = add_up(uses.link, (peak - wire)[uses.flow], len(capacity))
+    is_full = (load >= capacity * (1 - SLACK)) | (burst > 0) & (
+        load + burst > capacity * (1 + SLACK)
+    )
+    is_held = np.zeros(flows.count, dtype=np.bool_)
+    is_held[uses.flow[sharing.is_held]] = True
+    is_ours = np.arange(flows.count) < flows.first_background
+    greedy = np.where(is_held & is_ours, np.inf, peak)
+    most = flows.paths.limit_bps * flows.paths.wire_per_payload
+    demand = np.minimum(greedy, most)
+    arriving = _arriving(links, flows, uses, sharing, demand)
+    at = np.flatnonzero((uses.hop >= FIRST_SWITCH_HOP) & is_full[uses.link])
+    pair = uses.link[at - 1].astype(np.int64) * len(capacity) + uses.link[at]
+    pairs, which = np.unique(pair, return_inverse=True)
+    feed = np.minimum(add_up(which, arriving[at], len(pairs)), capacity[pairs // len(capacity)])
+    fed = add_up(pairs % len(capacity), feed, len(capacity))
+    return Feeding(demand, uses.links[fed > capacity * (1 + SLACK)])
+
+
+def _arriving(links: Links, flows: Flows, uses: Uses, sharing: Sharing, demand: Floats) -> Floats:
+    """What each flow brings to each link that it crosses, if only those before hold it back.
+
+    A link that holds a flow lets its fair share pass, any other as much as it carries.
+    """
+    path = flows.paths.path
+    passes = np.where(path != NO_LINK, links.capacity_bps[path], np.inf)
+    flow, hop = uses.flow[sharing.is_held], uses.hop[sharing.is_held]
+    passes[flow, hop] = wire_bps(flows, sharing)[flow]
+    passed = np.minimum.accumulate(passes, axis=1)
+    arriving: Floats = np.minimum(demand[uses.flow], passed[uses.flow, np.maximum(uses.hop - 1, 0)])
+    return arriving
+
+
+def _peak_demand(world: World, flows: Flows, wire: Floats) -> Floats:
+    """Fair rates, and of the background what it sends while it is on."""
+    peak = wire.copy()
+    background = slice(flows.first_background, None)
+    on = np.array([one.bits_per_second for one in world.background])
+    able = flows.paths.limit_bps[background] > 0
+    peak[background] = np.where(able, on * flows.paths.wire_per_payload[background], 0.0)
+    return peak
+
+
+def reach_of(path: Ints, congested: Ints, links_total: int) -> tuple[Bools, Bools]:
+    """What congestion can reach: flows, and links on the way towards it.
+
+    Back-pressure goes upstream over all flows that want through a congested link; it then holds up
+    whoever shares a link with them, and goes upstream from there.
+    """
+    is_reached = np.zeros(links_total + 1, dtype=np.bool_)
+    is_reached[congested] = True
+    while True:
+        before = int(is_reached.sum())
+        # NO_LINK is the last place, which is never reached.
+        hit = is_reached[path]
+        towards = np.logical_or.accumulate(hit[:, ::-1], axis=1)[:, ::-1]
+        is_reached[path[towards]] = True
+        if int(is_reached.sum()) == before:
+            flows: Bools = towards[:, 0]
+            return flows, is_reached[:-1]
+
+
+def scene_of(
+    world: World, links: Links, flows: Flows, uses: Uses, sharing: Sharing, feeding: Feeding
+) -> Scene:
+    """Everyone whom the congestion can reach; the others only take their share of links."""
+    path = flows.paths.path
+    is_reached, _ = reach_of(path, feeding.congested, world.topology.links)
+    is_inside = is_reached & (feeding.demand_bps > 0)
+    wire = wire_bps(flows, sharing)
+    taken = _outside_bps(path, wire, is_inside, world.topology.links)
+    is_held = np.zeros(path.shape, dtype=np.bool_)
+    is_held[uses.flow, uses.hop] = sharing.is_held
+    return Scene(
+        flows=np.flatnonzero(is_inside).astype(np.int32),
+        paths=flows.paths.take(is_inside),
+        capacity_bps=np.maximum(links.capacity_bps - taken, 0.0),
+        sources=_sources(world, flows, wire, feeding, is_inside),
+        rhythm=_rhythm(world),
+        fair_bps=(wire / flows.paths.wire_per_payload)[is_inside],
+        is_held=is_held[is_inside],
+    )
+
+
+def settle(world: World, scene: Scene, *, has_ecn: bool) -> Settled:
+    """Run the fluid in a scene until it has settled, and measure."""
+    fluid = Fluid(world, scene.paths, scene.capacity_bps, scene.sources, has_ecn=has_ecn)
+    share = float(np.clip(USES_MAX / len(fluid.queued), SECONDS_LEAST_SHARE, 1.0))
+    for _ in range(round(share * WARM_UP_SECONDS / STEP_SECONDS)):
+        fluid.step(weight=0.0)
+    for weight in scene.rhythm.measuring(fluid.time_s, share * MEASURING_SECONDS):
+        fluid.step(weight)
+    totals = fluid.totals
+    drop_share = np.minimum(totals.flow_dropped / np.maximum(totals.flow_sent, 1.0), 1.0)
+    arrived = 8 * totals.flow_delivered / totals.seconds
+    packet_bits = 8 * packet_bytes(world.topology.fabric)
+    again = recover(drop_share / DROPS_PER_GAP, np.maximum(arrived, 1.0), packet_bits)
+    kept = again.goodput_bps / np.maximum(arrived, 1.0)
+    payload = arrived / scene.paths.wire_per_payload * np.where(drop_share > 0, kept, 1.0)
+    if has_ecn and not world.is_infiniband:
+        payload = _even_out(payload, scene)
+    return Settled(fluid.links, totals, payload, drop_share)
+
+
+def _even_out(payload: Floats, scene: Scene) -> Floats:
+    """Rates of flows that control their rates, as they are over a longer time than is run.
+
+    Who is cut is chance, and it evens out within a collective: flows that fight for the same links
+    get what these links let through, in proportion to their fair shares.
+    """
+    greedy = np.flatnonzero(np.isinf(scene.sources.demand_bps))
+    if not len(greedy):
+        return payload
+    fair = scene.fair_bps[greedy]
+    flow, hop = np.nonzero(scene.is_held[greedy])
+    link = scene.paths.path[greedy][flow, hop]
+    total = len(scene.capacity_bps)
+    got = add_up(link, payload[greedy][flow], total)
+    due = add_up(link, fair[flow], total)
+    kept = np.full(len(greedy), np.inf)
+    np.minimum.at(kept, flow, got[link] / np.maximum(due[link], 1e-300))
+    evened = payload.copy()
+    evened[greedy] = fair * kept
+    return evened
+
+
+def _outside_bps(path: Ints, wire: Floats, is_inside: Bools, links_total: int) -> Floats:
+    """What flows that are not simulated take of each link."""
+    outside = path[~is_inside]
+    load = np.broadcast_to(wire[~is_inside][:, None], outside.shape)
+    is_link = outside != NO_LINK
+    return add_up(outside[is_link], load[is_link], links_total)
+
+
+def _rhythm(world: World) -> Rhythm:
+    """That of the background source with the longest period; others are simulated beside it."""
+    longest = Rhythm()
+    for one in world.background:
+        off = one.period_seconds - one.on_seconds
+        if off > 0 and one.period_seconds > longest.on_s + longest.off_s:
+            longest = Rhythm(one.on_seconds, off)
+    return longest
+
+
+def _sources(
+    world: World, flows: Flows, wire: Floats, feeding: Feeding, is_inside: Bools
+) -> Sources:
+    """What the simulated flows send. Rare bursts are moved closer together, see `Rhythm`."""
+    period, on = np.zeros(flows.count), np.zeros(flows.count)
+    for number, one in enumerate(world.background):
+        at = flows.first_background + number
+        if 0 < one.on_seconds < one.period_seconds:
+            on[at] = min(one.on_seconds, PHASE_MAX_SECONDS)
+            off = one.period_seconds - one.on_seconds
+            period[at] = on[at] + min(off, PHASE_MAX_SECONDS)
+    return Sources(
+        demand_bps=feeding.demand_bps[is_inside],
+        start_bps=START_SHARE * wire[is_inside],
+        # A burst is many short flows: over before anybody could slow them down.
+        is_controlled=period[is_inside] == 0,
+        period_seconds=period[is_inside],
+        on_seconds=on[is_inside],
+    )

@@ -1,0 +1,78 @@
+"""What sections of devices share: as many rows on every host, and one matrix of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collector.contract.counters import Width
+from collector.contract.model import Event
+from simulator.readings.series import Rows
+from simulator.snapshot import Counts
+from simulator.topology.model import Bools, Floats
+
+
+class DeviceSection:
+    """A source whose rows are the same at every tick; see `Section`."""
+
+    def __init__(self, hosts: int) -> None:
+        self._hosts = hosts
+        self._matrix: Floats = np.zeros((hosts, 0))
+        self._rows: list[Rows | None] = [None] * hosts
+
+    def rows(self, host: int) -> Rows:
+        """Made when they are first asked for."""
+        rows = self._rows[host]
+        if rows is None:
+            rows = self._rows[host] = self.make_rows(host)
+        return rows
+
+    def make_rows(self, host: int) -> Rows:
+        """The rows of a host."""
+        raise NotImplementedError
+
+    def values(self, host: int) -> Floats:
+        """The host's line of the matrix."""
+        numbers: Floats = self._matrix[host]
+        return numbers
+
+    def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:
+        """Nothing is kept, unless a section says otherwise."""
+
+    def events(self, host: int) -> list[Event]:  # noqa: ARG002 - a section's signature
+        """None, unless a section says otherwise."""
+        return []
+
+    def show(self, columns: Sequence[Floats | Counts]) -> None:
+        """Take the columns of all devices; devices of a host stand together."""
+        by_device = np.column_stack(columns).astype(np.float64)
+        self._matrix = by_device.reshape(self._hosts, -1)
+
+
+class Extenders:
+    """Narrow counters that wrap, as numbers that only a reset lowers: the agent's rule, for many.
+
+    A counter that fell has wrapped if the way forward over its end is less than half its range;
+    else it was reset, and what it shows is what was counted since.
+    """
+
+    def __init__(self, width: Width, devices: int, counters: int) -> None:
+        self._range = 1 << width.bits
+        self._raw: Counts = np.full((devices, counters), -1, dtype=np.int64)
+        self._extended: Counts = np.zeros((devices, counters), dtype=np.int64)
+
+    def extend(self, raw: Counts, is_read: Bools) -> Counts:
+        """The extended numbers; those of devices that nobody reads stay as they are."""
+        forward = raw - self._raw
+        has_fallen = forward < 0
+        forward += np.where(has_fallen, self._range, 0)
+        is_anew = (self._raw < 0) | (has_fallen & (forward >= self._range // 2))
+        extended = np.where(is_anew, raw, self._extended + forward)
+        self._extended = np.where(is_read[:, np.newaxis], extended, self._extended)
+        self._raw = np.where(is_read[:, np.newaxis], raw, self._raw)
+        return self._extended
+
+    def forget(self, devices: Bools) -> None:
+        """These begin anew: their host has booted."""
+        self._raw[devices] = -1

@@ -1,0 +1,351 @@
+"""What the agent's sources `nvml` and `host` say of GPUs and of the host itself.
+
+Of ranks' processes see `simulator.readings.processes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from collector.contract.model import Event
+from collector.contract.reason import Reason
+from simulator.interfaces.fabric_tree import gpu_pci_path
+from simulator.interfaces.machine_tree import (
+    INTERRUPTS_PER_SECOND,
+    MODEL,
+    NVLINKS,
+    SWITCHES_PER_SECOND,
+    TICKS_PER_SECOND,
+    XID_OFF_THE_BUS,
+    gpu_address,
+    gpu_columns,
+    gpu_uuid,
+)
+from simulator.readings.devices import DeviceSection
+from simulator.readings.gpu_names import (
+    KIBIBYTE,
+    LINK_BYTES,
+    LINK_STEADY,
+    NUMBERS,
+    REFUSED,
+    STEADY,
+    Labels,
+)
+from simulator.readings.ranks import Ranks
+from simulator.readings.series import ABSENT, Row, Rows, make_row, missing_row
+from simulator.snapshot import NS, Counts, Snapshot
+from simulator.topology.model import Bools, Floats, Topology
+
+NVML = "nvml"
+US_PER_SECOND = 1e6
+KIB = 1024
+INFO = "fabric_gpu_info"
+
+XIDS = {
+    48: ("memory error that could not be corrected", "drain the host and reset the GPU"),
+    63: ("a memory row is to be replaced", "reset the GPU when the job is done"),
+    64: (
+        "a memory row could not be replaced",
+        "drain the host, run NVIDIA's field diagnostics, replace the GPU if it comes again",
+    ),
+    79: ("the GPU has fallen off the bus", "reboot the host; check its power, slot and heat"),
+    92: (
+        "many memory errors were corrected",
+        "drain the host, run NVIDIA's field diagnostics, replace the GPU if it comes again",
+    ),
+    94: ("memory error that hit one application only", "restart the job, then reset the GPU"),
+    95: ("memory error that may have hit every application", "drain the host and reset the GPU"),
+}
+"""What the agent says of an XID: its meaning and what to do; those that faults here cause."""
+
+
+def gpu_labels(topology: Topology, gpu: int) -> dict[str, str]:
+    """The labels of everything about a GPU."""
+    return {"gpu": str(gpu % topology.gpus_per_host), "uuid": gpu_uuid(topology, gpu)}
+
+
+def explain_xid(number: int) -> str:
+    """What an XID means and what to do, in the agent's words."""
+    if number not in XIDS:
+        return f"XID {number}: see NVIDIA's XID catalogue"
+    meaning, action = XIDS[number]
+    return f"XID {number}: {meaning}; {action}"
+
+
+class GpuSection(DeviceSection):
+    """`nvml`: numbers of each GPU, but for its processes.
+
+    A GPU that has fallen off the bus says so, and nothing else.
+    """
+
+    def __init__(self, topology: Topology, ranks: Ranks) -> None:
+        super().__init__(topology.hosts)
+        self._topology = topology
+        self._ranks = ranks
+        self._nvlink: tuple[Counts, Counts] | None = None
+        self.is_lost: Bools = np.zeros(topology.gpus, dtype=np.bool_)
+        self._fell: Bools = np.zeros(topology.gpus, dtype=np.bool_)
+        steady = [each.value for each in STEADY]
+        steady += [each.value for each in LINK_STEADY for _ in range(NVLINKS)]
+        self._steady: Floats = np.tile(np.array(steady, dtype=np.float64), (topology.gpus, 1))
+
+    def read(self, snapshot: Snapshot, is_read: Bools) -> None:  # noqa: ARG002 - a section's
+        """Everything that NVML says now."""
+        gpus = snapshot.gpus
+        now = gpus.nvlink_transmit_bytes, gpus.nvlink_receive_bytes
+        columns = gpu_columns(snapshot, self._nvlink or now)
+        self._nvlink = now[0].copy(), now[1].copy()
+        self._note_lost(snapshot)
+        numbers = [columns[each.column] * each.factor for each in NUMBERS]
+        for field in LINK_BYTES:
+            links = [columns[f"{field} {link}"] * KIBIBYTE for link in range(NVLINKS)]
+            numbers += [*links, np.sum(links, axis=0)]
+        every = np.ones(self._topology.gpus)
+        processes = self._count_processes()
+        said = np.column_stack(
+            [
+                every,
+                *numbers,
+                self._steady,
+                np.tile(every, (len(REFUSED), 1)).T,
+                processes,
+                np.maximum(0.0, processes - PROCESSES_MAX),
+            ]
+        )
+        said[self.is_lost] = ABSENT
+        is_up = np.where(self.is_lost, 0.0, 1.0)
+        is_missing = np.where(self.is_lost, 1.0, ABSENT)
+        self.show([is_up, is_missing, said])
+
+    def _note_lost(self, snapshot: Snapshot) -> None:
+        for happening in snapshot.happenings:
+            if happening.kind == "xid" and happening.gpu >= 0:
+                self._fell[happening.gpu] = happening.value == XID_OFF_THE_BUS
+        self.is_lost = self._fell & snapshot.world.gpu_is_dead
+
+    def _count_processes(self) -> Floats:
+        """How many processes compute on each GPU."""
+        counts = np.zeros(self._topology.gpus)
+        for job in self._ranks.jobs.values():
+            counts += np.bincount(job.rank_gpu, minlength=self._topology.gpus)
+        return counts
+
+    def make_rows(self, host: int) -> Rows:
+        """GPU by GPU."""
+        size = self._topology.gpus_per_host
+        gpus = range(host * size, (host + 1) * size)
+        return tuple(row for gpu in gpus for row in self._rows_of_gpu(gpu))
+
+    def _rows_of_gpu(self, gpu: int) -> list[Row]:
+        """In the order of `read`."""
+        labels = gpu_labels(self._topology, gpu)
+        info = make_row(INFO, labels | self._facts(gpu))
+
+        def row(metric: str, more: Labels = ()) -> Row:
+            return make_row(metric, labels | dict(more))
+
+        def links(metric: str) -> list[Row]:
+            return [row(metric, (("link", str(link)),)) for link in range(NVLINKS)]
+
+        rows = [row("fabric_gpu_up"), missing_row(info, Reason.UNREADABLE, NVML), info]
+        rows += [row(each.metric) for each in NUMBERS]
+        for metric, word in LINK_BYTES.values():
+            rows += [*links(metric), row(f"fabric_gpu_nvlink_{word}_bytes_total")]
+        rows += [row(each.metric, each.labels) for each in STEADY]
+        rows += [each for steady in LINK_STEADY for each in links(steady.metric)]
+        rows += [
+            missing_row(row(metric, more), Reason.NOT_SUPPORTED, NVML) for metric, more in REFUSED
+        ]
+        return [*rows, row("fabric_gpu_processes"), row("fabric_gpu_processes_left_out")]
+
+    def _facts(self, gpu: int) -> dict[str, str]:
+        """More labels of `fabric_gpu_info`."""
+        index = gpu % self._topology.gpus_per_host
+        return {
+            "model": MODEL,
+            "pci_bus_id": f"0000{gpu_address(index)}",
+            "pci_path": gpu_pci_path(index),
+            "vbios": "96.00.A5.00.1A",
+            "driver": "580.159.04",
+            "cuda": "13.0",
+            "mig": "off",
+        }
+
+
+PROCESSES_MAX = 64
+"""Processes of a GPU that the agent shows one by one."""
+
+
+class XidSection:
+    """`nvml`: XIDs, counted and told."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._last: Counts = np.zeros(topology.gpus, dtype=np.int64)
+        self._counts: list[dict[tuple[int, int], int]] = [{} for _ in range(topology.hosts)]
+        """Of each host, by GPU and XID."""
+        self._rows: list[Rows | None] = [None] * topology.hosts
+        self._events: dict[int, list[Event]] = {}
+
+    def read(self, snapshot: Snapshot, is_read: Bools) -> None:
+        """Take the XIDs of this tick."""
+        self._events = {}
+        size = self._topology.gpus_per_host
+        for happening in snapshot.happenings:
+            gpu = happening.gpu
+            if happening.kind == "xid" and gpu >= 0 and is_read[gpu // size]:
+                self._note(snapshot, gpu, happening.value)
+
+    def _note(self, snapshot: Snapshot, gpu: int, xid: int) -> None:
+        host, index = divmod(gpu, self._topology.gpus_per_host)
+        counts = self._counts[host]
+        if (gpu, xid) not in counts:
+            self._rows[host] = None
+        counts[gpu, xid] = counts.get((gpu, xid), 0) + 1
+        self._last[gpu] = xid
+        event = Event(
+            kind="gpu_xid",
+            time_ns=int(snapshot.host_unix_ns(host, snapshot.time_s)),
+            labels=gpu_labels(self._topology, gpu),
+            attributes={"xid": str(xid)},
+            message=f"GPU {index}: {explain_xid(xid)}.",
+        )
+        self._events.setdefault(host, []).append(event)
+
+    def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002
+        """Counts begin anew with the agent."""
+        size = self._topology.gpus_per_host
+        for host in started:
+            self._counts[host], self._rows[host] = {}, None
+            self._last[host * size : (host + 1) * size] = 0
+
+    def rows(self, host: int) -> Rows:
+        """The last XID of each GPU, and each that was ever seen."""
+        rows = self._rows[host]
+        if rows is None:
+            topology, size = self._topology, self._topology.gpus_per_host
+            last = [
+                make_row("fabric_gpu_xid_last", gpu_labels(topology, gpu))
+                for gpu in range(host * size, (host + 1) * size)
+            ]
+            seen = [
+                make_row(
+                    "fabric_gpu_xid_errors_total", gpu_labels(topology, gpu) | {"xid": str(xid)}
+                )
+                for gpu, xid in self._counts[host]
+            ]
+            rows = self._rows[host] = (*last, *seen)
+        return rows
+
+    def values(self, host: int) -> Floats:
+        """In the order of the rows."""
+        size = self._topology.gpus_per_host
+        last = self._last[host * size : (host + 1) * size]
+        counts = np.array(list(self._counts[host].values()), dtype=np.float64)
+        return np.concatenate([last.astype(np.float64), counts])
+
+    def events(self, host: int) -> list[Event]:
+        """Those of this tick."""
+        return self._events.get(host, [])
+
+
+# The host itself ---------------------------------------------------------------------------------
+
+_CPU = "fabric_host_cpu_seconds_total"
+_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+_PLAIN = (
+    "pressure_cpu_waiting_seconds_total",
+    "pressure_memory_waiting_seconds_total",
+    "pressure_memory_stalled_seconds_total",
+    "pressure_io_waiting_seconds_total",
+    "pressure_io_stalled_seconds_total",
+    "cpus",
+    "context_switches_total",
+    "interrupts_total",
+    "tasks_running",
+    "tasks_blocked",
+    "memory_total_bytes",
+    "memory_available_bytes",
+    "memory_cached_bytes",
+    "memory_dirty_bytes",
+    "load1",
+    "gpu_processes",
+)
+"""What changes, besides processor time."""
+_STILL = (
+    "pressure_irq_stalled_seconds_total",
+    "memory_writeback_bytes",
+    "swap_total_bytes",
+    "swap_free_bytes",
+    "major_faults_total",
+    "swap_in_pages_total",
+    "swap_out_pages_total",
+    "allocation_stalls_total",
+    "direct_reclaim_pages_total",
+    "compaction_stalls_total",
+    "oom_kills_total",
+)
+"""What stands at 0 on every host."""
+_LEFT_OUT = ("cgroups", "gpu_processes")
+DIRTY_BYTES = 592 * KIB
+STALLED_SHARE = 0.5
+"""Of time; above it a host's task counts as blocked."""
+
+
+class HostSection(DeviceSection):
+    """`host`: processors, memory and pressure; without processes."""
+
+    def __init__(self, topology: Topology, ranks: Ranks) -> None:
+        super().__init__(topology.hosts)
+        self._topology = topology
+        self._ranks = ranks
+        modes = [make_row(_CPU, {"mode": mode}) for mode in _MODES]
+        plain = [make_row(f"fabric_host_{metric}") for metric in (*_PLAIN, *_STILL)]
+        left_out = [make_row("fabric_host_left_out", {"what": what}) for what in _LEFT_OUT]
+        self._same_rows: Rows = (*modes, *plain, *left_out)
+
+    def make_rows(self, host: int) -> Rows:  # noqa: ARG002 - the same on every host
+        """One for each metric."""
+        return self._same_rows
+
+    def read(self, snapshot: Snapshot, is_read: Bools) -> None:  # noqa: ARG002 - a section's
+        """As the kernel rounds them: processor time to ticks, memory to KiB."""
+        hosts, count = snapshot.hosts, snapshot.topology.hosts
+        zero = np.zeros(count)
+        seconds = (
+            *(hosts.cpu_user_s, zero, hosts.cpu_system_s, hosts.cpu_idle_s, hosts.cpu_iowait_s),
+            *(zero, zero, hosts.cpu_steal_s),
+        )
+        modes = [(each * TICKS_PER_SECOND).astype(np.int64) / TICKS_PER_SECOND for each in seconds]
+        now_ns = snapshot.start_unix_ns + int(snapshot.time_s * NS)
+        uptime_s = np.maximum(now_ns - hosts.boot_unix_ns, 0) / NS
+        available = hosts.memory_available_bytes // KIB
+        memory_s, io_s = (
+            hosts.pressure_memory_us / US_PER_SECOND,
+            hosts.pressure_io_us / US_PER_SECOND,
+        )
+        plain = [
+            hosts.pressure_cpu_us / US_PER_SECOND,
+            *(memory_s, memory_s, io_s, io_s),
+            zero + hosts.cpus,
+            (uptime_s * SWITCHES_PER_SECOND).astype(np.int64),
+            (uptime_s * INTERRUPTS_PER_SECOND).astype(np.int64),
+            np.maximum(np.rint(hosts.load_1m), 1),
+            np.ceil(snapshot.world.host_io_stall_share - STALLED_SHARE),
+            zero + hosts.memory_total_bytes // KIB * KIB,
+            available * KIB,
+            available // 4 * KIB,
+            zero + DIRTY_BYTES,
+            np.array([float(f"{load:.2f}") for load in hosts.load_1m.tolist()]),
+            self._count_processes(),
+        ]
+        self.show([*modes, *plain, *(zero for _ in (*_STILL, *_LEFT_OUT))])
+
+    def _count_processes(self) -> Floats:
+        """Ranks on each host."""
+        counts = np.zeros(self._topology.hosts)
+        for job in self._ranks.jobs.values():
+            counts += np.bincount(job.rank_host, minlength=self._topology.hosts)
+        return counts

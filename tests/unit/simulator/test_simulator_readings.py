@@ -1,0 +1,277 @@
+"""Fast mode by itself: numbering, clocks, silence, restarts, and what packing does to numbers.
+
+That it says what an agent says is proved in `tests/conformance/test_simulated_agents.py`.
+"""
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from collector.contract.collective import Operation
+from collector.contract.counters import WRAPS_32, Extender
+from collector.contract.wire import Batch, decode_batch
+from simulator.readings import batches
+from simulator.readings.batches import Reporter
+from simulator.readings.collectives import ROWS_PER_SECOND_MAX
+from simulator.readings.devices import Extenders
+from simulator.snapshot import Happening, Snapshot
+from simulator.topology.model import Topology
+from tests.simulated import START_UNIX_NS, make_topology
+from tests.simulated_step import JOB, make_block, make_blocks, make_busy_snapshot
+
+NS_PER_MS = 1_000_000
+OPERATIONS = "fabric_collective_operations_total"
+
+
+def make_reporter(topology: Topology, **changes: Any) -> Reporter:  # noqa: ANN401 - its own
+    return Reporter(topology, "lab", START_UNIX_NS, **({"seed": 7} | changes))
+
+
+def tell(reporter: Reporter, snapshot: Snapshot) -> dict[str, list[Batch]]:
+    """The batches of a snapshot, decoded, by agent."""
+    found: dict[str, list[Batch]] = {}
+    for body in reporter.batches(snapshot):
+        batch = decode_batch(body)
+        found.setdefault(batch.agent, []).append(batch)
+    return found
+
+
+def later(snapshot: Snapshot, seconds: float = 1.0, **changes: Any) -> Snapshot:  # noqa: ANN401
+    """The same a little later, without news but for the changes."""
+    quiet: dict[str, Any] = {"collectives": [], "steps": [], "happenings": []}
+    return replace(snapshot, **({"time_s": snapshot.time_s + seconds} | quiet | changes))
+
+
+def series_of(batch: Batch, metric: str) -> dict[tuple[str, ...], list[float]]:
+    """Values of a metric by the values of its labels, in the order of the batch."""
+    rows = batch.series_rows()
+    found: dict[tuple[str, ...], list[float]] = {}
+    columns = (np.frombuffer(batch.index, "<u4"), np.frombuffer(batch.value, "<f8"))
+    for place, value in zip(*(column.tolist() for column in columns), strict=True):
+        name, labels = rows[place]
+        if name == metric:
+            found.setdefault(tuple(labels.values()), []).append(value)
+    return found
+
+
+# Numbering ---------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_one_another_numbering() -> None:
+    topology = make_topology(nics=2)
+    snapshot = make_busy_snapshot(topology)
+    first, second, other = (
+        list(make_reporter(topology, seed=seed).batches(copy.deepcopy(snapshot)))
+        for seed in (7, 7, 8)
+    )
+    assert first == second
+    assert decode_batch(first[0]).boot != decode_batch(other[0]).boot
+
+
+def test_every_host_has_a_batch_and_sequences_count_up() -> None:
+    topology = make_topology(hosts=3, nics=2)
+    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    for sequence in range(3):
+        told = tell(reporter, later(snapshot, sequence))
+        assert list(told) == ["node0000", "node0001", "node0002"]
+        assert {batch.sequence for each in told.values() for batch in each} == {sequence}
+        common = told["node0001"][0].common
+        assert common == {"host": "node0001", "cluster": "lab"}
+
+
+def test_a_batch_that_is_lost_leaves_a_gap_and_its_records_never_come() -> None:
+    topology = make_topology(nics=2)
+    reporter, first = make_reporter(topology), make_busy_snapshot(topology)
+    tell(reporter, first)
+    blocks = make_blocks(topology, sequence=9)
+    lost = tell(reporter, later(first, 1, collectives=blocks, reporting=np.array([True, False])))
+    assert list(lost) == ["node0000"]
+    (batch,) = tell(reporter, later(first, 2))["node0001"]
+    assert batch.sequence == 2
+    assert batch.collectives is None
+    # But the agent has counted them: four operations of both its ranks, twice.
+    assert sum(map(sum, series_of(batch, OPERATIONS).values())) == 2 * 2 * 4
+
+
+@pytest.mark.parametrize("knob", ["host_agent_is_dead", "host_is_down"])
+def test_an_agent_that_is_away_sends_nothing_and_begins_its_counters_anew(knob: str) -> None:
+    topology = make_topology(nics=2)
+    reporter, first = make_reporter(topology), make_busy_snapshot(topology)
+    (before,) = tell(reporter, first)["node0001"]
+    assert sum(map(sum, series_of(before, OPERATIONS).values())) > 0
+    away = later(copy.deepcopy(first))
+    getattr(away.world, knob)[1] = True
+    assert list(tell(reporter, away)) == ["node0000"]
+    (after,) = tell(reporter, later(first, 2))["node0001"]
+    assert (after.boot, after.sequence) == (before.boot, 1)
+    assert series_of(after, OPERATIONS) == {}
+    assert series_of(after, "fabric_step_steps_total") == {}
+
+
+def test_after_a_reboot_there_is_another_numbering_and_extended_counters_begin_at_zero() -> None:
+    topology = make_topology(nics=2)
+    reporter, first = make_reporter(topology), make_busy_snapshot(topology)
+    first.nics.out_of_sequence[:] = (1 << 32) - 1
+    (before,) = tell(reporter, first)["node0001"]
+    booted = later(copy.deepcopy(first))
+    booted.hosts.boot_unix_ns[1] += 10**12
+    booted.nics.out_of_sequence[:] = 5
+    told = tell(reporter, booted)
+    (same,), (after,) = told["node0000"], told["node0001"]
+    assert (after.boot != before.boot, after.sequence) == (True, 0)
+    metric = "fabric_port_receive_out_of_sequence_total"
+    assert set(map(tuple, series_of(after, metric).values())) == {(5.0,)}
+    # Where nobody booted, the counter has wrapped.
+    assert set(map(tuple, series_of(same, metric).values())) == {(float((1 << 32) + 5),)}
+
+
+# Clocks ------------------------------------------------------------------------------------------
+
+
+def test_times_are_by_the_clock_of_each_host() -> None:
+    topology = make_topology(nics=2)
+    snapshot = make_busy_snapshot(topology, clock_offset_s=np.array([0.25, -3.5]))
+    snapshot.happenings.append(Happening("xid", 59.9, host=1, gpu=2, value=79))
+    told = tell(make_reporter(topology), snapshot)
+    true_ms = START_UNIX_NS // NS_PER_MS + 60_000
+    for name, offset_ms in (("node0000", 250), ("node0001", -3500)):
+        (batch,) = told[name]
+        assert set(np.frombuffer(batch.time_ms, "<i8").tolist()) == {true_ms + offset_ms}
+        assert batch.sent_ms == true_ms + offset_ms
+        assert batch.collectives is not None
+        entries = np.frombuffer(batch.collectives.entry_ns, "<i8") // NS_PER_MS
+        assert (entries - (true_ms - 1000 + offset_ms)).min() >= 0
+        assert (entries - (true_ms - 1000 + offset_ms)).max() <= 10
+    (xid,) = [event for event in told["node0001"][0].events if event.kind == "gpu_xid"]
+    assert xid.time_ns == (true_ms - 3500) * NS_PER_MS
+
+
+# Gathering ---------------------------------------------------------------------------------------
+
+
+def test_ticks_can_be_gathered_into_one_batch() -> None:
+    topology = make_topology(nics=2)
+    single, gathering = make_reporter(topology), make_reporter(topology, flush_ticks=3)
+    snapshot = make_busy_snapshot(topology)
+    ticks = [snapshot, later(snapshot, 1), later(snapshot, 2, steps=snapshot.steps)]
+    one_by_one = [tell(single, tick)["node0000"][0] for tick in ticks]
+    gathered = [tell(gathering, tick) for tick in ticks]
+    assert gathered[:2] == [{}, {}]
+    (batch,) = gathered[2]["node0000"]
+    assert batch.sample_count == sum(each.sample_count for each in one_by_one)
+    assert batch.steps == [span for each in one_by_one for span in each.steps]
+    joined = [series_of(each, "fabric_gpu_power_watts") for each in one_by_one]
+    assert series_of(batch, "fabric_gpu_power_watts") == {
+        labels: [value for each in joined for value in each[labels]] for labels in joined[0]
+    }
+    times = np.frombuffer(batch.time_ms, "<i8")[:3]
+    assert np.diff(times).tolist() == [1000, 1000]
+
+
+def test_rows_that_come_in_between_make_a_batch_of_their_own() -> None:
+    """A table holds for a whole batch: what was gathered before goes out first."""
+    topology = make_topology(nics=2)
+    reporter = make_reporter(topology, flush_ticks=2)
+    quiet = make_busy_snapshot(topology, jobs=[], collectives=[], steps=[])
+    assert tell(reporter, quiet) == {}
+    before, after = tell(reporter, replace(make_busy_snapshot(topology), time_s=61.0))["node0001"]
+    assert (before.sequence, after.sequence) == (0, 1)
+    assert series_of(before, "fabric_job_info") == {}
+    assert len(series_of(after, "fabric_job_info")) == 2
+
+
+def test_the_table_is_the_same_in_every_batch_of_a_host() -> None:
+    """The service recognises it by its digest and looks at it once."""
+    topology = make_topology(nics=2)
+    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    digests = {
+        tell(reporter, later(snapshot, seconds))["node0000"][0].table_digest()
+        for seconds in (0, 1, 2)
+    }
+    assert len(digests) == 1
+
+
+def test_more_records_than_a_batch_holds_make_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "BATCH_COLLECTIVES_MAX", 5)
+    topology = make_topology(nics=2)
+    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    bodies = tell(reporter, snapshot)["node0000"]
+    sizes = [len(each.collectives) for each in bodies if each.collectives is not None]
+    assert sizes == [5, 3]
+    assert [each.sequence for each in bodies] == [0, 1]
+    assert [each.sample_count > 0 for each in bodies] == [True, False]
+
+
+# Thinning and counting ---------------------------------------------------------------------------
+
+
+def test_a_host_with_too_many_operations_passes_on_the_same_ones_on_every_rank() -> None:
+    topology = make_topology(nics=2)
+    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    ranks = np.arange(topology.gpus, dtype=np.int32).reshape(2, 2)
+    many = int(ROWS_PER_SECOND_MAX)
+    kept: list[set[int]] = []
+    for tick in range(3):
+        blocks = [
+            make_block(ranks, Operation.ALL_GATHER, tick * many + number, seed=1)
+            for number in range(many)
+        ]
+        (batch,) = tell(reporter, later(snapshot, tick, collectives=blocks))["node0001"]
+        assert batch.collectives is not None
+        kept.append(set(np.frombuffer(batch.collectives.sequence, "<i8").tolist()))
+    assert kept[0] == set(range(many))
+    assert kept[1] == set(range(many, 2 * many, 2))
+    assert kept[2] == set(range(2 * many, 3 * many, 2))
+    assert series_of(batch, "fabric_collective_kept_one_in") == {(): [2.0]}
+    assert series_of(batch, "fabric_collective_thinned_total") == {(): [2.0 * many]}
+    assert set(map(tuple, series_of(batch, OPERATIONS).values())) == {(3.0 * many,)}
+
+
+def test_what_hangs_is_in_no_record() -> None:
+    topology = make_topology(nics=2)
+    snapshot = make_busy_snapshot(topology)
+    (block, *_) = snapshot.collectives
+    block.exit_s[0, 1] = np.nan
+    snapshot.collectives[:] = [block]
+    (batch,) = tell(make_reporter(topology), snapshot)["node0000"]
+    assert batch.collectives is not None
+    (context,) = batch.collectives.contexts
+    assert (context.rank, context.job, len(batch.collectives)) == (0, JOB, 1)
+
+
+def test_counters_of_all_nics_are_extended_as_the_agent_extends_one() -> None:
+    random = np.random.default_rng(3)
+    jumps = random.choice([0, 3, 1 << 20, 1 << 31, (1 << 32) - 7], size=(60, 5, 2))
+    raw = np.cumsum(jumps, axis=0) % (1 << 32)
+    raw[30, 2] = 1  # a reset
+    many = Extenders(WRAPS_32, 5, 2)
+    one = [[Extender(WRAPS_32) for _ in range(2)] for _ in range(5)]
+    for numbers in raw:
+        extended = many.extend(numbers, np.ones(5, dtype=np.bool_))
+        alone = [
+            [each.extend(int(number)) for each, number in zip(row, line, strict=True)]
+            for row, line in zip(one, numbers, strict=True)
+        ]
+        assert extended.tolist() == alone
+
+
+def test_a_counter_that_nobody_reads_stays_as_it_was() -> None:
+    many = Extenders(WRAPS_32, 2, 1)
+    both, first = np.array([True, True]), np.array([True, False])
+    many.extend(np.array([[10], [10]]), both)
+    assert many.extend(np.array([[20], [20]]), first).tolist() == [[20], [10]]
+
+
+def test_a_process_that_hangs_in_the_kernel_is_told_of_once() -> None:
+    topology = make_topology(nics=2)
+    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    snapshot.world.host_io_stall_share[1] = 1.0
+    kinds: list[list[str]] = []
+    for tick in range(15):
+        (batch,) = tell(reporter, later(snapshot, tick))["node0001"]
+        kinds.append([event.kind for event in batch.events if event.kind.startswith("gpu_pro")])
+    assert kinds[10] == ["gpu_process_uninterruptible"] * 2
+    assert [each for each in kinds if each] == [kinds[10]]
