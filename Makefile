@@ -30,8 +30,12 @@ setup: python-ok ## prepare .venv (with .venv/bin/fabricscope) and nothing else
 	@$(PYTHON) -m tests.setup_venv
 
 .PHONY: demo
-demo: setup ## start the service with an agent on this very host
-	@$(BIN)/fabricscope demo
+demo: setup ## 256 simulated GPUs, real agents, the real service: ARGS="--fault slow_nic"
+	@$(BIN)/fabricscope demo $(ARGS)
+
+.PHONY: score
+score: setup ## known faults on simulated clusters, and what is found of them, into build/
+	@$(BIN)/fabricscope score $(ARGS)
 
 .PHONY: check
 check: setup ## formatting, lint, types, import contracts

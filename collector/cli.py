@@ -1,7 +1,7 @@
 """The one command, `fabricscope`, and its verbs.
 
 A verb's module is imported when the verb is called, so that an agent's install never needs the
-server's packages. `serve`, `demo` and `diagnose` live in `api` and offer `add_arguments` and `run`.
+server's packages. Those of `MODULES` offer `add_arguments` and `run`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,20 @@ EXIT_INTERRUPTED = 130
 VERBS = {
     "agent": "read this host's counters, serve them on /metrics and send them to the service",
     "serve": "run the service: take samples, keep them, answer questions about them",
-    "demo": "start a service with an agent on this very host",
+    "demo": "show a simulated cluster of 256 GPUs, watched by real agents and the real service",
     "shim": "print fabricscope_steps.py, the one file that marks steps in a training loop",
     "diagnose": "read a folder of NCCL logs, dumps and traces, and say what slows the job down",
+    "simulate": "run a simulated cluster as fast as it goes, and write what it shows",
+    "score": "let known faults strike simulated clusters, and mark what is found",
 }
+MODULES = {
+    "serve": "api.cli",
+    "demo": "api.demo.cli",
+    "diagnose": "api.diagnose.cli",
+    "simulate": "simulator.cli",
+    "score": "api.score.cli",
+}
+"""Where verbs live that need more than an agent's packages."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -147,9 +157,8 @@ def load_verb(name: str) -> Verb:
         return AgentVerb()
     if name == "shim":
         return ShimVerb()
-    module = {"serve": "api.cli", "demo": "api.demo", "diagnose": "api.diagnose.cli"}[name]
     try:
-        return cast("Verb", importlib.import_module(module))
+        return cast("Verb", importlib.import_module(MODULES[name]))
     except ModuleNotFoundError as error:
         raise SettingsError(
             f"{name} needs {error.name}, which is not installed: pip install 'fabricscope[server]'"

@@ -33,11 +33,12 @@ CLOCK_SPREAD_SECONDS = 200e-6
 """How far a healthy host's clock is off: what NTP on a local network leaves."""
 NEVER = math.inf
 COINCIDING_SECONDS = 2e-3
-"""Units of a phase that start within such a stretch start as one in the network: each mixture of
-units must be solved, and how they share links hardly depends on it. Their own times stay exact."""
-COINCIDING_SHARE = 0.005
-"""Of a collective: units that end within so much of it end as one. Their own times stay exact; what
-they seem to send meanwhile is the error in their bytes."""
+"""Units of a phase that start, or end, within such a stretch do so as one in the network: each
+mixture of units must be solved, and senders need about as long to find out what they may send
+(`simulator.network.dcqcn`). Their own times stay exact, and what they seem to send after their ends
+is taken back; collectives are 1 or 2 % longer or shorter for it in the mean."""
+COINCIDING_SHARE = 0.02
+"""Of a long collective: the same for ends that lie within so much of it."""
 _ROUNDING = 1e-9
 """Of a collective: what is left of it after rounding is nothing."""
 _MOMENT_SECONDS = 1e-9
@@ -58,6 +59,10 @@ class Turn:
         """When the network sees a unit start: with others that start at nearly the same moment."""
         self.lag_s: Floats = np.zeros(units)
         """How much later than in truth that was; taken off again when the unit ends."""
+        self.is_active = False
+        """Whether any unit is moving."""
+        self.next_start_s = NEVER
+        """When the next unit starts by itself; NEVER if none will."""
         self._moved_bits: Floats = np.zeros(len(phase.pattern.flow_unit))
         self._moving_seconds: Floats = np.zeros(units)
         self.settle_starts()
@@ -73,11 +78,21 @@ class Turn:
         latest = np.full(len(group), -NEVER)
         np.maximum.at(latest, group, self.phase.start_s[known])
         self.start_s[known] = latest[group]
+        self._find_next_start()
 
     def start(self, due: Bools, now_s: float) -> None:
         """Let these units move from now on."""
         self.is_moving |= due
+        self.is_active = True
         self.lag_s = np.where(due, now_s - self.phase.start_s, self.lag_s)
+        self._find_next_start()
+
+    def end(self, done: Bools, end_s: Floats) -> None:
+        """These units have moved all their bytes, at these times."""
+        self.end_s = np.where(done, end_s, self.end_s)
+        self.is_moving &= ~done
+        self.is_done |= done
+        self.is_active = bool(self.is_moving.any())
 
     @property
     def waiting(self) -> Bools:
@@ -85,10 +100,9 @@ class Turn:
         able: Bools = ~self.is_moving & ~self.is_done & ~self.phase.is_stuck
         return able & np.isfinite(self.start_s)
 
-    def next_start(self) -> float:
-        """When the next unit starts; NEVER if none will."""
+    def _find_next_start(self) -> None:
         waiting = self.waiting
-        return float(self.start_s[waiting].min()) if waiting.any() else NEVER
+        self.next_start_s = float(self.start_s[waiting].min()) if waiting.any() else NEVER
 
     def progress(self, speed: Floats, flow_bps: Floats, seconds: float) -> None:
         """Units that are moving went on at this speed for so long."""
@@ -140,6 +154,7 @@ class Simulation:
         self._active: list[Active] = []
         self._solution: Solution | None = None
         self._errors = link_errors(self.world)
+        self._drawn_s = 0.0
         self._clock_s = own.normal(0.0, CLOCK_SPREAD_SECONDS, self.topology.hosts)
         self._drifted_s = np.zeros(self.topology.hosts)
         self._happenings: list[Happening] = []
@@ -169,7 +184,7 @@ class Simulation:
         seconds = self.scenario.tick_seconds
         sent_before = self._tallies.bytes_sent.copy()
         self._advance(self.now_s + seconds)
-        self._tallies.draw(self._errors, self.world.link_up, self.world.link_speed_share, seconds)
+        self._draw()
         self._advance_machines(seconds, (self._tallies.bytes_sent - sent_before) / seconds)
         self._drifted_s = np.where(
             self.world.host_clock_drift != 0,
@@ -199,7 +214,7 @@ class Simulation:
                 return
 
     def _next_start(self) -> float:
-        return min((turn.next_start() for turn in self._turns if turn), default=NEVER)
+        return min((turn.next_start_s for turn in self._turns if turn), default=NEVER)
 
     def _next_end(self, solution: Solution) -> float:
         ends = NEVER
@@ -208,12 +223,13 @@ class Simulation:
             if able.any():
                 left = turn.remaining[able] / speed[able]
                 first = left.argmin()
-                together = left <= left[first] + COINCIDING_SHARE / speed[able][first]
+                merged = max(COINCIDING_SHARE / float(speed[able][first]), COINCIDING_SECONDS)
+                together = left <= left[first] + merged
                 ends = min(ends, self.now_s + float(left[together].max()))
         return ends
 
     def _moving(self, solution: Solution) -> Iterator[tuple[Turn, Floats]]:
-        turns = (turn for turn in self._turns if turn and turn.is_moving.any())
+        turns = (turn for turn in self._turns if turn and turn.is_active)
         return zip(turns, solution.speed, strict=True)
 
     def _solve(self) -> Solution:
@@ -221,14 +237,14 @@ class Simulation:
             active: list[tuple[Pattern, Bools]] = [
                 (turn.phase.pattern, turn.is_moving)
                 for turn in self._turns
-                if turn and turn.is_moving.any()
+                if turn and turn.is_active
             ]
             self._solution = self._network.solve(self.world, active)
         return self._solution
 
     def _move(self, solution: Solution, seconds: float) -> None:
         self._tallies.add(solution.links, solution.nics, seconds)
-        turns = [turn for turn in self._turns if turn and turn.is_moving.any()]
+        turns = [turn for turn in self._turns if turn and turn.is_active]
         for turn, speed, bps in zip(turns, solution.speed, solution.flow_bps, strict=True):
             turn.progress(speed, bps, seconds)
 
@@ -241,7 +257,7 @@ class Simulation:
     def _start_units(self) -> None:
         """Start what is due. A unit may be due in the past, see `_catch_up`."""
         for turn in self._turns:
-            if turn is None:
+            if turn is None or turn.next_start_s > self.now_s + _ROUNDING:
                 continue
             due = turn.waiting & (turn.start_s <= self.now_s + _ROUNDING)
             if due.any():
@@ -262,7 +278,7 @@ class Simulation:
         for unit in np.flatnonzero(late):
             only = np.zeros(len(late), dtype=np.bool_)
             only[unit] = True
-            alone = self._network.solve(self.world, [(turn.phase.pattern, only)])
+            alone = self._network.solve_alone(self.world, turn.phase.pattern, int(unit))
             speed = float(alone.speed[0][unit])
             needed = 1.0 / speed if speed > 0 else NEVER
             went = min(self.now_s - float(turn.phase.start_s[unit]), needed)
@@ -277,9 +293,7 @@ class Simulation:
         """End what has moved all its bytes; jobs whose phase is over go on. Whether any did."""
         ended = False
         moving = [
-            (number, turn)
-            for number, turn in enumerate(self._turns)
-            if turn and turn.is_moving.any()
+            (number, turn) for number, turn in enumerate(self._turns) if turn and turn.is_active
         ]
         answers = zip(solution.speed, solution.flow_bps, strict=True)
         for (number, turn), (speed, bps) in zip(moving, answers, strict=True):
@@ -295,9 +309,12 @@ class Simulation:
             own = self.now_s + np.minimum(over, 0.0) - turn.lag_s
             ends = np.where(np.isfinite(turn.end_s), turn.end_s, own)
             floor = turn.phase.start_s + turn.phase.pattern.floor_seconds
-            turn.end_s = np.where(done, np.maximum(ends, floor), turn.end_s)
-            turn.is_moving &= ~done
-            turn.is_done |= done
+            too_much = np.where(done, np.maximum(-turn.remaining, 0.0), 0.0)
+            if too_much.any():
+                self._tallies.take_back(
+                    self._network.wire(self.world, turn.phase.pattern), too_much
+                )
+            turn.end(done, np.maximum(ends, floor))
             if turn.is_done.all():
                 job = self._jobs[number]
                 job.finish(turn.phase, turn.end_s, turn.mean_bps(bps), self.world)
@@ -319,6 +336,7 @@ class Simulation:
         while self._pending and self._pending[0].start_s <= self.now_s:
             self._active.append(Active(self._pending.pop(0)))
         self._active = [one for one in self._active if one.injection.end_s > self.now_s]
+        self._draw()
         world = self.world
         before = (world.link_up, world.gpu_xid, world.host_is_down)
         world.reset()
@@ -335,6 +353,13 @@ class Simulation:
             if turn is not None:
                 job.revise(turn.phase, world, self.now_s)
                 turn.settle_starts()
+
+    def _draw(self) -> None:
+        """Let chance do what it does while the knobs are as they are, up to now."""
+        world, seconds = self.world, self.now_s - self._drawn_s
+        self._drawn_s = self.now_s
+        if seconds > 0:
+            self._tallies.draw(self._errors, world.link_up, world.link_speed_share, seconds)
 
     def _note_changes(self, was_up: Bools, xids: np.ndarray, was_down: Bools) -> None:
         """What everyone can see of a change: links, XIDs, reboots."""

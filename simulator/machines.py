@@ -141,7 +141,7 @@ class Machines:
     """All GPUs and hosts. `advance` lets a tick pass; then `gpus` and `hosts` say what is read."""
 
     def __init__(
-        self, topology: Topology, random: np.random.Generator, *, start_unix_ns: int = 0
+        self, topology: Topology, random: np.random.Generator, *, start_unix_ns: int
     ) -> None:
         self._gpus = _Gpus(topology)
         self._hosts = _Hosts(topology, random, start_unix_ns)

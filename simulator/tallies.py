@@ -11,8 +11,9 @@ from dataclasses import fields
 
 import numpy as np
 
+from simulator.network.flows import Wire
 from simulator.network.losses import LinkErrors
-from simulator.network.model import SUMMED, LinkRates, NicRates
+from simulator.network.model import NOTICED, SUMMED, LinkRates, NicRates
 from simulator.snapshot import Counts, LinkCounters, NicCounters
 from simulator.topology.model import Bools, Floats, Ints, LinkKind, Topology
 
@@ -32,8 +33,9 @@ class Tallies:
         self._topology = topology
         self._random = random
         links = topology.links
-        self._table = np.zeros((len(SUMMED), links))
-        self._sums = dict(zip(SUMMED, self._table, strict=True))
+        # A row for each link: links are added by their numbers, all columns at once.
+        self._table = np.zeros((links, len(SUMMED)))
+        self._sums = dict(zip(SUMMED, self._table.T, strict=True))
         self._peak = np.zeros(links)
         self._bits = np.zeros(links)
         self._chance = {
@@ -41,11 +43,7 @@ class Tallies:
             for name in ("lost", "corrupted", "corrected", "symbols", "recoveries")
         }
         self._downs = np.zeros(links, dtype=np.int64)
-        self._nics = {
-            field.name: np.zeros(topology.nics)
-            for field in fields(NicRates)
-            if field.name != "nics"
-        }
+        self._nic_table = np.zeros((topology.nics, len(NOTICED)))
         self._at_boot: LinkCounters | None = None
         self._nics_at_boot: NicCounters | None = None
 
@@ -54,17 +52,24 @@ class Tallies:
     def add(self, links: LinkRates, nics: NicRates, seconds: float) -> None:
         """So long it went on like this."""
         at = links.links
-        self._table[:, at] += links.table * seconds
-        self._peak[at] = np.maximum(self._peak[at], links.queue_peak_bytes)
-        for name, total in self._nics.items():
-            total[nics.nics] += getattr(nics, name) * seconds
+        self._table[at] += links.table * seconds
+        if links.has_queues:
+            self._peak[at] = np.maximum(self._peak[at], links.queue_peak_bytes)
+        if not nics.is_calm:
+            self._nic_table[nics.nics] += nics.table * seconds
+
+    def take_back(self, wire: Wire, collectives: Floats) -> None:
+        """Bytes and packets that units never sent: so many collectives of each (parts of one)."""
+        sent = wire.bytes_of(collectives)
+        self._sums["bytes"][wire.links] -= sent
+        self._sums["packets"][wire.links] -= sent / wire.packet_bytes
 
     def add_downs(self, links: Ints) -> None:
         """These links have just gone down."""
         self._downs[links] += 1
 
     def draw(self, errors: LinkErrors, is_up: Bools, speed_share: Floats, seconds: float) -> None:
-        """What chance did in the last tick: to packets, and to the bits that always flow."""
+        """What chance did in so long a time: to packets, and to the bits that always flow."""
         random, topology = self._random, self._topology
         lost = random.poisson(self._sums["lost_packets"])
         self._sums["lost_packets"][:] = 0.0
@@ -134,7 +139,8 @@ class Tallies:
 
     def nics(self) -> NicCounters:
         """Since the start, whatever was rebooted."""
-        return NicCounters(**{name: _whole(total) for name, total in self._nics.items()})
+        totals = zip(NOTICED, self._nic_table.T, strict=True)
+        return NicCounters(**{name: _whole(total) for name, total in totals})
 
     def seen_by_hosts(
         self, links: LinkCounters, nics: NicCounters

@@ -9,7 +9,8 @@ applies itself. So a fault says what it does and never how to undo it, and two m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from hashlib import blake2b
 
 import numpy as np
 
@@ -106,6 +107,13 @@ class Knobs:
     background: list[Background]
 
 
+NETWORK_KNOBS = tuple(
+    one.name for one in fields(Knobs) if one.name.startswith(("link_", "nic_", "switch_"))
+)
+"""Those that the network feels, beside the background. Hosts that are down have their links down.
+"""
+
+
 class World(Knobs):
     """Knobs, and what the models derive from them for each other."""
 
@@ -167,6 +175,13 @@ class World(Knobs):
         """Which directed links can be used: a cable that is dead in one direction is down."""
         live: Bools = self.link_up & self.link_up[self.topology.reverse]
         return live
+
+    def network_digest(self) -> bytes:
+        """Equal for states that the network cannot tell apart: knobs of links, NICs, switches."""
+        state = blake2b(repr(self.background).encode(), digest_size=16)
+        for name in NETWORK_KNOBS:
+            state.update(getattr(self, name).tobytes())
+        return state.digest()
 
     def capacity(self) -> Floats:
         """Bits a second that each directed link can carry now."""

@@ -49,8 +49,10 @@ ENTRY_POINTS = (
     "collector.cli",
     "collector.steps.fabricscope_steps",
     "api.cli",
-    "api.demo",
+    "api.demo.cli",
     "api.diagnose.cli",
+    "api.score.cli",
+    "simulator.cli",
 )
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from collector.contract.errors import SettingsError
 from collector.contract.layers import unknown
+from simulator.faults import discover
 from simulator.faults.model import Cluster, Fault, Injection
 from simulator.scenario import plan
 
-FIRST_SECONDS = 20.0
+FIRST_SECONDS = 30.0
 """All is well for so long, to see what that looks like."""
-FAULT_SECONDS = (45.0, 70.0)
+FAULT_SECONDS = (60.0, 90.0)
+"""What the service says of steps is half a minute old: a shorter fault would be over by then."""
 PAUSE_SECONDS = 30.0
 """Between two faults."""
 
@@ -28,21 +30,29 @@ SHOWN = (
     "host_steal",
 )
 """What the demo shows unless told otherwise: late ranks and slow links take turns."""
+NOT_HERE = {"telemetry_loss": "the agents are real, and lose nothing on loopback"}
+"""Faults that only the fast mode can have, and why."""
+
+
+def showable() -> dict[str, Fault]:
+    """Every fault that a demo can have, by name."""
+    return {name: fault for name, fault in discover().items() if name not in NOT_HERE}
 
 
 def choose_faults(
-    known: dict[str, Fault], named: Sequence[str], *, everything: bool, fabric: str
+    known: Mapping[str, Fault], named: Sequence[str], cluster: Cluster, *, everything: bool
 ) -> list[Fault]:
-    """The faults to show, in order; those that this fabric cannot have are left out."""
+    """The faults to show, in order; those that this cluster cannot have are left out."""
     for name in named:
+        if name in NOT_HERE:
+            raise SettingsError(f"--fault {name}: not in the demo: {NOT_HERE[name]}")
         if name not in known:
             raise SettingsError(unknown("fault", name, known))
-        if fabric not in known[name].fabrics:
-            raise SettingsError(
-                f"--fault {name}: it cannot happen on {fabric}; try another of --list"
-            )
+        if not known[name].fits(cluster):
+            fabric = cluster.topology.fabric
+            raise SettingsError(f"--fault {name}: it cannot happen here, on {fabric}; see --list")
     names = named or (list(known) if everything else SHOWN)
-    return [known[name] for name in names if fabric in known[name].fabrics]
+    return [known[name] for name in names if known[name].fits(cluster)]
 
 
 class Menu:
@@ -64,4 +74,8 @@ class Menu:
         planned = plan(fault, self._cluster, self._random, now_s)
         seconds = float(self._random.uniform(*FAULT_SECONDS))
         self._next_s = now_s + seconds + PAUSE_SECONDS
-        return Injection(fault, planned.place, now_s, now_s + seconds, planned.strength)
+        # At least of middling strength: a demo shows what a fault does, the score how little of it
+        # is enough to be found.
+        low, high = fault.strengths
+        strength = max(planned.strength, (low + high) / 2)
+        return Injection(fault, planned.place, now_s, now_s + seconds, strength)

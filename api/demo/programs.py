@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -25,6 +26,30 @@ STOP_SECONDS = 15.0
 """How long programs may take to end before they are killed."""
 POLL_SECONDS = 0.1
 SERVICE = "service"
+SETTINGS_PREFIX = "FABRICSCOPE_"
+"""The user's own settings in the environment are for the user's own agents and service."""
+
+
+class Stop:
+    """Whether somebody wants an end.
+
+    A plain flag and short sleeps: what `threading` has for this may lock up when a signal's handler
+    sets it in the very thread that waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.is_wanted = False
+
+    def want(self, *_: object) -> None:
+        """End soon: a handler of signals."""
+        self.is_wanted = True
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep so long, or until an end is wanted; whether it is."""
+        until = time.monotonic() + seconds
+        while not self.is_wanted and (left := until - time.monotonic()) > 0:
+            time.sleep(min(left, POLL_SECONDS))
+        return self.is_wanted
 
 
 def free_port(wanted: int) -> int:
@@ -51,24 +76,27 @@ class Programs:
     def __exit__(self, *_: object) -> None:
         # Agents first, so that the service still takes what they have; all at once, because each
         # may need a second.
-        agents = [name for name in self._running if name != SERVICE]
-        self.stop(agents)
-        self.stop(list(self._running))
+        self.stop([name for name in self._running if name != SERVICE])
+        self.stop([SERVICE])
 
-    def start(self, name: str, verb: str, flags: list[str]) -> None:
+    def start(self, name: str, verb: str, flags: Sequence[str]) -> None:
         """Start one of our verbs under this name; its words go to a file of that name."""
         program = "import sys; from collector.cli import main; sys.exit(main())"
-        with self.log(name).open("wb") as output:
+        environment = os.environ.items()
+        with self._log(name).open("ab") as output:
             self._running[name] = subprocess.Popen(  # noqa: S603 - our own program and arguments
                 [sys.executable, "-P", "-c", program, verb, *flags],
+                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 # Ctrl-C is for the demo alone, which then ends everything in order.
                 start_new_session=True,
-                env={**os.environ, "PYTHONSAFEPATH": "1"},
+                env={
+                    name: text for name, text in environment if not name.startswith(SETTINGS_PREFIX)
+                },
             )
 
-    def stop(self, names: list[str]) -> None:
+    def stop(self, names: Sequence[str]) -> None:
         """End these and wait for them; who does not end in time is killed."""
         stopping = [self._running.pop(name) for name in names if name in self._running]
         for process in stopping:
@@ -89,25 +117,22 @@ class Programs:
         """Raise with its last words if any has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
-                text = self.log(name).read_text("utf-8", "replace").strip()
+                text = self._log(name).read_text("utf-8", "replace").strip()
                 last = text.splitlines()[-1] if text else "it said nothing"
-                raise FabricscopeError(
-                    f"{name} ended ({process.returncode}): {last}; see {self.log(name)}"
-                )
+                raise FabricscopeError(f"{name} ended by itself ({process.returncode}): {last}")
 
-    def log(self, name: str) -> Path:
-        """Where this program's words go."""
+    def _log(self, name: str) -> Path:
         return self._logs / f"{name}.log"
 
 
-def await_ready(client: httpx.Client, programs: Programs) -> None:
-    """Return when the service answers."""
+def await_ready(client: httpx.Client, programs: Programs, stop: Stop) -> bool:
+    """Whether the service answers; False if somebody said stop before it did."""
     deadline = time.monotonic() + READY_SECONDS
-    while time.monotonic() < deadline:
+    while not stop.wait(POLL_SECONDS):
         programs.check()
         with contextlib.suppress(httpx.HTTPError):
             if client.get("/readyz").status_code == httpx.codes.OK:
-                return
-        time.sleep(POLL_SECONDS)
-    log = programs.log(SERVICE)
-    raise FabricscopeError(f"the service was not ready in {READY_SECONDS:.0f} s; see {log}")
+                return True
+        if time.monotonic() > deadline:
+            raise FabricscopeError(f"the service was not ready in {READY_SECONDS:.0f} s")
+    return False

@@ -1,210 +1,275 @@
-"""What the demo shows in a terminal: the fabric, the jobs, what was injected and what was found."""
+"""What the demo shows in a terminal: the fabric and its GPUs, the jobs, and what was done to them.
+
+All of it fits into 24 lines of 80 columns; more columns show longer titles and more steps.
+"""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
 from rich.console import Group, RenderableType
-from rich.panel import Panel
+from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from collector.contract.verdict import Culprit
-from simulator.scenario import Truth
-from simulator.snapshot import JobStatus, Snapshot
-from simulator.topology.model import Bools, Floats, LinkKind
+from api.demo.answers import Answers, JobAnswer
+from api.demo.story import StepTimes, Story, clock
+from simulator.snapshot import JobStatus, LinkCounters, Snapshot
+from simulator.topology.model import Bools, Floats, Ints, LinkKind
 
-STEPS_DRAWN = 40
-FAULTS_SHOWN = 6
+FAULTS_SHOWN = 3
+HOSTS_IN_GROUP = 16
+"""Columns between two gaps."""
 BARS = "▁▂▃▄▅▆▇█"
 DOT = "■"
-UTILISATION_COLOURS = ((0.02, "grey37"), (0.3, "dark_green"), (0.7, "green3"), (1.1, "yellow3"))
-"""A port's share of line rate, up to which it is drawn so."""
+STEPS_DRAWN = (6, 40)
+"""At least and at most, as bars."""
+OTHER_COLUMNS = 73
+"""Of the jobs' table, beside the bars."""
+
+IDLE, BUSY = "grey37", "green3"
+DOWN, LOSES, WAITS, SLOW = "bold red", "bold magenta", "bold dark_orange", "bold yellow"
+UTILISATION_COLOURS = ((0.02, IDLE), (0.1, "dark_green"), (0.35, BUSY))
+"""A port's share of line rate, averaged over a second, up to which it is drawn so."""
+FULL_COLOUR = "spring_green1"
 LOST_SHARE = 1e-6
 """A port that loses more of its packets than this in a second is drawn as lossy."""
-PAUSED_SHARE = 0.05
+WAITING_SHARE = 0.05
+"""A port that may not send for more of its time than this is drawn as waiting."""
+FULL_CLOCK_SHARE = 0.97
+"""A GPU whose clock is below this share of the fastest one's is drawn as slow."""
+BUSY_SHARE = 0.05
+"""A GPU that is used less than this is idle, and idle clocks are low."""
 SLOWER_YELLOW, SLOWER_RED = 0.05, 0.2
 """How much longer a step may take before it is drawn so."""
-HOSTS_DRAWN_MAX = 64
-
-
-@dataclass
-class Story:
-    """A fault that was injected, and what became of it. Times are seconds since the start."""
-
-    truth: Truth
-    start_s: float
-    end_s: float
-    found: str = ""
-    found_s: float | None = None
+LAG_SECONDS = 3.0
+"""A picture that is older than this says so; less is made up for within a few seconds."""
 
 
 @dataclass
 class Screen:
-    """Everything that is drawn; updated once a second."""
+    """Everything that is drawn; `take` once a tick, `render` whenever somebody looks."""
 
     url: str
     stories: list[Story] = field(default_factory=list)
-    agents: int = 0
-    """Agents that the service has heard of."""
-    samples: float = 0.0
-    """Stored so far."""
-    has_detectors: bool = False
-    _steps: dict[str, deque[float]] = field(default_factory=dict)
-    _before: dict[str, Floats] = field(default_factory=dict)
+    steps: StepTimes = field(default_factory=StepTimes)
+    answers: Answers = field(default_factory=Answers)
+    lag_s: float = 0.0
+    skipped_s: float = 0.0
+    """By which simulated time has fallen behind for good."""
+    snapshot: Snapshot | None = None
+    _ports: Ports | None = None
 
-    def render(self, snapshot: Snapshot) -> RenderableType:
-        """The whole picture at this tick."""
+    def take(self, snapshot: Snapshot, answers: Answers, lag_s: float) -> None:
+        """The next tick."""
+        self.steps.add(snapshot)
+        before = self.snapshot.links if self.snapshot else None
+        self._ports = Ports.between(snapshot, before)
+        self.snapshot, self.answers, self.lag_s = snapshot, answers, lag_s
+
+    def render(self, width: int) -> RenderableType:
+        """The whole picture, for a terminal of so many columns."""
+        if self.snapshot is None or self._ports is None:
+            return Text("starting …", "dim")
         return Group(
-            self._headline(snapshot),
-            Panel(self._fabric(snapshot), title="fabric: a column is a host, a row is a rail"),
-            Panel(self._jobs(snapshot), title="jobs"),
-            Panel(self._faults(snapshot), title="injected, and found"),
-            Text(f"  {self.url}/docs shows the whole HTTP interface. Ctrl-C ends it.", "dim"),
+            self._headline(self.snapshot),
+            rule("NICs by rail, and GPUs; a column is a host"),
+            fabric(self.snapshot, self._ports),
+            rule("jobs: as simulated, and as the service measures them"),
+            self._jobs(self.snapshot, width),
+            rule("what was done; found: nothing, this version has no detectors yet"),
+            self._faults(self.snapshot),
         )
 
     def _headline(self, snapshot: Snapshot) -> Text:
         topology = snapshot.topology
-        text = Text()
-        text.append(" Fabricscope demo ", "bold reverse")
-        text.append(f"  {topology.hosts} hosts, {topology.gpus} GPUs, {topology.nics} NICs ")
-        text.append(f"({topology.speed.name}, {topology.name}), none of them real.  ")
-        text.append(f"{clock(snapshot.time_s)}  ", "bold")
-        text.append(
-            f"{self.agents} of {topology.hosts} agents, {self.samples:,.0f} samples", "cyan"
+        text = Text.assemble(
+            (" Fabricscope demo ", "bold reverse"),
+            (f" {clock(snapshot.time_s)} ", "bold"),
+            f" {topology.hosts} hosts, {topology.gpus} GPUs, {topology.nics} NICs of "
+            f"{topology.speed.name}: simulated\n",
+            f" {self.url}/docs ",
         )
+        heard, samples = self.answers.hosts, self.answers.samples
+        text.append(
+            f" {heard} of {topology.hosts} agents heard, {samples:,.0f} samples stored", "cyan"
+        )
+        behind = self.lag_s + self.skipped_s
+        if behind > LAG_SECONDS:
+            text.append(f"\n {behind:.0f} s behind: this machine has too much to do", "yellow")
         return text
 
-    # The fabric --------------------------------------------------------------------------------
-
-    def _fabric(self, snapshot: Snapshot) -> RenderableType:
-        topology = snapshot.topology
-        utilisation, trouble = self._ports(snapshot)
-        hosts = min(topology.hosts, HOSTS_DRAWN_MAX)
-        lines = [self._switches(snapshot)]
-        for rail in range(topology.nics_per_host):
-            line = Text(f" mlx5_{rail} ")
-            for host in range(hosts):
-                nic = host * topology.nics_per_host + rail
-                if host and host % 8 == 0:
-                    line.append(" ")
-                line.append(DOT, trouble.get(nic) or colour_of(float(utilisation[nic])))
-            lines.append(line)
-        legend = Text(" ■", "green3").append(" busy  ", "dim").append("■", "bold red")
-        legend.append(" down  ", "dim").append("■", "bold magenta").append(" loses  ", "dim")
-        legend.append("■", "bold dark_orange").append(" paused, or waits for credit", "dim")
-        return Group(*lines, legend)
-
-    def _switches(self, snapshot: Snapshot) -> Text:
-        """Each tier of switches in a word: how many, and how busy what leaves them is."""
-        topology = snapshot.topology
-        rates = self._rate(snapshot, "bytes", snapshot.links.bytes.astype(np.float64))
-        share = rates * 8 / topology.bits_per_second
-        text = Text(" ")
-        for tier in sorted({switch.tier for switch in topology.switches}, reverse=True):
-            members = [n for n, switch in enumerate(topology.switches) if switch.tier == tier]
-            leaving = np.isin(topology.source_switch, members)
-            leaving &= topology.kind >= LinkKind.FABRIC_UP
-            name = "leaf" if tier == 0 else "spine"
-            busiest = float(share[leaving].max(initial=0.0))
-            text.append(f"{len(members)} {name} switches", "bold")
-            text.append(f" busiest uplink {busiest:.0%}   " if tier == 0 else "   ", "dim")
-        return text
-
-    def _ports(self, snapshot: Snapshot) -> tuple[Floats, dict[int, str]]:
-        """Each NIC's share of line rate, and the colour of those in trouble."""
-        topology, links = snapshot.topology, snapshot.links
-        nic = np.arange(topology.nics, dtype=np.int32)
-        up, down = topology.up(nic), topology.down(nic)
-        rate = self._rate(snapshot, "bytes", links.bytes.astype(np.float64))
-        packets = self._rate(snapshot, "packets", links.packets.astype(np.float64))
-        lost = self._rate(snapshot, "lost", links.lost_packets.astype(np.float64))
-        stopped = self._rate(snapshot, "paused", links.paused_us / 1e6 + links.wait_ns / 1e9)
-        self._remember(snapshot)
-        utilisation = np.maximum(rate[up], rate[down]) * 8 / topology.bits_per_second[up]
-        trouble: dict[int, str] = {}
-        for colour, which in (
-            ("bold dark_orange", np.maximum(stopped[up], stopped[down]) > PAUSED_SHARE),
-            ("bold magenta", is_lossy(lost, packets, up) | is_lossy(lost, packets, down)),
-            ("bold red", ~(snapshot.world.link_up[up] & snapshot.world.link_up[down])),
-        ):
-            trouble.update({int(n): colour for n in np.flatnonzero(which)})
-        return utilisation, trouble
-
-    def _rate(self, snapshot: Snapshot, name: str, now: Floats) -> Floats:
-        before = self._before.get(name)
-        zero: Floats = np.zeros(len(now))
-        return zero if before is None else (now - before) / snapshot.interval_s
-
-    def _remember(self, snapshot: Snapshot) -> None:
-        links = snapshot.links
-        self._before = {
-            "bytes": links.bytes.astype(np.float64),
-            "packets": links.packets.astype(np.float64),
-            "lost": links.lost_packets.astype(np.float64),
-            "paused": links.paused_us / 1e6 + links.wait_ns / 1e9,
-        }
-
-    # Jobs and faults ---------------------------------------------------------------------------
-
-    def _jobs(self, snapshot: Snapshot) -> RenderableType:
-        table = Table(box=None, pad_edge=False)
-        for name in ("job", "GPUs", "step", "a step takes", "", ""):
-            table.add_column(name, justify="right" if name in {"GPUs", "step"} else "left")
-        for block in snapshot.steps:
-            seconds = float(np.nanmax(block.end_s) - np.nanmin(block.start_s))
-            self._steps.setdefault(block.job, deque(maxlen=STEPS_DRAWN)).append(seconds)
+    def _jobs(self, snapshot: Snapshot, width: int) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+        table.add_column(" job", no_wrap=True)
+        for name in ("GPUs", "step", "takes"):
+            table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("", no_wrap=True)
+        table.add_column("", justify="right", no_wrap=True)
+        for name in ("│ service:", "network", "waits"):
+            table.add_column(name, justify="right", no_wrap=True, style="cyan")
+        least, most = STEPS_DRAWN
+        count = min(most, max(least, width - OTHER_COLUMNS))
         for job in snapshot.jobs:
-            past = list(self._steps.get(job.name, ()))
+            answer = self.answers.jobs.get(job.name, JobAnswer())
             table.add_row(
-                job.name,
+                f" {job.name}",
                 str(job.ranks),
                 str(job.step),
                 f"{job.step_seconds * 1e3:,.0f} ms" if job.step_seconds else "starting",
-                Text(sparkline(past), "cyan"),
-                slowdown(job, past, snapshot.time_s),
+                Text(sparkline(self.steps.last(job.name, count)).ljust(count), "green"),
+                slowdown(job, self.steps.usual(job.name), snapshot.time_s),
+                f"│ {answer.step_seconds * 1e3:,.0f} ms" if answer.step_seconds else "│ -",
+                percent(answer.network_share),
+                percent(answer.wait_share),
             )
         return table
 
     def _faults(self, snapshot: Snapshot) -> RenderableType:
         if not self.stories:
             return Text(" nothing yet: all is well", "green")
-        table = Table(box=None, pad_edge=False)
-        for name in ("at", "what was done", "to whom", "", "found"):
-            table.add_column(name)
+        table = Table(
+            box=None, pad_edge=False, padding=(0, 1, 0, 0), show_header=False, expand=True
+        )
+        for _ in range(4):
+            table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
         for story in self.stories[-FAULTS_SHOWN:]:
             is_active = snapshot.time_s < story.end_s
-            state = f"for {snapshot.time_s - story.start_s:.0f} s" if is_active else "over"
+            state = f"{snapshot.time_s - story.start_s:.0f} s" if is_active else "over"
             table.add_row(
-                clock(story.start_s),
-                f"{story.truth.fault}: {story.truth.title}",
-                name_of(story.truth.culprits),
+                f" {clock(story.start_s)}",
                 Text(state, "bold red" if is_active else "dim"),
-                self._found(story),
+                Text(story.truth.fault, "bold" if is_active else ""),
+                story.victim,
+                Text(story.truth.title, "dim"),
             )
         return table
 
-    def _found(self, story: Story) -> Text:
-        if story.found_s is not None:
-            return Text(f"{story.found}, after {story.found_s - story.start_s:.0f} s", "bold green")
-        if not self.has_detectors:
-            return Text("this version has no detectors yet", "dim")
-        return Text("-", "dim")
+
+def rule(title: str) -> Rule:
+    """A line between two parts."""
+    return Rule(Text(title, "bold"), style="dim", align="left")
 
 
-def is_lossy(lost: Floats, packets: Floats, links: np.ndarray) -> Bools:
-    """Which of these links lose more than LOST_SHARE of what goes over them."""
-    bad: Bools = lost[links] > LOST_SHARE * np.maximum(packets[links], 1.0)
-    return bad
+# The fabric --------------------------------------------------------------------------------------
 
 
-def colour_of(utilisation: float) -> str:
+@dataclass(frozen=True, eq=False)
+class Ports:
+    """What links did since the tick before, one value for each directed link."""
+
+    busy: Floats
+    """Share of line rate."""
+    is_lossy: Bools
+    is_waiting: Bools
+
+    @classmethod
+    def between(cls, snapshot: Snapshot, before: LinkCounters | None) -> Ports:
+        """From counters; the first time, nothing has happened yet."""
+        now = snapshot.links
+        then = before or now
+        moved = (now.bytes - then.bytes) * 8 / snapshot.interval_s
+        lost = now.lost_packets - then.lost_packets
+        waited = (now.paused_us - then.paused_us) / 1e6 + (now.wait_ns - then.wait_ns) / 1e9
+        return cls(
+            busy=moved / snapshot.topology.bits_per_second,
+            is_lossy=lost > LOST_SHARE * np.maximum(now.packets - then.packets, 1),
+            is_waiting=waited > WAITING_SHARE * snapshot.interval_s,
+        )
+
+
+def fabric(snapshot: Snapshot, ports: Ports) -> Group:
+    """NICs and GPUs as two fields of dots, switches as a line of words."""
+    topology = snapshot.topology
+    nics = nic_colours(snapshot, ports)
+    gpus = gpu_colours(snapshot)
+    lines = [hosts_line(snapshot)]
+    per_host = max(topology.nics_per_host, topology.gpus_per_host)
+    for row in range(per_host):
+        line = Text(f" {row:>2}  ")
+        for colours, each in ((nics, topology.nics_per_host), (gpus, topology.gpus_per_host)):
+            dots(line, colours[row::each] if row < each else [])
+            line.append("    ")
+        lines.append(line)
+    legend = Text(" ")
+    names = (("down", DOWN), ("loses", LOSES), ("paused", WAITS), ("slow clock", SLOW))
+    for name, colour in (("idle", IDLE), ("busy", BUSY), *names):
+        legend.append(DOT, colour).append(f" {name}  ", "dim")
+    legend.append(f"busiest uplink {uplink_share(snapshot, ports):.0%}", "dim")
+    return Group(*lines, legend)
+
+
+def dots(line: Text, colours: list[str]) -> None:
+    """Append a dot for each host."""
+    for host, colour in enumerate(colours):
+        if host and host % HOSTS_IN_GROUP == 0:
+            line.append(" ")
+        line.append(DOT, colour)
+
+
+def hosts_line(snapshot: Snapshot) -> Text:
+    """Which job each host works for, above its column; hosts that are down or silent stand out."""
+    topology, world = snapshot.topology, snapshot.world
+    letters = ["·"] * topology.hosts
+    for job in snapshot.jobs:
+        for host in np.unique(job.rank_host).tolist():
+            letters[host] = job.name[0]
+    line = Text("     ")
+    for _ in range(2):
+        for host, letter in enumerate(letters):
+            if host and host % HOSTS_IN_GROUP == 0:
+                line.append(" ")
+            if world.host_is_down[host]:
+                line.append("x", DOWN)
+            elif world.host_agent_is_dead[host]:
+                line.append("?", WAITS)
+            else:
+                line.append(letter, "dim")
+        line.append("    ")
+    return line
+
+
+def nic_colours(snapshot: Snapshot, ports: Ports) -> list[str]:
+    """How each NIC's port is drawn: by its worst trouble, else by how busy it is."""
+    topology = snapshot.topology
+    nic: Ints = np.arange(topology.nics, dtype=np.int32)
+    up, down = topology.up(nic), topology.down(nic)
+    live = snapshot.world.link_is_live()[up]
+    colours = [colour_of(share) for share in np.maximum(ports.busy[up], ports.busy[down]).tolist()]
+    for colour, which in (
+        (WAITS, ports.is_waiting[up] | ports.is_waiting[down]),
+        (LOSES, ports.is_lossy[up] | ports.is_lossy[down]),
+        (DOWN, ~live),
+    ):
+        for place in np.flatnonzero(which).tolist():
+            colours[place] = colour
+    return colours
+
+
+def gpu_colours(snapshot: Snapshot) -> list[str]:
+    """How each GPU is drawn."""
+    gpus, world = snapshot.gpus, snapshot.world
+    is_busy = gpus.utilization_share > BUSY_SHARE
+    is_slow = is_busy & (gpus.sm_clock_mhz < FULL_CLOCK_SHARE * gpus.sm_clock_mhz.max(initial=0.0))
+    is_down = world.gpu_is_dead | world.host_is_down[world.gpu_host]
+    rows = zip(is_down.tolist(), is_slow.tolist(), is_busy.tolist(), strict=True)
+    return [DOWN if dead else SLOW if slow else BUSY if busy else IDLE for dead, slow, busy in rows]
+
+
+def uplink_share(snapshot: Snapshot, ports: Ports) -> float:
+    """Of line rate, on the busiest link between switches."""
+    between = snapshot.topology.kind >= LinkKind.FABRIC_UP
+    return float(ports.busy[between].max(initial=0.0))
+
+
+def colour_of(busy: float) -> str:
     """How a healthy port is drawn."""
-    return next(
-        colour for limit, colour in UTILISATION_COLOURS if utilisation <= limit or limit > 1
-    )
+    return next((colour for most, colour in UTILISATION_COLOURS if busy <= most), FULL_COLOUR)
+
+
+# Words and bars ----------------------------------------------------------------------------------
 
 
 def sparkline(values: list[float]) -> str:
@@ -216,38 +281,25 @@ def sparkline(values: list[float]) -> str:
     top = max(values, default=0.0)
     if top <= 0:
         return ""
-    return "".join(BARS[min(len(BARS) - 1, int(value / top * len(BARS)))] for value in values)
+    return "".join(BARS[max(0, round(value / top * len(BARS)) - 1)] for value in values)
 
 
-def slowdown(job: JobStatus, past: list[float], now_s: float) -> Text:
-    """How much slower the last step was than the typical fast one; or that nothing moves."""
+def percent(share: float | None) -> str:
+    """A share for people.
+
+    >>> percent(0.256), percent(None)
+    ('26%', '-')
+    """
+    return "-" if share is None else f"{share:.0%}"
+
+
+def slowdown(job: JobStatus, usual: float | None, now_s: float) -> Text:
+    """How much slower the last step was than the usual one; or that nothing moves."""
     if job.hung_since_s is not None:
-        return Text(f"stuck for {now_s - job.hung_since_s:.0f} s", "bold red")
-    if len(past) < FAULTS_SHOWN or not job.step_seconds:
+        return Text(f"stuck {now_s - job.hung_since_s:.0f} s", "bold red")
+    if usual is None or not job.step_seconds:
         return Text("")
-    usual = float(np.quantile(past, 0.2))
-    extra = job.step_seconds / usual - 1
+    # In whole per cent, and never minus nothing.
+    extra = round(job.step_seconds / usual - 1, 2) + 0.0
     colour = "green" if extra < SLOWER_YELLOW else "yellow" if extra < SLOWER_RED else "bold red"
     return Text(f"{extra:+.0%}", colour)
-
-
-def name_of(culprits: tuple[Culprit, ...]) -> str:
-    """Whom it was done to, in the fewest words that say it."""
-    if not culprits:
-        return "nobody in particular"
-    one = culprits[0]
-    if one.switch:
-        return "/".join(part for part in (one.switch, one.switch_port) if part)
-    parts = [one.host, one.device]
-    if one.gpu is not None:
-        parts.append(f"gpu{one.gpu}")
-    return "/".join(part for part in parts if part) or one.job
-
-
-def clock(seconds: float) -> str:
-    """Minutes and seconds.
-
-    >>> clock(75)
-    '1:15'
-    """
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -139,6 +139,10 @@ class Ingest:
             table.sighted = now
             self._decoder.submit(self._sight_table, table)
 
+    async def sighted(self) -> None:
+        """Return when the inventory was told of every batch that was acknowledged before."""
+        await asyncio.get_running_loop().run_in_executor(self._decoder, lambda: None)
+
     def _sight_table(self, table: NativeTable) -> None:
         if table.things is None:
             table.things = self._feed.things(table.labels)

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from api.score.cases import case_names
-from api.score.marks import mark
+from api.score.cases import case_names, make_case
+from api.score.marks import Run, mark
 from api.score.report import Scoreboard, to_json, to_markdown
 from api.score.run import run_all
 from api.version import VERSION
 from collector.contract.errors import SettingsError
 from collector.contract.layers import unknown
+from simulator.engine import Simulation
+from simulator.interfaces.run_folder import RunFolder
 
-SEEDS_DEFAULT = 3
+SEEDS_DEFAULT = 1
+"""A quarter of an hour on two cores."""
 SEEDS_MAX = 1000
+SEED_MOST = 1_000_000_000
+PROCESSES_MAX = 1000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,10 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "cases", nargs="*", metavar="CASE", help="faults, or healthy ones (default: all)"
     )
     parser.add_argument(
-        "--seeds", type=int, default=SEEDS_DEFAULT, metavar="N", help="runs of each case"
+        "--seeds",
+        type=int,
+        default=SEEDS_DEFAULT,
+        metavar="N",
+        help=f"runs of each case (default {SEEDS_DEFAULT})",
     )
     parser.add_argument(
-        "--first-seed", type=int, default=1, metavar="N", help="the first of these seeds"
+        "--first-seed", type=int, default=1, metavar="N", help="the first of these (default 1)"
     )
     parser.add_argument(
         "--processes",
@@ -47,51 +58,87 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for score.json and score.md (default build)",
     )
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        metavar="DIR",
+        help="write what one case with one seed leaves behind, for diagnose, and mark nothing",
+    )
     parser.add_argument("--list", action="store_true", help="print the cases and exit")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the cases, write the scoreboard, show it."""
-    console = Console()
     if arguments.list:
         print("\n".join(case_names()))
         return 0
-    cases = check_cases(arguments.cases)
-    if not 1 <= arguments.seeds <= SEEDS_MAX or arguments.processes < 1:
-        raise SettingsError(
-            f"--seeds {arguments.seeds} --processes {arguments.processes}: "
-            f"seeds from 1 to {SEEDS_MAX}, processes from 1"
-        )
-    seeds = list(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
-    wanted = [(name, seed) for seed in seeds for name in cases]
-    runs = []
+    cases = check(arguments)
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    # A supervisor's request to end ends us as Ctrl-C does: nothing is left behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    console = Console()
+    if arguments.folder:
+        write_folder(cases[0], seeds[0], arguments.folder)
+        print(f"Written: {arguments.folder}. Try: fabricscope diagnose {arguments.folder}")
+        return 0
+    runs = run_with_progress([(name, seed) for seed in seeds for name in cases], arguments, console)
+    board = Scoreboard(version=VERSION, seeds=list(seeds), marks=mark(runs), runs=runs)
+    text = to_markdown(board)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    (arguments.out / "score.json").write_bytes(to_json(board))
+    (arguments.out / "score.md").write_text(text, encoding="utf-8")
+    console.print(Markdown(text))
+    print(f"Written: {arguments.out / 'score.json'}, {arguments.out / 'score.md'}")
+    return 1 if board.marks.broken else 0
+
+
+def run_with_progress(
+    wanted: Sequence[tuple[str, int]], arguments: argparse.Namespace, console: Console
+) -> list[Run]:
+    """All runs in the order in which they were wanted, with a bar until then."""
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
+    runs = {}
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("starting", total=len(wanted))
         for done in run_all(wanted, arguments.processes):
-            runs.append(done)
+            runs[done.case, done.seed] = done
             progress.update(task, advance=1, description=f"{done.case} {done.seed}")
-    order = {case: number for number, case in enumerate(wanted)}
-    runs.sort(key=lambda one: order[one.case, one.seed])
-    board = Scoreboard(version=VERSION, seeds=seeds, marks=mark(runs), runs=runs)
-    text = to_markdown(board)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "score.json").write_bytes(to_json(board))
-    (arguments.out / "score.md").write_text(text, encoding="utf-8")
-    console.print(Markdown(text))
-    console.print(f"Written: {arguments.out / 'score.json'}, {arguments.out / 'score.md'}")
-    return 1 if board.marks.broken else 0
+            if done.error:
+                progress.console.print(f"{done.case} {done.seed}: {done.error}", markup=False)
+    return [runs[case] for case in wanted]
 
 
-def check_cases(names: list[str]) -> list[str]:
-    """All cases, or those that were named."""
+def write_folder(case: str, seed: int, folder: Path) -> None:
+    """What a case's hosts leave behind, as a capture: the same run as on the scoreboard."""
+    simulation = Simulation(make_case(case, seed))
+    written = RunFolder(folder)
+    for snapshot in simulation.run():
+        written.write(snapshot)
+    written.close(simulation.truths())
+
+
+def check(arguments: argparse.Namespace) -> list[str]:
+    """All cases, or those that were named, each once; a SettingsError if something is wrong."""
     known = case_names()
-    for name in names:
+    for name in arguments.cases:
         if name not in known:
             raise SettingsError(unknown("case", name, known))
-    return names or known
+    cases = list(dict.fromkeys(arguments.cases)) or known
+    for flag, value, least, most in (
+        ("--seeds", arguments.seeds, 1, SEEDS_MAX),
+        ("--first-seed", arguments.first_seed, 0, SEED_MOST),
+        ("--processes", arguments.processes, 1, PROCESSES_MAX),
+    ):
+        if not least <= value <= most:
+            raise SettingsError(f"{flag} {value}: must be {least} to {most}")
+    folder = arguments.folder
+    if folder and (len(cases), arguments.seeds) != (1, 1):
+        raise SettingsError("--folder takes one case and one seed: name a case")
+    if folder and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise SettingsError(f"--folder {folder}: is there and not an empty folder")
+    return cases

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import signal
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from api.score.cases import FLUSH_SECONDS, make_case
+import msgspec
+
+from api.score.cases import make_case
 from api.score.marks import NS, Run, Saying
 from api.score.service import Evaluator, Silent, SimulatedService
 from collector.contract.errors import FabricscopeError
-from collector.contract.verdict import Cause, Culprit, Verdict
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario
 
 CLUSTER_NAME = "simulated"
+FOLDER_PREFIX = "fabricscope-score-"
+
+MakeEvaluator = Callable[[SimulatedService], Evaluator]
+"""Must be a function of a module: it is sent to other processes."""
 
 
 def no_detectors(_: SimulatedService) -> Evaluator:
@@ -27,86 +34,138 @@ def no_detectors(_: SimulatedService) -> Evaluator:
     return Silent()
 
 
-def run_case(
-    name: str,
-    seed: int,
-    make_evaluator: Callable[[SimulatedService], Evaluator] = no_detectors,
-) -> Run:
-    """One case from start to end, in a folder that is gone afterwards."""
-    scenario = make_case(name, seed)
-    simulation = Simulation(scenario)
-    with tempfile.TemporaryDirectory(prefix="fabricscope-score-") as folder:
-        service = SimulatedService(Path(folder), scenario.start_unix_ns / NS)
-        sayings = asyncio.run(drive(simulation, scenario, service, make_evaluator(service)))
-    return Run(
-        case=name,
-        seed=seed,
-        seconds=scenario.seconds,
-        truths=simulation.truths(),
-        sayings=sayings,
-    )
+# One run -----------------------------------------------------------------------------------------
+
+
+def play(
+    simulation: Simulation, folder: Path, make_evaluator: MakeEvaluator = no_detectors
+) -> list[Saying]:
+    """Let a scenario happen before a service in this folder, and write down what is said."""
+    scenario = simulation.scenario
+    service = SimulatedService(folder, scenario.start_unix_ns / NS)
+    return asyncio.run(drive(simulation, scenario, service, make_evaluator(service)))
 
 
 async def drive(
     simulation: Simulation, scenario: Scenario, service: SimulatedService, evaluator: Evaluator
 ) -> list[Saying]:
-    """Let simulated time pass; agents send every few seconds, and then everyone is asked."""
+    """Let simulated time pass; agents send at every tick, and then everyone is asked.
+
+    A verdict counts from the moment at which it is first said for as long as it is said again every
+    time; one that was dropped and comes back is said anew.
+    """
     reporter = Reporter(
         simulation.topology,
         cluster=CLUSTER_NAME,
         start_unix_ns=scenario.start_unix_ns,
         seed=scenario.seed,
     )
-    said: dict[tuple[Cause, Culprit], Saying] = {}
-    waiting: list[bytes] = []
+    sayings: list[Saying] = []
+    standing = set()
     async with service.running():
-        for tick, snapshot in enumerate(simulation.run(), start=1):
-            waiting += reporter.batches(snapshot)
-            if tick % FLUSH_SECONDS:
-                continue
+        for snapshot in simulation.run():
             now_ns = scenario.start_unix_ns + round(snapshot.time_s * NS)
-            service.now_s = now_ns / NS
-            await service.take(waiting)
-            waiting = []
-            await service.work()
-            for verdict in evaluator.evaluate(now_ns):
-                remember(said, verdict, now_ns)
-    return sorted(said.values(), key=lambda saying: saying.said_ns)
+            await service.work(now_ns / NS, reporter.batches(snapshot))
+            said = {(each.cause, each.culprit): each for each in evaluator.evaluate(now_ns)}
+            sayings += [Saying(said[key], now_ns) for key in said if key not in standing]
+            standing = set(said)
+    return sayings
 
 
-def remember(said: dict[tuple[Cause, Culprit], Saying], verdict: Verdict, now_ns: int) -> None:
-    """Keep a verdict under the moment at which it was first said."""
-    key = (verdict.cause, verdict.culprit)
-    if key not in said:
-        said[key] = Saying(verdict, now_ns)
+# Many runs ---------------------------------------------------------------------------------------
 
 
-def attempt(name: str, seed: int) -> Run:
-    """One case, or why it broke off: one bad case must not hide the others."""
-    try:
-        return run_case(name, seed)
-    except FabricscopeError as error:
-        return broken(name, seed, str(error))
+@dataclass(eq=False)
+class Attempt:
+    """A case that has its process, and what is known of it so far."""
+
+    process: BaseProcess
+    run: Run
 
 
-def broken(name: str, seed: int, reason: str) -> Run:
-    """A run that came to nothing: its truths count as missed."""
-    truths = Simulation(make_case(name, seed)).truths()
-    return Run(case=name, seed=seed, seconds=0.0, truths=truths, sayings=[], error=reason)
+def run_all(
+    cases: Sequence[tuple[str, int]], processes: int, make_evaluator: MakeEvaluator = no_detectors
+) -> Generator[Run]:
+    """All cases, as they end; each in a process of its own (the store allows one folder in each).
 
-
-def run_all(cases: Sequence[tuple[str, int]], processes: int) -> Iterator[Run]:
-    """All cases, each in a process of its own (the store allows one folder in a process)."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, max_tasks_per_child=1) as pool:
-        futures = {pool.submit(attempt, name, seed): (name, seed) for name, seed in cases}
+    One that crashes is reported and stops no other. Whoever stops asking (or is interrupted) leaves
+    neither processes nor folders behind.
+    """
+    waiting = list(reversed(cases))
+    running: dict[Connection, Attempt] = {}
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX) as folder:
         try:
-            for future in as_completed(futures):
-                name, seed = futures[future]
-                try:
-                    yield future.result()
-                except BrokenProcessPool as error:
-                    yield broken(name, seed, f"its process died: {error}")
-        except (KeyboardInterrupt, GeneratorExit):
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+            while waiting or running:
+                while waiting and len(running) < processes:
+                    name, seed = waiting.pop()
+                    answers, attempt = start(name, seed, Path(folder), make_evaluator)
+                    running[answers] = attempt
+                for answers in [one for one in wait(list(running)) if isinstance(one, Connection)]:
+                    if not hear(answers, running[answers]):
+                        yield running.pop(answers).run
+        finally:
+            for answers, attempt in running.items():
+                attempt.process.kill()
+                attempt.process.join()
+                answers.close()
+
+
+def start(
+    name: str, seed: int, folder: Path, make_evaluator: MakeEvaluator
+) -> tuple[Connection, Attempt]:
+    """Begin a case: where its answers will come from, and what it is until they do."""
+    answers, answer = multiprocessing.Pipe(duplex=False)
+    process = multiprocessing.get_context("spawn").Process(
+        target=attempt_case,
+        args=(name, seed, folder / f"{name}-{seed}", make_evaluator, answer),
+        name=f"{name} {seed}",
+        daemon=True,
+    )
+    process.start()
+    # With our copy of its end closed, the end of the process is the end of the answers.
+    answer.close()
+    run = Run(case=name, seed=seed, seconds=0.0, truths=[], sayings=[])
+    return answers, Attempt(process, run)
+
+
+def hear(answers: Connection, attempt: Attempt) -> bool:
+    """Take the next answer of a process; False when there is none because it has ended."""
+    try:
+        attempt.run = answers.recv()
+    except EOFError:
+        answers.close()
+        attempt.process.join()
+    else:
+        return True
+    status = attempt.process.exitcode
+    if status:
+        attempt.run = broken(attempt.run, f"its process ended with status {status}")
+    return False
+
+
+def attempt_case(
+    name: str, seed: int, folder: Path, make_evaluator: MakeEvaluator, answer: Connection
+) -> None:
+    """In a process of its own: say what is true, then what was said of it, or why it broke off.
+
+    A bug ends the process with its trace; who started it sees the end, and goes on without it.
+    """
+    # Ctrl-C reaches every process of a terminal; whoever started this one ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    run = Run(case=name, seed=seed, seconds=0.0, truths=[], sayings=[])
+    try:
+        simulation = Simulation(make_case(name, seed))
+        run = msgspec.structs.replace(run, truths=simulation.truths())
+        answer.send(run)
+        folder.mkdir()
+        sayings = play(simulation, folder, make_evaluator)
+    except FabricscopeError as error:
+        answer.send(broken(run, str(error)))
+    else:
+        seconds = simulation.scenario.seconds
+        answer.send(msgspec.structs.replace(run, seconds=seconds, sayings=sayings))
+
+
+def broken(run: Run, reason: str) -> Run:
+    """A run that came to nothing: its truths count as missed."""
+    return msgspec.structs.replace(run, error=reason)

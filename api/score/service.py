@@ -46,7 +46,7 @@ class Silent:
 
 
 class SimulatedService:
-    """A service in a folder of its own. ``now_s`` (unix seconds) is set by whoever drives it."""
+    """A service in a folder of its own. ``now_s`` (unix seconds) is when it was last given work."""
 
     def __init__(self, folder: Path, now_s: float) -> None:
         self.now_s = now_s
@@ -79,18 +79,20 @@ class SimulatedService:
             self.store.close()
             self.inventory.close()
 
-    async def take(self, bodies: Iterable[bytes]) -> None:
-        """Store these batches: they are durable when this returns."""
-        await asyncio.gather(*(self._ingest.native(body) for body in bodies))
+    async def work(self, now_s: float, bodies: Iterable[bytes]) -> None:
+        """Store the batches that have arrived by now, and do what the service's tasks would have.
 
-    async def work(self) -> None:
-        """Do what the service's own tasks would have done by now."""
+        In a fixed order and to the end, so that the same batches always leave the same behind.
+        """
+        self.now_s = now_s
+        await asyncio.gather(*(self._ingest.native(body) for body in bodies))
+        await self._ingest.sighted()
         self._feed.run_once()
-        if self.now_s - self._looked_s >= JOBS_SECONDS:
-            self._looked_s = self.now_s
+        if now_s - self._looked_s >= JOBS_SECONDS:
+            self._looked_s = now_s
             self._watch.look(self._now())
-        if self.now_s - self._refreshed_s >= PORTS_SECONDS:
-            self._refreshed_s = self.now_s
+        if now_s - self._refreshed_s >= PORTS_SECONDS:
+            self._refreshed_s = now_s
             refresh_ports(self.store, self.inventory, self._catalog, self._now())
         await self._roll.catch_up()
 

@@ -20,7 +20,7 @@ from collector.contract.reason import Reason
 from collector.host import Host, NicDriver
 from collector.sources import SourceSettings
 from collector.sysfs import read_driver_name
-from collector.tables.ethtool import BY_DRIVER, NOTHING
+from collector.tables.ethtool import table_of
 
 CLASS = "sys/class/net"
 
@@ -89,7 +89,7 @@ class Interface:
     def _make_plan(self, names: list[str]) -> None:
         """Decide for every statistic what it is. Names change when flow control is switched on."""
         assert self._driver is not None
-        table = BY_DRIVER.get(self._driver.driver, NOTHING)
+        table = table_of(self._driver.driver)
         self._names, self._plan, taken = frozenset(names), [], set[Series]()
         others: list[str] = []
         for name in names:

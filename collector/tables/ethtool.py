@@ -220,3 +220,15 @@ BY_DRIVER: dict[str, Table] = {
     "ice": INTEL,
     "i40e": INTEL,
 }
+
+
+def table_of(driver: str) -> Table:
+    """The table of a driver by the name that ``ethtool -i`` gives.
+
+    What stands behind it in brackets says in which role the driver runs the interface and changes
+    none of its names: mlx5 calls itself so for IP over InfiniBand.
+
+    >>> table_of("mlx5_core[ib_ipoib]") is MLX5
+    True
+    """
+    return BY_DRIVER.get(driver.partition("[")[0], NOTHING)

@@ -24,6 +24,7 @@ class BufferPressure(NeighbourFault):
     title = "A switch has hardly any buffer left, and every collision costs."
     causes = (Cause.CONGESTION, Cause.MICROBURST)
     reason = Reason.NEIGHBOUR
+    strengths = (0.8, 1.0)
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
         """The port, whoever fills it, or the switch as a whole."""

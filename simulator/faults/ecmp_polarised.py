@@ -6,6 +6,8 @@ queues, marks and pauses, and others next to them idle.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from collector.contract.verdict import Cause, Culprit, Reason
@@ -42,12 +44,20 @@ class EcmpPolarised(Fault):
 
     @staticmethod
     def _leaves(cluster: Cluster) -> Ints:
-        """Leaves with a choice of uplinks, and two or more NICs whose neighbours are elsewhere."""
-        leaves, nics = leaves_left(cluster)
+        """Leaves with a choice of uplinks, and two or more NICs of a job with neighbours elsewhere.
+
+        Of one job's rings: flows of two jobs seldom meet, because each sends for a part of its step
+        only, and what pipeline stages send each other is small.
+        """
         topology = cluster.topology
+        crowded: list[Ints] = [np.zeros(0, dtype=np.int32)]
+        for job in cluster.jobs:
+            leaves, nics = leaves_left(replace(cluster, jobs=(job,)), rings_only=True)
+            crowded.append(leaves[nics > 1])
+        candidates = np.unique(np.concatenate(crowded))
         is_uplink = topology.kind >= LinkKind.FABRIC_UP
         uplinks = np.bincount(topology.source_switch[is_uplink], minlength=len(topology.switches))
-        chosen: Ints = leaves[(nics > 1) & (uplinks[leaves] > 1)]
+        chosen: Ints = candidates[uplinks[candidates] > 1]
         return chosen
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:

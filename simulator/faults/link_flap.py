@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import Place
-from simulator.faults.places import CableFault, set_cable_down, toggles
+from simulator.faults.places import CableFault, flaps
 from simulator.world import World
 
 DOWN_SECONDS = (1.0, 5.0)
@@ -31,10 +31,7 @@ class LinkFlap(CableFault):
         """Both directions of the cable, for seconds at a time."""
         least, most = DOWN_SECONDS
         down_seconds = least + (most - least) * strength
-        is_down, change_s = toggles(elapsed_s, down_seconds, PERIOD_SECONDS, place.link)
-        if is_down:
-            set_cable_down(world, place.link)
-        return change_s
+        return flaps(world, place, elapsed_s, down_seconds, PERIOD_SECONDS)
 
 
 FAULT = LinkFlap()

@@ -5,8 +5,8 @@ It looks exactly as a flapping link does, and no job is on it.
 
 from __future__ import annotations
 
-from simulator.faults.model import FOREVER, Place
-from simulator.faults.places import IdleHostEvent, set_cable_down, toggles
+from simulator.faults.model import Place
+from simulator.faults.places import IdleHostEvent, flaps
 from simulator.world import World
 
 DOWN_SECONDS = (2.0, 8.0)
@@ -23,14 +23,9 @@ class MaintenanceFlap(IdleHostEvent):
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
         """Both directions of the cable."""
-        if place.link < 0:
-            return FOREVER
         least, most = DOWN_SECONDS
         down_seconds = least + (most - least) * strength
-        is_down, change_s = toggles(elapsed_s, down_seconds, PERIOD_SECONDS, place.link)
-        if is_down:
-            set_cable_down(world, place.link)
-        return change_s
+        return flaps(world, place, elapsed_s, down_seconds, PERIOD_SECONDS)
 
 
 FAULT = MaintenanceFlap()

@@ -92,11 +92,11 @@ def crossed_links(cluster: Cluster) -> Ints:
     return links
 
 
-def leaves_left(cluster: Cluster) -> tuple[Ints, Ints]:
+def leaves_left(cluster: Cluster, *, rings_only: bool = False) -> tuple[Ints, Ints]:
     """Switches with NICs whose neighbour hangs on another switch, and how many NICs those are.
 
     Neighbours are a job's hosts in their order, NIC by NIC: around the ring of each pipeline stage,
-    and from stage to stage.
+    and from stage to stage unless ``rings_only``.
     """
     topology = cluster.topology
     left: list[Ints] = [np.zeros(0, dtype=np.int32)]
@@ -107,7 +107,8 @@ def leaves_left(cluster: Cluster) -> tuple[Ints, Ints]:
         leaf = topology.source_switch[topology.down(nics)].reshape(stages, -1, nics.shape[1])
         in_ring = leaf != np.roll(leaf, -1, axis=1)
         to_next = np.zeros_like(in_ring)
-        to_next[:-1] = leaf[:-1] != leaf[1:]
+        if not rings_only:
+            to_next[:-1] = leaf[:-1] != leaf[1:]
         left.append(leaf[in_ring | to_next])
     switches, nics_of_switch = np.unique(np.concatenate(left), return_counts=True)
     return switches.astype(np.int32), nics_of_switch.astype(np.int32)
@@ -379,4 +380,17 @@ def reboots(world: World, place: Place, elapsed_s: float, down_s: float, period_
         return FOREVER
     is_down, change_s = toggles(elapsed_s, down_s, period_s, place.host)
     world.host_is_down[place.host] = is_down
+    return change_s
+
+
+def flaps(world: World, place: Place, elapsed_s: float, down_s: float, period_s: float) -> float:
+    """Let the place's cable be down for about ``down_s`` of every ``period_s``, if it has one.
+
+    Returns when that changes, as `Fault.apply` does.
+    """
+    if place.link < 0:
+        return FOREVER
+    is_down, change_s = toggles(elapsed_s, down_s, period_s, place.link)
+    if is_down:
+        set_cable_down(world, place.link)
     return change_s

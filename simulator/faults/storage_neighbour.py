@@ -22,6 +22,7 @@ class StorageNeighbour(NeighbourFault):
     title = "Somebody else's traffic fills a port that a job needs."
     causes = (Cause.CONGESTION,)
     reason = Reason.NEIGHBOUR
+    strengths = (0.8, 1.0)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
         """Steady, from all senders alike."""

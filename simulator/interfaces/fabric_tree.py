@@ -12,7 +12,7 @@ afterwards. A reader that comes between sees the new number with empty lines beh
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +35,7 @@ from simulator.interfaces.columns import (
 )
 from simulator.snapshot import Counts, Snapshot
 from simulator.topology.build import pcie_slot
-from simulator.topology.model import Fabric, Ints, Topology
+from simulator.topology.model import Fabric, Topology
 
 STATES = {PORT_ACTIVE: "4: ACTIVE", PORT_DOWN: "1: DOWN"}
 PHYSICAL_STATES = {
@@ -215,13 +215,13 @@ def rate_text(topology: Topology, rate: int, lanes: int, *, is_up: bool) -> str:
     return f"{round(rate / 1e9, 1):g} Gb/sec ({lanes}X {speed.name})"
 
 
-def live_texts(snapshot: Snapshot, nics: Ints) -> dict[str, list[str]]:
-    """Files below a NIC's PCI folder that say in words how its link and slot are, for some NICs."""
+def live_texts(snapshot: Snapshot) -> dict[str, list[str]]:
+    """Files below a NIC's PCI folder that say in words how its link and slot are, NIC by NIC."""
     topology = snapshot.topology
-    ports = {name: column[nics].tolist() for name, column in port_columns(snapshot).items()}
+    ports = {name: column.tolist() for name, column in port_columns(snapshot).items()}
     is_up = [state == PORT_ACTIVE for state in ports["state"]]
     slot = pcie_slot(topology.speed)
-    widths = np.maximum(np.rint(slot.width * snapshot.world.nic_pcie_share[nics]), 1.0)
+    widths = np.maximum(np.rint(slot.width * snapshot.world.nic_pcie_share), 1.0)
     rates = zip(ports["rate"], ports["lanes"], is_up, strict=True)
     return {
         "infiniband/{device}/ports/1/state": [STATES[state] for state in ports["state"]],
@@ -324,19 +324,12 @@ class Statistics:
 
 
 class FabricTree:
-    """The fabric side of some hosts below one folder: written once, then kept up to date."""
+    """The fabric side of all hosts below one folder: written once, then kept up to date."""
 
-    def __init__(
-        self, folder: Path, topology: Topology, hosts: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, topology: Topology) -> None:
         self._topology = topology
-        self._hosts = tuple(range(topology.hosts) if hosts is None else hosts)
-        self._roots = [folder / topology.host_name(host) for host in self._hosts]
+        self._roots = [folder / topology.host_name(host) for host in range(topology.hosts)]
         per_host = topology.nics_per_host
-        self._nics: Ints = np.array(
-            [host * per_host + index for host in self._hosts for index in range(per_host)],
-            dtype=np.int32,
-        )
         paths = [nic_pci_path(index) for index in range(per_host)]
         self._folders = [f"{root}/sys/devices/{path}" for root in self._roots for path in paths]
         self._statistics_files = [
@@ -358,12 +351,12 @@ class FabricTree:
         """Write everything, whatever is there already."""
         topology, per_host = self._topology, self._topology.nics_per_host
         self._numbers = self._number_columns(snapshot)
-        self._texts = live_texts(snapshot, self._nics)
-        self._boots = snapshot.hosts.boot_unix_ns[list(self._hosts)].tolist()
-        for place, nic in enumerate(self._nics.tolist()):
-            self._write_nic(place, nic)
-        for place, (host, root) in enumerate(zip(self._hosts, self._roots, strict=True)):
-            boot = boot_id(topology, host, self._boots[place])
+        self._texts = live_texts(snapshot)
+        self._boots = snapshot.hosts.boot_unix_ns.tolist()
+        for nic in range(topology.nics):
+            self._write_nic(nic)
+        for host, root in enumerate(self._roots):
+            boot = boot_id(topology, host, self._boots[host])
             write_files(
                 root,
                 {
@@ -374,22 +367,22 @@ class FabricTree:
             self._write_host_links(root, per_host)
         self._start_ethtool(snapshot)
 
-    def _write_nic(self, place: int, nic: int) -> None:
+    def _write_nic(self, nic: int) -> None:
         """One NIC's PCI folder with its RDMA device and its interface."""
         files = still_texts(self._topology, nic)
         for pattern, texts in self._texts.items():
-            files[self._named(pattern, nic)] = texts[place]
+            files[self._named(pattern, nic)] = texts[nic]
         for row, pattern in enumerate(self._number_files):
-            files[self._named(pattern, nic)] = str(self._numbers[row, place])
-        folder = Path(self._folders[place])
+            files[self._named(pattern, nic)] = str(self._numbers[row, nic])
+        folder = Path(self._folders[nic])
         write_files(folder, files)
-        climb = "../" * (len(folder.relative_to(self._root_of(place)).parts) - 1)
+        climb = "../" * (len(folder.relative_to(self._root_of(nic)).parts) - 1)
         write_link(folder / "driver", f"{climb}bus/pci/drivers/{KERNEL_DRIVER}")
         for child in ("infiniband/{device}", "net/{interface}"):
             write_link(folder / self._named(child, nic) / "device", f"../../../{folder.name}")
 
-    def _root_of(self, place: int) -> Path:
-        return self._roots[place // self._topology.nics_per_host]
+    def _root_of(self, nic: int) -> Path:
+        return self._roots[nic // self._topology.nics_per_host]
 
     def _named(self, pattern: str, nic: int) -> str:
         return pattern.format(
@@ -413,20 +406,19 @@ class FabricTree:
     def _start_ethtool(self, snapshot: Snapshot) -> None:
         columns = ethtool_columns(snapshot)
         self._ethtool = self._stack(columns)
-        self._pages = Statistics(list(columns), len(self._nics))
+        self._pages = Statistics(list(columns), self._topology.nics)
         for row, values in enumerate(self._ethtool):
             self._pages.put(row, values)
-        for place, path in enumerate(self._statistics_files):
-            folder = Path(path).parent
-            write_files(folder, {"driver": driver_text(self._topology, int(self._nics[place]))})
-            Path(path).write_bytes(self._pages.text(place))
+        for nic, path in enumerate(self._statistics_files):
+            write_files(Path(path).parent, {"driver": driver_text(self._topology, nic)})
+            Path(path).write_bytes(self._pages.text(nic))
 
     # Keeping it up to date -------------------------------------------------------------------
 
     def update(self, snapshot: Snapshot) -> None:
         """Write what has changed since the last time. Files of a host that is down stay."""
         world = snapshot.world
-        is_awake = ~world.host_is_down[world.nic_host[self._nics]]
+        is_awake = ~world.host_is_down[world.nic_host]
         self._update_numbers(snapshot, is_awake)
         self._update_ethtool(snapshot, is_awake)
         self._update_texts(snapshot, is_awake)
@@ -434,12 +426,12 @@ class FabricTree:
 
     def _update_numbers(self, snapshot: Snapshot, is_awake: NDArray[np.bool_]) -> None:
         fresh = self._number_columns(snapshot)
-        before, folders, nics = self._numbers, self._folders, self._nics.tolist()
-        rows, places = np.nonzero((fresh != before) & is_awake)
-        new, old = fresh[rows, places].tolist(), before[rows, places].tolist()
+        before = self._numbers
+        rows, nics = np.nonzero((fresh != before) & is_awake)
+        new, old = fresh[rows, nics].tolist(), before[rows, nics].tolist()
         files = {row: self._number_files[row] for row in np.unique(rows).tolist()}
-        for row, place, value, was in zip(rows.tolist(), places.tolist(), new, old, strict=True):
-            path = f"{folders[place]}/{self._named(files[row], nics[place])}"
+        for row, nic, value, was in zip(rows.tolist(), nics.tolist(), new, old, strict=True):
+            path = f"{self._folders[nic]}/{self._named(files[row], nic)}"
             # A number that fell (a reboot, a wrap) may have become shorter.
             write_over(path, b"%d\n" % value, len(str(was)) + 1 if value < was else 0)
         self._numbers = np.where(is_awake, fresh, before)
@@ -449,33 +441,25 @@ class FabricTree:
         has_changed = fresh != self._ethtool
         for row in np.flatnonzero(has_changed.any(axis=1)).tolist():
             self._pages.put(row, fresh[row])
-        for place in np.flatnonzero(has_changed.any(axis=0)).tolist():
-            write_over(self._statistics_files[place], self._pages.text(place), 0)
+        for nic in np.flatnonzero(has_changed.any(axis=0)).tolist():
+            write_over(self._statistics_files[nic], self._pages.text(nic), 0)
         self._ethtool = fresh
 
     def _update_texts(self, snapshot: Snapshot, is_awake: NDArray[np.bool_]) -> None:
-        fresh = live_texts(snapshot, self._nics)
-        for pattern, texts in fresh.items():
+        for pattern, texts in live_texts(snapshot).items():
             before = self._texts[pattern]
-            for place, nic in self._changed(before, texts):
-                if is_awake[place]:
-                    path = f"{self._folders[place]}/{self._named(pattern, nic)}"
-                    write_over(path, texts[place].encode() + b"\n", len(before[place]) + 1)
-                    before[place] = texts[place]
-
-    def _changed(self, before: list[str], texts: list[str]) -> Iterator[tuple[int, int]]:
-        """Place and NIC of every text that is another now."""
-        for place, (old, new) in enumerate(zip(before, texts, strict=True)):
-            if old != new:
-                yield place, int(self._nics[place])
+            for nic, (old, new) in enumerate(zip(before, texts, strict=True)):
+                if old != new and is_awake[nic]:
+                    path = f"{self._folders[nic]}/{self._named(pattern, nic)}"
+                    write_over(path, new.encode() + b"\n", len(old) + 1)
+                    before[nic] = new
 
     def _update_boots(self, snapshot: Snapshot) -> None:
-        for place, host in enumerate(self._hosts):
-            boot_ns = int(snapshot.hosts.boot_unix_ns[host])
-            if boot_ns != self._boots[place] and not snapshot.world.host_is_down[host]:
-                path = f"{self._roots[place]}/proc/sys/kernel/random/boot_id"
+        for host, boot_ns in enumerate(snapshot.hosts.boot_unix_ns.tolist()):
+            if boot_ns != self._boots[host] and not snapshot.world.host_is_down[host]:
+                path = f"{self._roots[host]}/proc/sys/kernel/random/boot_id"
                 write_over(path, boot_id(self._topology, host, boot_ns).encode() + b"\n", 0)
-                self._boots[place] = boot_ns
+                self._boots[host] = boot_ns
 
     # Columns ---------------------------------------------------------------------------------
 
@@ -491,5 +475,5 @@ class FabricTree:
         return self._stack(columns)
 
     def _stack(self, columns: Mapping[str, Counts]) -> NDArray[np.int64]:
-        stacked: NDArray[np.int64] = np.stack(list(columns.values()))[:, self._nics]
+        stacked: NDArray[np.int64] = np.stack(list(columns.values()))
         return stacked

@@ -11,7 +11,6 @@ of a group, whatever they are.
 
 from __future__ import annotations
 
-import json
 import math
 import pickle
 from collections import Counter
@@ -74,10 +73,9 @@ class _Launch:
 class FlightRecorderDumps:
     """The dumps of all jobs; `write` makes a file for each rank of a job that has given up."""
 
-    def __init__(self, topology: Topology, folder_of: FolderOf, *, is_json: bool = False) -> None:
+    def __init__(self, topology: Topology, folder_of: FolderOf) -> None:
         self._topology = topology
         self._folder_of = folder_of
-        self._is_json = is_json
 
     def write(self, snapshot: Snapshot) -> None:
         """Write the dumps of this tick."""
@@ -95,10 +93,7 @@ class FlightRecorderDumps:
         folder = self._folder_of(job.name, host)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"nccl_trace_rank_{rank}"
-        if self._is_json:
-            path.with_suffix(".json").write_text(json.dumps(as_json(content)), encoding="utf-8")
-        else:
-            path.write_bytes(pickle.dumps(content, protocol=PROTOCOL))
+        path.write_bytes(pickle.dumps(content, protocol=PROTOCOL))
 
 
 def make_dumps(snapshot: Snapshot, job: JobStatus, dump: HangDump) -> dict[int, dict[str, Any]]:
@@ -258,19 +253,4 @@ def _status(group: _Group, entries: list[dict[str, Any]]) -> dict[str, int]:
         "last_enqueued_collective": last(*State),
         "last_started_collective": last(State.STARTED, State.COMPLETED),
         "last_completed_collective": last(State.COMPLETED),
-    }
-
-
-def as_json(dump: dict[str, Any]) -> dict[str, Any]:
-    """The same as PyTorch's JSON has it: unknown times are 0, and numbers of groups are texts."""
-    times = ("time_discovered_started_ns", "time_discovered_completed_ns")
-    return {
-        **dump,
-        "pg_status": {
-            name: {key: str(value) for key, value in status.items()}
-            for name, status in dump["pg_status"].items()
-        },
-        "entries": [
-            {**entry, **{time: entry[time] or 0 for time in times}} for entry in dump["entries"]
-        ],
     }

@@ -13,7 +13,6 @@ detector would look for is not here.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -25,19 +24,24 @@ from typing import Any
 import numpy as np
 
 from simulator.interfaces.fabric_tree import gpu_pci_path
+from simulator.interfaces.kernel import (
+    COMMAND,
+    RANK_THREADS,
+    WAIT_CHANNELS,
+    RankProcesses,
+    load_texts,
+    local_ranks,
+    memory_kib,
+    processor_ticks,
+    scheduler_counts,
+    start_ticks,
+    uptime_s,
+)
 from simulator.snapshot import NS, Counts, JobStatus, Snapshot
 from simulator.topology.model import Bools, Floats, Ints, Topology
 
-TICKS_PER_SECOND = 100
-"""USER_HZ: what /proc counts processor time in."""
 USER, USER_ID = "trainer", 1000
 """Who runs every job."""
-INTERRUPTS_PER_SECOND, SWITCHES_PER_SECOND = 12_000, 30_000
-"""Of a host that trains; nobody's verdict depends on them."""
-PREEMPTIONS_PER_SECOND = 0.2
-"""Of a rank's main thread, per second of its processor time: ranks have cores of their own."""
-RANK_THREADS = 128
-"""Of a PyTorch process with its data loaders' and NCCL's threads."""
 PRESSURE_WINDOWS = (10.0, 60.0, 300.0)
 """Seconds that the kernel averages pressure over."""
 
@@ -92,24 +96,6 @@ def gpu_uuid(topology: Topology, gpu: int) -> str:
     digits = blake2b(f"{topology.name}/{gpu}".encode(), digest_size=16).hexdigest()
     parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
     return "GPU-" + "-".join(parts)
-
-
-def start_ticks(snapshot: Snapshot, job: JobStatus) -> Counts:
-    """For each rank, when its process started: clock ticks since its host's boot."""
-    boot_ns = snapshot.hosts.boot_unix_ns[job.rank_host]
-    start_ns = snapshot.start_unix_ns + int(job.start_s * NS)
-    ticks: Counts = (start_ns - boot_ns) * TICKS_PER_SECOND // NS
-    return np.maximum(ticks, 1)
-
-
-def local_ranks(job: JobStatus) -> Ints:
-    """For each rank, its place among the job's ranks on its host."""
-    order = np.lexsort((np.arange(job.ranks), job.rank_host))
-    hosts = job.rank_host[order]
-    first = np.searchsorted(hosts, hosts, side="left")
-    local = np.empty(job.ranks, dtype=np.int32)
-    local[order] = np.arange(job.ranks) - first
-    return local
 
 
 # NVML: numbers -----------------------------------------------------------------------------------
@@ -353,57 +339,35 @@ def _replace(path: str, text: str) -> None:
 def _stat_texts(snapshot: Snapshot) -> list[str]:
     """`/proc/stat` of each host; its processors share the work evenly."""
     hosts = snapshot.hosts
-    uptime_s = _uptime(snapshot)
-    nothing = np.zeros(snapshot.topology.hosts)
-    seconds = [hosts.cpu_user_s, nothing, hosts.cpu_system_s, hosts.cpu_idle_s]
-    seconds += [hosts.cpu_iowait_s, nothing, nothing, hosts.cpu_steal_s, nothing, nothing]
-    ticks = (np.stack(seconds, axis=1) * TICKS_PER_SECOND).astype(np.int64)
-    running = np.maximum(np.rint(hosts.load_1m), 1).astype(np.int64)
+    nothing = np.zeros(snapshot.topology.hosts, dtype=np.int64)
+    # The last two are the time that guests took.
+    ticks = np.stack([*processor_ticks(hosts).values(), nothing, nothing], axis=1)
+    counts = {name: each.tolist() for name, each in scheduler_counts(snapshot).items()}
     texts = []
     for host in range(snapshot.topology.hosts):
         one = " ".join(map(str, (ticks[host] // max(hosts.cpus, 1)).tolist()))
         lines = [f"cpu  {' '.join(map(str, ticks[host].tolist()))}"]
         lines += [f"cpu{cpu} {one}" for cpu in range(hosts.cpus)]
-        stalled = math.ceil(float(snapshot.world.host_io_stall_share[host]) - 0.5)
         lines += [
-            f"intr {int(uptime_s[host] * INTERRUPTS_PER_SECOND)}",
-            f"ctxt {int(uptime_s[host] * SWITCHES_PER_SECOND)}",
+            f"intr {counts['intr'][host]}",
+            f"ctxt {counts['ctxt'][host]}",
             f"btime {hosts.boot_unix_ns[host] // NS}",
             "processes 24138",
-            f"procs_running {running[host]}",
-            f"procs_blocked {stalled}",
+            f"procs_running {counts['procs_running'][host]}",
+            f"procs_blocked {counts['procs_blocked'][host]}",
         ]
         texts.append("\n".join(lines) + "\n")
     return texts
 
 
-def _uptime(snapshot: Snapshot) -> Floats:
-    """Seconds since each host's boot."""
-    now_ns = snapshot.start_unix_ns + int(snapshot.time_s * NS)
-    uptime: Floats = np.maximum(now_ns - snapshot.hosts.boot_unix_ns, 0) / NS
-    return uptime
-
-
 def _memory_texts(snapshot: Snapshot) -> list[str]:
-    """`/proc/meminfo` of each host: a quarter of what is available is page cache."""
-    total = snapshot.hosts.memory_total_bytes // 1024
-    texts = []
-    for available in (snapshot.hosts.memory_available_bytes // 1024).tolist():
-        cached = available // 4
-        sizes = {
-            "MemTotal": total,
-            "MemFree": available - cached,
-            "MemAvailable": available,
-            "Buffers": 12_288,
-            "Cached": cached,
-            "SwapCached": 0,
-            "SwapTotal": 0,
-            "SwapFree": 0,
-            "Dirty": 592,
-            "Writeback": 0,
-        }
-        texts.append("".join(f"{name + ':':<15}{size:>9} kB\n" for name, size in sizes.items()))
-    return texts
+    """`/proc/meminfo` of each host."""
+    sizes = memory_kib(snapshot.hosts)
+    names = [f"{name + ':':<15}" for name in sizes]
+    return [
+        "".join(f"{name}{size:>9} kB\n" for name, size in zip(names, row, strict=True))
+        for row in np.stack(list(sizes.values()), axis=1).tolist()
+    ]
 
 
 VMSTAT = "".join(
@@ -449,8 +413,7 @@ class _Ranks:
     folders: list[str]
     """Of each rank, below /proc of its host."""
     start_ticks: list[int]
-    cpu_s: Floats
-    """Processor time of each rank."""
+    processes: RankProcesses
 
 
 def _environment(job: JobStatus, rank: int, local_rank: int, gpus: Sequence[int]) -> str:
@@ -472,29 +435,21 @@ def _environment(job: JobStatus, rank: int, local_rank: int, gpus: Sequence[int]
 def _status(pid: int, state: str, preemptions: int) -> str:
     words = {"R": "R (running)", "D": "D (disk sleep)", "S": "S (sleeping)"}
     return (
-        f"Name:\tpt_main_thread\nState:\t{words[state]}\nTgid:\t{pid}\nPid:\t{pid}\n"
+        f"Name:\t{COMMAND}\nState:\t{words[state]}\nTgid:\t{pid}\nPid:\t{pid}\n"
         f"Uid:\t{USER_ID}\t{USER_ID}\t{USER_ID}\t{USER_ID}\nNSpid:\t{pid}\n"
         f"voluntary_ctxt_switches:\t1234\nnonvoluntary_ctxt_switches:\t{preemptions}\n"
     )
-
-
-WAIT_CHANNELS = {"R": "0", "D": "folio_wait_bit_common", "S": "futex_wait_queue"}
-"""The kernel function that a main thread of this state stands in."""
 
 
 # The tree ----------------------------------------------------------------------------------------
 
 
 class MachineTree:
-    """The trees of some hosts below one folder; `start` once, then `update` at every tick."""
+    """The trees of all hosts below one folder; `start` once, then `update` at every tick."""
 
-    def __init__(
-        self, folder: Path, topology: Topology, hosts: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, folder: Path, topology: Topology) -> None:
         self._folder = folder
         self._topology = topology
-        self._hosts = list(range(topology.hosts)) if hosts is None else list(hosts)
-        self._is_ours = np.isin(np.arange(topology.hosts), self._hosts)
         self._recordings = GpuRecordings(topology)
         resources = ("cpu", "io", "memory")
         self._pressure = {name: _Pressure(topology.hosts) for name in resources}
@@ -507,7 +462,7 @@ class MachineTree:
 
     def start(self, snapshot: Snapshot) -> None:
         """Make the trees."""
-        for host in self._hosts:
+        for host in range(self._topology.hosts):
             root = self.root(host)
             _write(root / "proc/sys/kernel/hostname", f"{self._topology.host_name(host)}\n")
             _write(root / "proc/vmstat", VMSTAT)
@@ -527,8 +482,7 @@ class MachineTree:
 
     def update(self, snapshot: Snapshot) -> None:
         """Rewrite what has changed. A host that is down keeps the files that it had."""
-        is_up = self._is_ours & ~snapshot.world.host_is_down
-        hosts = np.flatnonzero(is_up).tolist()
+        hosts = np.flatnonzero(~snapshot.world.host_is_down).tolist()
         roots = {host: str(self.root(host)) for host in hosts}
         recordings = self._recordings.write(snapshot)
         for host in hosts:
@@ -551,9 +505,8 @@ class MachineTree:
         hosts = snapshot.hosts
         yield "stat", _stat_texts(snapshot)
         yield "meminfo", _memory_texts(snapshot)
-        loads = hosts.load_1m.tolist()
-        yield "loadavg", [f"{one:.2f} {one:.2f} {one:.2f} 3/2812 24140\n" for one in loads]
-        uptime, idle = _uptime(snapshot).tolist(), hosts.cpu_idle_s.tolist()
+        yield "loadavg", [f"{one} {one} {one} 3/2812 24140\n" for one in load_texts(hosts)]
+        uptime, idle = uptime_s(snapshot).tolist(), hosts.cpu_idle_s.tolist()
         yield "uptime", [f"{a:.2f} {b:.2f}\n" for a, b in zip(uptime, idle, strict=True)]
         totals = {"cpu": hosts.pressure_cpu_us, "io": hosts.pressure_io_us}
         totals["memory"] = hosts.pressure_memory_us
@@ -583,8 +536,6 @@ class MachineTree:
         for rank, (host, pid, place) in enumerate(rows):
             folder = self.root(host) / f"proc/{pid}"
             folders.append(str(folder))
-            if not self._is_ours[host]:
-                continue
             same = np.flatnonzero(job.rank_host == host)
             gpus = sorted((job.rank_gpu[same] % self._topology.gpus_per_host).tolist())
             shutil.rmtree(folder, ignore_errors=True)
@@ -596,36 +547,28 @@ class MachineTree:
             _write(folder / "cmdline", "python\0train.py\0")
             cgroup = f"/system.slice/slurmstepd.scope/job_{job.name}/step_0/user/task_0"
             _write(folder / "cgroup", f"0::{cgroup}\n")
-        age_s = max(0.0, snapshot.time_s - job.start_s)
-        return _Ranks(job, folders, ticks, np.full(job.ranks, age_s))
+        return _Ranks(job, folders, ticks, RankProcesses(snapshot, job))
 
     def _end(self, ranks: _Ranks) -> None:
         """Take the folders of a job's processes away."""
-        for folder, host in zip(ranks.folders, ranks.job.rank_host.tolist(), strict=True):
-            if self._is_ours[host]:
-                shutil.rmtree(folder, ignore_errors=True)
-                for name in ("stat", "status", "wchan"):
-                    self._written.pop(f"{folder}/{name}", None)
+        for folder in ranks.folders:
+            shutil.rmtree(folder, ignore_errors=True)
+            for name in ("stat", "status", "wchan"):
+                self._written.pop(f"{folder}/{name}", None)
 
     def _show(self, snapshot: Snapshot, ranks: _Ranks) -> None:
         """Rewrite what the kernel says of each rank's process."""
-        world, job = snapshot.world, ranks.job
-        # A dead lock, the usual way to stop: the main thread sleeps, and the kernel sees no fault.
-        is_stopped = world.host_process_is_stopped[job.rank_host]
-        io_stall = world.host_io_stall_share[job.rank_host]
-        free = (1 - io_stall) * (1 - world.host_steal_share[job.rank_host])
-        ranks.cpu_s += np.where(is_stopped, 0.0, free) * snapshot.interval_s
-        states = np.where(is_stopped, "S", np.where(io_stall > 0.5, "D", "R")).tolist()  # noqa: PLR2004
-        is_shown = (self._is_ours & ~world.host_is_down)[job.rank_host]
-        pids, cpu_s = job.rank_pid.tolist(), ranks.cpu_s.tolist()
+        job, processes = ranks.job, ranks.processes
+        processes.go_on(snapshot)
+        is_shown = ~snapshot.world.host_is_down[job.rank_host]
+        columns = (job.rank_pid, processes.states, processes.cpu_ticks, processes.preemptions)
+        rows = list(zip(*(each.tolist() for each in columns), strict=True))
         for rank in np.flatnonzero(is_shown).tolist():
-            folder, pid, state = ranks.folders[rank], pids[rank], states[rank]
-            ticks = int(cpu_s[rank] * TICKS_PER_SECOND)
+            folder, (pid, state, ticks, preemptions) = ranks.folders[rank], rows[rank]
             self._put(
                 f"{folder}/stat",
-                f"{pid} (pt_main_thread) {state} 1 {pid} {pid} 0 -1 4194304 1000 0 0 0 {ticks} 0"
+                f"{pid} ({COMMAND}) {state} 1 {pid} {pid} 0 -1 4194304 1000 0 0 0 {ticks} 0"
                 f" 0 0 20 0 {RANK_THREADS} 0 {ranks.start_ticks[rank]}{' 0' * 30}\n",
             )
-            preemptions = int(cpu_s[rank] * PREEMPTIONS_PER_SECOND)
             self._put(f"{folder}/status", _status(pid, state, preemptions))
             self._put(f"{folder}/wchan", WAIT_CHANNELS[state])

@@ -48,7 +48,7 @@ class NcclDebugLogs:
     def _write_job(self, job: JobStatus) -> None:
         lines: list[list[str]] = [self._greet(job, rank) for rank in range(job.ranks)]
         for communicator, (_, members) in job.communicators.items():
-            parents = double_trees(members[None, :], _layout_of(job))[0]
+            parents = double_trees(members[None, :], place_ranks(job))[0]
             for place, rank in enumerate(members.tolist()):
                 prefix = self._prefix(job, rank)
                 said = self._introduce(job, communicator, members, place, parents)
@@ -132,7 +132,7 @@ class NcclDebugLogs:
         return [f"Channel {channel:02d}/0 : {edge}{by}" for channel in range(CHANNELS)]
 
 
-def _layout_of(job: JobStatus) -> Layout:
+def place_ranks(job: JobStatus) -> Layout:
     """Where the ranks run; the sizes of the job's dimensions do not matter for a tree."""
     return Layout(
         job=job.name,

@@ -97,8 +97,8 @@ def _line(row: Row) -> bytes:
     return f"{oid}|{row.syntax.value}|{row.value}\n".encode()
 
 
-def responder_command(folder: Path, port: int, address: str = "127.0.0.1") -> list[str]:
-    """How to start snmpsim on a folder that `Switches.start` has written.
+def responder_command(folder: Path, port: int) -> list[str]:
+    """How to start snmpsim on a folder that `Switches.start` has written, for this machine alone.
 
     As root it becomes `nobody`, who must be able to enter the folder.
     """
@@ -108,7 +108,7 @@ def responder_command(folder: Path, port: int, address: str = "127.0.0.1") -> li
         f"--cache-dir={folder / 'cache'}",
         f"--variation-modules-dir={folder / 'variation'}",
         f"--variation-module-options={PLUGIN}:{folder / 'numbers'}",
-        f"--agent-udpv4-endpoint={address}:{port}",
+        f"--agent-udpv4-endpoint=127.0.0.1:{port}",
         # Each request costs a formatted line of log otherwise.
         "--log-level=error",
     ]

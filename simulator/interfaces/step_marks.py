@@ -11,7 +11,7 @@ import json
 import numpy as np
 
 from simulator.interfaces.inspector import FolderOf, append
-from simulator.interfaces.machine_tree import local_ranks, start_ticks
+from simulator.interfaces.kernel import local_ranks, start_ticks
 from simulator.snapshot import Counts, JobStatus, Snapshot, StepBlock
 from simulator.topology.model import Bools, Floats, Topology
 

@@ -51,12 +51,11 @@ class Activity:
         self._spans.append(_Span(doing, *flat, nvlink_bytes))
 
     def take(
-        self, until_s: float, waiting: tuple[Ints, Floats] | None = None
+        self, until_s: float, waiting: tuple[Ints, Floats] | None
     ) -> tuple[Floats, Floats, Floats]:
         """Per rank since the last question: seconds computing, communicating; NVLink bytes.
 
         ``waiting`` are ranks that are inside a collective whose end nobody knows, and since when.
-        With an infinite ``until_s`` everything planned counts, and later questions begin anew.
         """
         seconds, moved = np.zeros((len(Doing), self._ranks)), np.zeros(self._ranks)
         since = self._asked_until_s
@@ -66,14 +65,12 @@ class Activity:
             if span.nvlink_bytes:
                 length = np.maximum(span.end_s - span.start_s, 1e-9)
                 np.add.at(moved, span.ranks, span.nvlink_bytes * overlap / length)
-        if math.isfinite(until_s):
-            if waiting is not None:
-                ranks, entered = waiting[0].reshape(-1), waiting[1].reshape(-1)
-                ends = np.full(len(entered), until_s)
-                np.add.at(
-                    seconds[Doing.COMMUNICATING], ranks, _overlap(entered, ends, since, until_s)
-                )
-            self._asked_until_s = until_s
+        if waiting is not None:
+            ranks, entered = waiting[0].reshape(-1), waiting[1].reshape(-1)
+            ends = np.full(len(entered), until_s)
+            overlap = _overlap(entered, ends, since, until_s)
+            np.add.at(seconds[Doing.COMMUNICATING], ranks, overlap)
+        self._asked_until_s = until_s
         self._spans = [span for span in self._spans if span.end_s.max() > until_s]
         return seconds[Doing.COMPUTING], seconds[Doing.COMMUNICATING], moved
 

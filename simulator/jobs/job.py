@@ -12,7 +12,6 @@ for the others `next_phase` hands a `Phase` to the engine and waits for `finish`
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -178,35 +177,34 @@ class Job:
         self._moved_s = max(self._moved_s, float(end_s.max()))
         self._now_s = max(self._now_s, self._moved_s)
 
-    def drain(self, until_s: float = math.inf) -> tuple[list[CollectiveBlock], list[StepBlock]]:
-        """Records since the last time; with ``until_s`` only what was over by then."""
+    def drain(self, until_s: float) -> tuple[list[CollectiveBlock], list[StepBlock]]:
+        """Records of what was over by then, since the last time."""
         return self._records.take(until_s)
 
-    def work_seconds(self, until_s: float = math.inf) -> tuple[Floats, Floats, Floats]:
-        """Per rank since the last call: seconds computing and communicating; NVLink bytes.
+    def work_seconds(self, until_s: float) -> tuple[Floats, Floats, Floats]:
+        """Per rank from the last call to then: seconds computing, communicating; NVLink bytes.
 
-        Communicating is to be inside a collective: waiting, or moving bytes. With ``until_s``
-        exactly the time up to it counts, also of a collective that has not ended. Without it,
-        all work since the last call counts as it was planned.
+        Communicating is to be inside a collective: waiting, or moving bytes, also in one that has
+        not ended.
         """
         waiting = None
         if self._turn is not None and self._turn.exit_s is None:
             waiting = (self._turn.phase.pattern.members, self._turn.phase.entry_s)
         return self._activity.take(until_s, waiting)
 
-    def pending(self, end_s: Floats | None = None) -> list[CollectiveBlock]:
+    def pending(self, end_s: Floats | None) -> list[CollectiveBlock]:
         """The last collectives and the one that hangs, as Flight Recorders would hold them.
 
-        ``end_s``, if given, tells which units of the phase under way have ended (finite) already.
+        ``end_s`` tells which units of the phase under way have ended (finite) already; None if no
+        phase is.
         """
         found = [*self._records.recent]
         found += [block for hung in self._hung for block in hung.blocks]
         turn = self._turn
-        if turn is not None and turn.exit_s is None:
+        if turn is not None and turn.exit_s is None and end_s is not None:
             entry = np.where(np.isfinite(turn.phase.entry_s), turn.phase.entry_s, np.nan)
             left = np.full(entry.shape, np.nan)
-            if end_s is not None:
-                left[:] = np.where(np.isfinite(end_s), end_s, np.nan)[:, None]
+            left[:] = np.where(np.isfinite(end_s), end_s, np.nan)[:, None]
             is_left = np.isfinite(left).all(axis=1)
             for chosen in (is_left, ~is_left):
                 found += self._records.blocks(turn.collective, turn.numbers, entry, left, chosen)
@@ -448,10 +446,14 @@ class Job:
             self._network[members] = self._left()
 
     def _share_loss(self) -> Iterator[Phase]:
-        """When the last bucket is there, everyone learns the loss; nobody goes on before."""
+        """When the last bucket is there, everyone learns the loss; nobody goes on before.
+
+        Before that ranks exchange what the loss is made from, where the job has such a thing.
+        """
         self._compute = np.maximum(self._compute, self._network)
-        if self._collectives.loss is not None:
-            yield from self._join(self._collectives.loss)
+        for collective in (self._collectives.exchange, self._collectives.loss):
+            if collective is not None:
+                yield from self._join(collective)
         self._network = np.maximum(self._network, self._compute)
 
     def _gather_parameters(self, phases: dict[str, tuple[Floats, Floats]]) -> Iterator[Phase]:

@@ -31,6 +31,11 @@ class JobSpec:
     """Of one microbatch, between stages, or in one tensor-parallel all-reduce."""
     expert_bytes: int = 128 << 20
     """That one rank gives to an all-to-all."""
+    gather_bytes: int = 0
+    """That each rank hands to all others of its data-parallel group at every step, when the
+    gradient is there: what a contrastive loss compares, statistics of experts. 0: nothing."""
+    shares_loss: bool = True
+    """Ranks tell each other their loss at the end of a step, which lines them up for the next."""
     microbatches: int = 4
     compute_seconds: float = 0.8
     """Of one step on one GPU at its top clock, without any communication."""

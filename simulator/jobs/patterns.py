@@ -143,10 +143,16 @@ class Collectives:
         """Of one bucket of the gradient."""
         self.gather: Collective | None = None
         """Of one bucket of the parameters, in sharded jobs."""
+        self.exchange: Collective | None = None
+        """Of what ranks show each other at every step."""
         self.loss: Collective | None = None
         """Of the step's loss."""
         if DATA in kinds:
-            self.loss = self._reduction(DATA, Operation.ALL_REDUCE, LOSS_BYTES, every)
+            if spec.gather_bytes:
+                gather = Operation.ALL_GATHER
+                self.exchange = self._reduction(DATA, gather, spec.gather_bytes, every)
+            if spec.shares_loss:
+                self.loss = self._reduction(DATA, Operation.ALL_REDUCE, LOSS_BYTES, every)
             bucket = max(1, spec.gradient_bytes // spec.buckets)
             if spec.is_sharded:
                 part = max(1, bucket // layout.data)
@@ -159,7 +165,9 @@ class Collectives:
         """Every one, always in the same order."""
         found = [*self.tensor.values(), *self.expert.values()]
         found += [*self.forward.values(), *self.backward.values()]
-        return found + [one for one in (self.reduce, self.gather, self.loss) if one is not None]
+        for one in (self.reduce, self.gather, self.exchange, self.loss):
+            found += [] if one is None else [one]
+        return found
 
     # Kinds -------------------------------------------------------------------------------------
 

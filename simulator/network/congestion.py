@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.network.columns import add_up
-from simulator.network.flows import Flows, Links, Paths, Uses
+from simulator.network.flows import Crowd, Flows, Links, Paths, Uses
 from simulator.network.fluid import STEP_SECONDS, Fluid, Sources, Totals
 from simulator.network.losses import DROPS_PER_GAP, packet_bytes, recover
-from simulator.network.maxmin import Sharing
 from simulator.topology.model import NO_LINK, Bools, Floats, Ints
 from simulator.world import World
 
@@ -38,6 +37,20 @@ KEPT_PACE = 0.98
 
 
 @dataclass(frozen=True, eq=False)
+class Fair:
+    """Those flows of a crowd that are active, at their fair rates."""
+
+    which: Ints
+    """Uses of the crowd that are those of active flows."""
+    uses: Uses
+    """The same as columns."""
+    own_bps: Floats
+    """Payload of each flow, 0 for those that are not active; infinite where nothing holds it."""
+    is_held: Bools
+    """For each use: this link is what holds this flow back."""
+
+
+@dataclass(frozen=True, eq=False)
 class Feeding:
     """What flows would send if only the links before each one held them back."""
 
@@ -45,6 +58,10 @@ class Feeding:
     """Of each flow, on the wire; infinite where a link holds it back."""
     congested: Ints
     """Links that are fed more than they carry."""
+    wire_bps: Floats
+    """What each flow puts on the wire at its fair rate."""
+    load_bps: Floats
+    """What that comes to on each link that the crowd uses."""
 
 
 @dataclass(frozen=True)
@@ -123,52 +140,47 @@ class Settled:
     """That arrived, in order, of each flow."""
     drop_share: Floats
     """Of each flow's packets."""
+    drops_at: Floats
+    """[flows, hops]: the part of it that was dropped in front of this link of its path."""
 
 
-def wire_bps(flows: Flows, sharing: Sharing) -> Floats:
-    """What each flow puts on the wire at its fair rate."""
-    rate: Floats = sharing.rate[flows.variable] * flows.weight * flows.paths.wire_per_payload
-    return np.where(np.isfinite(rate), rate, 0.0)
-
-
-def find_congestion(
-    world: World, links: Links, flows: Flows, uses: Uses, sharing: Sharing
-) -> Feeding:
+def find_congestion(world: World, links: Links, crowd: Crowd, fair: Fair) -> Feeding:
     """Which links are fed more than they carry, by flows at their fair rates or greedier."""
+    flows, uses = crowd.flows, fair.uses
     capacity = links.capacity_bps[uses.links]
-    wire = wire_bps(flows, sharing)
+    wire = fair.own_bps * flows.paths.wire_per_payload
+    wire = np.where(np.isfinite(wire), wire, 0.0)
     peak = _peak_demand(world, flows, wire)
     load = add_up(uses.link, wire[uses.flow], len(capacity))
-    burst = add_up(uses.link, (peak - wire)[uses.flow], len(capacity))
-    is_full = (load >= capacity * (1 - SLACK)) | (burst > 0) & (
-        load + burst > capacity * (1 + SLACK)
-    )
+    is_full = load >= capacity * (1 - SLACK)
+    if len(world.background):
+        burst = add_up(uses.link, (peak - wire)[uses.flow], len(capacity))
+        is_full |= (burst > 0) & (load + burst > capacity * (1 + SLACK))
     is_held = np.zeros(flows.count, dtype=np.bool_)
-    is_held[uses.flow[sharing.is_held]] = True
-    is_ours = np.arange(flows.count) < flows.first_background
-    greedy = np.where(is_held & is_ours, np.inf, peak)
+    is_held[uses.flow[fair.is_held]] = True
+    is_held[flows.first_background :] = False
     most = flows.paths.limit_bps * flows.paths.wire_per_payload
-    demand = np.minimum(greedy, most)
-    arriving = _arriving(links, flows, uses, sharing, demand)
-    at = np.flatnonzero((uses.hop >= FIRST_SWITCH_HOP) & is_full[uses.link])
-    pair = uses.link[at - 1].astype(np.int64) * len(capacity) + uses.link[at]
-    pairs, which = np.unique(pair, return_inverse=True)
-    feed = np.minimum(add_up(which, arriving[at], len(pairs)), capacity[pairs // len(capacity)])
-    fed = add_up(pairs % len(capacity), feed, len(capacity))
-    return Feeding(demand, uses.links[fed > capacity * (1 + SLACK)])
+    demand = np.minimum(np.where(is_held, np.inf, peak), most)
+    at = np.flatnonzero((uses.hop >= FIRST_SWITCH_HOP) & is_full[uses.link]).astype(np.int32)
+    arriving = _arriving(crowd, fair, (demand, wire), at)
+    feed = add_up(crowd.feed[fair.which[at]], arriving, len(crowd.fed_to))
+    fed = add_up(crowd.fed_to, np.minimum(feed, capacity[crowd.fed_from]), len(capacity))
+    return Feeding(demand, uses.links[fed > capacity * (1 + SLACK)], wire, load)
 
 
-def _arriving(links: Links, flows: Flows, uses: Uses, sharing: Sharing, demand: Floats) -> Floats:
-    """What each flow brings to each link that it crosses, if only those before hold it back.
+def _arriving(crowd: Crowd, fair: Fair, rates: tuple[Floats, Floats], at: Ints) -> Floats:
+    """What flows bring to links, in these uses, if only the links before hold them back.
 
-    A link that holds a flow lets its fair share pass, any other as much as it carries.
+    A link that holds a flow lets its fair share pass, any other as much as it carries. ``rates``
+    are what flows want to send, and their fair shares.
     """
-    path = flows.paths.path
-    passes = np.where(path != NO_LINK, links.capacity_bps[path], np.inf)
-    flow, hop = uses.flow[sharing.is_held], uses.hop[sharing.is_held]
-    passes[flow, hop] = wire_bps(flows, sharing)[flow]
+    demand, wire = rates
+    uses = fair.uses
+    passes = crowd.passes_bps.copy()
+    flow, hop = uses.flow[fair.is_held], uses.hop[fair.is_held]
+    passes[flow, hop] = wire[flow]
     passed = np.minimum.accumulate(passes, axis=1)
-    arriving: Floats = np.minimum(demand[uses.flow], passed[uses.flow, np.maximum(uses.hop - 1, 0)])
+    arriving: Floats = np.minimum(demand[uses.flow[at]], passed[uses.flow[at], uses.hop[at] - 1])
     return arriving
 
 
@@ -201,17 +213,18 @@ def reach_of(path: Ints, congested: Ints, links_total: int) -> tuple[Bools, Bool
             return flows, is_reached[:-1]
 
 
-def scene_of(
-    world: World, links: Links, flows: Flows, uses: Uses, sharing: Sharing, feeding: Feeding
-) -> Scene:
+def scene_of(world: World, links: Links, crowd: Crowd, fair: Fair, feeding: Feeding) -> Scene:
     """Everyone whom the congestion can reach; the others only take their share of links."""
+    flows, uses = crowd.flows, fair.uses
     path = flows.paths.path
-    is_reached, _ = reach_of(path, feeding.congested, world.topology.links)
+    here = np.unique(uses.flow)
+    is_reached = np.zeros(flows.count, dtype=np.bool_)
+    is_reached[here], _ = reach_of(path[here], feeding.congested, world.topology.links)
     is_inside = is_reached & (feeding.demand_bps > 0)
-    wire = wire_bps(flows, sharing)
+    wire = feeding.wire_bps
     taken = _outside_bps(path, wire, is_inside, world.topology.links)
     is_held = np.zeros(path.shape, dtype=np.bool_)
-    is_held[uses.flow, uses.hop] = sharing.is_held
+    is_held[uses.flow, uses.hop] = fair.is_held
     return Scene(
         flows=np.flatnonzero(is_inside).astype(np.int32),
         paths=flows.paths.take(is_inside),
@@ -240,7 +253,16 @@ def settle(world: World, scene: Scene, *, has_ecn: bool) -> Settled:
     payload = arrived / scene.paths.wire_per_payload * np.where(drop_share > 0, kept, 1.0)
     if has_ecn and not world.is_infiniband:
         payload = _even_out(payload, scene)
-    return Settled(fluid.links, totals, payload, drop_share)
+    return Settled(fluid.links, totals, payload, drop_share, _drops_at(fluid, scene.paths.path))
+
+
+def _drops_at(fluid: Fluid, path: Ints) -> Floats:
+    """For each flow, the share of what it sent that was dropped in front of each of its links."""
+    sent = np.maximum(fluid.totals.flow_sent, 1.0)
+    drops: Floats = np.zeros(path.shape)
+    # The fluid leaves out the first link, in front of which the host's memory is.
+    drops[fluid.uses.flow, fluid.uses.hop + 1] = fluid.use_dropped / sent[fluid.uses.flow]
+    return drops
 
 
 def _even_out(payload: Floats, scene: Scene) -> Floats:

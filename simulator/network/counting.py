@@ -6,10 +6,10 @@ import numpy as np
 
 from simulator.network.columns import add_up
 from simulator.network.congestion import Scene, Settled
-from simulator.network.flows import Flows, Links, Uses
+from simulator.network.flows import Crowd, Flows, Links
 from simulator.network.losses import DROPS_PER_GAP, ROUND_TRIP_SECONDS, TAIL_SHARE
-from simulator.network.model import LinkRates, NicRates
-from simulator.topology.model import Floats
+from simulator.network.model import NOTICED, SUMMED, LinkRates, NicRates, Solution
+from simulator.topology.model import Floats, Ints
 
 
 def sent_bps(flows: Flows, payload_bps: Floats, fluid: tuple[Scene, Settled] | None) -> Floats:
@@ -24,50 +24,83 @@ def sent_bps(flows: Flows, payload_bps: Floats, fluid: tuple[Scene, Settled] | N
 
 
 def count_links(
-    links: Links, uses: Uses, wire_bps: Floats, fluid: tuple[Scene, Settled] | None
+    links: Links, crowd: Crowd, wire_bps: Floats, fluid: tuple[Scene, Settled] | None
 ) -> LinkRates:
-    """Bytes and losses from the flows' rates, all else from the fluid where it was needed."""
-    bits = add_up(uses.link, wire_bps[uses.flow], len(uses.links))
-    packets = bits / links.packet_bits
+    """What the links count on which anything happens.
+
+    Bytes and losses from the flows' rates, all else from the fluid where it was needed. What is
+    lost on a link, or dropped in front of it, is on no link behind it.
+    """
+    uses = crowd.uses
+    arriving = wire_bps[uses.flow] * crowd.flows.paths.arrives[uses.flow, uses.hop]
+    bits = add_up(uses.link, arriving, len(uses.links))
+    dropped = np.zeros(len(bits))
+    happens = bits > 0
+    if fluid is not None:
+        scene, settled = fluid
+        drops_at = np.zeros(crowd.flows.paths.path.shape)
+        drops_at[scene.flows] = settled.drops_at
+        if drops_at.any():
+            gone = arriving * drops_at[uses.flow, uses.hop]
+            dropped = add_up(uses.link, gone, len(bits))
+            left = 1 - drops_at.cumsum(axis=1)
+            bits = add_up(uses.link, arriving * left[uses.flow, uses.hop], len(bits))
+        # One that is stopped carries nothing and is only paused.
+        totals = settled.totals
+        is_stopped = (totals.paused > 0) | (totals.waited > 0)
+        happens[np.searchsorted(uses.links, settled.links[is_stopped])] = True
+    used, bits = uses.links[happens], bits[happens]
+    packets, nothing = bits / links.packet_bits, np.zeros(len(bits))
     rates = LinkRates(
-        links=uses.links,
+        links=used,
         bytes=bits / 8,
         packets=packets,
-        lost_packets=packets * links.errors.packet_loss[uses.links],
-        dropped_packets=np.zeros(len(bits)),
-        marked_packets=np.zeros(len(bits)),
-        paused_share=np.zeros(len(bits)),
-        pause_frames=np.zeros(len(bits)),
-        waiting_share=np.zeros(len(bits)),
-        queue_bytes=np.zeros(len(bits)),
-        queue_peak_bytes=np.zeros(len(bits)),
+        lost_packets=packets * links.errors.packet_loss[used],
+        dropped_packets=dropped[happens] / links.packet_bits,
+        marked_packets=nothing,
+        paused_share=nothing,
+        pause_frames=nothing,
+        waiting_share=nothing,
+        queue_bytes=nothing,
+        queue_peak_bytes=nothing,
     )
-    if fluid is None:
-        return rates
-    settled = fluid[1]
+    if fluid is not None:
+        _add_congestion(links, rates, fluid[1])
+    return rates
+
+
+def _add_congestion(links: Links, rates: LinkRates, settled: Settled) -> None:
+    """What the fluid came to, at the links that were in it."""
     totals, seconds = settled.totals, settled.totals.seconds
     packet_bytes = links.packet_bits / 8
-    at = np.searchsorted(uses.links, settled.links)
-    rates.dropped_packets[at] = totals.dropped / packet_bytes / seconds
-    rates.marked_packets[at] = totals.marked / packet_bytes / seconds
-    rates.paused_share[at] = np.minimum(totals.paused / seconds, 1.0)
-    rates.pause_frames[at] = totals.pause_frames / seconds
-    rates.waiting_share[at] = np.minimum(totals.waited / seconds, 1.0)
+    at = np.searchsorted(rates.links, settled.links)
+    is_here = rates.links[np.minimum(at, len(rates.links) - 1)] == settled.links
+    at = at[is_here]
+
+    def spread(values: Floats) -> Floats:
+        column = np.zeros(len(rates.links))
+        column[at] = values[is_here]
+        return column
+
+    rates.marked_packets = spread(totals.marked / packet_bytes / seconds)
+    rates.paused_share = spread(np.minimum(totals.paused / seconds, 1.0))
+    rates.pause_frames = spread(totals.pause_frames / seconds)
+    rates.waiting_share = spread(np.minimum(totals.waited / seconds, 1.0))
     # What waits inside a NIC is no queue that anybody can see, and less than a byte is rounding.
     is_queue = links.leaves_switch[settled.links] & (totals.queue_peak >= 1.0)
-    rates.queue_bytes[at] = np.where(is_queue, totals.queue / seconds, 0.0)
-    rates.queue_peak_bytes[at] = np.where(is_queue, totals.queue_peak, 0.0)
-    return rates
+    rates.queue_bytes = spread(np.where(is_queue, totals.queue / seconds, 0.0))
+    rates.queue_peak_bytes = spread(np.where(is_queue, totals.queue_peak, 0.0))
 
 
 def count_nics(
     links: Links,
-    flows: Flows,
+    crowd: Crowd,
     payload_bps: Floats,
     wire_bps: Floats,
     fluid: tuple[Scene, Settled] | None,
 ) -> NicRates:
     """What the NICs at both ends notice."""
+    flows = crowd.flows
     packets = wire_bps / links.packet_bits
     gaps = packets * flows.paths.loss
     # All that was sent and did not count is sent again.
@@ -81,9 +114,7 @@ def count_nics(
         gaps[at] += packets[at] * settled.drop_share / DROPS_PER_GAP
     # Whatever is lost behind a gap belongs to it until it is closed.
     gaps = np.minimum(gaps, 1 / ROUND_TRIP_SECONDS)
-    paths = flows.paths
-    nics = np.unique(np.concatenate([paths.source, paths.target])).astype(np.int32)
-    source, target = np.searchsorted(nics, paths.source), np.searchsorted(nics, paths.target)
+    nics, source, target = crowd.nics, crowd.source, crowd.target
     return NicRates(
         nics=nics,
         marked_received=add_up(target, marked, len(nics)),
@@ -94,3 +125,38 @@ def count_nics(
         ack_timeouts=add_up(source, gaps * TAIL_SHARE, len(nics)),
         retransmitted_packets=add_up(source, again, len(nics)),
     )
+
+
+def without_background(solution: Solution, idle: Solution, own: Solution) -> Solution:
+    """What a solution's units add to what the background does by itself (``idle``).
+
+    ``own`` is the same with only their bytes and losses counted: those of the background change
+    when it must share, and the difference would not be theirs.
+    """
+    links, nics = solution.links, solution.nics
+    added = _less(links, idle.links, links.links, idle.links.links, SUMMED)
+    at = np.searchsorted(links.links, own.links.links)
+    for name in ("bytes", "packets", "lost_packets", "dropped_packets"):
+        added[name] = np.zeros(len(links.links))
+        added[name][at] = getattr(own.links, name)
+    return Solution(
+        speed=solution.speed,
+        flow_bps=solution.flow_bps,
+        links=LinkRates(links=links.links, queue_peak_bytes=links.queue_peak_bytes, **added),
+        nics=NicRates(nics.nics, **_less(nics, idle.nics, nics.nics, idle.nics.nics, NOTICED)),
+    )
+
+
+def _less(
+    rates: object, other: object, places: Ints, others: Ints, names: tuple[str, ...]
+) -> dict[str, Floats]:
+    """Columns less those of others where these are, but not below nothing."""
+    at = np.searchsorted(places, others)
+    is_here = at < len(places)
+    is_here[is_here] = places[at[is_here]] == others[is_here]
+    columns = {}
+    for name in names:
+        column = getattr(rates, name).copy()
+        column[at[is_here]] -= getattr(other, name)[is_here]
+        columns[name] = np.maximum(column, 0.0)
+    return columns

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from simulator.network.columns import add_up
 from simulator.network.losses import LinkErrors, packet_bytes, recover, wire_efficiency
 from simulator.pattern import Pattern
 from simulator.topology.model import HOPS_MAX, NO_LINK, Bools, Floats, Ints, LinkKind
@@ -55,6 +56,8 @@ class Paths:
     target: Ints
     path: Ints
     """[flows, hops], NO_LINK behind the end; nothing but NO_LINK where no way is left."""
+    arrives: Floats
+    """[flows, hops]: probability that a packet was lost on no link before this one."""
     loss: Floats
     """Probability that a packet is lost on some link of the way."""
     wire_per_payload: Floats
@@ -74,8 +77,9 @@ def find_paths(world: World, links: Links, source: Ints, target: Ints, key: Ints
     path = route(world, source, target, key)
     is_link = path != NO_LINK
     lowest = np.where(is_link, links.capacity_bps[path], np.inf).min(axis=1)
-    arrives = np.where(is_link, 1 - links.errors.packet_loss[path], 1.0).prod(axis=1)
-    loss = 1 - arrives
+    passes = np.where(is_link, 1 - links.errors.packet_loss[path], 1.0).cumprod(axis=1)
+    arrives = np.concatenate([np.ones((len(path), 1)), passes[:, :-1]], axis=1)
+    loss = 1 - passes[:, -1]
     loss[loss < LOSS_LEAST] = 0.0
     is_stuck = ~is_link.any(axis=1) | (is_link & links.is_dead[path]).any(axis=1)
     line = np.where(is_stuck, 0.0, lowest)
@@ -86,6 +90,7 @@ def find_paths(world: World, links: Links, source: Ints, target: Ints, key: Ints
         source=source,
         target=target,
         path=path,
+        arrives=arrives,
         loss=loss,
         wire_per_payload=recovery.sent_per_delivered / links.efficiency,
         # Within one NIC there is no network to be slow.
@@ -104,7 +109,7 @@ def background_paths(world: World, links: Links) -> Paths:
         nothing = np.zeros(0)
         empty = np.zeros((0, HOPS_MAX), dtype=np.int32)
         nobody = np.zeros(0, dtype=np.bool_)
-        return Paths(source, target, empty, nothing, nothing, nothing, nobody)
+        return Paths(source, target, empty, np.ones(empty.shape), nothing, nothing, nothing, nobody)
     return find_paths(world, links, source, target, key)
 
 
@@ -117,7 +122,7 @@ def mean_bps(one: Background) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """All flows that are active together: those of patterns in order, then the background's."""
+    """All flows of some patterns, active or not, in their order; then the background's."""
 
     paths: Paths
     variable: Ints
@@ -136,19 +141,16 @@ class Flows:
 
 
 def gather(
-    active: Sequence[tuple[Pattern, Bools, Paths]],
-    background: Paths,
-    background_limit_bps: Floats,
+    patterns: Sequence[tuple[Pattern, Paths]], background: Paths, background_limit_bps: Floats
 ) -> Flows:
-    """Join the active flows of all patterns. Masks are of flows, paths of all of a pattern's."""
+    """Join the flows of all patterns."""
     paths, variables, weights, limits = [], [], [], []
     variables_before = 0
-    for pattern, is_active, routed in active:
-        paths.append(routed.take(is_active))
-        size = np.maximum(pattern.flow_bytes[is_active], NO_FLOW_BYTES)
+    for pattern, routed in patterns:
+        paths.append(routed)
+        size = np.maximum(pattern.flow_bytes, NO_FLOW_BYTES)
         if pattern.is_coupled:
-            variable = pattern.flow_unit[is_active]
-            count = pattern.units
+            variable, count = pattern.flow_unit, pattern.units
             largest = np.full(count, NO_FLOW_BYTES)
             np.maximum.at(largest, variable, size)
             weight = size / largest[variable]
@@ -157,7 +159,7 @@ def gather(
             variable = np.arange(count, dtype=np.int32)
             weight = np.ones(count)
         limit = np.full(count, np.inf)
-        np.minimum.at(limit, variable, paths[-1].limit_bps / weight)
+        np.minimum.at(limit, variable, routed.limit_bps / weight)
         variables.append(variable + np.int32(variables_before))
         weights.append(weight)
         limits.append(limit)
@@ -202,3 +204,80 @@ class Uses:
         index = np.zeros(links_total, dtype=np.int32)
         index[links] = np.arange(len(links), dtype=np.int32)
         return cls(flow.astype(np.int32), hop.astype(np.int32), index[crossed], links)
+
+    def take(self, which: Ints) -> Uses:
+        """Only these; numbers of flows and links stay as they are."""
+        return Uses(self.flow[which], self.hop[which], self.link[which], self.links)
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """Flows, and all of them that does not depend on which are active: made once."""
+
+    flows: Flows
+    uses: Uses
+    usage: Floats
+    """For each flow: bits on the wire a second for one of its variable."""
+    feed: Ints
+    """For each use: number of the pair of this link and the one before it in the path."""
+    fed_from: Ints
+    """Of each pair, indices into the links of ``uses``."""
+    fed_to: Ints
+    passes_bps: Floats
+    """[flows, hops]: what each link of a path carries, infinite behind its end."""
+    nics: Ints
+    """That any flow begins or ends at, ascending."""
+    source: Ints
+    """Of each flow, an index into ``nics``."""
+    target: Ints
+
+    @classmethod
+    def of(cls, flows: Flows, links: Links) -> Crowd:
+        """Of these flows."""
+        paths = flows.paths
+        uses = Uses.of(paths.path, len(links.capacity_bps))
+        # The first link of a path is fed by memory: it pairs with whatever, and nobody asks.
+        pair = np.roll(uses.link, 1).astype(np.int64) * len(uses.links) + uses.link
+        pairs, feed = np.unique(pair, return_inverse=True)
+        nics = np.unique(np.concatenate([paths.source, paths.target])).astype(np.int32)
+        return cls(
+            flows=flows,
+            uses=uses,
+            usage=flows.weight * paths.wire_per_payload,
+            feed=feed.astype(np.int32),
+            fed_from=(pairs // max(len(uses.links), 1)).astype(np.int32),
+            fed_to=(pairs % max(len(uses.links), 1)).astype(np.int32),
+            passes_bps=np.where(paths.path != NO_LINK, links.capacity_bps[paths.path], np.inf),
+            nics=nics,
+            source=np.searchsorted(nics, paths.source).astype(np.int32),
+            target=np.searchsorted(nics, paths.target).astype(np.int32),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Wire:
+    """What one collective of each unit of a pattern puts on the links, headers and all.
+
+    What full queues make senders send again comes on top: that depends on who else is there.
+    """
+
+    links: Ints
+    """Numbers of the links that the pattern uses, ascending."""
+    packet_bytes: float
+    unit: Ints
+    link: Ints
+    """Index into ``links``: one entry for each crossing of a link by a flow."""
+    size: Floats
+    """Bytes of that crossing."""
+
+    @classmethod
+    def of(cls, pattern: Pattern, paths: Paths, links: Links, links_total: int) -> Wire:
+        """Of a pattern that goes these ways."""
+        uses = Uses.of(paths.path, links_total)
+        sent = (pattern.flow_bytes * paths.wire_per_payload)[uses.flow]
+        size = sent * paths.arrives[uses.flow, uses.hop]
+        return cls(uses.links, links.packet_bits / 8, pattern.flow_unit[uses.flow], uses.link, size)
+
+    def bytes_of(self, collectives: Floats) -> Floats:
+        """Over each of ``links``, for so many collectives of each unit (parts of one count)."""
+        return add_up(self.link, self.size * collectives[self.unit], len(self.links))

@@ -73,7 +73,6 @@ class Totals:
         self.seconds = 0.0
         self.served: Floats = np.zeros(links)
         self.marked: Floats = np.zeros(links)
-        self.dropped: Floats = np.zeros(links)
         self.paused: Floats = np.zeros(links)
         """Seconds."""
         self.pause_frames: Floats = np.zeros(links)
@@ -145,6 +144,8 @@ class Fluid:
         self._up_queue = np.zeros(len(links))
         self.time_s = 0.0
         self.totals = Totals(len(links), len(paths.source))
+        self.use_dropped: Floats = np.zeros(len(self._flow))
+        """Bytes of each flow that were dropped in front of each link of its path, see `uses`."""
 
     def _find_supply(self) -> None:
         """What flows have to send in one step, and how much of it they may save up."""
@@ -268,7 +269,7 @@ class Fluid:
         self.queued -= gone
         by_flow = add_up(self._flow, gone, len(self._in_flight))
         self._in_flight -= by_flow
-        self.totals.dropped += weight * excess
+        self.use_dropped += weight * gone
         self.totals.flow_dropped += weight * by_flow
         left: Floats = queue - excess
         return left

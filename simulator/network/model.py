@@ -41,8 +41,13 @@ class LinkRates:
 
     @cached_property
     def table(self) -> Floats:
-        """All columns but the peaks as rows, in the order of SUMMED: added up in one go."""
-        return np.stack([getattr(self, name) for name in SUMMED])
+        """[links, columns in the order of SUMMED]: added up in one go."""
+        return np.stack([getattr(self, name) for name in SUMMED], axis=1)
+
+    @cached_property
+    def has_queues(self) -> bool:
+        """Whether anything stood anywhere."""
+        return bool(self.queue_peak_bytes.any())
 
 
 SUMMED = tuple(
@@ -69,6 +74,19 @@ class NicRates:
     ack_timeouts: Floats = field(default_factory=_empty)
     """Losses that this sender noticed only by its timer."""
     retransmitted_packets: Floats = field(default_factory=_empty)
+
+    @cached_property
+    def table(self) -> Floats:
+        """[NICs, columns in the order of NOTICED]: added up in one go."""
+        return np.stack([getattr(self, name) for name in NOTICED], axis=1)
+
+    @cached_property
+    def is_calm(self) -> bool:
+        """Whether nobody notices anything."""
+        return not self.table.any()
+
+
+NOTICED = tuple(one.name for one in fields(NicRates) if one.name != "nics")
 
 
 @dataclass(eq=False)

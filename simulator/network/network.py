@@ -4,77 +4,95 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 
 from simulator.network.columns import add_up
 from simulator.network.congestion import (
     KEPT_PACE,
+    Fair,
     Scene,
     Settled,
     find_congestion,
-    reach_of,
     scene_of,
     settle,
 )
-from simulator.network.counting import count_links, count_nics, sent_bps
+from simulator.network.counting import count_links, count_nics, sent_bps, without_background
 from simulator.network.flows import (
-    Flows,
+    Crowd,
     Links,
     Paths,
-    Uses,
+    Wire,
     background_paths,
     find_paths,
     gather,
     mean_bps,
 )
 from simulator.network.losses import link_errors
-from simulator.network.maxmin import Sharing, share
+from simulator.network.maxmin import share
 from simulator.network.model import Solution
+from simulator.network.partial import Mixture, scale
 from simulator.pattern import Pattern
-from simulator.topology.model import Bools, Floats, Ints, Topology
+from simulator.topology.model import Bools, Floats, Topology
 from simulator.world import World
 
 SOLUTIONS_BYTES_MAX = 256 << 20
 """Memory for solutions: a thousand mixtures of units of a cluster of 128 hosts, twenty of 4,096. A
 job of eight rails that run by themselves comes to 256 mixtures."""
+STATES_KEPT = 8
+"""States of the network that are remembered: healthy, and those that a flapping link or a host that
+comes and goes returns to."""
 SCENES_KEPT = 256
-"""Congested parts of the network that are remembered; fewer than mixtures, for many share one."""
+"""Congested parts of the network that are remembered for each state."""
 
-_Key = tuple[tuple[Pattern, bytes], ...]
+_Active = Sequence[tuple[Pattern, Bools]]
+_Key = tuple[bytes, tuple[tuple[Pattern, bytes], ...]]
 
 
-@dataclass(frozen=True, eq=False)
-class _Fair:
-    """Flows at their fair rates."""
+@dataclass(eq=False)
+class _State:
+    """The network between two changes, and what has been found out about it."""
 
-    flows: Flows
-    uses: Uses
-    sharing: Sharing
+    digest: bytes
+    links: Links
+    background: Paths
+    background_bps: Floats
+    paths: dict[Pattern, Paths] = field(default_factory=dict)
+    crowds: dict[tuple[Pattern, ...], Crowd] = field(default_factory=dict)
+    wires: dict[Pattern, Wire] = field(default_factory=dict)
+    wholes: dict[tuple[Pattern, ...], Mixture] = field(default_factory=dict)
+    scenes: OrderedDict[bytes, Settled] = field(default_factory=OrderedDict)
+
+    @classmethod
+    def of(cls, world: World, digest: bytes) -> _State:
+        """As this world has it now."""
+        links = Links.of(world, link_errors(world))
+        background_bps = np.array([mean_bps(one) for one in world.background])
+        return cls(digest, links, background_paths(world, links), background_bps)
 
 
 class Network:
     """Shares links among flows, and runs the fluid where they fight for them.
 
-    Solutions are remembered as long as the world's version lasts, and shared: nobody may write into
-    them.
+    Solutions are remembered and shared: nobody may write into them. They depend on what the network
+    can feel of a world and on nothing else, so they outlast changes of anything else, and are there
+    when a world comes back to an earlier state.
     """
 
     def __init__(self, topology: Topology, *, has_ecn: bool = True) -> None:
         self._topology = topology
         self._has_ecn = has_ecn
         self._known: tuple[World, int] | None = None
+        self._state: _State | None = None
+        self._states: OrderedDict[bytes, _State] = OrderedDict()
         self._solutions: OrderedDict[_Key, Solution] = OrderedDict()
         self._solutions_bytes = 0
-        self._scenes: OrderedDict[bytes, Settled] = OrderedDict()
-        self._paths: dict[Pattern, Paths] = {}
-        self._components: dict[Pattern, Ints] = {}
 
-    def solve(self, world: World, active: Sequence[tuple[Pattern, Bools]]) -> Solution:
+    def solve(self, world: World, active: _Active) -> Solution:
         """How the active units of these patterns fare together."""
-        self._look_at(world)
-        key = tuple((pattern, units.tobytes()) for pattern, units in active)
+        state = self._look_at(world)
+        key = (state.digest, tuple((pattern, units.tobytes()) for pattern, units in active))
         found = self._solutions.get(key)
         if found is not None:
             self._solutions.move_to_end(key)
@@ -87,79 +105,104 @@ class Network:
             self._solutions_bytes -= _size_of(oldest)
         return solution
 
-    def components(self, world: World, pattern: Pattern) -> Ints:
-        """A number for each unit: those with different numbers cannot disturb each other."""
-        self._look_at(world)
-        if pattern not in self._components:
-            self._components[pattern] = self._find_components(world, pattern)
-        return self._components[pattern]
+    def solve_alone(self, world: World, pattern: Pattern, unit: int) -> Solution:
+        """How one unit fares if no other is there; its counters are without the background's."""
+        only = np.zeros(pattern.units, dtype=np.bool_)
+        only[unit] = True
+        solution = self.solve(world, [(pattern, only)])
+        if not world.background:
+            return solution
+        own = self._solve(world, [(pattern, only)], counts_background=False)
+        return without_background(solution, self.solve(world, []), own)
 
-    def _look_at(self, world: World) -> None:
-        """Forget everything if the world has changed."""
-        if self._known == (world, world.version):
-            return
+    def wire(self, world: World, pattern: Pattern) -> Wire:
+        """What one collective of each unit of a pattern puts on the links."""
+        state = self._look_at(world)
+        if pattern not in state.wires:
+            paths = self._paths_of(world, pattern)
+            state.wires[pattern] = Wire.of(pattern, paths, state.links, self._topology.links)
+        return state.wires[pattern]
+
+    def _look_at(self, world: World) -> _State:
+        """What is known of the network as this world has it now."""
+        if self._state is not None and self._known == (world, world.version):
+            return self._state
         self._known = (world, world.version)
-        self._solutions.clear()
-        self._solutions_bytes = 0
-        self._scenes.clear()
-        self._paths.clear()
-        self._components.clear()
-        self._links = Links.of(world, link_errors(world))
-        self._background = background_paths(world, self._links)
-        self._background_bps = np.array([mean_bps(one) for one in world.background])
+        digest = world.network_digest()
+        state = self._states.pop(digest, None) or _State.of(world, digest)
+        self._states[digest] = self._state = state
+        if len(self._states) > STATES_KEPT:
+            self._states.popitem(last=False)
+        return state
 
     def _paths_of(self, world: World, pattern: Pattern) -> Paths:
-        """Of all flows of a pattern, routed once as long as the world does not change."""
-        if pattern not in self._paths:
-            self._paths[pattern] = find_paths(
-                world, self._links, pattern.flow_source, pattern.flow_target, pattern.flow_key
+        """Of all flows of a pattern, routed once for each state of the network."""
+        state = self._look_at(world)
+        if pattern not in state.paths:
+            state.paths[pattern] = find_paths(
+                world, state.links, pattern.flow_source, pattern.flow_target, pattern.flow_key
             )
-        return self._paths[pattern]
+        return state.paths[pattern]
 
     # Solving -----------------------------------------------------------------------------------
 
-    def _share(self, world: World, active: Sequence[tuple[Pattern, Bools]]) -> _Fair:
-        """Fair rates of all active flows."""
-        flows = gather(
-            [
-                (pattern, units[pattern.flow_unit], self._paths_of(world, pattern))
-                for pattern, units in active
-            ],
-            self._background,
-            self._background_bps,
-        )
-        uses = Uses.of(flows.paths.path, self._topology.links)
-        sharing = share(
-            flows.variable[uses.flow],
-            uses.link,
-            (flows.weight * flows.paths.wire_per_payload)[uses.flow],
-            self._links.capacity_bps[uses.links],
-            flows.limit_bps,
-        )
-        return _Fair(flows, uses, sharing)
+    def _crowd(self, world: World, patterns: tuple[Pattern, ...]) -> Crowd:
+        """All flows of these patterns and of the background."""
+        state = self._look_at(world)
+        if patterns not in state.crowds:
+            routed = [(pattern, self._paths_of(world, pattern)) for pattern in patterns]
+            flows = gather(routed, state.background, state.background_bps)
+            state.crowds[patterns] = Crowd.of(flows, state.links)
+        return state.crowds[patterns]
 
-    def _solve(self, world: World, active: Sequence[tuple[Pattern, Bools]]) -> Solution:
-        """Fair rates first; then the fluid, but only where links are fed more than they carry."""
-        fair = self._share(world, active)
-        flows, uses = fair.flows, fair.uses
-        feeding = find_congestion(world, self._links, flows, uses, fair.sharing)
-        own = fair.sharing.rate[flows.variable] * flows.weight
-        is_measured = np.zeros(flows.count, dtype=np.bool_)
+    def _mix(self, world: World, active: _Active) -> Mixture:
+        """Fair rates first; then congestion, but only where links are fed more than they carry."""
+        links = self._look_at(world).links
+        patterns = tuple(pattern for pattern, _ in active)
+        crowd = self._crowd(world, patterns)
+        fair = _share(links, crowd, _here(active, len(world.background)))
+        feeding = find_congestion(world, links, crowd, fair)
         fluid = None
         if len(feeding.congested):
-            scene = scene_of(world, self._links, flows, uses, fair.sharing, feeding)
-            fluid = scene, self._settle(world, scene)
+            if not _is_whole(active):
+                fluid = scale(self._whole(world, patterns), feeding, self._topology.links)
+            if fluid is None:
+                scene = scene_of(world, links, crowd, fair, feeding)
+                fluid = scene, self._settle(world, scene)
+        return Mixture(crowd, fair, feeding, fluid)
+
+    def _whole(self, world: World, patterns: tuple[Pattern, ...]) -> Mixture:
+        """The mixture of all units of these patterns."""
+        wholes = self._look_at(world).wholes
+        if patterns not in wholes:
+            everyone = [(pattern, np.ones(pattern.units, dtype=np.bool_)) for pattern in patterns]
+            wholes[patterns] = self._mix(world, everyone)
+        return wholes[patterns]
+
+    def _solve(self, world: World, active: _Active, *, counts_background: bool = True) -> Solution:
+        """Rates of flows, the paces of units that follow, and what counters make of them."""
+        links = self._look_at(world).links
+        patterns = tuple(pattern for pattern, _ in active)
+        is_whole = _is_whole(active)
+        mixture = self._whole(world, patterns) if is_whole else self._mix(world, active)
+        crowd, fluid, own = mixture.crowd, mixture.fluid, mixture.fair.own_bps
+        flows = crowd.flows
+        is_measured = np.zeros(flows.count, dtype=np.bool_)
+        if fluid is not None:
             own, is_measured = _after_congestion(own, *fluid)
-        speeds, pace = _paces(active, own, flows.first_background)
+        speeds, pace = _paces(active, own)
         pace = np.concatenate([pace, own[flows.first_background :]])
         pace = np.where(np.isfinite(pace), pace, 0.0)
-        able = self._able_bps(fair, pace, own, is_measured)
+        able = _able_bps(links, mixture, pace, own, is_measured)
         on_wire = sent_bps(flows, pace, fluid)
+        if not counts_background:
+            on_wire[flows.first_background :] = 0.0
+        ends = np.cumsum([len(pattern.flow_unit) for pattern in patterns])
         return Solution(
             speed=speeds,
-            flow_bps=_split(active, able),
-            links=count_links(self._links, uses, on_wire, fluid),
-            nics=count_nics(self._links, flows, pace, on_wire, fluid),
+            flow_bps=np.split(able, ends)[:-1],
+            links=count_links(links, crowd, on_wire, fluid),
+            nics=count_nics(links, crowd, pace, on_wire, fluid),
         )
 
     def _settle(self, world: World, scene: Scene) -> Settled:
@@ -167,61 +210,66 @@ class Network:
 
         Other units come and go on links that have nothing to do with it.
         """
+        scenes = self._look_at(world).scenes
         key = scene.key()
-        settled = self._scenes.get(key)
+        settled = scenes.get(key)
         if settled is None:
-            settled = self._scenes[key] = settle(world, scene, has_ecn=self._has_ecn)
-            if len(self._scenes) > SCENES_KEPT:
-                self._scenes.popitem(last=False)
+            settled = scenes[key] = settle(world, scene, has_ecn=self._has_ecn)
+            if len(scenes) > SCENES_KEPT:
+                scenes.popitem(last=False)
         return settled
 
-    def _able_bps(self, fair: _Fair, pace: Floats, own: Floats, is_measured: Bools) -> Floats:
-        """What each flow could move while all others keep their pace."""
-        flows, uses = fair.flows, fair.uses
-        wire = pace * flows.paths.wire_per_payload
-        capacity = self._links.capacity_bps[uses.links]
-        free = capacity - add_up(uses.link, wire[uses.flow], len(capacity))
-        room = np.full(flows.count, np.inf)
-        np.minimum.at(room, uses.flow, np.maximum(free, 0.0)[uses.link])
-        able = np.minimum(pace + room / flows.paths.wire_per_payload, flows.paths.limit_bps)
-        # Where the fluid held a flow up, what seems free on its links was not free for it.
-        able = np.where(is_measured, own, able)
-        larger: Floats = np.maximum(able, pace)
-        return larger
 
-    # Components --------------------------------------------------------------------------------
+def _is_whole(active: _Active) -> bool:
+    """Whether all units are active."""
+    return all(units.all() for _, units in active)
 
-    def _find_components(self, world: World, pattern: Pattern) -> Ints:
-        """Units that cross the same link, where together they want more than it carries."""
-        units = np.ones(pattern.units, dtype=np.bool_)
-        fair = self._share(world, [(pattern, units)])
-        flows, uses = fair.flows, fair.uses
-        ours = uses.flow < flows.first_background
-        unit = pattern.flow_unit[uses.flow[ours]]
-        alone = self._most_bps(flows, uses)
-        capacity = self._links.capacity_bps[uses.links]
-        wanted = add_up(uses.link, alone[uses.flow], len(capacity))
-        is_shared = wanted > capacity * (1 + 1e-9)
-        feeding = find_congestion(world, self._links, flows, uses, fair.sharing)
-        _, reached = reach_of(flows.paths.path, feeding.congested, self._topology.links)
-        is_shared |= reached[uses.links]
-        at = is_shared[uses.link[ours]]
-        return _join(unit[at], uses.link[ours][at], pattern.units, len(capacity))
 
-    def _most_bps(self, flows: Flows, uses: Uses) -> Floats:
-        """What each flow would put on the wire if it were alone."""
-        most = flows.paths.limit_bps * flows.paths.wire_per_payload
-        np.minimum.at(most, uses.flow, self._links.capacity_bps[uses.links][uses.link])
-        finite: Floats = np.where(np.isfinite(most), most, 0.0)
-        return finite
+def _here(active: _Active, background: int) -> Bools:
+    """Which flows of a crowd are active: the background's always are."""
+    masks = [units[pattern.flow_unit] for pattern, units in active]
+    return np.concatenate([*masks, np.ones(background, dtype=np.bool_)])
+
+
+def _share(links: Links, crowd: Crowd, is_here: Bools) -> Fair:
+    """Fair rates of the active flows."""
+    flows = crowd.flows
+    which = np.flatnonzero(is_here[crowd.uses.flow]).astype(np.int32)
+    uses = crowd.uses.take(which)
+    sharing = share(
+        flows.variable[uses.flow],
+        uses.link,
+        crowd.usage[uses.flow],
+        links.capacity_bps[uses.links],
+        flows.limit_bps,
+    )
+    own = np.where(is_here, sharing.rate[flows.variable] * flows.weight, 0.0)
+    return Fair(which, uses, own, sharing.is_held)
+
+
+def _able_bps(
+    links: Links, mixture: Mixture, pace: Floats, own: Floats, is_measured: Bools
+) -> Floats:
+    """What each flow could move while all others keep their pace; 0 for those not active."""
+    flows, uses = mixture.crowd.flows, mixture.fair.uses
+    wire = pace * flows.paths.wire_per_payload
+    capacity = links.capacity_bps[uses.links]
+    free = capacity - add_up(uses.link, wire[uses.flow], len(capacity))
+    room = np.full(flows.count, np.inf)
+    np.minimum.at(room, uses.flow, np.maximum(free, 0.0)[uses.link])
+    able = np.minimum(pace + room / flows.paths.wire_per_payload, flows.paths.limit_bps)
+    # Where the fluid held a flow up, what seems free on its links was not free for it.
+    able = np.where(is_measured, own, able)
+    larger: Floats = np.where(mixture.fair.own_bps > 0, np.maximum(able, pace), 0.0)
+    return larger
 
 
 def _size_of(solution: Solution) -> int:
-    """Bytes of a solution's columns."""
-    columns = [*solution.speed, *solution.flow_bps]
+    """Bytes of a solution's columns: those of links and NICs are there twice, see their tables."""
+    size = sum(column.nbytes for column in [*solution.speed, *solution.flow_bps])
     for rates in (solution.links, solution.nics):
-        columns += vars(rates).values()
-    return sum(column.nbytes for column in columns)
+        size += 2 * sum(getattr(rates, column.name).nbytes for column in fields(rates))
+    return size
 
 
 def _after_congestion(own: Floats, scene: Scene, settled: Settled) -> tuple[Floats, Bools]:
@@ -236,14 +284,11 @@ def _after_congestion(own: Floats, scene: Scene, settled: Settled) -> tuple[Floa
     return rates, is_measured
 
 
-def _paces(
-    active: Sequence[tuple[Pattern, Bools]], own: Floats, count: int
-) -> tuple[list[Floats], Floats]:
+def _paces(active: _Active, own: Floats) -> tuple[list[Floats], Floats]:
     """Speeds of units (their slowest flow's), and the rates of flows at those speeds."""
     speeds, paces, first = [], [np.zeros(0)], 0
     for pattern, units in active:
-        is_active = units[pattern.flow_unit]
-        unit, size = pattern.flow_unit[is_active], 8 * pattern.flow_bytes[is_active]
+        unit, size = pattern.flow_unit, 8 * pattern.flow_bytes
         rate = own[first : first + len(unit)]
         first += len(unit)
         speed = np.where(units, np.inf, 0.0)
@@ -251,31 +296,4 @@ def _paces(
         speeds.append(speed)
         with np.errstate(invalid="ignore"):
             paces.append(np.where(size > 0, speed[unit] * size, 0.0))
-    assert first == count
     return speeds, np.concatenate(paces)
-
-
-def _split(active: Sequence[tuple[Pattern, Bools]], rates: Floats) -> list[Floats]:
-    """Rates of active flows as one column for each pattern, with 0 for those that are not."""
-    columns, first = [], 0
-    for pattern, units in active:
-        is_active = units[pattern.flow_unit]
-        column = np.zeros(len(is_active))
-        count = int(is_active.sum())
-        column[is_active] = rates[first : first + count]
-        first += count
-        columns.append(column)
-    return columns
-
-
-def _join(unit: Ints, link: Ints, units: int, links: int) -> Ints:
-    """The lowest number among all units that are connected over these links."""
-    label = np.arange(units, dtype=np.int32)
-    while True:
-        lowest = np.full(links, units, dtype=np.int32)
-        np.minimum.at(lowest, link, label[unit])
-        joined = label.copy()
-        np.minimum.at(joined, unit, lowest[link])
-        if (joined == label).all():
-            return label
-        label = joined

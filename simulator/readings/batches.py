@@ -6,8 +6,9 @@ names, in the same wire format, by each host's own clock, of the sources `ethtoo
 What it does not send are the agents' numbers about themselves (`fabric_agent_…`, but for named
 absences).
 
-An agent that is dead reads and sends nothing; of collectives and steps that ended meanwhile nobody
-learns. A batch that is lost on the way leaves a gap in its host's sequence, for good.
+An agent that is dead reads and sends nothing. When it is back it reads what ranks have written into
+their logs meanwhile, so that collectives and steps come late; samples of that time are nobody's. A
+batch that is lost on the way leaves a gap in its host's sequence, for good.
 """
 
 from __future__ import annotations
@@ -156,9 +157,10 @@ class Reporter:
         for section in self._sections if started else ():
             section.restart(started, booted)
         for host in np.flatnonzero(is_booted | ~is_read).tolist():
-            # What an agent held when it died is lost; the engine's ticks are its last words.
+            # Samples and events that an agent held when it died are lost. How far it has read a log
+            # is saved when a batch is: records that were in none are read again.
             agent = self._agents[host]
-            agent.times_ms, agent.frames, agent.content = [], [], Content()
+            agent.times_ms, agent.frames, agent.content.events = [], [], []
         self._boot_unix_ns = np.where(is_read, boot_unix_ns, self._boot_unix_ns)
         self._was_read = is_read
 

@@ -7,7 +7,7 @@ are microseconds of the host's own clock, as Inspector writes them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from simulator.interfaces.inspector import NAMES
 from simulator.readings.ranks import Ranks
 from simulator.readings.records import Contexts, Gathered, Places, Records
 from simulator.readings.series import Rows, make_row
+from simulator.readings.unread import Unread
 from simulator.snapshot import CollectiveBlock, Counts, Snapshot
 from simulator.topology.model import Bools, Floats, Topology
 
@@ -75,6 +76,33 @@ class Shape:
     tally: Places
     speaker: Places
     """Numbers of ranks of communicators, each introduced by one event."""
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """A block as it stands in the logs of its ranks; columns have a value for each line."""
+
+    sequence: int
+    size_bytes: int
+    host: Places
+    context: Places
+    tally: Places
+    speaker: Places
+    numbers: Counts
+    """[7, lines]: a line of the matrix for each of the wire's columns."""
+    dumped_ns: Counts
+    """For each host of the cluster: when its ranks wrote this, by its clock."""
+
+    def select(self, which: Bools) -> Lines:
+        """Only these lines."""
+        return replace(
+            self,
+            host=self.host[which],
+            context=self.context[which],
+            tally=self.tally[which],
+            speaker=self.speaker[which],
+            numbers=self.numbers[:, which],
+        )
 
 
 @dataclass(eq=False)
@@ -181,6 +209,7 @@ class CollectiveSection:
         self._is_introduced: Bools = np.zeros(0, dtype=np.bool_)
         self._thinner = Thinner(hosts)
         self._gathered = Gathered()
+        self._unread: Unread[Lines] = Unread()
         self._events: list[list[Event]] = [[] for _ in range(hosts)]
         self._files: list[dict[int, None]] = [{} for _ in range(hosts)]
         self._rows: list[Rows | None] = [None] * hosts
@@ -191,12 +220,18 @@ class CollectiveSection:
     # What a section does -------------------------------------------------------------------------
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Take the collectives that ended since the last tick."""
+        """Take the collectives that ended since the agents last read."""
         self._gathered = Gathered()
         self._events = [[] for _ in range(self._topology.hosts)]
-        for block in snapshot.collectives:
-            if block.state is State.COMPLETED and block.job in self._ranks.jobs:
-                self._take(snapshot, block, is_read)
+        hosts = np.arange(self._topology.hosts, dtype=np.int32)
+        clock_ns = snapshot.host_unix_ns(hosts, snapshot.time_s)
+        fresh = (
+            self._write(snapshot, block, clock_ns)
+            for block in snapshot.collectives
+            if block.state is State.COMPLETED and block.job in self._ranks.jobs
+        )
+        for lines in self._unread.read(fresh, snapshot.time_s, is_read):
+            self._take(lines, snapshot.time_s)
         elapsed_s = snapshot.time_s - self._read_s if self._read_s is not None else 0.0
         self._thinner.adapt(is_read, max(elapsed_s, INTERVAL_SECONDS))
         self._read_s = snapshot.time_s
@@ -244,24 +279,37 @@ class CollectiveSection:
 
     # One block -----------------------------------------------------------------------------------
 
-    def _take(self, snapshot: Snapshot, block: CollectiveBlock, is_read: Bools) -> None:
+    def _write(self, snapshot: Snapshot, block: CollectiveBlock, clock_ns: Counts) -> Lines:
+        """What the ranks of a block write when they have left it, by their clocks of this tick."""
         shape = self._shape_of(block)
-        is_done = np.isfinite(block.entry_s) & np.isfinite(block.exit_s) & is_read[shape.host]
+        is_done = np.isfinite(block.entry_s) & np.isfinite(block.exit_s)
         host = shape.host[is_done]
-        numbers = self._numbers(snapshot, block, host, is_done)
-        tally = shape.tally[is_done]
+        return Lines(
+            sequence=block.sequence,
+            size_bytes=block.size_bytes,
+            host=host,
+            context=shape.context[is_done],
+            tally=shape.tally[is_done],
+            speaker=shape.speaker[is_done],
+            numbers=self._numbers(snapshot, block, host, is_done),
+            dumped_ns=clock_ns,
+        )
+
+    def _take(self, lines: Lines, time_s: float) -> None:
+        """Read lines: count them, and pass on what is not thinned out."""
+        host, tally, numbers = lines.host, lines.tally, lines.numbers
         is_new = self._tallies.seen_s[tally] == -np.inf
         if is_new.any():
             for each in np.unique(host[is_new]).tolist():
                 self._rows[each] = None
         # A block holds each rank of a communicator once, so that adding by position is safe.
         self._tallies.counts[0, tally] += 1
-        self._tallies.counts[1, tally] += block.size_bytes
+        self._tallies.counts[1, tally] += lines.size_bytes
         self._tallies.counts[2, tally] += numbers[_DURATION]
-        self._tallies.seen_s[tally] = snapshot.time_s
-        self._introduce(snapshot, shape.speaker[is_done])
-        kept = self._thinner.keeps(host, block.sequence, numbers[_TIME])
-        self._gathered.add(host[kept], shape.context[is_done][kept], numbers[:, kept])
+        self._tallies.seen_s[tally] = time_s
+        self._introduce(lines)
+        kept = self._thinner.keeps(host, lines.sequence, numbers[_TIME])
+        self._gathered.add(host[kept], lines.context[kept], numbers[:, kept])
 
     @staticmethod
     def _numbers(
@@ -281,12 +329,12 @@ class CollectiveSection:
         numbers[_SIZE] = block.size_bytes
         return numbers
 
-    def _introduce(self, snapshot: Snapshot, speakers: Places) -> None:
-        fresh = speakers[~self._is_introduced[speakers]]
+    def _introduce(self, lines: Lines) -> None:
+        fresh = lines.speaker[~self._is_introduced[lines.speaker]]
         self._is_introduced[fresh] = True
         for number in fresh.tolist():
             speaker = self._speakers[number]
-            time_ns = int(snapshot.host_unix_ns(speaker.host, snapshot.time_s))
+            time_ns = int(lines.dumped_ns[speaker.host])
             self._events[speaker.host].append(
                 Event(
                     kind="communicator",

@@ -19,9 +19,9 @@ from simulator.interfaces.nccl_debug import (
     CHILDREN,
     RING_CHARACTERS_MAX,
     VERSION,
+    place_ranks,
 )
 from simulator.interfaces.run_folder import DEBUG
-from simulator.jobs.layout import Layout
 from simulator.jobs.rings import double_trees
 from simulator.readings.ranks import Ranks
 from simulator.readings.series import ABSENT, Rows, make_row
@@ -152,17 +152,3 @@ class DebugSection:
         labels = {words.COMMUNICATOR: communicator_id(communicator), words.RANK: str(place)}
         known = {name: text for name, text in said.items() if text}
         return Event(kind=words.COMMUNICATOR, time_ns=0, labels=labels, attributes=known)
-
-
-def place_ranks(job: JobStatus) -> Layout:
-    """Where the ranks run; the sizes of the job's dimensions do not matter for a tree."""
-    return Layout(
-        job=job.name,
-        tensor=1,
-        data=job.ranks,
-        pipeline=1,
-        expert=1,
-        rank_host=job.rank_host,
-        rank_gpu=job.rank_gpu,
-        rank_nic=job.rank_nic,
-    )

@@ -226,9 +226,9 @@ class EthtoolSection(NicSection):
         self._names: dict[str, Name] = {}
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:  # noqa: ARG002 - a section's
-        """Those statistics that the agent's table names; it has none for IPoIB's driver."""
+        """Those statistics that the agent's table names."""
         columns = ethtool_columns(snapshot)
-        if not self._names and DRIVER_NAMES[self._topology.fabric] == KERNEL_DRIVER:
+        if not self._names:
             self._names = {
                 name: ETHTOOL_COUNTERS[name] for name in columns if name in ETHTOOL_COUNTERS
             }

@@ -12,12 +12,17 @@ import numpy as np
 from collector.contract.model import Event
 from collector.contract.reason import Reason
 from simulator.interfaces.fabric_tree import gpu_pci_path
+from simulator.interfaces.kernel import (
+    KIB,
+    TICKS_PER_SECOND,
+    load_texts,
+    memory_kib,
+    processor_ticks,
+    scheduler_counts,
+)
 from simulator.interfaces.machine_tree import (
-    INTERRUPTS_PER_SECOND,
     MODEL,
     NVLINKS,
-    SWITCHES_PER_SECOND,
-    TICKS_PER_SECOND,
     XID_OFF_THE_BUS,
     gpu_address,
     gpu_columns,
@@ -35,12 +40,11 @@ from simulator.readings.gpu_names import (
 )
 from simulator.readings.ranks import Ranks
 from simulator.readings.series import ABSENT, Row, Rows, make_row, missing_row
-from simulator.snapshot import NS, Counts, Snapshot
+from simulator.snapshot import Counts, Snapshot
 from simulator.topology.model import Bools, Floats, Topology
 
 NVML = "nvml"
 US_PER_SECOND = 1e6
-KIB = 1024
 INFO = "fabric_gpu_info"
 
 XIDS = {
@@ -289,9 +293,6 @@ _STILL = (
 )
 """What stands at 0 on every host."""
 _LEFT_OUT = ("cgroups", "gpu_processes")
-DIRTY_BYTES = 592 * KIB
-STALLED_SHARE = 0.5
-"""Of time; above it a host's task counts as blocked."""
 
 
 class HostSection(DeviceSection):
@@ -312,33 +313,19 @@ class HostSection(DeviceSection):
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:  # noqa: ARG002 - a section's
         """As the kernel rounds them: processor time to ticks, memory to KiB."""
-        hosts, count = snapshot.hosts, snapshot.topology.hosts
-        zero = np.zeros(count)
-        seconds = (
-            *(hosts.cpu_user_s, zero, hosts.cpu_system_s, hosts.cpu_idle_s, hosts.cpu_iowait_s),
-            *(zero, zero, hosts.cpu_steal_s),
-        )
-        modes = [(each * TICKS_PER_SECOND).astype(np.int64) / TICKS_PER_SECOND for each in seconds]
-        now_ns = snapshot.start_unix_ns + int(snapshot.time_s * NS)
-        uptime_s = np.maximum(now_ns - hosts.boot_unix_ns, 0) / NS
-        available = hosts.memory_available_bytes // KIB
-        memory_s, io_s = (
-            hosts.pressure_memory_us / US_PER_SECOND,
-            hosts.pressure_io_us / US_PER_SECOND,
-        )
-        plain = [
+        hosts, zero = snapshot.hosts, np.zeros(snapshot.topology.hosts)
+        modes = [ticks / TICKS_PER_SECOND for ticks in processor_ticks(hosts).values()]
+        memory = {name: size * KIB for name, size in memory_kib(hosts).items()}
+        tasks = scheduler_counts(snapshot)
+        memory_s = hosts.pressure_memory_us / US_PER_SECOND
+        io_s = hosts.pressure_io_us / US_PER_SECOND
+        plain: list[Floats | Counts] = [
             hosts.pressure_cpu_us / US_PER_SECOND,
             *(memory_s, memory_s, io_s, io_s),
             zero + hosts.cpus,
-            (uptime_s * SWITCHES_PER_SECOND).astype(np.int64),
-            (uptime_s * INTERRUPTS_PER_SECOND).astype(np.int64),
-            np.maximum(np.rint(hosts.load_1m), 1),
-            np.ceil(snapshot.world.host_io_stall_share - STALLED_SHARE),
-            zero + hosts.memory_total_bytes // KIB * KIB,
-            available * KIB,
-            available // 4 * KIB,
-            zero + DIRTY_BYTES,
-            np.array([float(f"{load:.2f}") for load in hosts.load_1m.tolist()]),
+            *(tasks[name] for name in ("ctxt", "intr", "procs_running", "procs_blocked")),
+            *(memory[name] for name in ("MemTotal", "MemAvailable", "Cached", "Dirty")),
+            np.array(load_texts(hosts), dtype=np.float64),
             self._count_processes(),
         ]
         self.show([*modes, *plain, *(zero for _ in (*_STILL, *_LEFT_OUT))])

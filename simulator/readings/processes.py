@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collector.contract.model import Event
-from simulator.interfaces.machine_tree import (
-    PREEMPTIONS_PER_SECOND,
+from simulator.interfaces.kernel import (
+    COMMAND,
     RANK_THREADS,
     TICKS_PER_SECOND,
-    USER,
     WAIT_CHANNELS,
+    RankProcesses,
     local_ranks,
 )
+from simulator.interfaces.machine_tree import USER
 from simulator.readings.machines import GpuSection, gpu_labels
 from simulator.readings.ranks import Ranks
 from simulator.readings.records import Places
@@ -26,12 +27,8 @@ from simulator.readings.series import ABSENT, Row, Rows, make_row
 from simulator.snapshot import Counts, JobStatus, Snapshot
 from simulator.topology.model import Bools, Floats, Topology
 
-COMMAND = "pt_main_thread"
-STATES = ("running", "sleeping", "uninterruptible", "stopped", "zombie")
-RUNNING, SLEEPING, UNINTERRUPTIBLE = range(3)
-"""Places in STATES."""
-BLOCKED_SHARE = 0.5
-"""Of time that a host stalls on its disks; above it a rank is most likely found waiting there."""
+STATES = {"running": "R", "sleeping": "S", "uninterruptible": "D", "stopped": "T", "zombie": "Z"}
+"""What the agent calls the kernel's letters."""
 UNINTERRUPTIBLE_SECONDS = 10.0
 """How long a process must stand in the kernel before the agent makes an event of it."""
 
@@ -51,8 +48,7 @@ class Processes:
     gpu: list[int]
     """Of each rank, on its host, as its launcher's convention has it."""
     local_rank: list[int]
-    cpu_s: Floats
-    state: Counts
+    kernel: RankProcesses
     since_s: Floats
     """Since when it stands in the kernel, NaN if it does not."""
     since_ticks: Counts
@@ -61,11 +57,6 @@ class Processes:
     """Whether an event told of it."""
     numbers: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """[ranks, rows of a rank], in the order of ``order``."""
-
-    @property
-    def cpu_ticks(self) -> Counts:
-        """Processor time as the kernel counts it."""
-        return (self.cpu_s * TICKS_PER_SECOND).astype(np.int64)
 
     def ranks_of(self, host: int) -> list[int]:
         """The ranks on a host."""
@@ -96,7 +87,6 @@ def meet(snapshot: Snapshot, job: JobStatus, edition: int) -> Processes:
     ]
     hosts = job.rank_host.tolist()
     gpu = [gpus[hosts[rank]][local[rank]] for rank in range(job.ranks)]
-    age_s = max(0.0, snapshot.time_s - job.start_s)
     return Processes(
         job=job,
         edition=edition,
@@ -104,8 +94,7 @@ def meet(snapshot: Snapshot, job: JobStatus, edition: int) -> Processes:
         first=first,
         gpu=gpu,
         local_rank=local,
-        cpu_s=np.full(job.ranks, age_s),
-        state=np.zeros(job.ranks, dtype=np.int64),
+        kernel=RankProcesses(snapshot, job),
         since_s=np.full(job.ranks, np.nan),
         since_ticks=np.zeros(job.ranks, dtype=np.int64),
         is_told=np.zeros(job.ranks, dtype=np.bool_),
@@ -178,22 +167,16 @@ class ProcessSection:
 
     def _look(self, snapshot: Snapshot, known: Processes) -> None:
         """Take what the kernel and the driver say of each process."""
-        world, job = snapshot.world, known.job
-        is_stopped = world.host_process_is_stopped[job.rank_host]
-        io_stall = world.host_io_stall_share[job.rank_host]
-        free = (1 - io_stall) * (1 - world.host_steal_share[job.rank_host])
-        known.cpu_s += np.where(is_stopped, 0.0, free) * snapshot.interval_s
-        is_blocked = io_stall > BLOCKED_SHARE
-        # What does not run any more sleeps: a dead lock, and no signal, is what stops ranks.
-        known.state = np.where(is_stopped, SLEEPING, np.where(is_blocked, UNINTERRUPTIBLE, RUNNING))
+        job, kernel = known.job, known.kernel
+        kernel.go_on(snapshot)
         every = np.ones(job.ranks)
         is_lost = self._gpus.is_lost[job.rank_gpu]
         columns = [
             np.where(is_lost, ABSENT, 1.0),
             np.where(is_lost, ABSENT, snapshot.gpus.memory_used_bytes[job.rank_gpu]),
-            *(known.state == state for state in range(len(STATES))),
-            known.cpu_ticks / TICKS_PER_SECOND,
-            (known.cpu_s * PREEMPTIONS_PER_SECOND).astype(np.int64),
+            *(kernel.states == letter for letter in STATES.values()),
+            kernel.cpu_ticks / TICKS_PER_SECOND,
+            kernel.preemptions,
             0 * every,
             RANK_THREADS * every,
             every,
@@ -224,8 +207,8 @@ class ProcessSection:
 
     def _tell_stills(self, snapshot: Snapshot, known: Processes, is_read: Bools) -> None:
         """An event for each process that has stood in the kernel for long."""
-        is_still = known.state == UNINTERRUPTIBLE
-        ticks = known.cpu_ticks
+        is_still = known.kernel.states == "D"
+        ticks = known.kernel.cpu_ticks
         has_moved = np.isnan(known.since_s) | (ticks != known.since_ticks)
         since_s = np.where(has_moved, snapshot.time_s, known.since_s)
         known.since_s = np.where(is_still, since_s, np.nan)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from collector.contract.model import Event
 from simulator.readings.ranks import Ranks
 from simulator.readings.records import Places
 from simulator.readings.series import ABSENT, Rows, make_row
+from simulator.readings.unread import Unread
 from simulator.snapshot import Counts, JobStatus, Snapshot, StepBlock
 from simulator.topology.model import Bools, Floats, Topology
 
@@ -78,6 +79,32 @@ class Loops:
             column[ranks] = 0
 
 
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """A stretch of one step as ranks marked it; columns have a value for each mark."""
+
+    job: JobStatus
+    edition: int
+    """Of the job's processes: those of another edition are counted anew."""
+    step: int
+    phase: str
+    """Empty for the whole step."""
+    rank: Places
+    host: Places
+    start_ns: Counts
+    end_ns: Counts
+
+    def select(self, which: Bools) -> Marks:
+        """Only these marks."""
+        return replace(
+            self,
+            rank=self.rank[which],
+            host=self.host[which],
+            start_ns=self.start_ns[which],
+            end_ns=self.end_ns[which],
+        )
+
+
 class StepSection:
     """The source on every host."""
 
@@ -85,6 +112,7 @@ class StepSection:
         self._topology = topology
         self._ranks = ranks
         self._loops: dict[str, Loops] = {}
+        self._unread: Unread[Marks] = Unread()
         self._spans: list[list[StepSpan]] = [[] for _ in range(topology.hosts)]
         self._rows: list[Rows] = [()] * topology.hosts
         self._layouts: list[tuple[object, ...]] = [()] * topology.hosts
@@ -93,13 +121,18 @@ class StepSection:
     # What a section does -------------------------------------------------------------------------
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Take the steps that ended since the last tick."""
+        """Take the steps that ended since the agents last read."""
         self._spans = [[] for _ in range(self._topology.hosts)]
         jobs = self._ranks.jobs
         self._loops = {name: loops for name, loops in self._loops.items() if name in jobs}
-        for block in snapshot.steps:
-            if block.job in jobs:
-                self._take(snapshot, block, jobs[block.job], is_read)
+        fresh = (
+            marks
+            for block in snapshot.steps
+            if block.job in jobs
+            for marks in self._write(snapshot, block, jobs[block.job])
+        )
+        for marks in self._unread.read(fresh, snapshot.time_s, is_read):
+            self._take(marks)
         self._lay_out()
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002 - as every section
@@ -126,32 +159,40 @@ class StepSection:
 
     # One block -----------------------------------------------------------------------------------
 
-    def _take(self, snapshot: Snapshot, block: StepBlock, job: JobStatus, is_read: Bools) -> None:
+    def _write(self, snapshot: Snapshot, block: StepBlock, job: JobStatus) -> Iterator[Marks]:
+        """What the ranks mark of a step, by their clocks of this tick: phases, then the whole."""
         edition = self._ranks.edition(job.name)
-        loops = self._loops.get(job.name)
-        if loops is None or loops.edition != edition:
-            loops = self._loops[job.name] = Loops.begin(job.ranks, edition)
-        for phase, (start_s, end_s) in block.phases.items():
-            self._mark(snapshot, job, Mark(block.step, phase, start_s, end_s), is_read)
-        self._mark(snapshot, job, Mark(block.step, "", block.start_s, block.end_s), is_read)
+        for phase, (start_s, end_s) in (*block.phases.items(), ("", (block.start_s, block.end_s))):
+            rank = np.flatnonzero(np.isfinite(start_s) & np.isfinite(end_s))
+            host = job.rank_host[rank]
+            yield Marks(
+                job=job,
+                edition=edition,
+                step=block.step,
+                phase=phase,
+                rank=rank,
+                host=host.astype(np.intp),
+                start_ns=snapshot.host_unix_ns(host, start_s[rank]),
+                end_ns=snapshot.host_unix_ns(host, end_s[rank]),
+            )
 
-    def _mark(self, snapshot: Snapshot, job: JobStatus, mark: Mark, is_read: Bools) -> None:
-        loops = self._loops[job.name]
-        is_there = np.isfinite(mark.start_s) & np.isfinite(mark.end_s) & is_read[job.rank_host]
-        ranks = np.flatnonzero(is_there)
-        hosts = job.rank_host[ranks]
-        start_ns = snapshot.host_unix_ns(hosts, mark.start_s[ranks])
-        end_ns = snapshot.host_unix_ns(hosts, mark.end_s[ranks])
-        loops.count(mark.phase, ranks, start_ns, end_ns)
-        columns = (ranks, hosts, job.rank_pid[ranks], start_ns, end_ns)
+    def _take(self, marks: Marks) -> None:
+        """Read marks: count them, and pass all on."""
+        job = marks.job
+        if job.name in self._ranks.jobs and marks.edition == self._ranks.edition(job.name):
+            loops = self._loops.get(job.name)
+            if loops is None or loops.edition != marks.edition:
+                loops = self._loops[job.name] = Loops.begin(job.ranks, marks.edition)
+            loops.count(marks.phase, marks.rank, marks.start_ns, marks.end_ns)
+        columns = (marks.rank, marks.host, job.rank_pid[marks.rank], marks.start_ns, marks.end_ns)
         for rank, host, pid, start, end in zip(*(each.tolist() for each in columns), strict=True):
             self._spans[host].append(
                 StepSpan(
-                    step=mark.step,
+                    step=marks.step,
                     start_ns=start,
                     end_ns=end,
                     source=SOURCE,
-                    phase=mark.phase,
+                    phase=marks.phase,
                     rank=rank,
                     pid=pid,
                     job=job.name,
@@ -180,16 +221,6 @@ class StepSection:
                 self._layouts[host] = tuple(layouts[host])
                 self._rows[host] = make_rows(loops_of[host])
             self._values[host] = np.concatenate([*values[host], refused[: len(self._rows[host])]])
-
-
-@dataclass(frozen=True, eq=False)
-class Mark:
-    """A stretch of one step of all ranks; the whole step if the phase is empty."""
-
-    step: int
-    phase: str
-    start_s: Floats
-    end_s: Floats
 
 
 def make_rows(loops: Sequence[tuple[str, list[int], list[str]]]) -> Rows:

@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 
-from tests.bench import agent, decode, ingest, jobs, query
+from tests.bench import agent, decode, ingest, jobs, query, simulator
 from tests.bench.processes import say
 from tests.bench.report import OUTPUT, PAGE, BenchError, load_results, save, show, write_page
 
@@ -21,6 +21,7 @@ BENCHES = {
     "ingest": ingest.run,
     "query": query.run,
     "jobs": jobs.run,
+    "simulator": simulator.run,
 }
 
 

@@ -24,14 +24,14 @@ from collector.contract.records import ABSENT, NUMBERS
 from collector.contract.wire import CONTENT_TYPE, Batch, decode_batch
 from collector.exposition import MISSING_METRIC, missing_series
 from collector.host import Host
+from collector.schedule import Remembers
 from collector.settings import load_settings
 from collector.sources import Source, discover
 from collector.sources.netdev import STATISTICS
 from collector.tables import ethtool, nvml, rdma
 from simulator.engine import Simulation
-from simulator.interfaces.fabric_tree import FabricTree
-from simulator.interfaces.machine_tree import MachineTree
-from simulator.interfaces.run_folder import JobFiles, agent_settings, host_places
+from simulator.interfaces.host_trees import HostTrees
+from simulator.interfaces.run_folder import agent_settings
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.readings.fabric_names import ETHTOOL_COUNTERS, NETDEV_COUNTERS, PORT_COUNTERS
@@ -42,7 +42,7 @@ from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric, Topology
 from tests.service import eventually, in_process
 from tests.simulated import START_UNIX_NS, make_topology
-from tests.simulated_step import JOB, make_blocks, make_busy_snapshot, make_hang, make_step
+from tests.simulated_jobs import JOB, make_blocks, make_full_snapshot, make_hang, make_step
 
 SOURCES = (
     *("ethtool", "flight_recorder", "host", "ib_sysfs", "nccl_debug", "nccl_inspector", "netdev"),
@@ -61,20 +61,25 @@ class Trees:
     """The trees of all hosts, and an agent's sources on each."""
 
     def __init__(self, folder: Path, topology: Topology) -> None:
-        self._trees = (FabricTree(folder, topology), MachineTree(folder, topology))
-        self._files = JobFiles(topology, host_places(folder, topology))
+        self._trees = HostTrees(folder, topology)
         self._roots = [folder / topology.host_name(host) for host in range(topology.hosts)]
         self._sources: list[list[Source]] = []
         self._hosts: list[Host] = []
 
     def show(self, snapshot: Snapshot) -> None:
         """Write a snapshot: the first time all of it."""
-        for tree in self._trees:
-            (tree.update if self._hosts else tree.start)(snapshot)
-        self._files.write(snapshot)
+        self._trees.write(snapshot)
         if not self._hosts:
             self._sources = [make_sources(root) for root in self._roots]
             self._hosts = [Host(root) for root in self._roots]
+
+    def restart(self, host: int) -> None:
+        """Let the agent of a host begin anew with what it saved when it last read."""
+        before = self._sources[host]
+        self._sources[host] = make_sources(self._roots[host])
+        for old, new in zip(before, self._sources[host], strict=True):
+            if isinstance(old, Remembers) and isinstance(new, Remembers):
+                new.load_state(msgspec.msgpack.decode(msgspec.msgpack.encode(old.save_state())))
 
     def read(self, host: int) -> dict[str, list[Reading]]:
         """What each source says now.
@@ -203,7 +208,7 @@ def next_tick(snapshot: Snapshot, **changes: object) -> Snapshot:
 @each_fabric
 def test_fast_mode_says_exactly_what_an_agent_says(fabric: Fabric, tmp_path: Path) -> None:
     topology = make_topology(fabric)
-    batches = run_both(tmp_path, topology, [make_busy_snapshot(topology)])
+    batches = run_both(tmp_path, topology, [make_full_snapshot(topology)])
     assert all(batch.sample_count > 2000 for batch in batches)
     assert all(batch.collectives and batch.steps and batch.events for batch in batches)
 
@@ -211,7 +216,7 @@ def test_fast_mode_says_exactly_what_an_agent_says(fabric: Fabric, tmp_path: Pat
 @each_fabric
 def test_a_second_tick_goes_on_where_the_first_ended(fabric: Fabric, tmp_path: Path) -> None:
     topology = make_topology(fabric, nics=2)
-    first = make_busy_snapshot(topology)
+    first = make_full_snapshot(topology)
     first.nics.out_of_sequence[:] = (1 << 32) - 5
     later = copy.deepcopy(first)
     later.nics.out_of_sequence += 7
@@ -231,7 +236,7 @@ def test_a_second_tick_goes_on_where_the_first_ended(fabric: Fabric, tmp_path: P
 def test_trouble_with_links_is_told_alike(fabric: Fabric, tmp_path: Path) -> None:
     """A link that is down, one that has lost lanes, and counters at their end."""
     topology = make_topology(fabric, nics=4)
-    snapshot = make_busy_snapshot(topology)
+    snapshot = make_full_snapshot(topology)
     world = snapshot.world
     world.link_up[topology.up(1)] = False
     world.link_speed_share[topology.up(2)] = 0.5
@@ -248,7 +253,7 @@ def test_trouble_with_links_is_told_alike(fabric: Fabric, tmp_path: Path) -> Non
 def test_trouble_with_machines_is_told_alike(tmp_path: Path) -> None:
     """A stopped rank, one that waits for its disk, an XID, a GPU off the bus, a job that ends."""
     topology = make_topology(nics=2)
-    first = make_busy_snapshot(topology)
+    first = make_full_snapshot(topology)
     stopped = copy.deepcopy(first)
     stopped.world.host_process_is_stopped[0] = True
     stopped.world.host_io_stall_share[1] = 1.0
@@ -264,10 +269,35 @@ def test_trouble_with_machines_is_told_alike(tmp_path: Path) -> None:
     assert {event.kind for event in batches[0].events} == {"gpu_process_gone"}
 
 
+def test_an_agent_that_was_dead_catches_up_alike(tmp_path: Path) -> None:
+    """It reads on in the logs where it had stopped; samples of the time between are lost."""
+    topology = make_topology(nics=2)
+    first = make_full_snapshot(topology)
+    steps = [make_step(topology, 8)]
+    missed = next_tick(first, collectives=make_blocks(topology, sequence=5), steps=steps)
+    missed.world = copy.deepcopy(first.world)
+    missed.world.host_agent_is_dead[1] = True
+    back = next_tick(missed, world=first.world, collectives=make_blocks(topology, sequence=9))
+    trees, reporter = Trees(tmp_path, topology), Reporter(topology, "", START_UNIX_NS, seed=5)
+    for snapshot, hosts in ((first, [0, 1]), (missed, [0]), (back, [0, 1])):
+        trees.show(snapshot)
+        if snapshot is back:
+            trees.restart(1)
+        batches = [decode_batch(body) for body in reporter.batches(snapshot)]
+        for host, batch in zip(hosts, batches, strict=True):
+            check_equal(trees.read(host), batch)
+    assert {record.sequence for record in collectives_sent(batches[1])} == {5, 6, 9, 10}
+    assert {span.step for span in batches[1].steps} == {8}
+
+
 def test_a_hang_is_told_alike(tmp_path: Path) -> None:
     topology = make_topology(nics=2)
-    first = make_busy_snapshot(topology)
-    second = next_tick(first, dumps=[make_hang(topology)])
+    first = make_full_snapshot(topology)
+    hang = make_hang(topology, missing_rank=2)
+    *_, pair = make_blocks(topology)
+    pair.exit_s[0], pair.state = np.nan, State.STARTED
+    hang.blocks.append(pair)
+    second = next_tick(first, dumps=[hang])
     batches = run_both(tmp_path, topology, [first, second])
     records = collectives_sent(batches[0])
     assert {record.source for record in records} == {"flight_recorder"}
@@ -314,7 +344,7 @@ def test_the_service_takes_the_batches_and_finds_hosts_ports_and_the_job(
     topology = make_topology(nics=4)
     start_ns = time.time_ns() - 70 * 10**9
     reporter = Reporter(topology, "lab", start_ns, seed=5)
-    snapshot = make_busy_snapshot(topology, start_unix_ns=start_ns)
+    snapshot = make_full_snapshot(topology, start_unix_ns=start_ns)
     headers = {"Content-Type": CONTENT_TYPE, "Content-Encoding": "zstd"}
     with in_process(tmp_path) as service:
 

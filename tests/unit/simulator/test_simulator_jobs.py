@@ -32,6 +32,12 @@ QUIET = JobSpec(
 )
 
 
+NOT_ENDED: Floats = np.array([math.inf])
+"""When the units of a phase that goes on have ended."""
+LONG_AFTER_S = 1e6
+"""When whatever was planned is over."""
+
+
 def cluster(hosts: int = 8, gpus: int = 8) -> Topology:
     return build(ClusterSpec(hosts=hosts, gpus_per_host=gpus, nics_per_host=gpus))
 
@@ -55,7 +61,7 @@ class Bench:
                 self._waiting = phase
                 break
             self.end(phase)
-        return self.job.drain()
+        return self.job.drain(math.inf)
 
     def next_phase(self) -> Phase | None:
         """The one that waits after `run`, or a new one."""
@@ -394,11 +400,11 @@ def test_a_stopped_host_never_enters_until_it_runs_again() -> None:
     last = float(np.delete(planned, 6, axis=1).max())
     assert bench.job.status(last + HUNG_AFTER_SECONDS - 1).hung_since_s is None
     assert bench.job.status(last + HUNG_AFTER_SECONDS + 1).hung_since_s == pytest.approx(last)
-    hanging = bench.job.pending()[-1]
+    hanging = bench.job.pending(NOT_ENDED)[-1]
     assert hanging.state is State.STARTED
     assert np.isnan(hanging.entry_s[:, 6]).all()
     assert np.isnan(hanging.exit_s).all()
-    assert 5 <= len(bench.job.pending()) <= 12
+    assert 5 <= len(bench.job.pending(NOT_ENDED)) <= 12
 
     bench.world.host_process_is_stopped[6] = False
     bench.job.revise(phase, bench.world, now + 30)
@@ -460,7 +466,7 @@ def test_a_dead_gpu_enters_and_its_unit_is_stuck() -> None:
     assert phase.start_s[5] == now
     assert (np.delete(phase.start_s, 5) < now - 29).all()
     bench.end(phase)
-    blocks, _ = bench.job.drain()
+    blocks, _ = bench.job.drain(math.inf)
     assert (buckets(blocks, 0)[0].exit_s[5] > now).all()
     assert np.ptp(buckets(blocks, 0)[0].exit_s[5]) < 0.01
 
@@ -473,13 +479,15 @@ def test_a_gpu_that_dies_between_turns_holds_everyone_up_and_lets_go_of_them() -
         phase = bench.next_phase()
         assert phase is not None
         bench.end(phase)
-    bench.job.drain()
+    bench.job.drain(math.inf)
     # All buckets are through: next comes the loss, which the ranks of this GPU's rail never get.
     bench.world.gpu_is_dead[dead] = True
     phase = bench.next_phase()
     assert phase is not None
     assert np.isinf(phase.start_s).all()
-    first, *others = [block for block in bench.job.pending() if block.state is State.STARTED][:-1]
+    first, *others = [
+        block for block in bench.job.pending(NOT_ENDED) if block.state is State.STARTED
+    ][:-1]
     assert first.members[0].tolist() == list(range(1, 64, 8))
     assert np.isfinite(first.entry_s).all()
     assert np.isnan(first.exit_s).all()
@@ -495,7 +503,7 @@ def test_a_gpu_that_dies_between_turns_holds_everyone_up_and_lets_go_of_them() -
     assert (phase.entry_s >= now).all()
     assert np.isfinite(phase.start_s).all()
     bench.end(phase)
-    blocks, _ = bench.job.drain()
+    blocks, _ = bench.job.drain(math.inf)
     ended = [block for block in blocks if (block.exit_s >= now).all()]
     assert [block.communicators for block in ended[:2]] == [
         block.communicators for block in (first, *others)
@@ -511,12 +519,12 @@ def test_records_are_handed_out_once_and_not_before_their_time() -> None:
     assert phase is not None
     now = float(phase.entry_s.min()) - 0.1
     early, _ = bench.job.drain(now)
-    late, _ = bench.job.drain()
+    late, _ = bench.job.drain(math.inf)
     assert early
     assert late
     assert all(block.exit_s.max() <= now for block in early)
     assert all(block.exit_s.max() > now for block in late)
-    assert bench.job.drain() == ([], [])
+    assert bench.job.drain(math.inf) == ([], [])
 
 
 def test_work_adds_up_to_the_time_that_passed() -> None:
@@ -548,5 +556,5 @@ def test_ranks_that_hang_in_a_collective_are_busy_there() -> None:
 def test_tensor_parallel_traffic_is_nvlinks() -> None:
     bench = Bench()
     bench.run(10)
-    moved = bench.job.work_seconds(math.inf)[2]
+    moved = bench.job.work_seconds(LONG_AFTER_S)[2]
     assert moved / 10 == pytest.approx(4 * 2 * 7 / 8 * (64 << 20), rel=0.2)

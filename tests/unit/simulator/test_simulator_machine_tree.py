@@ -9,7 +9,8 @@ import pytest
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.host import Host
 from collector.sources import discover
-from simulator.interfaces.machine_tree import MachineTree, gpu_uuid, local_ranks
+from simulator.interfaces.kernel import local_ranks
+from simulator.interfaces.machine_tree import MachineTree, gpu_uuid
 from simulator.snapshot import Counts, Happening
 from simulator.topology.model import Floats, Ints
 from tests.fakes import HandHost
@@ -39,7 +40,7 @@ def values(readings: list[Reading], metric: str, label: str = "gpu") -> dict[str
 
 @pytest.fixture
 def tree(tmp_path: Path) -> MachineTree:
-    made = MachineTree(tmp_path, TOPOLOGY, hosts=[HOST])
+    made = MachineTree(tmp_path, TOPOLOGY)
     made.start(make_busy_snapshot(TOPOLOGY))
     return made
 
@@ -249,7 +250,7 @@ def test_a_shorter_text_leaves_nothing_of_the_longer_one(tree: MachineTree, host
 def test_the_same_snapshots_make_the_same_bytes(tmp_path: Path) -> None:
     contents = []
     for name in ("one", "two"):
-        tree = MachineTree(tmp_path / name, TOPOLOGY, hosts=[HOST])
+        tree = MachineTree(tmp_path / name, TOPOLOGY)
         tree.start(make_busy_snapshot(TOPOLOGY))
         tree.update(make_busy_snapshot(TOPOLOGY, seed=3, time_s=61.0))
         files = sorted(path for path in (tmp_path / name).rglob("*") if path.is_file())

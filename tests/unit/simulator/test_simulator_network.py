@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 
 from simulator.network import network as network_module
+from simulator.network.congestion import Scene, Settled, settle
 from simulator.network.losses import wire_efficiency
 from simulator.network.model import LinkRates, NicRates, Solution
 from simulator.network.network import Network
 from simulator.pattern import Pattern
-from simulator.topology.model import Fabric, LinkKind, Topology
-from simulator.world import Background, World
+from simulator.topology.model import Fabric, LinkKind
+from simulator.world import NETWORK_KNOBS, Background, World
 from tests.network_cases import (
     links_with,
     pattern,
@@ -339,6 +340,90 @@ def test_lost_packets_are_counted_where_they_are_lost_and_noticed(
     assert not links_with(solution.links, "queue_bytes")
 
 
+# Parts of a mixture ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> list[Scene]:
+    """Scenes that the fluid has been run in."""
+    scenes: list[Scene] = []
+
+    def note(world: World, scene: Scene, *, has_ecn: bool) -> Settled:
+        scenes.append(scene)
+        return settle(world, scene, has_ecn=has_ecn)
+
+    monkeypatch.setattr(network_module, "settle", note)
+    return scenes
+
+
+def test_the_fluid_runs_for_all_units_together_and_not_for_every_part(settled: list[Scene]) -> None:
+    topology = two_pods()
+    world, network = world_of(topology), Network(topology)
+    asked = pattern([(0, 4), (1, 5), (2, 6)])
+    for units in ([1, 1, 0], [0, 1, 1], [1, 1, 1], [1, 0, 1], [0, 0, 1]):
+        network.solve(world, [(asked, np.array(units, dtype=np.bool_))])
+    assert [len(scene.flows) for scene in settled] == [3]
+
+
+def test_a_part_fares_nearly_as_if_the_fluid_had_run_for_it() -> None:
+    topology = two_pods()
+    pairs = [(0, 4), (1, 5), (2, 6)]
+    active = [(pattern(pairs), np.array([True, False, True]))]
+    part = Network(topology).solve(world_of(topology), active)
+    alone = solve(world_of(topology), pattern([pairs[0], pairs[2]]))
+    assert part.flow_bps[0][[0, 2]] == pytest.approx(alone.flow_bps[0], rel=0.05)
+    assert part.flow_bps[0][1] == 0
+    for column in ("bytes", "queue_bytes", "marked_packets"):
+        own, exact = (getattr(one.links, column).max() for one in (part, alone))
+        assert exact / 3 < own < 3 * exact, column
+    assert links_with(part.links, "queue_bytes") == links_with(alone.links, "queue_bytes")
+    assert links_with(part.links, "marked_packets") == links_with(alone.links, "marked_packets")
+    marked = part.links.marked_packets.sum()
+    assert part.nics.marked_received.sum() == pytest.approx(marked, rel=1e-6)
+    assert part.nics.cnp_sent.max() <= 1 / 50e-6
+
+
+def test_a_unit_that_is_left_alone_is_calm_although_the_whole_was_not() -> None:
+    topology = two_pods()
+    asked = pattern([(0, 4), (1, 5), (2, 6)])
+    active = [(asked, np.array([False, True, False]))]
+    solution = Network(topology).solve(world_of(topology), active)
+    assert_calm(solution)
+    assert solution.flow_bps[0][1] == pytest.approx(GOOD_BPS[Fabric.ROCE])
+
+
+def test_a_part_that_is_congested_when_the_whole_is_not_is_run_by_itself(
+    settled: list[Scene],
+) -> None:
+    topology = small_cluster()
+    world, network = world_of(topology), Network(topology)
+    world.nic_receive_share[5] = 0.6
+    # Two flows share their NIC, so neither brings more than the slow receiver takes.
+    asked = pattern([(0, 5), (0, 6)])
+    assert_calm(network.solve(world, [(asked, np.array([True, True]))]))
+    left = network.solve(world, [(asked, np.array([True, False]))])
+    assert len(settled) == 1
+    assert rate_of(left.links, "pause_frames", topology.down(5)) > 0
+
+
+def test_a_unit_alone_counts_its_own_traffic_and_not_the_backgrounds() -> None:
+    topology = small_cluster()
+    world, network = world_of(topology), Network(topology)
+    world.background.append(Background(0, 3, 40e9))
+    asked = pattern([(0, 1), (2, 3)])
+    alone = network.solve_alone(world, asked, 0)
+    both = network.solve(world, [(asked, np.array([True, False]))])
+    own = GOOD_BPS[Fabric.ROCE] - 40e9
+    up = topology.up(0)
+    line_bytes = LINE_BPS / 8
+    assert rate_of(both.links, "bytes", up) == pytest.approx(line_bytes, rel=0.01)
+    assert rate_of(alone.links, "bytes", up) == pytest.approx(
+        alone.speed[0][0] * asked.flow_bytes[0] / wire_efficiency(Fabric.ROCE)
+    )
+    assert alone.speed[0][0] * 8 * asked.flow_bytes[0] == pytest.approx(own, rel=0.01)
+    assert rate_of(alone.links, "bytes", topology.down(3)) == 0
+
+
 # Remembering -----------------------------------------------------------------------------------
 
 
@@ -356,6 +441,57 @@ def test_the_same_question_gets_the_same_object_until_the_world_changes() -> Non
     again = network.solve(world, [(ring, units)])
     assert again is not first
     assert again.speed[0][0] < first.speed[0][0]
+
+
+def test_what_the_network_does_not_feel_leaves_its_solutions_as_they_are() -> None:
+    topology = small_cluster()
+    world, network, ring = world_of(topology), Network(topology), rings(topology, range(8))
+    active = [(ring, np.ones(1, dtype=np.bool_))]
+    first = network.solve(world, active)
+    world.gpu_power_limit_share[0] = 0.5
+    world.version += 1
+    assert network.solve(world, active) is first
+
+
+def test_a_state_that_comes_back_is_remembered() -> None:
+    topology = small_cluster()
+    world, network, ring = world_of(topology), Network(topology), rings(topology, range(8))
+    active = [(ring, np.ones(1, dtype=np.bool_))]
+    found = []
+    for is_up in (True, False, True, False):
+        world.link_up[topology.up(0)] = is_up
+        world.version += 1
+        found.append(network.solve(world, active))
+    assert found[2] is found[0]
+    assert found[3] is found[1]
+    assert found[0].speed[0][0] > found[1].speed[0][0] == 0
+
+
+@pytest.mark.parametrize("knob", NETWORK_KNOBS)
+def test_every_knob_of_the_network_makes_another_state(knob: str) -> None:
+    world = world_of(small_cluster())
+    before = world.network_digest()
+    values = getattr(world, knob)
+    values[0] = not values[0] if values.dtype == np.bool_ else values[0] + 1
+    assert world.network_digest() != before
+
+
+def test_background_makes_another_state() -> None:
+    world = world_of(small_cluster())
+    before = world.network_digest()
+    world.background.append(Background(0, 3, 40e9))
+    assert world.network_digest() != before
+
+
+def test_states_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = small_cluster()
+    world, network, ring = world_of(topology), Network(topology), rings(topology, range(8))
+    monkeypatch.setattr(network_module, "STATES_KEPT", 2)
+    for version, share in enumerate((0.9, 0.8, 0.7)):
+        world.link_speed_share[topology.up(0)] = share
+        world.version = version
+        network.solve(world, [(ring, np.ones(1, dtype=np.bool_))])
+    assert len(network._states) == 2
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,26 +514,3 @@ def test_two_networks_answer_alike() -> None:
     one, two = (solve(world_of(topology), asked) for _ in range(2))
     for column in (field.name for field in fields(LinkRates)):
         assert (getattr(one.links, column) == getattr(two.links, column)).all()
-
-
-def components(topology: Topology, world: World, asked: Pattern) -> list[int]:
-    return [int(number) for number in Network(topology).components(world, asked)]
-
-
-def test_rails_do_not_disturb_each_other_and_a_common_uplink_does() -> None:
-    rails = small_cluster(nics_per_host=4, gpus_per_host=4)
-    assert components(rails, world_of(rails), rings(rails, range(8))) == [0, 1, 2, 3]
-    pods = two_pods()
-    asked = pattern([(0, 4), (1, 5), (2, 3)])
-    assert components(pods, world_of(pods), asked) == [0, 0, 2]
-
-
-def test_units_whose_common_link_has_room_for_both_are_apart() -> None:
-    topology = small_cluster()
-
-    def slow_senders(world: World) -> None:
-        world.nic_send_share[[0, 1]] = 0.4
-
-    asked = pattern([(0, 2), (1, 2)])
-    assert components(topology, world_of(topology, slow_senders), asked) == [0, 1]
-    assert components(topology, world_of(topology), asked) == [0, 0]

@@ -17,10 +17,11 @@ from simulator.readings import batches
 from simulator.readings.batches import Reporter
 from simulator.readings.collectives import ROWS_PER_SECOND_MAX
 from simulator.readings.devices import Extenders
+from simulator.readings.unread import HISTORY_SECONDS
 from simulator.snapshot import Happening, Snapshot
 from simulator.topology.model import Topology
 from tests.simulated import START_UNIX_NS, make_topology
-from tests.simulated_step import JOB, make_block, make_blocks, make_busy_snapshot
+from tests.simulated_jobs import JOB, make_block, make_blocks, make_full_snapshot
 
 NS_PER_MS = 1_000_000
 OPERATIONS = "fabric_collective_operations_total"
@@ -62,7 +63,7 @@ def series_of(batch: Batch, metric: str) -> dict[tuple[str, ...], list[float]]:
 
 def test_the_same_seed_gives_the_same_bytes_and_another_one_another_numbering() -> None:
     topology = make_topology(nics=2)
-    snapshot = make_busy_snapshot(topology)
+    snapshot = make_full_snapshot(topology)
     first, second, other = (
         list(make_reporter(topology, seed=seed).batches(copy.deepcopy(snapshot)))
         for seed in (7, 7, 8)
@@ -73,7 +74,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_one_another_numbering() 
 
 def test_every_host_has_a_batch_and_sequences_count_up() -> None:
     topology = make_topology(hosts=3, nics=2)
-    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    reporter, snapshot = make_reporter(topology), make_full_snapshot(topology)
     for sequence in range(3):
         told = tell(reporter, later(snapshot, sequence))
         assert list(told) == ["node0000", "node0001", "node0002"]
@@ -84,7 +85,7 @@ def test_every_host_has_a_batch_and_sequences_count_up() -> None:
 
 def test_a_batch_that_is_lost_leaves_a_gap_and_its_records_never_come() -> None:
     topology = make_topology(nics=2)
-    reporter, first = make_reporter(topology), make_busy_snapshot(topology)
+    reporter, first = make_reporter(topology), make_full_snapshot(topology)
     tell(reporter, first)
     blocks = make_blocks(topology, sequence=9)
     lost = tell(reporter, later(first, 1, collectives=blocks, reporting=np.array([True, False])))
@@ -99,7 +100,7 @@ def test_a_batch_that_is_lost_leaves_a_gap_and_its_records_never_come() -> None:
 @pytest.mark.parametrize("knob", ["host_agent_is_dead", "host_is_down"])
 def test_an_agent_that_is_away_sends_nothing_and_begins_its_counters_anew(knob: str) -> None:
     topology = make_topology(nics=2)
-    reporter, first = make_reporter(topology), make_busy_snapshot(topology)
+    reporter, first = make_reporter(topology), make_full_snapshot(topology)
     (before,) = tell(reporter, first)["node0001"]
     assert sum(map(sum, series_of(before, OPERATIONS).values())) > 0
     away = later(copy.deepcopy(first))
@@ -111,9 +112,72 @@ def test_an_agent_that_is_away_sends_nothing_and_begins_its_counters_anew(knob: 
     assert series_of(after, "fabric_step_steps_total") == {}
 
 
+def records_in(batch: Batch) -> list[tuple[int, int]]:
+    """Sequence number and entry of each record, by the host's clock."""
+    if batch.collectives is None:
+        return []
+    columns = (batch.collectives.sequence, batch.collectives.entry_ns)
+    return list(zip(*(np.frombuffer(each, "<i8").tolist() for each in columns), strict=True))
+
+
+def test_an_agent_that_was_dead_catches_up_from_logs_and_not_with_samples() -> None:
+    """As a living one would have told it, by the clock of the time at which it was written."""
+    topology = make_topology(nics=2)
+    first = make_full_snapshot(topology)
+    blocks = [make_blocks(topology, sequence=9), make_blocks(topology, sequence=13)]
+    missed = [later(first, 1 + tick, collectives=each) for tick, each in enumerate(blocks)]
+    missed[1].steps.extend(first.steps)
+    living, dying = make_reporter(topology), make_reporter(topology)
+    for reporter in (living, dying):
+        tell(reporter, first)
+    wanted = [tell(living, tick)["node0001"][0] for tick in missed]
+    for tick in missed:
+        away = replace(tick, world=copy.deepcopy(tick.world))
+        away.world.host_agent_is_dead[1] = True
+        assert list(tell(dying, away)) == ["node0000"]
+    back = later(first, 3, clock_offset_s=first.clock_offset_s + 5.0)
+    (batch,) = tell(dying, back)["node0001"]
+    assert records_in(batch) == [each for one in wanted for each in records_in(one)]
+    assert len(records_in(batch)) == 2 * 2 * 4
+    assert batch.steps == wanted[1].steps != []
+    assert len(set(np.frombuffer(batch.time_ms, "<i8").tolist())) == 1
+    # Counters began anew, and count what was read.
+    assert sum(map(sum, series_of(batch, OPERATIONS).values())) == 2 * 2 * 4
+    assert set(map(tuple, series_of(batch, "fabric_step_steps_total").values())) == {(1.0,)}
+    (quiet,) = tell(dying, later(first, 4))["node0001"]
+    assert (records_in(quiet), quiet.steps) == ([], [])
+
+
+def test_what_nobody_reads_for_an_hour_is_forgotten() -> None:
+    topology = make_topology(nics=2)
+    reporter, first = make_reporter(topology), make_full_snapshot(topology)
+    away = replace(first, world=copy.deepcopy(first.world))
+    away.world.host_agent_is_dead[1] = True
+    tell(reporter, away)
+    tell(reporter, later(away, HISTORY_SECONDS - 1, collectives=make_blocks(topology, sequence=9)))
+    tell(reporter, later(away, HISTORY_SECONDS + 1))
+    (batch,) = tell(reporter, later(first, HISTORY_SECONDS + 2))["node0001"]
+    assert {sequence for sequence, _ in records_in(batch)} == {9, 10}
+    assert batch.steps == []
+
+
+def test_records_that_were_in_no_batch_when_an_agent_died_are_read_again() -> None:
+    topology = make_topology(nics=2)
+    reporter, first = make_reporter(topology, flush_ticks=2), make_full_snapshot(topology)
+    tell(reporter, first)
+    away = later(copy.deepcopy(first))
+    away.world.host_agent_is_dead[1] = True
+    assert list(tell(reporter, away)) == ["node0000"]
+    tell(reporter, later(first, 2))
+    (batch,) = tell(reporter, later(first, 3))["node0001"]
+    assert len(records_in(batch)) == 2 * 4
+    assert len(batch.steps) == 2 * 4
+    assert {len(each) for each in series_of(batch, "fabric_gpu_power_watts").values()} == {2}
+
+
 def test_after_a_reboot_there_is_another_numbering_and_extended_counters_begin_at_zero() -> None:
     topology = make_topology(nics=2)
-    reporter, first = make_reporter(topology), make_busy_snapshot(topology)
+    reporter, first = make_reporter(topology), make_full_snapshot(topology)
     first.nics.out_of_sequence[:] = (1 << 32) - 1
     (before,) = tell(reporter, first)["node0001"]
     booted = later(copy.deepcopy(first))
@@ -133,7 +197,7 @@ def test_after_a_reboot_there_is_another_numbering_and_extended_counters_begin_a
 
 def test_times_are_by_the_clock_of_each_host() -> None:
     topology = make_topology(nics=2)
-    snapshot = make_busy_snapshot(topology, clock_offset_s=np.array([0.25, -3.5]))
+    snapshot = make_full_snapshot(topology, clock_offset_s=np.array([0.25, -3.5]))
     snapshot.happenings.append(Happening("xid", 59.9, host=1, gpu=2, value=79))
     told = tell(make_reporter(topology), snapshot)
     true_ms = START_UNIX_NS // NS_PER_MS + 60_000
@@ -155,7 +219,7 @@ def test_times_are_by_the_clock_of_each_host() -> None:
 def test_ticks_can_be_gathered_into_one_batch() -> None:
     topology = make_topology(nics=2)
     single, gathering = make_reporter(topology), make_reporter(topology, flush_ticks=3)
-    snapshot = make_busy_snapshot(topology)
+    snapshot = make_full_snapshot(topology)
     ticks = [snapshot, later(snapshot, 1), later(snapshot, 2, steps=snapshot.steps)]
     one_by_one = [tell(single, tick)["node0000"][0] for tick in ticks]
     gathered = [tell(gathering, tick) for tick in ticks]
@@ -175,9 +239,9 @@ def test_rows_that_come_in_between_make_a_batch_of_their_own() -> None:
     """A table holds for a whole batch: what was gathered before goes out first."""
     topology = make_topology(nics=2)
     reporter = make_reporter(topology, flush_ticks=2)
-    quiet = make_busy_snapshot(topology, jobs=[], collectives=[], steps=[])
+    quiet = make_full_snapshot(topology, jobs=[], collectives=[], steps=[])
     assert tell(reporter, quiet) == {}
-    before, after = tell(reporter, replace(make_busy_snapshot(topology), time_s=61.0))["node0001"]
+    before, after = tell(reporter, replace(make_full_snapshot(topology), time_s=61.0))["node0001"]
     assert (before.sequence, after.sequence) == (0, 1)
     assert series_of(before, "fabric_job_info") == {}
     assert len(series_of(after, "fabric_job_info")) == 2
@@ -186,7 +250,7 @@ def test_rows_that_come_in_between_make_a_batch_of_their_own() -> None:
 def test_the_table_is_the_same_in_every_batch_of_a_host() -> None:
     """The service recognises it by its digest and looks at it once."""
     topology = make_topology(nics=2)
-    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    reporter, snapshot = make_reporter(topology), make_full_snapshot(topology)
     digests = {
         tell(reporter, later(snapshot, seconds))["node0000"][0].table_digest()
         for seconds in (0, 1, 2)
@@ -197,7 +261,7 @@ def test_the_table_is_the_same_in_every_batch_of_a_host() -> None:
 def test_more_records_than_a_batch_holds_make_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "BATCH_COLLECTIVES_MAX", 5)
     topology = make_topology(nics=2)
-    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    reporter, snapshot = make_reporter(topology), make_full_snapshot(topology)
     bodies = tell(reporter, snapshot)["node0000"]
     sizes = [len(each.collectives) for each in bodies if each.collectives is not None]
     assert sizes == [5, 3]
@@ -210,13 +274,13 @@ def test_more_records_than_a_batch_holds_make_several(monkeypatch: pytest.Monkey
 
 def test_a_host_with_too_many_operations_passes_on_the_same_ones_on_every_rank() -> None:
     topology = make_topology(nics=2)
-    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    reporter, snapshot = make_reporter(topology), make_full_snapshot(topology)
     ranks = np.arange(topology.gpus, dtype=np.int32).reshape(2, 2)
     many = int(ROWS_PER_SECOND_MAX)
     kept: list[set[int]] = []
     for tick in range(3):
         blocks = [
-            make_block(ranks, Operation.ALL_GATHER, tick * many + number, seed=1)
+            make_block(ranks, Operation.ALL_GATHER, sequence=tick * many + number)
             for number in range(many)
         ]
         (batch,) = tell(reporter, later(snapshot, tick, collectives=blocks))["node0001"]
@@ -232,7 +296,7 @@ def test_a_host_with_too_many_operations_passes_on_the_same_ones_on_every_rank()
 
 def test_what_hangs_is_in_no_record() -> None:
     topology = make_topology(nics=2)
-    snapshot = make_busy_snapshot(topology)
+    snapshot = make_full_snapshot(topology)
     (block, *_) = snapshot.collectives
     block.exit_s[0, 1] = np.nan
     snapshot.collectives[:] = [block]
@@ -267,7 +331,7 @@ def test_a_counter_that_nobody_reads_stays_as_it_was() -> None:
 
 def test_a_process_that_hangs_in_the_kernel_is_told_of_once() -> None:
     topology = make_topology(nics=2)
-    reporter, snapshot = make_reporter(topology), make_busy_snapshot(topology)
+    reporter, snapshot = make_reporter(topology), make_full_snapshot(topology)
     snapshot.world.host_io_stall_share[1] = 1.0
     kinds: list[list[str]] = []
     for tick in range(15):

@@ -1,0 +1,103 @@
+"""What the service says of the cluster, asked as anybody would ask it: by HTTP, in PromQL.
+
+In a thread of its own, so that a service that is busy never holds up the simulated time.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import httpx
+
+ASK_SECONDS = 2.0
+"""How often the service is asked."""
+ANSWER_SECONDS_MAX = 5.0
+"""How long one question may take; after that it is asked again later."""
+HOSTS_MAX = 1000
+MEASURES = {
+    "step_seconds": "fabric_job_step_seconds",
+    "network_share": "fabric_job_network_share_ratio",
+    "wait_share": "fabric_job_wait_share_ratio",
+}
+"""What is shown of each job, and what it is called in PromQL."""
+
+
+@dataclass(frozen=True)
+class JobAnswer:
+    """One job as the service measures it; None where it does not say."""
+
+    step_seconds: float | None = None
+    network_share: float | None = None
+    """Of the time, in transfers."""
+    wait_share: float | None = None
+    """Of the time, waiting for a rank to come."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the service said when it was last asked."""
+
+    hosts: int = 0
+    """Whose agents it has heard; of others it knows by what somebody else says."""
+    samples: float = 0.0
+    """That it has stored."""
+    jobs: dict[str, JobAnswer] = field(default_factory=dict)
+
+
+class Asker:
+    """Asks again and again while the block lasts; `latest` is always there, and never waits."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.latest = Answers()
+        self._client = client
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="asker", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(ASK_SECONDS):
+            try:
+                self.latest = ask(self._client)
+            except (httpx.HTTPError, LookupError, ValueError):
+                # Busy, or stopping: what it said last stands until it answers again.
+                continue
+
+
+def ask(client: httpx.Client) -> Answers:
+    """All questions once."""
+    hosts = get(client, "/v1/hosts", limit=HOSTS_MAX).json()["items"]
+    measured: dict[str, dict[str, float]] = {}
+    for name, metric in MEASURES.items():
+        for row in get(client, "/api/v1/query", query=metric).json()["data"]["result"]:
+            measured.setdefault(row["metric"]["job"], {})[name] = float(row["value"][1])
+    return Answers(
+        hosts=sum(1 for host in hosts if host["agent"]),
+        samples=stored_samples(get(client, "/metrics").text),
+        jobs={job: JobAnswer(**values) for job, values in measured.items()},
+    )
+
+
+def get(client: httpx.Client, path: str, **parameters: Any) -> httpx.Response:  # noqa: ANN401
+    """One answer; an error of the service is an error here."""
+    answer = client.get(path, params=parameters, timeout=ANSWER_SECONDS_MAX)
+    return answer.raise_for_status()
+
+
+def stored_samples(exposition: str) -> float:
+    """The service's own count of samples that it took.
+
+    >>> stored_samples('fabric_service_samples_total{protocol="native"} 7.0')
+    7.0
+    """
+    name = "fabric_service_samples_total"
+    lines = (line for line in exposition.splitlines() if line.startswith(name))
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)

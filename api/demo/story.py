@@ -1,0 +1,105 @@
+"""What the demo tells: faults as they come and go, and how long the jobs' steps take meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.contract.verdict import Culprit
+from simulator.scenario import Truth
+from simulator.snapshot import Snapshot
+
+STEPS_KEPT = 600
+"""Of each job: ten minutes, for what is usual."""
+BEFORE_SECONDS = 20.0
+"""What a step took before a fault is the median of so long."""
+USUAL_QUANTILE = 0.2
+"""Of the steps kept: most of the faster ones ran while all was well."""
+USUAL_STEPS_MIN = 5
+
+
+@dataclass(frozen=True)
+class Story:
+    """A fault that was injected. Times are seconds since the start."""
+
+    truth: Truth
+    start_s: float
+    end_s: float
+
+    @property
+    def victim(self) -> str:
+        """Whom it was done to, in the fewest words that say it."""
+        return name_of(self.truth.culprits)
+
+
+class StepTimes:
+    """How long the last steps of each job took, by when they ended."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, deque[tuple[float, float]]] = {}
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Take the steps that ended since the last tick."""
+        for block in snapshot.steps:
+            end = float(np.nanmax(block.end_s))
+            seconds = end - float(np.nanmin(block.start_s))
+            self._steps.setdefault(block.job, deque(maxlen=STEPS_KEPT)).append((end, seconds))
+
+    def last(self, job: str, count: int) -> list[float]:
+        """The durations of its last steps, in order."""
+        return [seconds for _, seconds in self._steps.get(job, ())][-count:]
+
+    def median(self, job: str, from_s: float, to_s: float) -> float | None:
+        """Of the steps that ended between these times; None if there are none."""
+        chosen = [took for end, took in self._steps.get(job, ()) if from_s < end <= to_s]
+        return float(np.median(chosen)) if chosen else None
+
+    def usual(self, job: str) -> float | None:
+        """What a step takes when all is well; None as long as there are too few to tell."""
+        seconds = self.last(job, STEPS_KEPT)
+        enough = len(seconds) >= USUAL_STEPS_MIN
+        return float(np.quantile(seconds, USUAL_QUANTILE)) if enough else None
+
+    def compare(self, story: Story, now_s: float) -> str:
+        """What a step of each job took before the fault, and takes or took while it lasts."""
+        parts = []
+        for job in self._steps:
+            before = self.median(job, story.start_s - BEFORE_SECONDS, story.start_s)
+            during = self.median(job, story.start_s, min(now_s, story.end_s))
+            parts.append(f"{job} {milliseconds(before)} before, {milliseconds(during)} during")
+        return "a step took: " + "; ".join(parts)
+
+
+def milliseconds(seconds: float | None) -> str:
+    """A duration for people.
+
+    >>> milliseconds(1.2345), milliseconds(None)
+    ('1,234 ms', '(none ended)')
+    """
+    return "(none ended)" if seconds is None else f"{seconds * 1e3:,.0f} ms"
+
+
+def name_of(culprits: tuple[Culprit, ...]) -> str:
+    """The best culprit in the fewest words that say who it is; what is in a host by its host.
+
+    >>> name_of((Culprit(host="node0003", device="mlx5_1", switch="leaf-0", switch_port="4"),))
+    'node0003/mlx5_1'
+    """
+    if not culprits:
+        return "nobody to blame"
+    one = culprits[0]
+    if one.host:
+        gpu = "" if one.gpu is None else f"gpu{one.gpu}"
+        return "/".join(part for part in (one.host, one.device or gpu) if part)
+    return "/".join(part for part in (one.switch, one.switch_port) if part) or one.job
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds.
+
+    >>> clock(75)
+    '1:15'
+    """
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,0 +1,90 @@
+"""How congestion of a whole phase looks when only some of its units are there.
+
+The fluid is dear, and units of a phase start and end one after the other: hundreds of mixtures, few
+of which last. So it is run for mixtures with all their units only. While some are missing, those
+that are there get fair shares of the links as they are then, and each keeps its part of what
+congestion does in the whole:
+
+* a flow moves the same share of its fair rate, and as many of its packets are marked or dropped;
+* a link queues, pauses and waits in proportion to how much of its traffic is there, and not at all
+  where it carries all that it is fed.
+
+That is exact for a link that is as full as before, and in between a straight line between full and
+idle. A link that is congested in a part only, where flows go faster than in the whole, shares its
+capacity but neither marks nor queues.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simulator.network.congestion import Fair, Feeding, Scene, Settled, reach_of
+from simulator.network.dcqcn import NOTIFICATION_SECONDS
+from simulator.network.flows import Crowd
+from simulator.network.fluid import Totals
+from simulator.topology.model import Bools, Floats
+
+_NOTHING = 1e-300
+"""What 0 is taken for where it is divided by."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Flows of a crowd that are active together, and what congestion makes of them."""
+
+    crowd: Crowd
+    fair: Fair
+    feeding: Feeding
+    fluid: tuple[Scene, Settled] | None
+    """None where nothing is congested."""
+
+
+def scale(whole: Mixture, feeding: Feeding, links_total: int) -> tuple[Scene, Settled] | None:
+    """What congestion comes to in a part of a mixture; None if the whole is not congested.
+
+    The scene is the whole's: flows of it that are not there, or that no congestion reaches any
+    more, are as if they were alone.
+    """
+    if whole.fluid is None:
+        return None
+    scene, settled = whole.fluid
+    fair = (feeding.wire_bps / whole.crowd.flows.paths.wire_per_payload)[scene.flows]
+    is_reached = np.zeros(len(fair), dtype=np.bool_)
+    here = np.flatnonzero(fair > 0)
+    is_reached[here], reached = reach_of(scene.paths.path[here], feeding.congested, links_total)
+    due = np.maximum(scene.fair_bps, _NOTHING)
+    kept = np.where(is_reached, np.minimum(settled.payload_bps / due, 1.0), 1.0)
+    shares = _traffic_shares(whole, feeding, reached)
+    return scene, Settled(
+        links=settled.links,
+        totals=_scaled(settled.totals, shares, np.where(is_reached, fair / due, 0.0)),
+        payload_bps=fair * kept,
+        drop_share=np.where(is_reached, settled.drop_share, 0.0),
+        drops_at=np.where(is_reached[:, None], settled.drops_at, 0.0),
+    )
+
+
+def _traffic_shares(whole: Mixture, feeding: Feeding, reached: Bools) -> Floats:
+    """For each link of the fluid, how much of its traffic is there; 0 where all is well now."""
+    assert whole.fluid is not None
+    links = whole.fluid[1].links
+    at = np.searchsorted(whole.crowd.uses.links, links)
+    shares = np.minimum(feeding.load_bps[at] / np.maximum(whole.feeding.load_bps[at], _NOTHING), 1)
+    now, before = np.zeros((2, len(reached)), dtype=np.bool_)
+    now[feeding.congested] = True
+    before[whole.feeding.congested] = True
+    is_over = ~reached[links] | (before & ~now)[links]
+    return np.where(is_over, 0.0, shares)
+
+
+def _scaled(whole: Totals, shares: Floats, traffic: Floats) -> Totals:
+    """Those of links times their shares, those of flows times the traffic that they make now."""
+    totals = Totals(0, 0)
+    totals.seconds = whole.seconds
+    for name, column in vars(whole).items():
+        if name != "seconds":
+            setattr(totals, name, column * (traffic if name.startswith("flow_") else shares))
+    totals.flow_notified = np.minimum(totals.flow_notified, whole.seconds / NOTIFICATION_SECONDS)
+    return totals

@@ -1,0 +1,200 @@
+"""`fabricscope demo` as a user runs it: everything is there, and afterwards nothing is."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.service import clean_environment, eventually
+
+pytestmark = pytest.mark.slow
+
+HOSTS = 32
+PATIENCE_SECONDS = 300.0
+"""On an idle machine everything has happened after a minute; this one may be busy."""
+END_SECONDS = 60
+PROGRAM = "import sys; from collector.cli import main; sys.exit(main())"
+JOBS = {"llama-70b": 128, "mixtral": 112}
+
+
+class Running:
+    """A demo that runs, and its output so far."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path, temporary: Path) -> None:
+        self.process = process
+        self.log = log
+        self.temporary = temporary
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text("utf-8")
+
+    def await_text(self, pattern: str) -> re.Match[str]:
+        """Wait until it has said this."""
+
+        def is_there() -> bool:
+            found = re.search(pattern, self.text) is not None
+            assert found or self.process.poll() is None, f"it ended:\n{self.text}"
+            return found
+
+        eventually(is_there, f"{pattern!r} in {self.log}", PATIENCE_SECONDS)
+        match = re.search(pattern, self.text)
+        assert match is not None
+        return match
+
+    def children(self) -> list[int]:
+        """The service and the agents that run now."""
+        file = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(word) for word in file.read_text().split()]
+
+
+@contextmanager
+def demo(folder: Path, *words: str) -> Iterator[Running]:
+    """`fabricscope demo` on any port, with its temporary files below the folder."""
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    log = folder / "demo.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, "demo", "--port", "0", *words],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**clean_environment(), "TMPDIR": str(temporary)},
+        )
+    try:
+        yield Running(process, log, temporary)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+        process.wait(END_SECONDS)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process that is not merely waiting to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def root_of(agent: int) -> Path:
+    """The tree that an agent reads."""
+    words = Path(f"/proc/{agent}/cmdline").read_text().split("\0")
+    return Path(words[words.index("--root") + 1])
+
+
+def query(client: httpx.Client, text: str) -> list[dict[str, Any]]:
+    answer = client.get("/api/v1/query", params={"query": text})
+    result: list[dict[str, Any]] = answer.raise_for_status().json()["data"]["result"]
+    return result
+
+
+def test_the_whole_chain_shows_what_was_simulated(tmp_path: Path) -> None:
+    with demo(tmp_path, "--fault", "slow_nic") as running:
+        url = running.await_text(r"Ready: (http://127\.0\.0\.1:\d+)/docs").group(1)
+        running.await_text(f"hears the agents of all {HOSTS} hosts")
+        with httpx.Client(base_url=url, timeout=60) as client:
+            check_inventory(client)
+            culprit = running.await_text(r"injected slow_nic at (node\d+)/(mlx5_\d)").groups()
+            for job in JOBS:
+                running.await_text(f"the service measures {job}: a step takes [0-9,]+ ms")
+            check_series(client, *culprit)
+        children = running.children()
+        assert len(children) == HOSTS + 1
+        hosts_folder = root_of(children[-1]).parent
+        assert hosts_folder.is_dir()
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(END_SECONDS) == 0
+    eventually(lambda: not any(map(is_alive, children)), "the end of every program")
+    assert list(running.temporary.iterdir()) == []
+    assert not hosts_folder.exists()
+    assert "Traceback" not in running.text
+
+
+def check_inventory(client: httpx.Client) -> None:
+    """Hosts, jobs, ranks and where they run, as the service found them out."""
+
+    def clusters() -> list[str]:
+        hosts = client.get("/v1/hosts", params={"limit": 100}).json()["items"]
+        return [host["cluster"] for host in hosts]
+
+    eventually(lambda: clusters() == ["demo"] * HOSTS, "all hosts", PATIENCE_SECONDS)
+
+    def found() -> dict[str, int]:
+        return {job["id"]: job["ranks"] for job in client.get("/v1/jobs").json()["items"]}
+
+    eventually(lambda: found() == JOBS, "both jobs with all ranks", PATIENCE_SECONDS)
+
+    def is_placed() -> bool:
+        ranks = client.get("/v1/jobs/llama-70b/ranks", params={"limit": 1000}).json()["items"]
+        whole = [rank for rank in ranks if rank["host"] and rank["device"] and rank["gpu"]]
+        return len(whole) == JOBS["llama-70b"]
+
+    eventually(is_placed, "every rank with host, GPU and NIC", PATIENCE_SECONDS)
+
+
+def check_series(client: httpx.Client, host: str, device: str) -> None:
+    """Bytes that flow, steps that were marked, and GPUs that work."""
+    rates = query(client, "sum by (host) (rate(fabric_port_transmit_bytes_total[30s]))")
+    busy = {row["metric"]["host"] for row in rates if float(row["value"][1]) > 1e9}
+    assert len(busy) >= HOSTS // 2
+    selector = f'fabric_port_transmit_bytes_total{{host="{host}",device="{device}"}}'
+    assert len(query(client, selector)) == 1
+    steps = query(client, "count by (job) (fabric_step_steps_total)")
+    assert {row["metric"]["job"] for row in steps} == set(JOBS)
+    assert len(query(client, "fabric_gpu_temperature_celsius")) == HOSTS * 8
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("seconds", [0.8, 4.0])
+def test_a_signal_at_any_moment_leaves_nothing(
+    tmp_path: Path, number: signal.Signals, seconds: float
+) -> None:
+    """Early: while the service starts. Late: while agents are being started."""
+    with demo(tmp_path, "--quiet") as running:
+        running.await_text("Starting the service")
+        time.sleep(seconds)
+        children = running.children()
+        running.process.send_signal(number)
+        assert running.process.wait(END_SECONDS) == 0
+    assert children
+    assert not any(map(is_alive, children))
+    assert list(running.temporary.iterdir()) == []
+    assert "Traceback" not in running.text
+
+
+def test_it_ends_by_itself_and_keeps_what_it_was_told_to_keep(tmp_path: Path) -> None:
+    kept, picture = tmp_path / "kept", tmp_path / "demo.svg"
+    words = ("--quiet", "--seconds", "3", "--data", str(kept), "--svg", str(picture))
+    with demo(tmp_path, "--fabric", "infiniband", *words) as running:
+        assert running.process.wait(PATIENCE_SECONDS) == 0
+    assert (kept / "hosts/node0031/sys/class/infiniband/mlx5_7").exists()
+    assert (kept / "service/service.log").exists()
+    assert picture.read_text("utf-8").startswith("<svg")
+    assert "it is not empty" in refusal(*words)
+
+
+def test_a_typo_is_told_with_what_was_meant() -> None:
+    assert "did you mean 'slow_nic'?" in refusal("--fault", "slow_nick")
+
+
+def refusal(*words: str) -> str:
+    """What a demo says that does not start."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "demo", *words],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 2
+    return done.stderr
