@@ -15,6 +15,9 @@ from simulator.topology.build import ClusterSpec
 START_UNIX_NS = 1_800_000_000_000_000_000
 """When scenarios begin unless somebody says otherwise: fixed, so that runs can be compared."""
 
+LATEST_SECONDS = 1e9
+"""What a fault that lasts for ever has for an end: thirty years."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
@@ -56,7 +59,7 @@ def truth_of(injection: Injection, cluster: Cluster, start_unix_ns: int) -> Trut
         culprits=fault.culprits(cluster, injection.place),
         strength=injection.strength,
         start_ns=start_unix_ns + round(injection.start_s * 1e9),
-        end_ns=start_unix_ns + round(injection.end_s * 1e9),
+        end_ns=start_unix_ns + round(min(injection.end_s, LATEST_SECONDS) * 1e9),
     )
 
 

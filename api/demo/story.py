@@ -43,9 +43,10 @@ class StepTimes:
     def add(self, snapshot: Snapshot) -> None:
         """Take the steps that ended since the last tick."""
         for block in snapshot.steps:
-            end = float(np.nanmax(block.end_s))
-            seconds = end - float(np.nanmin(block.start_s))
-            self._steps.setdefault(block.job, deque(maxlen=STEPS_KEPT)).append((end, seconds))
+            # Of a rank, as `JobStatus` has it: pipeline stages begin one after the other.
+            seconds = float(np.nanmedian(block.end_s - block.start_s))
+            kept = self._steps.setdefault(block.job, deque(maxlen=STEPS_KEPT))
+            kept.append((float(np.nanmax(block.end_s)), seconds))
 
     def last(self, job: str, count: int) -> list[float]:
         """The durations of its last steps, in order."""

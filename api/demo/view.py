@@ -22,7 +22,7 @@ FAULTS_SHOWN = 3
 HOSTS_IN_GROUP = 16
 """Columns between two gaps."""
 BARS = "▁▂▃▄▅▆▇█"
-DOT = "■"
+DOT, STRUCK = "■", "◆"
 STEPS_DRAWN = (6, 40)
 """At least and at most, as bars."""
 OTHER_COLUMNS = 73
@@ -75,7 +75,7 @@ class Screen:
         return Group(
             self._headline(self.snapshot),
             rule("NICs by rail, and GPUs; a column is a host"),
-            fabric(self.snapshot, self._ports),
+            fabric(self.snapshot, self._ports, struck(self.snapshot, self.stories)),
             rule("jobs: as simulated, and as the service measures them"),
             self._jobs(self.snapshot, width),
             rule("what was done; found: nothing, this version has no detectors yet"),
@@ -107,19 +107,21 @@ class Screen:
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("", no_wrap=True)
         table.add_column("", justify="right", no_wrap=True)
-        for name in ("│ service:", "network", "waits"):
+        table.add_column("│ service:", no_wrap=True, style="cyan")
+        for name in ("network", "waits"):
             table.add_column(name, justify="right", no_wrap=True, style="cyan")
         least, most = STEPS_DRAWN
         count = min(most, max(least, width - OTHER_COLUMNS))
         for job in snapshot.jobs:
             answer = self.answers.jobs.get(job.name, JobAnswer())
+            usual = self.steps.usual(job.name)
             table.add_row(
                 f" {job.name}",
                 str(job.ranks),
                 str(job.step),
                 f"{job.step_seconds * 1e3:,.0f} ms" if job.step_seconds else "starting",
-                Text(sparkline(self.steps.last(job.name, count)).ljust(count), "green"),
-                slowdown(job, self.steps.usual(job.name), snapshot.time_s),
+                Text(sparkline(self.steps.last(job.name, count), usual).ljust(count), "green"),
+                slowdown(job, usual, snapshot.time_s),
                 f"│ {answer.step_seconds * 1e3:,.0f} ms" if answer.step_seconds else "│ -",
                 percent(answer.network_share),
                 percent(answer.wait_share),
@@ -180,8 +182,15 @@ class Ports:
         )
 
 
-def fabric(snapshot: Snapshot, ports: Ports) -> Group:
-    """NICs and GPUs as two fields of dots, switches as a line of words."""
+def struck(snapshot: Snapshot, stories: list[Story]) -> set[tuple[str, str]]:
+    """Host and device, or host and GPU, of whoever has a fault now."""
+    now_s = snapshot.time_s
+    culprits = [one.truth.culprits[:1] for one in stories if one.start_s <= now_s < one.end_s]
+    return {(who.host, who.device or f"gpu{who.gpu}") for found in culprits for who in found}
+
+
+def fabric(snapshot: Snapshot, ports: Ports, marked: set[tuple[str, str]]) -> Group:
+    """NICs and GPUs as two fields of dots, those with a fault marked; then what colours mean."""
     topology = snapshot.topology
     nics = nic_colours(snapshot, ports)
     gpus = gpu_colours(snapshot)
@@ -189,24 +198,30 @@ def fabric(snapshot: Snapshot, ports: Ports) -> Group:
     per_host = max(topology.nics_per_host, topology.gpus_per_host)
     for row in range(per_host):
         line = Text(f" {row:>2}  ")
-        for colours, each in ((nics, topology.nics_per_host), (gpus, topology.gpus_per_host)):
-            dots(line, colours[row::each] if row < each else [])
+        for colours, each, name in (
+            (nics, topology.nics_per_host, topology.device_name(row)),
+            (gpus, topology.gpus_per_host, f"gpu{row}"),
+        ):
+            chosen = colours[row::each] if row < each else []
+            is_marked = [(topology.host_name(host), name) in marked for host in range(len(chosen))]
+            dots(line, chosen, is_marked)
             line.append("    ")
         lines.append(line)
     legend = Text(" ")
+    legend.append(STRUCK, "bold white").append(" fault  ", "dim")
     names = (("down", DOWN), ("loses", LOSES), ("paused", WAITS), ("slow clock", SLOW))
     for name, colour in (("idle", IDLE), ("busy", BUSY), *names):
         legend.append(DOT, colour).append(f" {name}  ", "dim")
-    legend.append(f"busiest uplink {uplink_share(snapshot, ports):.0%}", "dim")
+    legend.append(f"uplinks {uplink_share(snapshot, ports):.0%}", "dim")
     return Group(*lines, legend)
 
 
-def dots(line: Text, colours: list[str]) -> None:
+def dots(line: Text, colours: list[str], is_marked: list[bool]) -> None:
     """Append a dot for each host."""
     for host, colour in enumerate(colours):
         if host and host % HOSTS_IN_GROUP == 0:
             line.append(" ")
-        line.append(DOT, colour)
+        line.append(*((STRUCK, "bold white") if is_marked[host] else (DOT, colour)))
 
 
 def hosts_line(snapshot: Snapshot) -> Text:
@@ -272,16 +287,16 @@ def colour_of(busy: float) -> str:
 # Words and bars ----------------------------------------------------------------------------------
 
 
-def sparkline(values: list[float]) -> str:
-    """A line of bars, the highest value as the highest bar.
+def sparkline(values: list[float], usual: float | None) -> str:
+    """A line of bars: half as high as they can be for what is usual, highest for twice as much.
 
-    >>> sparkline([1.0, 2.0, 4.0])
-    '▂▄█'
+    >>> sparkline([1.0, 1.5, 2.0, 9.0], 1.0)
+    '▄▆██'
     """
-    top = max(values, default=0.0)
-    if top <= 0:
+    if usual is None:
         return ""
-    return "".join(BARS[max(0, round(value / top * len(BARS)) - 1)] for value in values)
+    heights = (round(value / usual * len(BARS) / 2) for value in values)
+    return "".join(BARS[min(max(1, height), len(BARS)) - 1] for height in heights)
 
 
 def percent(share: float | None) -> str:

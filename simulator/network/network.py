@@ -189,7 +189,10 @@ class Network:
         flows = crowd.flows
         is_measured = np.zeros(flows.count, dtype=np.bool_)
         if fluid is not None:
-            own, is_measured = _after_congestion(own, *fluid)
+            able = _able_bps(links, mixture, own, own, is_measured)
+            # Nobody waits for the background: it never sends more than it has.
+            able[flows.first_background :] = own[flows.first_background :]
+            own, is_measured = _after_congestion(own, able, *fluid)
         speeds, pace = _paces(active, own)
         pace = np.concatenate([pace, own[flows.first_background :]])
         pace = np.where(np.isfinite(pace), pace, 0.0)
@@ -272,15 +275,22 @@ def _size_of(solution: Solution) -> int:
     return size
 
 
-def _after_congestion(own: Floats, scene: Scene, settled: Settled) -> tuple[Floats, Bools]:
-    """Rates of flows, with those that the fluid has measured, and which these are."""
-    rates = own.copy()
+def _after_congestion(
+    own: Floats, able: Floats, scene: Scene, settled: Settled
+) -> tuple[Floats, Bools]:
+    """Rates of flows, with those that the fluid has measured, and which these are.
+
+    In the fluid, flows that nothing holds up send at their unit's fair pace. Where the one that is
+    held up gets more than that (FIFO queues favour who pushes hardest), the unit goes as fast as it
+    does: the others follow as far as they are able.
+    """
     at = scene.flows
     is_greedy = np.isinf(scene.sources.demand_bps)
     keeps = ~is_greedy & (settled.payload_bps >= own[at] * KEPT_PACE)
-    rates[at] = np.where(keeps, own[at], settled.payload_bps)
     is_measured = np.zeros(len(own), dtype=np.bool_)
     is_measured[at] = ~keeps
+    rates = able.copy()
+    rates[at] = np.where(keeps, able[at], settled.payload_bps)
     return rates, is_measured
 
 

@@ -26,6 +26,8 @@ from simulator.network.flows import Crowd
 from simulator.network.fluid import Totals
 from simulator.topology.model import Bools, Floats
 
+ALL_TRAFFIC = 0.99
+"""Of a link's traffic in the whole: from here on it is all there."""
 _NOTHING = 1e-300
 """What 0 is taken for where it is divided by."""
 
@@ -55,8 +57,10 @@ def scale(whole: Mixture, feeding: Feeding, links_total: int) -> tuple[Scene, Se
     here = np.flatnonzero(fair > 0)
     is_reached[here], reached = reach_of(scene.paths.path[here], feeding.congested, links_total)
     due = np.maximum(scene.fair_bps, _NOTHING)
-    kept = np.where(is_reached, np.minimum(settled.payload_bps / due, 1.0), 1.0)
     shares = _traffic_shares(whole, feeding, reached)
+    # Who pushes hardest gets more than its fair share, but only from others that are there.
+    at_most = np.where(_all_there(whole, shares, links_total), np.inf, 1.0)
+    kept = np.where(is_reached, np.minimum(settled.payload_bps / due, at_most), 1.0)
     return scene, Settled(
         links=settled.links,
         totals=_scaled(settled.totals, shares, np.where(is_reached, fair / due, 0.0)),
@@ -77,6 +81,18 @@ def _traffic_shares(whole: Mixture, feeding: Feeding, reached: Bools) -> Floats:
     before[whole.feeding.congested] = True
     is_over = ~reached[links] | (before & ~now)[links]
     return np.where(is_over, 0.0, shares)
+
+
+def _all_there(whole: Mixture, shares: Floats, links_total: int) -> Bools:
+    """For each flow of the scene, whether congested links on its way carry as much as before."""
+    assert whole.fluid is not None
+    scene, settled = whole.fluid
+    is_less = np.zeros(links_total + 1, dtype=np.bool_)
+    is_less[settled.links] = shares < ALL_TRAFFIC
+    is_congested = np.zeros(links_total + 1, dtype=np.bool_)
+    is_congested[whole.feeding.congested] = True
+    crossed: Bools = (is_less & is_congested)[scene.paths.path]
+    return np.logical_not(crossed.any(axis=1))
 
 
 def _scaled(whole: Totals, shares: Floats, traffic: Floats) -> Totals:

@@ -194,7 +194,7 @@ def test_settings_of_the_user_are_not_for_the_demo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent with a wrong setting would say so; this one gets to its next mistake."""
-    monkeypatch.setenv("FABRICSCOPE_AGENT_NONSENSE", "1")
+    monkeypatch.setenv("FABRICSCOPE_AGENT_LISTEN", "nonsense")
     (tmp_path / "proc").mkdir()
     with Programs(tmp_path) as programs:
         programs.start("x", "agent", ["--root", str(tmp_path), "--flush-seconds", "-1"])
