@@ -48,7 +48,7 @@ def cost(scenario: Scenario) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 @pytest.mark.parametrize("name", HARMFUL)
 def test_a_fault_costs_a_job_some_of_its_speed(name: str, seed: int) -> None:
     assert cost(shorten(make_case(name, seed))) >= COST_LEAST
