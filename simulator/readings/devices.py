@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +14,7 @@ from simulator.snapshot import Counts
 from simulator.topology.model import Bools, Floats
 
 
-class DeviceSection:
+class DeviceSection(abc.ABC):
     """A source whose rows are the same at every tick; see `Section`."""
 
     def __init__(self, hosts: int) -> None:
@@ -28,16 +29,16 @@ class DeviceSection:
             rows = self._rows[host] = self.make_rows(host)
         return rows
 
+    @abc.abstractmethod
     def make_rows(self, host: int) -> Rows:
         """The rows of a host."""
-        raise NotImplementedError
 
     def values(self, host: int) -> Floats:
         """The host's line of the matrix."""
         numbers: Floats = self._matrix[host]
         return numbers
 
-    def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:
+    def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: B027
         """Nothing is kept, unless a section says otherwise."""
 
     def events(self, host: int) -> list[Event]:  # noqa: ARG002 - a section's signature

@@ -6,6 +6,7 @@ at once.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -90,9 +91,9 @@ class NicSection(DeviceSection):
         nics = range(host * size, (host + 1) * size)
         return tuple(row for nic in nics for row in self.rows_of_nic(nic))
 
+    @abc.abstractmethod
     def rows_of_nic(self, nic: int) -> list[Row]:
         """The rows of one NIC, in the order of the columns."""
-        raise NotImplementedError
 
 
 class PortSection(NicSection):
