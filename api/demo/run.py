@@ -53,6 +53,7 @@ JOBS = (
         name="mixtral",
         hosts=(*range(8, 16), *range(24, 30)),
         pipeline=2,
+        expert=7,
         compute_seconds=0.7,
         buckets=2,
         gradient_bytes=2 << 30,
