@@ -110,6 +110,9 @@ def run_with_progress(
             progress.update(task, advance=1, description=f"{done.case} {done.seed}")
             if done.error:
                 progress.console.print(f"{done.case} {done.seed}: {done.error}", markup=False)
+            elif not console.is_terminal:
+                # Where no bar can move, as in a log, a line tells that it goes on.
+                console.print(f"{len(runs)} of {len(wanted)}: {done.case} {done.seed}")
     return [runs[case] for case in wanted]
 
 
