@@ -347,27 +347,3 @@ def leaf_of_nic(topology: Topology) -> Ints:
     leaf = topology.target_switch[topology.up(np.arange(topology.nics, dtype=np.int32))]
     leaf.flags.writeable = False
     return leaf
-
-
-def ports_of_switch(topology: Topology, switch: int) -> Ints:
-    """The links that leave a switch, in the order of its port numbers."""
-    return np.flatnonzero(topology.source_switch == switch).astype(np.int32)
-
-
-def links_between(topology: Topology, source_switch: int, target_switch: int) -> Ints:
-    """The links from one switch to another: none, one, or several in parallel."""
-    is_between = (topology.source_switch == source_switch) & (
-        topology.target_switch == target_switch
-    )
-    return np.flatnonzero(is_between).astype(np.int32)
-
-
-def neighbours(topology: Topology, switch: int) -> Ints:
-    """The switches that a switch has cables to, ascending, each once."""
-    other = np.unique(topology.target_switch[ports_of_switch(topology, switch)])
-    return other[other >= 0]
-
-
-def link_name(topology: Topology, link: int) -> str:
-    """Both ends of a link: `node0003/mlx5_1 > leaf-2/17`."""
-    return f"{topology.port_name(link)} > {topology.port_name(int(topology.reverse[link]))}"

@@ -1,7 +1,5 @@
 """Who leaves a collective when: the recurrence, and what real captures show of it."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -159,12 +157,8 @@ def test_a_flow_that_could_not_move_divides_nothing_by_zero() -> None:
     assert left.max() == pytest.approx(3.0)
 
 
-def test_a_ring_of_a_thousand_ranks_takes_milliseconds() -> None:
+def test_a_ring_of_a_thousand_equal_edges_takes_all_its_steps() -> None:
     size = 1024
     entry, edges = np.zeros((1, size)), np.full((1, size), NETWORK_STEP_SECONDS)
-    best = np.inf
-    for _ in range(3):
-        began = time.process_time()
-        ring_exits(entry, edges, 2 * (size - 1))
-        best = min(best, time.process_time() - began)
-    assert best < 0.03
+    left = ring_exits(entry, edges, 2 * (size - 1))
+    assert left.max() == pytest.approx(2 * (size - 1) * NETWORK_STEP_SECONDS)

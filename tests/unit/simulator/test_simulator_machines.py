@@ -1,7 +1,5 @@
 """GPUs heat up, slow down and recover; hosts count, and begin at zero when they boot."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -361,15 +359,3 @@ def test_the_same_seed_gives_the_same_readings() -> None:
         assert (column == getattr(other.machines.gpus, name)).all(), name
     for name, column in vars(one.machines.hosts).items():
         assert np.all(column == getattr(other.machines.hosts, name)), name
-
-
-def test_a_thousand_gpus_take_a_millisecond() -> None:
-    bench = Bench(hosts=128)
-    bench.run(20)
-    took = []
-    for _ in range(50):
-        begin = time.perf_counter()
-        bench.run(1)
-        took.append(time.perf_counter() - begin)
-    # Others share this machine: the bar is 1 ms, and three times that is a change of kind.
-    assert min(took) < 3e-3

@@ -1,6 +1,5 @@
 """Clusters are cabled as their shapes promise, and orders that cannot be filled are refused."""
 
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -224,10 +223,8 @@ def test_a_fabric_given_as_text_becomes_the_fabric_that_models_compare_with() ->
 
 
 @pytest.mark.parametrize("shape", ["rail", "fat_tree", "dragonfly"])
-def test_four_thousand_hosts_are_built_in_no_time_and_little_memory(shape: str) -> None:
-    began = time.process_time()
+def test_four_thousand_hosts_are_built_in_little_memory(shape: str) -> None:
     topology = build(ClusterSpec(topology=shape, hosts=4096))
-    assert time.process_time() - began < 2.0
     columns = ("source", "target", "reverse", "kind", "bits_per_second", "port")
     assert sum(getattr(topology, column).nbytes for column in columns) < 16 << 20
     assert topology.nics == 32768
