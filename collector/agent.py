@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from collector.buffer import Buffer, Flusher
 from collector.contract.errors import FabricscopeError, HostError
+from collector.contract.wire import CaptureRequest
 from collector.exposition import Renderer, columns
 from collector.host import Host
 from collector.meter import Meter
@@ -47,6 +48,9 @@ FLUSH_STOP_SECONDS = 5.0
 """How long an ending agent waits for a write to a disk that is busy with somebody's checkpoint."""
 JOIN_SECONDS = 1.0
 """How much longer than it was given the shipper may take to notice that its time is up."""
+URGENT_SECONDS = 0.2
+"""Between two batches that could not wait: a port that flaps all day makes five a second, not five
+hundred, and an event still reaches the service well within a second."""
 DIED = 0
 """In the inbox beside the numbers of signals, which start at 1."""
 
@@ -122,20 +126,30 @@ class Shipping:
             now_ns=host.now_ns,
             pause_seconds_max=settings.retry_seconds_max,
         )
+        self.shipper.take_request = self._pass_request
+        self._runners: list[Runner] = []
         self._states: Callable[[], dict[str, bytes]] = dict
         self._flush_thread = threading.Thread(target=self._run_flusher, name="flush", daemon=True)
         self._ship_thread = threading.Thread(target=self.shipper.run, name="ship", daemon=True)
 
-    def start(self, states: Callable[[], dict[str, bytes]]) -> None:
-        """Begin to write and to send; ``states`` is what sources want kept at each flush."""
+    def start(self, states: Callable[[], dict[str, bytes]], runners: list[Runner]) -> None:
+        """Begin to write and to send; ``states`` is what sources want kept at each flush.
+
+        ``runners`` are given what the service asks for.
+        """
         self._states = states
+        self._runners = runners
         self._flush_thread.start()
         self._ship_thread.start()
+
+    def _pass_request(self, request: CaptureRequest) -> None:
+        for runner in self._runners:
+            runner.capture(request)
 
     def stop(self, deliver_seconds: float) -> None:
         """Write everything, deliver what can be delivered in time, let go of the spool."""
         self._stop.set()
-        self._buffer.is_full.set()
+        self._buffer.is_urgent.set()
         self._flush_thread.join(FLUSH_STOP_SECONDS)
         if self._flush_thread.is_alive():
             log.warning("the disk of the spool hangs; the last readings are lost")
@@ -164,10 +178,12 @@ class Shipping:
         phase = phase_ns(self._host.name, "flush", interval_ns)
         tick_ns = first_tick_ns(now_ns(), interval_ns=interval_ns, phase=phase)
         while not self._stop.is_set():
-            self._buffer.is_full.wait(max(0, tick_ns - now_ns()) / NS_PER_SECOND)
+            self._buffer.is_urgent.wait(max(0, tick_ns - now_ns()) / NS_PER_SECOND)
             self._flush()
-            if now_ns() >= tick_ns:  # else the buffer was full before its time
+            if now_ns() >= tick_ns:
                 tick_ns, _ = next_tick_ns(tick_ns, now_ns(), interval_ns)
+            else:  # something could not wait; whatever comes right after it goes with the next one
+                self._stop.wait(URGENT_SECONDS)
 
 
 class Running:
@@ -237,7 +253,7 @@ class Running:
                 len(self._shipping.spool),
                 settings.spool_dir,
             )
-            self._shipping.start(self._scheduler.states)
+            self._shipping.start(self._scheduler.states, self._runners)
         else:
             log.info("service_url is empty: ships nowhere")
         if self._server is not None:
@@ -250,6 +266,9 @@ class Running:
         hanging = self._scheduler.stop(SOURCES_STOP_SECONDS)
         for name in hanging:
             log.warning("source %s hangs in a read; it is left behind", name)
+        for runner in self._runners:
+            if runner.name not in hanging:
+                runner.close()
         self._is_stopped = True
         if self._server is not None:
             self._server.stop()
@@ -341,6 +360,7 @@ def read_once(settings: AgentSettings, sources: Sources, host: Host) -> tuple[st
     )
     for runner in runners:
         runner.tick()
+        runner.close()
     found = [columns(report.readings, report.source) for report in reports]
     series = [each for names, _ in found for each in names]
     values = [each for _, numbers in found for each in numbers]

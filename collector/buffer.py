@@ -25,7 +25,13 @@ nothing of it could be compressed. A fuller buffer is written at once, as severa
 BATCH_EVENTS_MAX = 1_000
 BUFFER_SAMPLES_MAX = 200_000
 """Samples in memory while the disk does not take them: about 30 MB. More are dropped, counted."""
+BUFFER_READS = 2
+"""Or so many of the largest read there was: one round of 128 switches with all their queues has
+600,000 samples, and must not be dropped because it is one round."""
 BUFFER_EVENTS_MAX = 10_000
+PATIENT_KINDS = frozenset({"burst", "capture"})
+"""Events that a healthy host has all the time: they wait for the next batch. All others (a link
+that went down, an XID) are news that somebody waits for: they are sent at once."""
 BATCH_COLLECTIVES_MAX = 20_000
 """A megabyte unpacked, as with samples."""
 BUFFER_COLLECTIVES_MAX = 100_000
@@ -48,10 +54,10 @@ class Content:
     def __bool__(self) -> bool:
         return bool(self.samples or self.events or self.collectives or self.steps)
 
-    def take(self, news: Content) -> int:
+    def take(self, news: Content, samples_max: int) -> int:
         """Add what there is room for; how much there was none for."""
         return (
-            extend(self.samples, news.samples, BUFFER_SAMPLES_MAX)
+            extend(self.samples, news.samples, samples_max)
             + extend(self.events, news.events, BUFFER_EVENTS_MAX)
             + extend(self.collectives, news.collectives, BUFFER_COLLECTIVES_MAX)
             + extend(self.steps, news.steps, BUFFER_STEPS_MAX)
@@ -67,8 +73,13 @@ class Content:
         return first
 
     @property
+    def has_news(self) -> bool:
+        """Whether something has happened that somebody waits for."""
+        return any(event.kind not in PATIENT_KINDS for event in self.events)
+
+    @property
     def fills_a_batch(self) -> bool:
-        """Whether it should not wait for more."""
+        """Whether there is no point in waiting for more."""
         return (
             len(self.samples) >= BATCH_SAMPLES_MAX
             or len(self.collectives) >= BATCH_COLLECTIVES_MAX
@@ -98,7 +109,8 @@ class Buffer:
         self._meter = meter
         self._lock = threading.Lock()
         self._content = Content()
-        self.is_full = threading.Event()
+        self._largest = 0
+        self.is_urgent = threading.Event()
         """Set when the buffer wants to be flushed before its time."""
         meter.add(DROPPED_SAMPLES, 0, reason="buffer_full")
 
@@ -127,18 +139,20 @@ class Buffer:
 
     def _add(self, news: Content) -> None:
         with self._lock:
-            dropped = self._content.take(news)
-            is_full = self._content.fills_a_batch
+            self._largest = max(self._largest, len(news.samples))
+            samples_max = max(BUFFER_SAMPLES_MAX, BUFFER_READS * self._largest)
+            dropped = self._content.take(news, samples_max)
+            is_urgent = news.has_news or self._content.fills_a_batch
         if dropped:
             self._meter.add(DROPPED_SAMPLES, dropped, reason="buffer_full")
-        if is_full:
-            self.is_full.set()
+        if is_urgent:
+            self.is_urgent.set()
 
     def take(self) -> Content:
         """Everything, leaving the buffer empty."""
         with self._lock:
             taken, self._content = self._content, Content()
-            self.is_full.clear()
+            self.is_urgent.clear()
         return taken
 
 

@@ -29,6 +29,7 @@ VERBS = {
     "diagnose": "read a folder of NCCL logs, dumps and traces, and say what slows the job down",
     "simulate": "run a simulated cluster as fast as it goes, and write what it shows",
     "score": "let known faults strike simulated clusters, and mark what is found",
+    "audit": "say which settings of this host cost bandwidth, and how to set them right",
 }
 MODULES = {
     "serve": "api.cli",
@@ -36,6 +37,7 @@ MODULES = {
     "diagnose": "api.diagnose.cli",
     "simulate": "simulator.cli",
     "score": "api.score.cli",
+    "audit": "collector.audit.cli",
 }
 """Where verbs live that need more than an agent's packages."""
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -9,26 +9,44 @@ One host may be used by several threads at once.
 
 from __future__ import annotations
 
-import array
 import errno
-import fcntl
 import os
 import resource
 import socket
 import stat
-import struct
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
+from collector.commands import Output, recorded_as, run_command
 from collector.contract.errors import HostError
 from collector.contract.reason import Reason
 from collector.fetch import Fetcher
+from collector.gnmi.model import Connection as GnmiConnection
+from collector.gnmi.model import Target as GnmiTarget
+from collector.netlink import LinkNews, LinkSocket
 from collector.nvml import LiveNvml, Nvml, ReplayedNvml
+from collector.snmp.model import Session, Target
+from collector.sockets import (
+    Datagram,
+    DatagramSocket,
+    EthtoolSocket,
+    NicDriver,
+    parse_ethtool_driver,
+    parse_ethtool_stats,
+)
 
+if TYPE_CHECKING:
+    from collector.bursts.plan import Plan
+    from collector.bursts.process import FastSampler
+    from collector.snmp.replay import Recording
+
+RECORDING_BYTES_MAX = 64 << 20
+"""What a switch or a program said, in a captured tree. The largest recording of a switch that is
+known has 4 MB."""
 COUNTER_BYTES = 128
 """What one re-read returns at most. The longest counter has 21 bytes, a `rate` about 40."""
 FILE_BYTES_MAX = 1 << 20
@@ -77,23 +95,14 @@ def named_error(path: str, error: OSError | ValueError) -> HostError:
     return HostError(Reason.ABSENT, repr(path), str(error))
 
 
-def read_whole(handle: int) -> bytes:
-    """Up to FILE_BYTES_MAX bytes; files of `/proc` come in pieces of a page or so."""
+def read_whole(handle: int, bytes_max: int) -> bytes:
+    """Up to so many bytes; files of `/proc` come in pieces of a page or so."""
     pieces: list[bytes] = []
-    left = FILE_BYTES_MAX
+    left = bytes_max
     while left and (piece := os.read(handle, left)):
         pieces.append(piece)
         left -= len(piece)
     return b"".join(pieces)
-
-
-class NicDriver(NamedTuple):
-    """What `ethtool -i` says about an interface; empty where the driver does not say."""
-
-    driver: str
-    version: str = ""
-    firmware: str = ""
-    bus: str = ""
 
 
 class FileFacts(NamedTuple):
@@ -135,9 +144,12 @@ class Host:
         self._lock = threading.Lock()
         self._ethtool = EthtoolSocket() if self._is_live else None
         self._datagrams: dict[str, DatagramSocket] = {}
+        self._link_socket = LinkSocket() if self._is_live else None
         self._fetcher = Fetcher() if self._is_live else None
         self._nvml: LiveNvml | None = None
         self._replayed: ReplayedNvml | None = None
+        self._recordings: dict[str, Recording] = {}
+        """By switch: as many as the settings of one agent name."""
 
     # Clocks and names ------------------------------------------------------------------------
 
@@ -163,13 +175,13 @@ class Host:
 
     # Files -----------------------------------------------------------------------------------
 
-    def read(self, path: str) -> bytes:
-        """The whole file, for what is read rarely."""
+    def read(self, path: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+        """The whole file, for what is read rarely; its beginning, if it is longer than allowed."""
         self._raise_if_refused(path)
         try:
             handle = os.open(self._prefix + path, _OPEN_FLAGS)
             try:
-                return read_whole(handle)
+                return read_whole(handle, bytes_max)
             finally:
                 os.close(handle)
         except OSError as error:
@@ -260,6 +272,8 @@ class Host:
             self._kept, self._retired = {}, []
         if self._ethtool:
             self._ethtool.close()
+        if self._link_socket:
+            self._link_socket.close()
         for door in self._datagrams.values():
             door.close()
         if self._fetcher:
@@ -324,6 +338,20 @@ class Host:
                 raise HostError(Reason.NOT_SUPPORTED, path, detail) from error
             raise
 
+    # Links -----------------------------------------------------------------------------------
+
+    def link_news(self) -> LinkNews:
+        """What the kernel said of its interfaces since the last call; at first, all there are.
+
+        For one thread. A captured tree has no kernel: absent there.
+        """
+        if self._link_socket is None:
+            raise HostError(Reason.ABSENT, "rtnetlink", "a captured tree has no kernel")
+        try:
+            return self._link_socket.look()
+        except OSError as error:
+            raise host_error("rtnetlink", error) from error
+
     # GPUs, and other programs' pages ----------------------------------------------------------
 
     def nvml(self) -> Nvml:
@@ -358,6 +386,66 @@ class Host:
         if self._fetcher is None:
             return self.read(f"http/{quote(url, safe='')}")
         return self._fetcher.fetch(url, seconds)
+
+    # Programs, and switches ------------------------------------------------------------------
+
+    def run(
+        self, words: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
+    ) -> Output:
+        """What a program says within so many seconds; absent where there is no such program.
+
+        On a captured tree its output is the file `recorded_as(words)`.
+        """
+        if not self._is_live:
+            return Output(self.read(recorded_as(words), RECORDING_BYTES_MAX))
+        return run_command(words, seconds, environment)
+
+    def snmp(self, target: Target) -> Session:
+        """A switch to ask; on a captured tree the recording `snmp/<name>.snmprec` as it is now.
+
+        Whoever opens it closes it. While a recording stays as it is, it is the same object.
+        """
+        if not self._is_live:
+            from collector.snmp.replay import Recording  # noqa: PLC0415 - see below
+
+            path = f"snmp/{quote(target.name, safe='')}.snmprec"
+            text = self.read(path, RECORDING_BYTES_MAX)
+            known = self._recordings.get(target.name)
+            if known is None or known.text != text:
+                known = self._recordings[target.name] = Recording(text)
+            return known
+        # Imported here: only an agent that walks switches has pysnmp, and pays its memory.
+        from collector.snmp.client import open_session  # noqa: PLC0415
+
+        return open_session(target)
+
+    def gnmi(self, target: GnmiTarget) -> GnmiConnection:
+        """A switch to listen to; on a captured tree the recording `gnmi/<name>.json`.
+
+        Nothing is sent yet. Whoever opens it closes it.
+        """
+        if not self._is_live:
+            from collector.gnmi.replay import Recording as Told  # noqa: PLC0415 - as above
+
+            return Told(self.read(f"gnmi/{quote(target.name, safe='')}.json"))
+        from collector.gnmi.client import LiveConnection  # noqa: PLC0415
+
+        return LiveConnection(target)
+
+    # Fast samples ----------------------------------------------------------------------------
+
+    def sampler(self, plan: Plan) -> FastSampler:
+        """What samples these counters fast; on a captured tree the recording `bursts/samples`.
+
+        Whoever opens it closes it.
+        """
+        # Imported here: only hosts with a fabric have one.
+        from collector.bursts.process import LiveSampler, ReplayedSampler  # noqa: PLC0415
+
+        if not self._is_live:
+            return ReplayedSampler(self.read("bursts/samples").decode("utf-8", "replace"), plan)
+        counters = [each._replace(path=self._prefix + each.path) for each in plan.counters]
+        return LiveSampler(plan._replace(counters=tuple(counters)))
 
     # Held files and remembered refusals ------------------------------------------------------
 
@@ -433,205 +521,3 @@ class Host:
         if time.monotonic_ns() < retry_ns:
             raise HostError(refusal.reason, path, refusal.detail)
         self._refused.pop(path, None)
-
-
-# Unix datagrams --------------------------------------------------------------------------------
-
-
-class Datagram(NamedTuple):
-    """A message, and the process that sent it by the kernel's word (0 if it does not say)."""
-
-    data: bytes
-    pid: int
-
-
-class DatagramSocket:
-    """A Unix datagram socket that everyone on this machine may send to; it never blocks."""
-
-    MESSAGE_BYTES_MAX = 64 << 10
-    """A longer message is cut, and its reader sees that its last line is none."""
-    CREDENTIALS = struct.Struct("3i")
-    """struct ucred: process, user and group, filled in by the kernel and not by the sender."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._socket: socket.socket | None = None
-        self._inode = 0
-
-    def receive(self, count_max: int) -> list[Datagram]:
-        """What has arrived, up to so many messages; OSError when the socket cannot be made."""
-        if self._socket is None or not self._is_there():
-            self.close()
-            self._socket = self._bind()
-        messages: list[Datagram] = []
-        room = socket.CMSG_SPACE(self.CREDENTIALS.size)
-        while len(messages) < count_max:
-            try:
-                data, ancillary, _, _ = self._socket.recvmsg(self.MESSAGE_BYTES_MAX, room)
-            except BlockingIOError:
-                break
-            messages.append(Datagram(data, self._sender(ancillary)))
-        return messages
-
-    def close(self) -> None:
-        """Take the socket away; whoever sends to it then is told that nobody is there."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-            if self._is_there():
-                os.unlink(self._path)  # noqa: PTH108 - a text, no Path
-
-    def _bind(self) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        try:
-            self._take_over(made)
-            made.setblocking(False)
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            made.bind(self._path)
-            os.chmod(self._path, 0o666)  # noqa: PTH101, S103 - jobs of all users send to it
-            self._inode = os.lstat(self._path).st_ino
-        except OSError:
-            made.close()
-            raise
-        return made
-
-    def _take_over(self, probe: socket.socket) -> None:
-        """Remove the socket of an agent that was killed; one that is alive keeps it."""
-        try:
-            if not stat.S_ISSOCK(os.lstat(self._path).st_mode):
-                raise FileExistsError(errno.EEXIST, "Something else has that name")
-            probe.connect(self._path)
-        except FileNotFoundError:
-            return
-        except ConnectionRefusedError:
-            os.unlink(self._path)  # noqa: PTH108 - a text, no Path
-            return
-        raise OSError(errno.EADDRINUSE, "Another process listens there")
-
-    def _is_there(self) -> bool:
-        """Whether the name still leads to this socket: cleaners of /run remove names."""
-        try:
-            return os.lstat(self._path).st_ino == self._inode
-        except OSError:
-            return False
-
-    def _sender(self, ancillary: list[tuple[int, int, bytes]]) -> int:
-        for level, kind, data in ancillary:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-                pid, _, _ = self.CREDENTIALS.unpack_from(data)
-                return int(pid)
-        return 0
-
-
-# ethtool: texts of captures, and the ioctl -----------------------------------------------------
-
-
-def parse_ethtool_stats(text: str) -> dict[str, int]:
-    r"""The statistics in a text of ``ethtool -S``; lines that hold no number are passed over.
-
-    >>> parse_ethtool_stats("NIC statistics:\n     rx_prio3_pause: 17\n")
-    {'rx_prio3_pause': 17}
-    """
-    stats: dict[str, int] = {}
-    for line in text.splitlines():
-        name, _, number = line.rpartition(":")
-        number = number.strip()
-        if name and number.isascii() and number.isdigit() and len(number) <= len(str(1 << 64)):
-            stats[name.strip()] = int(number)
-    return stats
-
-
-def parse_ethtool_driver(text: str) -> NicDriver:
-    """What a text of ``ethtool -i`` says about the driver."""
-    pairs = (line.partition(":") for line in text.splitlines())
-    said = {key.strip(): value.strip() for key, _, value in pairs}
-    return NicDriver(
-        driver=said.get("driver", ""),
-        version=said.get("version", ""),
-        firmware=said.get("firmware-version", ""),
-        bus=said.get("bus-info", ""),
-    )
-
-
-class EthtoolSocket:
-    """SIOCETHTOOL without a subprocess (linux/ethtool.h; needs no privilege).
-
-    Names are asked for once and again whenever the number of statistics changes: mlx5 adds and
-    removes some with its channels and with the priorities that have flow control.
-    """
-
-    SIOCETHTOOL = 0x8946
-    GDRVINFO, GSTRINGS, GSTATS, GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
-    SET_STATS = 1
-    STATS_MAX = 16_384
-    """A driver with 256 channels of 40 statistics has 10,000; more is a broken answer."""
-    NAME_BYTES = 32
-    INTERFACE_BYTES = 16
-
-    def __init__(self) -> None:
-        self._socket: socket.socket | None = None
-        self._names: dict[str, list[str]] = {}
-        # The kernel writes as many entries as the driver has at that moment, whatever was asked
-        # for. A buffer for the most there can be is what keeps it from writing over our memory.
-        self._buffer = array.array("B", bytes(12 + self.NAME_BYTES * self.STATS_MAX))
-        self._lock = threading.Lock()
-
-    def stats(self, interface: str) -> dict[str, int]:
-        """Statistics of an interface; OSError when it or its driver has none."""
-        count = self._count(interface)
-        names = self._names.get(interface)
-        if names is None or len(names) != count:
-            names = self._names[interface] = self._read_names(interface, count)
-        answer = self._call(interface, struct.pack("=II", self.GSTATS, count), 8 * count)
-        if struct.unpack_from("=I", answer, 4)[0] != count:
-            raise OSError(errno.EAGAIN, "the number of statistics changes right now")
-        return dict(zip(names, struct.unpack_from(f"={count}Q", answer, 8), strict=True))
-
-    def driver(self, interface: str) -> NicDriver:
-        """The driver of an interface: struct ethtool_drvinfo, five texts of 32 bytes."""
-        answer = self._call(interface, struct.pack("=I", self.GDRVINFO), 192)
-        driver, version, firmware, bus = (
-            _text(answer[at : at + self.NAME_BYTES]) for at in (4, 36, 68, 100)
-        )
-        return NicDriver(driver, version, firmware, bus)
-
-    def close(self) -> None:
-        """Close the socket; the next call opens another."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def _count(self, interface: str) -> int:
-        request = struct.pack("=IIQ", self.GSSET_INFO, 0, 1 << self.SET_STATS)
-        answer = self._call(interface, request, 4)
-        mask, count = struct.unpack_from("=QI", answer, 8)
-        if not mask or not count:
-            raise OSError(errno.EOPNOTSUPP, "the driver offers no statistics")
-        if count > self.STATS_MAX:
-            raise OSError(errno.EIO, f"the driver claims {count} statistics")
-        return int(count)
-
-    def _read_names(self, interface: str, count: int) -> list[str]:
-        request = struct.pack("=III", self.GSTRINGS, self.SET_STATS, count)
-        answer = self._call(interface, request, self.NAME_BYTES * count)
-        starts = range(12, 12 + self.NAME_BYTES * count, self.NAME_BYTES)
-        return [_text(answer[at : at + self.NAME_BYTES]) for at in starts]
-
-    def _call(self, interface: str, request: bytes, room: int) -> bytes:
-        """The kernel's answer, written over ``request`` and ``room`` bytes after it."""
-        encoded = interface.encode()
-        if len(encoded) >= self.INTERFACE_BYTES:
-            raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
-        with self._lock:
-            if self._socket is None:
-                self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            view = memoryview(self._buffer)
-            view[: len(request)] = request
-            address, _ = self._buffer.buffer_info()
-            ifreq = struct.pack("16sP16x", encoded, address)
-            fcntl.ioctl(self._socket, self.SIOCETHTOOL, ifreq)
-            return view[: len(request) + room].tobytes()
-
-
-def _text(field: bytes) -> str:
-    return field.split(b"\0", 1)[0].decode("utf-8", "replace")

@@ -68,6 +68,8 @@ class Latest:
 
     def publish(self, report: Report) -> None:
         """Show this from now on; nothing is computed until somebody looks."""
+        if report.is_look:
+            return  # events; the last read still stands
         with self._lock:
             self._reports[report.source] = report
 

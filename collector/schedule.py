@@ -22,6 +22,7 @@ import msgspec
 
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.contract.wire import CaptureRequest
 from collector.host import Host
 from collector.meter import Meter
 from collector.sources import Source, SourceSettings
@@ -86,6 +87,37 @@ class Remembers(Protocol):
         """Go on from what `save_state` returned in another life."""
 
 
+@runtime_checkable
+class Looks(Protocol):
+    """A source that looks out for events between its reads.
+
+    A look must be cheap: it runs several times a second, and what it yields besides events is sent
+    but not shown on `/metrics`, which shows the last read.
+    """
+
+    look_seconds: float
+    """From one look to the next; a multiple of it should be the interval."""
+
+    def look(self, host: Host) -> Iterable[Reading]:
+        """What happened since the last look or read; mostly nothing."""
+
+
+@runtime_checkable
+class Captures(Protocol):
+    """A source that can send more than it usually does, around a moment."""
+
+    def capture(self, request: CaptureRequest) -> None:
+        """Take a request; called from another thread, and again for the same request."""
+
+
+@runtime_checkable
+class Closes(Protocol):
+    """A source that holds something that must be let go of when the agent ends or reloads."""
+
+    def close(self) -> None:
+        """Let go; no read runs any more."""
+
+
 class Report(msgspec.Struct, frozen=True):
     """What is known of one read: all its readings so far; those from ``fresh`` on are news."""
 
@@ -94,6 +126,8 @@ class Report(msgspec.Struct, frozen=True):
     fresh: int
     time_ns: int
     monotonic_ns: int
+    is_look: bool = False
+    """It is of a look between two reads: what the last read showed still holds."""
 
 
 Publish = Callable[[Report], None]
@@ -131,6 +165,9 @@ class Runner:
         self._meter = meter
         self._publish = publish
         self._remembers = source if isinstance(source, Remembers) else None
+        self._looks = source if isinstance(source, Looks) else None
+        self.look_ns = int(self._looks.look_seconds * NS_PER_SECOND) if self._looks else None
+        """From one look to the next; None for a source that is only read."""
         self._state_to_load = state
         self._state = state
         self._state_saved_ns: int | None = None
@@ -156,19 +193,49 @@ class Runner:
         read = _Read(self._host.monotonic_ns())
         with self._lock:
             self._read = read
-        failure: str | None = None
-        try:
-            self._load_state()
-            append = read.readings.append
-            for reading in self._source.read(self._host):
-                append(reading)
-            self._save_state(read.started_ns)
-        except Exception as error:  # noqa: BLE001 - a broken source must not stop the others
-            failure = f"{type(error).__name__}: {error}"
-            self._log_failure(error)
+        failure = self._collect(read, lambda host: self._read_source(host, read.started_ns))
         with self._lock:
             self._read = None
             self._finish(read, failure)
+
+    def look(self) -> None:
+        """Look out for events once. Like `tick` it always returns; a quiet look says nothing."""
+        if self._looks is None:
+            return
+        look = _Read(self._host.monotonic_ns())
+        failure = self._collect(look, self._looks.look)
+        if failure is not None:
+            self._meter.add(
+                "fabric_agent_source_reads_total", source=self.name, result=Reason.FAILED.value
+            )
+        if look.readings:
+            self._send(look, is_look=True)
+
+    def _read_source(self, host: Host, started_ns: int) -> Iterable[Reading]:
+        self._load_state()
+        yield from self._source.read(host)
+        self._save_state(started_ns)
+
+    def _collect(self, read: _Read, ask: Callable[[Host], Iterable[Reading]]) -> str | None:
+        """Append what the source yields; what broke it, if something did."""
+        try:
+            append = read.readings.append
+            for reading in ask(self._host):
+                append(reading)
+        except Exception as error:  # noqa: BLE001 - a broken source must not stop the others
+            self._log_failure(error)
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def capture(self, request: CaptureRequest) -> None:
+        """Pass a request on, if this source serves such; for any thread."""
+        if isinstance(self._source, Captures):
+            self._source.capture(request)
+
+    def close(self) -> None:
+        """Let the source let go of what it holds. No read may be running."""
+        if isinstance(self._source, Closes):
+            self._source.close()
 
     def watch(self) -> None:
         """Report a read that has passed its timeout, once. For the watchdog's thread."""
@@ -234,13 +301,12 @@ class Runner:
         meter.add("fabric_agent_source_reads_total", source=name, result=result)
         self._send(read)
 
-    def _send(self, read: _Read) -> None:
+    def _send(self, read: _Read, *, is_look: bool = False) -> None:
         # A copy: a late read goes on appending while others look at the report.
         readings = list(read.readings)
         fresh, read.published = read.published, len(readings)
-        self._publish(
-            Report(self.name, readings, fresh, self._host.now_ns(), self._host.monotonic_ns())
-        )
+        now_ns, monotonic_ns = self._host.now_ns(), self._host.monotonic_ns()
+        self._publish(Report(self.name, readings, fresh, now_ns, monotonic_ns, is_look))
 
     def _load_state(self) -> None:
         state, self._state_to_load = self._state_to_load, None
@@ -301,14 +367,22 @@ def run_ticks(
     monotonic_ns: Callable[[], int],
     wait: Callable[[float], bool],
 ) -> None:
-    """Tick on the grid until ``wait(seconds)`` says True, which means stop."""
+    """Tick on the grid, and look between, until ``wait(seconds)`` says True, which means stop."""
     now_ns = monotonic_ns()
     tick_ns = first_tick_ns(now_ns, interval_ns=runner.interval_ns, phase=phase)
-    while not wait(max(0, tick_ns - now_ns) / NS_PER_SECOND):
+    look_ns = tick_ns if runner.look_ns is None else now_ns
+    while not wait(max(0, min(tick_ns, look_ns) - now_ns) / NS_PER_SECOND):
+        if look_ns < tick_ns and runner.look_ns is not None:
+            runner.look()
+            now_ns = monotonic_ns()
+            # Looks that passed unused are no loss: the next one sees what they would have seen.
+            look_ns, _ = next_tick_ns(look_ns, now_ns, runner.look_ns)
+            continue
         runner.tick()
         now_ns = monotonic_ns()
         tick_ns, missed = next_tick_ns(tick_ns, now_ns, runner.interval_ns)
         runner.count_missed(missed)
+        look_ns = tick_ns if runner.look_ns is None else now_ns + runner.look_ns
 
 
 class Scheduler:

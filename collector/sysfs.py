@@ -14,6 +14,8 @@ from collector.host import Host
 
 LABEL_CHARACTERS_MAX = 128
 """Firmware versions and board names have some 40; more is no name."""
+GID_INDEXES_MAX = 4
+"""Entries of the GID table that are asked for their network device; empty ones answer EINVAL."""
 TEXT_SHOWN = 40
 """Characters of an unexpected text that a `Missing` quotes."""
 
@@ -72,3 +74,21 @@ def explain(series: Series, text: bytes) -> Missing:
     if shown.startswith("N/A"):
         return Missing(series, Reason.NOT_SUPPORTED, shown)
     return Missing(series, Reason.UNPARSEABLE, f"{shown!r} is not what this file should hold")
+
+
+def read_netdev(host: Host, base: str, path: str, link_layer: str) -> str:
+    """The network device of an RDMA port: what joins a RoCE port to its Ethernet counters.
+
+    ``base`` is the RDMA device in sysfs, ``path`` its port. On InfiniBand the GID table names none;
+    there it is the one that says it sits on this port (`dev_port` counts from 0).
+    """
+    indexes = range(GID_INDEXES_MAX if link_layer == "Ethernet" else 0)
+    for index in indexes:
+        if netdev := read_label(host, f"{path}/gid_attrs/ndevs/{index}"):
+            return netdev
+    port = path.rpartition("/")[2]
+    for netdev in list_or_nothing(host, f"{base}/device/net"):
+        index_text = read_label(host, f"{base}/device/net/{netdev}/dev_port")
+        if index_text.isdecimal() and str(int(index_text) + 1) == port:
+            return netdev
+    return ""

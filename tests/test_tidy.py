@@ -31,6 +31,14 @@ FILE_LINES_MAX = 700
 # `Host`, so that every source runs unchanged on a captured tree with a fixed clock.
 DOORS = {
     "collector/host.py": "it is the door",
+    "collector/commands.py": "behind the door: programs of this machine",
+    "collector/netlink.py": "behind the door: the kernel's news of its interfaces",
+    "collector/sockets.py": "behind the door: ethtool's ioctl and Unix datagrams",
+    "collector/snmp/client.py": "behind the door: switches, whose answers a captured tree records",
+    "collector/snmp/wire.py": "behind the door: the sockets of collector/snmp/client.py",
+    "collector/gnmi/client.py": "behind the door: switches' streams, which a captured tree records",
+    "collector/bursts/process.py": "behind the door: it starts the sampler",
+    "collector/bursts/sampler.py": "a process of its own, where there is no Host",
     "collector/nvml.py": "it loads NVIDIA's library, whose answers a captured tree holds as a file",
     "collector/cli.py": "the composition root: it opens configuration files and builds the Host",
     "collector/spool.py": "its queue is files on a disk, never on a captured tree",
@@ -40,6 +48,7 @@ DOORS = {
 # The only places that may catch everything, and how often: elsewhere it hides mistakes.
 BROAD_EXCEPTS = {
     "collector/schedule.py": 1,  # the tick of one source: a bug in it must not stop the others
+    "collector/gnmi/stream.py": 1,  # one switch's thread: a bug there must not end the agent
     "api/promql/parse.py": 1,  # a panic of the parser's Rust code, which has no class to name
     "api/errors.py": 1,  # the request boundary: a bug becomes one answer, not a dead service
 }

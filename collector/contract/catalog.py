@@ -43,6 +43,8 @@ class Unit(enum.StrEnum):
     CELSIUS = "celsius"
     WATTS = "watts"
     JOULES = "joules"
+    AMPERES = "amperes"
+    VOLTS = "volts"
     RATIO = "ratio"
     NONE = ""
     """A count of events or things, or a state: the name says what is counted."""

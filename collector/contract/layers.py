@@ -107,7 +107,9 @@ def convert_table(
         try:
             converted[key] = msgspec.convert(value, wanted, strict=layer.is_typed)
         except msgspec.ValidationError as error:
-            raise SettingsError(f"{where} = {value!r}: {error}") from error
+            # Lists of tables may hold passwords, and errors go to logs; the error says where in it.
+            shown = f" = {value!r}" if not isinstance(value, dict | list) else ""
+            raise SettingsError(f"{where}{shown}: {error}") from error
     return converted
 
 

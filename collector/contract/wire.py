@@ -238,14 +238,32 @@ def check_batch(batch: Batch) -> None:
         raise WireError(msg)
 
 
+CAPTURES_MAX = 8
+"""Requests in one receipt; the others come with the next one."""
+
+
+class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody wants an agent's raw fast samples around the moment at which it learns of this."""
+
+    id: str
+    seconds_before: float
+    seconds_after: float
+    devices: list[str] = []
+    """Only these devices; empty: all."""
+
+
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """What the service answers to a batch that it has made durable.
 
     ``refused`` counts samples and events that were not stored, by the name of the rule that
     refused them. They will never be stored: the agent drops them and counts them.
+
+    ``captures`` are requests to this agent. They come with every receipt until the agent says that
+    it is done, by an event of the kind `capture`: a receipt that is lost costs nothing.
     """
 
     boot: str
     sequence: int
     stored: int
     refused: dict[str, int] = {}
+    captures: list[CaptureRequest] | msgspec.UnsetType = msgspec.UNSET

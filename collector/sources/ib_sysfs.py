@@ -26,7 +26,7 @@ from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
 from collector.host import Host
 from collector.sources import SourceSettings
-from collector.sysfs import explain, list_or_nothing, read_driver_name, read_label, read_pci_path
+from collector.sysfs import explain, read_driver_name, read_label, read_netdev, read_pci_path
 from collector.tables.rdma import Driver, Row, Table, driver_of
 
 CLASS = "sys/class/infiniband"
@@ -34,8 +34,6 @@ CLASS = "sys/class/infiniband"
 DISCOVER_SECONDS = 60
 """How long a discovery is believed. A device that comes or goes is noticed at once (one listing per
 read); a counter that an administrator switches on, or a new firmware's label, within this time."""
-GID_INDEXES_MAX = 4
-"""Entries of the GID table that are asked for their network device; empty ones answer EINVAL."""
 COUNTER_MAX = (1 << 64) - 1
 
 
@@ -390,24 +388,6 @@ def describe_port(host: Host, base: str, path: str, driver: Driver) -> dict[str,
         "netdev": read_netdev(host, base, path, link_layer),
         "pci_path": read_pci_path(host, base),
     }
-
-
-def read_netdev(host: Host, base: str, path: str, link_layer: str) -> str:
-    """The network device of a port: what joins a RoCE port to its Ethernet counters.
-
-    On InfiniBand the GID table names none; there it is the one that says it sits on this port
-    (`dev_port` counts from 0).
-    """
-    indexes = range(GID_INDEXES_MAX if link_layer == "Ethernet" else 0)
-    for index in indexes:
-        if netdev := read_label(host, f"{path}/gid_attrs/ndevs/{index}"):
-            return netdev
-    port = path.rpartition("/")[2]
-    for netdev in list_or_nothing(host, f"{base}/device/net"):
-        index_text = read_label(host, f"{base}/device/net/{netdev}/dev_port")
-        if index_text.isdecimal() and str(int(index_text) + 1) == port:
-            return netdev
-    return ""
 
 
 # Parsing -----------------------------------------------------------------------------------------

@@ -11,17 +11,20 @@ import shutil
 import sys
 import time
 
-from tests.bench import agent, decode, ingest, jobs, query, simulator
+from tests.bench import agent, bursts, decode, ib_fabric, ingest, jobs, query, simulator, snmp
 from tests.bench.processes import say
 from tests.bench.report import OUTPUT, PAGE, BenchError, load_results, save, show, write_page
 
 BENCHES = {
     "decode": decode.run,
     "agent": agent.run,
+    "bursts": bursts.run,
     "ingest": ingest.run,
     "query": query.run,
     "jobs": jobs.run,
     "simulator": simulator.run,
+    "ib_fabric": ib_fabric.run,
+    "snmp": snmp.run,
 }
 
 

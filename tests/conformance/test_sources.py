@@ -1,6 +1,7 @@
 """The questions that every source has to answer, asked of all of them.
 
-Cases are folders `tests/fixtures/sources/<source>/<case>/`: `tree/` is what the source reads,
+Cases are folders `tests/fixtures/sources/<source>/<case>/`: `tree/` is what the source reads (or
+`tree.json`, see tests/fixtures/trees.py),
 `expected.prom` what must come of it (and `expected.jsonl`: events and records), `ORIGIN` what it
 models, `settings.toml` (optional) the source's settings. A new source or case is tested by
 existing; `make golden` writes expectations.
@@ -28,11 +29,12 @@ from collector.sources.netdev import STATISTICS
 from collector.tables.ethtool import table_of
 from collector.tables.rdma import CLASSIC, HFI1
 from tests.conftest import Golden
+from tests.fixtures.trees import has_tree, tree_of
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures/sources"
-CASES = sorted(path.parent for path in FIXTURES.glob("*/*/tree"))
+CASES = sorted(path for path in FIXTURES.glob("*/*") if has_tree(path))
 SOURCES = discover()
-GOLDEN_TARGETS = {"baseline", "collective", "gpu", "host", "nic", "port", "step"}
+GOLDEN_TARGETS = {"baseline", "collective", "gpu", "host", "nic", "port", "setting", "step"}
 """What sources alone measure; of the other targets the service makes a part."""
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.parent.name}-{c.name}")
@@ -47,7 +49,7 @@ def make_source(case: Path) -> Source:
 
 
 def read_case(case: Path) -> list[Reading]:
-    host = Host(case / "tree")
+    host = Host(tree_of(case))
     try:
         return list(make_source(case).read(host))
     finally:
@@ -122,7 +124,7 @@ def test_no_series_comes_twice(case: Path) -> None:
 @each_case
 def test_series_are_built_once(case: Path) -> None:
     """Whoever keeps series (the exposition, the spool) recognises them by identity."""
-    host, source = Host(case / "tree"), make_source(case)
+    host, source = Host(tree_of(case)), make_source(case)
     first, second = (
         [each.series for each in source.read(host) if isinstance(each, Sample)] for _ in range(2)
     )
@@ -169,7 +171,7 @@ def test_nothing_but_the_host_touches_the_machine(
     case: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = make_source(case)
-    host = Host(case / "tree")
+    host = Host(tree_of(case))
     with monkeypatch.context() as patch:
         patch.setattr(builtins, "open", guard(builtins.open, "collector.host"))
         for name in ("open", "read", "pread", "listdir", "scandir", "readlink", "stat"):
@@ -212,7 +214,7 @@ def changed_files(tree: Path, golden_text: str) -> Iterator[Path]:
 )
 def test_changing_one_counter_file_changes_exactly_one_line(case: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    shutil.copytree(case / "tree", tree, symlinks=True)
+    shutil.copytree(tree_of(case), tree, symlinks=True)
     source, host = make_source(case), Host(tree)
 
     def lines() -> set[str]:
@@ -234,7 +236,7 @@ def test_changing_one_counter_file_changes_exactly_one_line(case: Path, tmp_path
 )
 def test_changing_one_statistic_changes_exactly_one_line(case: Path, tmp_path: Path) -> None:
     tree = tmp_path / "tree"
-    shutil.copytree(case / "tree", tree, symlinks=True)
+    shutil.copytree(tree_of(case), tree, symlinks=True)
     source, host = make_source(case), Host(tree)
 
     def lines() -> set[str]:

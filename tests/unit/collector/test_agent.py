@@ -102,16 +102,36 @@ def test_a_full_buffer_asks_to_be_flushed_then_drops_and_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(buffer_module, "BUFFER_SAMPLES_MAX", 10)
+    monkeypatch.setattr(buffer_module, "BUFFER_READS", 1)
     monkeypatch.setattr(buffer_module, "BATCH_SAMPLES_MAX", 6)
     meter = Meter()
     buffer = Buffer(meter)
     buffer.add([sample("m", i) for i in range(5)])
-    assert not buffer.is_full.is_set()
+    assert not buffer.is_urgent.is_set()
     buffer.add([sample("m", i) for i in range(8)])
-    assert buffer.is_full.is_set()
+    assert buffer.is_urgent.is_set()
     assert meter.value("fabric_agent_dropped_samples_total", reason="buffer_full") == 3
     assert len(buffer.take().samples) == 10
-    assert not buffer.is_full.is_set()
+    assert not buffer.is_urgent.is_set()
+
+
+def test_a_buffer_holds_two_of_the_largest_reads_whatever_its_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(buffer_module, "BUFFER_SAMPLES_MAX", 10)
+    meter = Meter()
+    buffer = Buffer(meter)
+    for count in (30, 30, 1):
+        buffer.add([sample("m", i) for i in range(count)])
+    assert len(buffer.take().samples) == 60
+    assert meter.value("fabric_agent_dropped_samples_total", reason="buffer_full") == 1
+
+
+@pytest.mark.parametrize(("kind", "is_urgent"), [("link_down", True), ("burst", False)])
+def test_news_that_somebody_waits_for_asks_for_a_flush(kind: str, *, is_urgent: bool) -> None:
+    buffer = Buffer(Meter())
+    buffer.publish(report(Event(kind=kind, time_ns=1, labels={})))
+    assert buffer.is_urgent.is_set() == is_urgent
 
 
 def test_records_have_bounds_of_their_own_and_fill_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,9 +140,9 @@ def test_records_have_bounds_of_their_own_and_fill_a_batch(monkeypatch: pytest.M
     meter = Meter()
     buffer = Buffer(meter)
     buffer.publish(report(*(collective(n) for n in range(2))))
-    assert not buffer.is_full.is_set()
+    assert not buffer.is_urgent.is_set()
     buffer.publish(report(*(collective(n) for n in range(2, 7))))
-    assert buffer.is_full.is_set()
+    assert buffer.is_urgent.is_set()
     assert meter.value("fabric_agent_dropped_samples_total", reason="buffer_full") == 2
     content = buffer.take()
     assert [each.sequence for each in content.split().collectives] == [0, 1, 2]

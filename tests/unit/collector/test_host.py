@@ -14,11 +14,9 @@ from collector.host import (
     REFUSED_RETRY_SECONDS,
     REOPEN_SECONDS,
     Host,
-    NicDriver,
-    parse_ethtool_driver,
-    parse_ethtool_stats,
     reason_for,
 )
+from collector.sockets import NicDriver, parse_ethtool_driver, parse_ethtool_stats
 from tests.fixtures.trees import write_files, write_link
 
 LO_SPEED = "sys/class/net/lo/speed"

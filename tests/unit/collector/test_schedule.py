@@ -25,7 +25,7 @@ from collector.schedule import (
     run_ticks,
 )
 from collector.sources import SourceSettings
-from tests.fakes import SECOND_NS, HandHost, RecipeSource, RememberingSource, sample
+from tests.fakes import SECOND_NS, HandClock, HandHost, RecipeSource, RememberingSource, sample
 
 SETTINGS = SourceSettings(interval_seconds=10, timeout_seconds=3)
 
@@ -104,6 +104,66 @@ def test_missed_ticks_are_counted_and_the_next_one_is_on_time(bench: Bench) -> N
     # Read at 4 s; at 14 s for 25 s, until 39 s: 24 and 34 are missed; at 44 s.
     assert waits == [4.0, 9.0, 5.0, 9.0]
     assert bench.value("ticks_missed_total") == 2
+
+
+def test_a_source_that_looks_does_so_between_its_reads(tmp_path: Path) -> None:
+    """Reads at 5 s and 15 s, looks every 4 s from the start and after each read."""
+    clock, moments = HandClock(), list[tuple[str, float]]()
+    host = HandHost(tmp_path, clock)
+    start_ns = clock.steady_ns
+    reports: list[Report] = []
+
+    class Looking(RecipeSource):
+        look_seconds = 4.0
+
+        def look(self, _: Host) -> Iterator[Reading]:
+            moments.append(("look", (clock.steady_ns - start_ns) / SECOND_NS))
+            return iter([sample("m", 1)] if len(moments) == 1 else [])
+
+        def read(self, _: Host) -> Iterator[Reading]:
+            moments.append(("read", (clock.steady_ns - start_ns) / SECOND_NS))
+            return iter(())
+
+    def wait(seconds: float) -> bool:
+        clock.advance(seconds)
+        return len(moments) >= 6
+
+    settings = SourceSettings(interval_seconds=10)
+    runner = Runner(Looking(settings), settings, host=host, meter=Meter(), publish=reports.append)
+    phase = (start_ns + 5 * SECOND_NS) % runner.interval_ns
+    run_ticks(runner, phase=phase, monotonic_ns=host.monotonic_ns, wait=wait)
+    assert moments == [
+        ("look", 0.0),
+        ("look", 4.0),
+        ("read", 5.0),
+        ("look", 9.0),
+        ("look", 13.0),
+        ("read", 15.0),
+    ]
+    # A look that saw nothing says nothing.
+    assert [(report.is_look, len(report.readings)) for report in reports] == [
+        (True, 1),
+        (False, 0),
+        (False, 0),
+    ]
+
+
+def test_a_look_that_breaks_is_counted_and_stops_nothing(tmp_path: Path) -> None:
+    class Broken(RecipeSource):
+        look_seconds = 1.0
+
+        def look(self, _: Host) -> Iterator[Reading]:
+            yield sample("m", 1)
+            raise RuntimeError("no")
+
+    meter, reports = Meter(), list[Report]()
+    settings = SourceSettings()
+    runner = Runner(
+        Broken(settings), settings, host=HandHost(tmp_path), meter=meter, publish=reports.append
+    )
+    runner.look()
+    assert meter.value("fabric_agent_source_reads_total", source="recipe", result="failed") == 1
+    assert [each.readings for each in reports] == [[sample("m", 1)]]
 
 
 # --- one read ----------------------------------------------------------------------------------
