@@ -19,8 +19,10 @@ from collections.abc import AsyncIterator, Callable
 from fastapi import FastAPI
 from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
+from api.audit.service import FleetAudit, load_expectations
+from api.captures import CAPTURES_SECONDS, Captures
 from api.context import Context
 from api.correlate.places import RunningPlaces
 from api.correlate.roll import RollTask
@@ -36,21 +38,28 @@ from api.promql.gate import Gate
 from api.promql.values import Dialect
 from api.refresh import refresh_ports
 from api.routes import (
+    audit,
+    bursts,
+    captures,
     catalog,
     docs,
+    events,
     health,
     ingest,
     inventory,
     jobs,
+    otlp,
     prometheus,
     prometheus_meta,
     records,
     remote_write,
     samples,
     timeline,
+    topology,
 )
 from api.settings import ServiceSettings
 from api.store.store import Store
+from api.topology.cache import TopologyCache
 from api.version import VERSION
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import InventoryError, StoreError
@@ -74,12 +83,18 @@ ROUTERS = tuple(
     for module in (
         ingest,
         remote_write,
+        otlp,
         prometheus,
         prometheus_meta,
         inventory,
+        topology,
         jobs,
         records,
         timeline,
+        events,
+        bursts,
+        captures,
+        audit,
         samples,
         catalog,
         health,
@@ -102,6 +117,7 @@ def create_app(
         stock, load_catalog(), lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
     )
     intake = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
+    intake.captures = requests = Captures(stock, clock)
     roll = RollTask(store, OwnSamples(intake.commit), RunningPlaces(stock), metrics, clock)
     aliases = load_catalog() if settings.promql_aliases else None
     gate = Gate(Engine(store, Dialect(settings.promql_dialect), aliases))
@@ -117,6 +133,7 @@ def create_app(
                 name="job watch",
             ),
             asyncio.create_task(roll.run(), name="roll"),
+            asyncio.create_task(watch_captures(requests), name="captures"),
         ]
         for task in tasks:
             task.add_done_callback(stop_if_broken)
@@ -126,23 +143,26 @@ def create_app(
         await asyncio.gather(*tasks, return_exceptions=True)
         gate.close()
 
-    app = FastAPI(
-        title="Fabricscope",
-        version=VERSION,
-        summary="Which link, NIC, host, GPU or rank makes a training job slow, and the evidence.",
-        lifespan=lifespan,
-        docs_url=None,
-        redoc_url=None,
-    )
+    app = make_bare_app(lifespan)
     app.state.context = Context(
         store=store,
         inventory=stock,
         ingest=intake,
+        captures=requests,
         metrics=metrics,
         gate=gate,
         settings=settings,
+        topologies=TopologyCache(
+            stock, clock, file=settings.topology_file, plan=settings.topology_plan
+        ),
         clock=clock,
         started_s=clock(),
+    )
+    app.state.audit = FleetAudit(
+        store,
+        stock,
+        app.state.context.topologies,
+        load_expectations(settings.audit_expectations),
     )
     for router in ROUTERS:
         app.include_router(router)
@@ -152,6 +172,18 @@ def create_app(
     app.add_middleware(Meter, metrics=metrics)
     app.add_middleware(Boundary)
     return app
+
+
+def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:
+    """An app that answers nothing yet."""
+    return FastAPI(
+        title="Fabricscope",
+        version=VERSION,
+        summary="Which link, NIC, host, GPU or rank makes a training job slow, and the evidence.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
 
 
 async def to_docs() -> Response:
@@ -175,18 +207,26 @@ async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
 
 
 async def watch_ports(store: Store, stock: Inventory, clock: Callable[[], float]) -> None:
-    """Keep the ports' state and rate in the inventory fresh, until cancelled."""
+    """Keep the ports' state, rate and cables in the inventory fresh, until cancelled."""
     failing = False
     while True:
         await asyncio.sleep(PORTS_SECONDS)
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
         try:
             await asyncio.to_thread(refresh_ports, store, stock, load_catalog(), now)
+            await asyncio.to_thread(stock.note_unplugged, now)
             failing = False
         except (StoreError, InventoryError) as error:
             if not failing:
                 log.warning("the ports' state cannot be refreshed: %s", error)
             failing = True
+
+
+async def watch_captures(captures: Captures) -> None:
+    """Keep requests to agents in step with the inventory, until cancelled."""
+    while True:
+        await asyncio.sleep(CAPTURES_SECONDS)
+        await asyncio.to_thread(captures.look)
 
 
 async def watch_jobs(

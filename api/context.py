@@ -8,12 +8,14 @@ from typing import Annotated
 import msgspec
 from fastapi import Depends, Request
 
+from api.captures import Captures
 from api.ingest.service import Ingest
 from api.inventory.repository import Inventory
 from api.metrics import ServiceMetrics
 from api.promql.gate import Gate
 from api.settings import ServiceSettings
 from api.store.store import Store
+from api.topology.cache import TopologyCache
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,9 +24,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     inventory: Inventory
     ingest: Ingest
+    captures: Captures
     metrics: ServiceMetrics
     gate: Gate
     settings: ServiceSettings
+    topologies: TopologyCache
     clock: Callable[[], float]
     started_s: float
 

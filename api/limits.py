@@ -57,6 +57,16 @@ REMOTE_SERIES_MAX: Final = 200_000
 REMOTE_SAMPLES_MAX: Final = 1_000_000
 """Samples, or exemplars, in one remote-write request: as many as in a native batch. → 413"""
 
+OTLP_SERIES_CACHED_MAX: Final = 1_000_000
+"""Series of OTLP that are remembered by their attributes, about 500 MB. Past it: start anew."""
+
+OTLP_DELTAS_MAX: Final = 1_000_000
+"""Series whose deltas are summed, about 200 MB. Past it the one that was quiet longest begins anew,
+which looks like a reset."""
+
+OTLP_BUCKETS_MAX: Final = 512
+"""Buckets, or quantiles, of one point; SDKs make 160 at most. → that point is refused"""
+
 FIELDS_MAX: Final = 1_000_000
 """Fields of one protobuf message. An empty one has two bytes, and snappy packs twenty of them into
 one: without this bound, a body of a few megabytes would fill the memory. → 413"""
@@ -64,6 +74,8 @@ one: without this bound, a body of a few megabytes would fill the memory. → 41
 SELECTOR_BYTES_MAX: Final = 2_048
 """A selector's text. The parser behind it overflows the stack on 8,000 nested brackets. → 400"""
 
+EVENT_KINDS_MAX: Final = 20
+"""Kinds of events that one question may name; there are about ten."""
 SELECTORS_MAX: Final = 16
 """`match` parameters in one request. → 400"""
 
@@ -154,6 +166,35 @@ and the answer says how many are not."""
 TIMELINE_RECORDS_MAX: Final = 2_000_000
 """Records that one timeline looks at, about a second's work. Past it every nth operation is looked
 at, and the answer says so."""
+
+CAPTURES_PER_AGENT_MAX: Final = 4
+"""Requests for raw samples that one agent may have before it: it serves them one by one. → 429"""
+
+CAPTURES_PENDING_MAX: Final = 1_000
+"""Such requests of all agents: every service process holds them. → 429"""
+
+CAPTURES_KEPT_DAYS: Final = 30
+"""How long it is known that a capture was made: as long as its samples are kept."""
+
+CAPTURE_SECONDS_MAX: Final = 300.0
+"""Of a capture, before and after the moment: as long as the longest ring of an agent. → 422"""
+
+CAPTURE_DEVICES_MAX: Final = 64
+"""Devices that one capture may name. → 422"""
+
+TOPOLOGY_LINKS_MAX: Final = 300_000
+"""Links in one answer of `/v1/topology`, about 250 MB: three tiers over 12,000 hosts of 8 NICs.
+More is asked for host by host or tier by tier. → 422"""
+
+TOPOLOGY_HOSTS_ASKED_MAX: Final = 1_000
+"""`host` parameters in one request for a topology. → 422"""
+
+PATHS_DEFAULT: Final = 16
+PATHS_MAX: Final = 1_000
+"""Ways in one answer of `/v1/paths`: the first of them, beside their number."""
+
+NAME_CHARS_MAX: Final = 1_024
+"""A host's, device's or port's name in a question. → 422"""
 
 JOB_RANKS_MAX: Final = 200_000
 """Ranks, and hosts, that one request may name: twice the largest job. → 422"""

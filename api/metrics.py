@@ -41,6 +41,7 @@ class ServiceMetrics:
         self.samples = self._counter("fabric_service_samples_total")
         self.events = self._counter("fabric_service_events_total")
         self.records = self._counter("fabric_service_records_total")
+        self.merged = self._counter("fabric_service_merged_samples_total")
         self.rolled = self._counter("fabric_service_rolled_samples_total")
         self.refused = self._counter("fabric_service_refused_total")
         self.commits = self._counter("fabric_service_commits_total")

@@ -11,6 +11,8 @@ import msgspec
 
 from api.promql.values import Dialect
 from api.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
+from api.topology.file import links_of, naming, read_file
+from api.topology.plan import read_plan
 from collector.contract.errors import SettingsError
 from collector.contract.layers import combine, read_layers
 
@@ -63,6 +65,12 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """prometheus-3 or prometheus-2: whose rules decide where the generations differ."""
     promql_aliases: bool = True
     """A query on our metric names also sees what other exporters call the same thing."""
+    audit_expectations: str = ""
+    """File (TOML) with the values that the audit expects; empty: the majority of like hosts."""
+    topology_file: str = ""
+    """Cables that nobody can be asked about (TOML or JSON), beside those that are seen."""
+    topology_plan: str = ""
+    """What should be cabled (TOML or JSON: links, or a pattern); cables are held against it."""
     log_level: str = "info"
     """debug, info, warning or error."""
 
@@ -126,6 +134,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         """Raise SettingsError for what cannot work, before anything is opened."""
         _ = self.address
         self.read_tokens()
+        if self.topology_file:
+            with naming(Path(self.topology_file)):
+                links_of(read_file(Path(self.topology_file)))
+        if self.topology_plan:
+            read_plan(Path(self.topology_plan))
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise SettingsError("tls_certificate and tls_key go together; one of them is not set")
         if self.promql_dialect not in set(Dialect):

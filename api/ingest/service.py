@@ -12,12 +12,15 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
+from api.captures import Captures
 from api.ingest.columns import Acceptance
 from api.ingest.commit import GroupCommit, Metadata, Overloaded, Write
 from api.ingest.native import NativeRequest, decode_native
+from api.ingest.otlp import OtlpRequest, OtlpSeries, decode_otlp
 from api.ingest.remote_write import RemoteRequest, unpack
 from api.ingest.remote_write_v1 import decode_v1
 from api.ingest.remote_write_v2 import decode_v2
@@ -26,9 +29,10 @@ from api.inventory.feed import InventoryFeed
 from api.limits import INFLIGHT_BYTES_MAX, METADATA_CACHED_MAX, REMOTE_SERIES_CACHED_MAX
 from api.metrics import ServiceMetrics
 from api.store.store import Store
+from collector.contract.errors import FabricscopeError
 from collector.contract.wire import Receipt
 
-NATIVE, REMOTE_WRITE = "native", "remote_write"
+NATIVE, REMOTE_WRITE, OTLP = "native", "remote_write", "otlp"
 
 SIGHT_SECONDS = 30.0
 """How often the inventory is told again of an agent's things."""
@@ -54,8 +58,11 @@ class Ingest:
         self._retention_days = retention_days
         self._tables = NativeTables()
         self._remote = RemoteSeries()
+        self._otlp = OtlpSeries()
         self._said: dict[str, Metadata] = {}
         self._things_of = lru_cache(REMOTE_SERIES_CACHED_MAX)(lambda labels: feed.things([labels]))
+        self.captures: Captures | None = None
+        """What receipts ask of agents; nothing, where nobody set it."""
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self._inflight_bytes = 0
         self.commit = GroupCommit(store, self._observe_commit)
@@ -65,6 +72,7 @@ class Ingest:
         metrics.watch(
             "fabric_service_known_series", lambda: len(self._remote.labels), protocol=REMOTE_WRITE
         )
+        metrics.watch("fabric_service_known_series", lambda: len(self._otlp.rows), protocol=OTLP)
 
     @contextlib.contextmanager
     def hold(self, size: int) -> Iterator[None]:
@@ -92,11 +100,16 @@ class Ingest:
         batch, write = request.batch, request.write
         self._sight_batch(request)
         self._count(NATIVE, write, request.refused)
+        captures = None
+        if self.captures is not None:
+            self.captures.note(batch.agent, write.events)
+            captures = self.captures.of(batch.agent)
         return Receipt(
             boot=batch.boot,
             sequence=batch.sequence,
             stored=len(write.samples) + len(write.events) + sum(write.records.values()),
             refused=request.refused,
+            captures=captures or msgspec.UNSET,
         )
 
     async def remote_write(self, body: bytes, version: int) -> RemoteRequest:
@@ -112,10 +125,36 @@ class Ingest:
         self._count(REMOTE_WRITE, request.write, request.refused)
         return request
 
+    async def otlp(self, body: bytes, parse: Callable[[bytes], Any]) -> OtlpRequest:
+        """Make what is valid in an OTLP request durable; ``parse`` knows how it is written."""
+        loop = asyncio.get_running_loop()
+        with self.commit.coming():
+            decoded: OtlpRequest = await loop.run_in_executor(
+                self._decoder, self._decode_otlp, body, parse
+            )
+        write = decoded.request.write
+        try:
+            await self.commit.write(write)
+        except FabricscopeError:
+            # The sender will try again, and what it then adds must not be there already.
+            await loop.run_in_executor(self._decoder, self._otlp.deltas.forget, decoded.added)
+            raise
+        self._otlp.known.written(write.series)
+        self._said.update({entry.metric: entry for entry in write.metadata})
+        self._count(OTLP, write, decoded.request.refused)
+        self._metrics.merged.labels(OTLP).inc(decoded.merged)
+        return decoded
+
+    def _decode_otlp(self, body: bytes, parse: Callable[[bytes], Any]) -> OtlpRequest:
+        decoded = decode_otlp(parse(body), self._otlp, self._acceptance())
+        return decoded._replace(request=self._only_news(decoded.request))
+
     def _decode_remote(self, body: bytes, version: int) -> RemoteRequest:
         decode = decode_v1 if version == 1 else decode_v2
-        request = decode(unpack(body), self._remote, self._acceptance())
-        # Senders say the same of their metrics again and again; only news is written.
+        return self._only_news(decode(unpack(body), self._remote, self._acceptance()))
+
+    def _only_news(self, request: RemoteRequest) -> RemoteRequest:
+        """Senders say the same of their metrics again and again; only news is written."""
         if len(self._said) >= METADATA_CACHED_MAX:
             self._said = {}
         news = [each for each in request.write.metadata if self._said.get(each.metric) != each]
@@ -157,8 +196,9 @@ class Ingest:
 
     def _sight_remote(self) -> None:
         """Reading a series' labels takes microseconds, so each is read once and remembered."""
-        for labels in self._remote.take_used():
-            self._feed.seen(self._things_of(labels))
+        for known in (self._remote, self._otlp.known):
+            for labels in known.take_used():
+                self._feed.seen(self._things_of(labels))
 
     def _count(self, protocol: str, write: Write, refused: dict[str, int]) -> None:
         self._metrics.samples.labels(protocol).inc(len(write.samples))

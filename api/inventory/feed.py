@@ -46,10 +46,10 @@ Key = TypeVar("Key")
 class Keeper(Protocol):
     """What the feed needs of an inventory (`api.inventory.repository.Inventory`)."""
 
-    def observe(self, observations: Iterable[Observation], /) -> None:
-        """Keep what was seen, all of it or nothing."""
+    def observe(self, observations: Iterable[Observation], /) -> int | None:
+        """Keep what was seen, all of it or nothing; say how much of it was left out by a bound."""
 
-    def note_batches(self, runs: Iterable[BatchRun], /) -> None:
+    def note_batches(self, runs: Iterable[BatchRun], /) -> int | None:
         """Keep how far agents' batches have come, all of it or nothing."""
 
 
@@ -160,7 +160,7 @@ class InventoryFeed:
 
     def _write(
         self,
-        write: Callable[[list[Item]], None],
+        write: Callable[[list[Item]], int | None],
         items: list[Item],
         put_back: Callable[[Item], None],
     ) -> bool:
@@ -168,7 +168,7 @@ class InventoryFeed:
         if not items:
             return True
         try:
-            write(items)
+            left_out = write(items)
         except InventoryRefusedError as error:
             return self._write_apart(write, items, put_back, error)
         except InventoryError as error:
@@ -182,6 +182,7 @@ class InventoryFeed:
             self._failing = True
             return False
         self.flushed += len(items)
+        self.dropped += left_out or 0
         if self._failing:
             log.info("the inventory is written again")
         self._failing = False
@@ -189,7 +190,7 @@ class InventoryFeed:
 
     def _write_apart(
         self,
-        write: Callable[[list[Item]], None],
+        write: Callable[[list[Item]], int | None],
         items: list[Item],
         put_back: Callable[[Item], None],
         error: InventoryRefusedError,

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from api.inventory.sightings import Attributes, Observation
+from api.inventory.sightings import Attributes, LinkEnd, Observation
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -31,6 +31,8 @@ PortKey = tuple[str, str, str]
 JobKey = tuple[str, int, str]
 """Job, rank (NO_RANK if it is not known) and host."""
 NO_RANK: Final = -1
+LinkKey = tuple[str, LinkEnd]
+"""Host, and which port there names which neighbour."""
 Key = TypeVar("Key", HostKey, DeviceKey, PortKey, JobKey)
 
 
@@ -65,13 +67,15 @@ class Things(Generic[Key]):
 
 
 class Tally:
-    """Many observations as rows of the three tables, and what they say of jobs."""
+    """Many observations as rows of the three tables, and what they say of jobs and cables."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
         self.hosts: Things[HostKey] = Things()
         self.devices: Things[DeviceKey] = Things()
         self.ports: Things[PortKey] = Things()
         self.jobs: Things[JobKey] = Things()
+        self.links: dict[LinkKey, tuple[datetime, datetime]] = {}
+        """When each was seen first and last."""
         for observation in observations:
             self._add(observation)
 
@@ -82,11 +86,18 @@ class Tally:
         if seen.job:
             rank = NO_RANK if seen.rank is None else seen.rank
             self.jobs.add((seen.job, rank, seen.host), observation, seen.job_attributes)
+        if seen.link is not None:
+            self._add_link((seen.host, seen.link), observation)
         if seen.kind is None:
             return
         self.devices.add((seen.host, seen.kind, seen.device), observation, seen.device_attributes)
         if seen.port:
             self.ports.add((seen.host, seen.device, seen.port), observation, seen.port_attributes)
+
+    def _add_link(self, key: LinkKey, observation: Observation) -> None:
+        """Join one observation of a cable's end."""
+        first, last = self.links.get(key, (observation.first_seen, observation.last_seen))
+        self.links[key] = min(first, observation.first_seen), max(last, observation.last_seen)
 
 
 def stamped(attributes: Attributes, moment: datetime) -> Stamped:

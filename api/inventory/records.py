@@ -6,16 +6,17 @@ from datetime import datetime
 
 import msgspec
 
-from api.inventory.tables import DeviceKind, JobOrigin, JobState
+from api.inventory.tables import DeviceKind, HostRole, JobOrigin, JobState
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine. Times are UTC, by the service's clock."""
+    """A machine or a switch. Times are UTC, by the service's clock."""
 
     host: str
     cluster: str | None
     agent: str | None
     agent_version: str | None
+    role: HostRole = HostRole.HOST
     first_seen: datetime
     last_seen: datetime
     attributes: dict[str, str]
@@ -35,7 +36,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Port(msgspec.Struct, frozen=True, kw_only=True):
-    """A port of an RDMA device."""
+    """A port of an RDMA device or of a switch."""
 
     host: str
     device: str
@@ -48,6 +49,27 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     first_seen: datetime
     last_seen: datetime
     attributes: dict[str, str]
+
+
+class Cabling(msgspec.Struct, frozen=True, kw_only=True):
+    """A neighbour that a port named by one method, in its words, and from when to when.
+
+    `until` is None while nothing speaks against it; `last_seen` says how old that knowledge is.
+    """
+
+    host: str
+    device: str
+    port: str
+    method: str
+    number: int
+    peer_name: str
+    peer_port: str
+    peer_guid: str
+    peer_chassis: str
+    peer_port_id: str
+    since: datetime
+    last_seen: datetime
+    until: datetime | None
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,8 +3,8 @@
 Synchronous and thread-safe: the service calls it from worker threads. Every failure is an
 InventoryError that says what could not be done and why, without a password.
 
-Writers of all service processes take their rows in one order (agents, hosts, devices, ports, jobs,
-each by key), so they wait for each other and never deadlock.
+Writers of all service processes take their rows in one order (agents, hosts, devices, ports,
+cablings, jobs, each by key), so they wait for each other and never deadlock.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from sqlalchemy import Connection, RowMapping, Table, case, select, tuple_, upda
 from sqlalchemy.sql.expression import bindparam
 
 from api.inventory.batches import BatchRun
+from api.inventory.captures import CaptureStock
 from api.inventory.database import ROWS_PER_STATEMENT, Query, before_nul, insert_into, table_of
 from api.inventory.job_sightings import write_job_sightings
 from api.inventory.jobs import JobStock
+from api.inventory.link_rows import write_links
+from api.inventory.links import LinkStock
 from api.inventory.merge import Key, Seen, Stamped, Tally, Things, join
 from api.inventory.records import Agent, Device, Host, Port
 from api.inventory.sightings import Observation, PortValues, Sighting, is_name
-from api.inventory.tables import AgentRow, DeviceKind, DeviceRow, HostRow, PortRow
+from api.inventory.tables import AgentRow, DeviceKind, DeviceRow, HostRole, HostRow, PortRow
 from api.limits import PAGE_DEFAULT, PAGE_MAX
 from collector.contract.identity import PortId
 
@@ -34,9 +37,15 @@ class Kept(msgspec.Struct, frozen=True):
     table: Table
     columns: dict[str, Callable[[str], object]]
     """Attribute to what makes the column's value of its text."""
+    defaults: dict[str, object] = {}
+    """What stands in a column of which nothing was said; null in the others."""
 
 
-HOSTS: Final = Kept(table_of(HostRow), dict.fromkeys(("cluster", "agent", "agent_version"), str))
+HOSTS: Final = Kept(
+    table_of(HostRow),
+    dict.fromkeys(("cluster", "agent", "agent_version", "role"), str),
+    {"role": HostRole.HOST.value},
+)
 DEVICES: Final = Kept(table_of(DeviceRow), dict.fromkeys(("driver", "firmware"), str))
 PORTS: Final = Kept(
     table_of(PortRow),
@@ -45,17 +54,22 @@ PORTS: Final = Kept(
 AGENTS: Final = table_of(AgentRow)
 
 
-class Inventory(JobStock):
-    """Hosts, devices, ports, agents and jobs, on `sqlite:///path` or `postgresql+psycopg://…`."""
+class Inventory(JobStock, LinkStock, CaptureStock):
+    """Hosts, devices, ports, cables, agents and jobs, on `sqlite:///path` or `postgresql+psycopg://…`."""
 
     # --- writing -------------------------------------------------------------------------------
 
-    def observe(self, observations: Iterable[Observation]) -> None:
-        """Keep what was seen, in one transaction; order and repetition make no difference."""
+    def observe(self, observations: Iterable[Observation]) -> int:
+        """Keep what was seen, in one transaction; order and repetition make no difference.
+
+        Returns how many ends of cables were left out (`ENDS_PER_HOST_MAX`).
+        """
         tally = Tally(observations)
         with self._writing("keep sightings") as connection:
             write_tally(connection, tally)
+            left_out = write_links(connection, tally.links)
             write_job_sightings(connection, tally.jobs)
+        return left_out
 
     def set_port_values(self, rows: Iterable[PortValues]) -> None:
         """Keep the latest values of ports, which thereby have been seen."""
@@ -87,10 +101,20 @@ class Inventory(JobStock):
         found = self._ask(Host, HOSTS.table, lambda query, of: query.where(of.host == name), 1)
         return found[0] if found else None
 
-    def hosts(self, after: str | None = None, limit: int = PAGE_DEFAULT) -> list[Host]:
-        """A page of hosts by name: those after a name, at most `limit`."""
+    def hosts(
+        self,
+        after: str | None = None,
+        limit: int = PAGE_DEFAULT,
+        role: HostRole | None = HostRole.HOST,
+    ) -> list[Host]:
+        """A page of hosts by name: those after a name, at most `limit`.
+
+        Machines, unless asked for switches; None: both.
+        """
 
         def narrow(query: Query, of: Any) -> Query:  # noqa: ANN401 - a table's columns
+            if role is not None:
+                query = query.where(of.role == role)
             return query if after is None else query.where(of.host > before_nul(after))
 
         return self._ask(Host, HOSTS.table, narrow, limit)
@@ -227,7 +251,7 @@ def row_of(kept: Kept, key: tuple[object, ...], seen: Seen) -> dict[str, object]
 def values_of(kept: Kept, stamps: Stamped) -> dict[str, object]:
     """Attributes as they stand in a row: some as columns, the others together."""
     values: dict[str, object] = {
-        name: convert(stamps[name][1]) if name in stamps else None
+        name: convert(stamps[name][1]) if name in stamps else kept.defaults.get(name)
         for name, convert in kept.columns.items()
     }
     rest = {name: value for name, (_, value) in stamps.items() if name not in kept.columns}

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from api.inventory.tables import DeviceKind
+from api.inventory.tables import DeviceKind, HostRole
 from collector.contract.catalog import Alias, Catalog, Kind, Metric, Target
 from collector.contract.identity import METRIC_LABEL, Labels, printable
 
@@ -28,6 +28,10 @@ RATE_BITS_PER_SECOND_MAX: Final = 10**15
 
 Attributes = tuple[tuple[str, str], ...]
 """Names and values, sorted by name."""
+
+PEER_LABELS: Final = ("peer_name", "peer_port", "peer_guid", "peer_chassis", "peer_port_id")
+"""What a port says of its neighbour, in this order in `Peer`."""
+Peer = tuple[str, str, str, str, str]
 
 HOST_LABELS: Final = ("host", "node", "Hostname", "hostname")
 """Where a host's name stands, best first: ours, Kubernetes', dcgm-exporter's old and new form.
@@ -70,6 +74,14 @@ GPU_ATTRIBUTES: Final = {
 which has no info metric."""
 
 
+LINK_INFO: Final = "fabric_link_info"
+SWITCH_TARGET: Final = "switch"
+"""The catalog's target whose series are of a switch as a whole."""
+POLLER_LABEL: Final = "method"
+"""Who asked a switch is nothing of the switch's own: two who ask would change it back and forth."""
+ROLE: Final = "role"
+"""Attribute of a host that says what it is (`HostRole`); no label sets it."""
+
 JOB_INFO: Final = "fabric_job_info"
 JOB_ATTRIBUTES: Final = {
     name: name
@@ -105,11 +117,36 @@ SHAPES: Final = {
 """By the catalog's target. All other targets that are on a host show the host alone."""
 
 
+class LinkEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """A port and the neighbour that it names, in the neighbour's own words (empty: not said)."""
+
+    device: str
+    port: str
+    method: str
+    peer_name: str = ""
+    peer_port: str = ""
+    peer_guid: str = ""
+    peer_chassis: str = ""
+    peer_port_id: str = ""
+
+    @property
+    def peer(self) -> Peer:
+        """The neighbour, as one value to compare."""
+        return (
+            self.peer_name,
+            self.peer_port,
+            self.peer_guid,
+            self.peer_chassis,
+            self.peer_port_id,
+        )
+
+
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """Something that exists: a host, or a device on it, or a port of that device, or a job there.
 
     `kind` and `device` are there together or not at all, `port` only with them, `rank` only with
-    `job`. Attributes belong to the thing that their name says.
+    `job`. Attributes belong to the thing that their name says. `link` is one end of a cable at the
+    host, whose port need not be an RDMA device's.
     """
 
     host: str
@@ -122,6 +159,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     job: str = ""
     rank: int | None = None
     job_attributes: Attributes = ()
+    link: LinkEnd | None = None
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -164,11 +202,13 @@ class PortValues(msgspec.Struct, frozen=True, kw_only=True):
         rate = self.rate_bits_per_second
         if rate is not None and 0 <= rate <= RATE_BITS_PER_SECOND_MAX:
             attributes["rate_bits_per_second"] = str(int(rate))
+        is_switch = self.host == self.device
         return Sighting(
             host=self.host,
-            kind=DeviceKind.RDMA,
+            kind=DeviceKind.SWITCH if is_switch else DeviceKind.RDMA,
             device=self.device,
             port=self.port,
+            host_attributes=ordered(role_of(is_switch=is_switch)),
             port_attributes=ordered(attributes),
         )
 
@@ -198,8 +238,12 @@ def sight_as(
     if target is None or "host" not in target.labels or not is_name(host):
         return None
     on_host = {"cluster": short(labels["cluster"])} if "cluster" in labels else {}
+    if metric.name == LINK_INFO:
+        return sight_link(labels, host, on_host)
     attributes = info_attributes(metric, target, labels, theirs)
     shape = SHAPES.get(target.name)
+    if target.name == SWITCH_TARGET:
+        attributes = role_of(is_switch=True) | picked_but(attributes, {POLLER_LABEL})
     if shape is None:
         return Sighting(host=host, host_attributes=ordered(on_host | attributes))
     device = labels.get(theirs.get(shape.device_label, shape.device_label), "")
@@ -208,17 +252,47 @@ def sight_as(
         return None
     if shape.kind is DeviceKind.GPU:
         attributes |= picked(labels, GPU_ATTRIBUTES)
+    is_switch = shape.kind is DeviceKind.RDMA and device == host
+    on_host |= role_of(is_switch=is_switch)
     # Without a port (node_infiniband_info has none) all that is said is said of the device.
     on_port = {} if not port else picked_but(attributes, DEVICE_ATTRIBUTES)
     return Sighting(
         host=host,
-        kind=shape.kind,
+        kind=DeviceKind.SWITCH if is_switch else shape.kind,
         device=device,
         port=port,
         host_attributes=ordered(on_host),
         device_attributes=ordered(picked_but(attributes, on_port)),
         port_attributes=ordered(on_port),
     )
+
+
+def sight_link(labels: Mapping[str, str], host: str, on_host: Mapping[str, str]) -> Sighting | None:
+    """The end of a cable that a series of LINK_INFO is about; None if it names no neighbour.
+
+    Of a switch it also shows the port. Of a host it does not: the port may be an interface's, and
+    those that are RDMA devices' show themselves.
+    """
+    device, port, method = (labels.get(name, "") for name in ("device", "port", POLLER_LABEL))
+    if not (is_name(device) and is_name(port) and is_name(method)):
+        return None
+    peer = picked(labels, {name: name for name in PEER_LABELS})
+    if not peer:
+        return None
+    is_switch = device == host
+    return Sighting(
+        host=host,
+        kind=DeviceKind.SWITCH if is_switch else None,
+        device=device if is_switch else "",
+        port=port if is_switch else "",
+        host_attributes=ordered({**on_host, **role_of(is_switch=is_switch)}),
+        link=LinkEnd(device=device, port=port, method=method, **peer),
+    )
+
+
+def role_of(*, is_switch: bool) -> dict[str, str]:
+    """The attribute that makes a host a switch; nothing makes it none again."""
+    return {ROLE: HostRole.SWITCH.value} if is_switch else {}
 
 
 def sight_job(labels: Mapping[str, str], host: str) -> Sighting | None:

@@ -38,6 +38,17 @@ class DeviceKind(enum.StrEnum):
     """A network interface, as in /sys/class/net."""
     GPU = "gpu"
     """A GPU, by its index."""
+    SWITCH = "switch"
+    """A switch: the host of the same name has no other device."""
+
+
+class HostRole(enum.StrEnum):
+    """What a row of `hosts` is."""
+
+    HOST = "host"
+    """A machine that computes."""
+    SWITCH = "switch"
+    """A switch that somebody polls."""
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -101,7 +112,7 @@ class SeenMixin:
 
 
 class HostRow(SeenMixin, Base):
-    """A machine, by the name its agent or exporter reports."""
+    """A machine, by the name its agent or exporter reports; or a switch, by its own name."""
 
     __tablename__ = "hosts"
 
@@ -109,6 +120,7 @@ class HostRow(SeenMixin, Base):
     cluster: Mapped[str | None]
     agent: Mapped[str | None]
     agent_version: Mapped[str | None]
+    role: Mapped[str] = mapped_column(server_default=HostRole.HOST.value)
 
 
 class DeviceRow(SeenMixin, Base):
@@ -126,7 +138,7 @@ class DeviceRow(SeenMixin, Base):
 
 
 class PortRow(SeenMixin, Base):
-    """A port of an RDMA device."""
+    """A port of an RDMA device or of a switch."""
 
     __tablename__ = "ports"
 
@@ -142,6 +154,32 @@ class PortRow(SeenMixin, Base):
     guid: Mapped[str | None]
 
 
+class CablingRow(Base):
+    """A neighbour that a port named, by one method, and from when to when.
+
+    `number` counts a port's cablings of one method, from 1. `until` is null while nothing
+    speaks against the cable; else it is the last time that it was seen.
+    """
+
+    __tablename__ = "cablings"
+
+    host: Mapped[str] = mapped_column(
+        NAME, ForeignKey("hosts.host", ondelete="CASCADE"), primary_key=True
+    )
+    device: Mapped[str] = mapped_column(NAME, primary_key=True)
+    port: Mapped[str] = mapped_column(NAME, primary_key=True)
+    method: Mapped[str] = mapped_column(NAME, primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    peer_name: Mapped[str]
+    peer_port: Mapped[str]
+    peer_guid: Mapped[str]
+    peer_chassis: Mapped[str]
+    peer_port_id: Mapped[str]
+    since: Mapped[datetime]
+    last_seen: Mapped[datetime]
+    until: Mapped[datetime | None]
+
+
 class AgentRow(Base):
     """How far an agent's numbered batches have come.
 
@@ -155,6 +193,40 @@ class AgentRow(Base):
     last_sequence: Mapped[int] = mapped_column(BigInteger)
     last_received_at: Mapped[datetime]
     batches_missing: Mapped[int] = mapped_column(BigInteger)
+
+
+class CaptureState(enum.StrEnum):
+    """How far a request for raw samples has come."""
+
+    WAITING = "waiting"
+    """The agent does not know of it yet: it learns with the receipt of its next batch."""
+    HANDED = "handed"
+    """A receipt told it."""
+    FINISHED = "finished"
+    REFUSED = "refused"
+    """By the agent, which has no counter that it samples, or too many requests."""
+    LOST = "lost"
+    """The sampler ended before it had sent them."""
+    EXPIRED = "expired"
+    """The agent never said how it ended."""
+
+
+class CaptureRow(Base):
+    """A request for an agent's raw fast samples."""
+
+    __tablename__ = "captures"
+
+    agent: Mapped[str] = mapped_column(NAME, primary_key=True)
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    state: Mapped[str] = mapped_column(index=True)
+    seconds_before: Mapped[float]
+    seconds_after: Mapped[float]
+    devices: Mapped[Any] = mapped_column(DOCUMENT)
+    detail: Mapped[str]
+    samples: Mapped[int | None] = mapped_column(BigInteger)
+    requested_at: Mapped[datetime]
+    handed_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
 
 
 # --- jobs ---------------------------------------------------------------------------------------

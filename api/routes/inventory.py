@@ -1,4 +1,4 @@
-"""`GET /v1/hosts` and `GET /v1/ports`: what exists, as its samples have told."""
+"""`GET /v1/hosts`, `/v1/switches` and `/v1/ports`: what exists, as its samples have told."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from pydantic import BaseModel, Field
 
 from api.context import Parts
 from api.errors import Problem
+from api.inventory.records import Host
+from api.inventory.tables import HostRole
 from api.limits import PAGE_DEFAULT, PAGE_MAX
 from collector.contract.identity import PortId
 
@@ -45,6 +47,35 @@ class HostOut(Thing):
     cluster: str | None
     agent: str | None
     agent_version: str | None
+    role: HostRole = Field(description="`host`, or `switch`: a switch that somebody polls.")
+
+
+class SwitchOut(Thing):
+    """A switch, as those who poll it see it."""
+
+    switch: str = Field(description="Its name; its ports have it as host and as device.")
+    cluster: str | None
+    vendor: str | None
+    model: str | None
+    version: str | None = Field(description="Of its operating system or firmware.")
+    guid: str | None = Field(description="Node GUID, on InfiniBand.")
+    address: str | None
+    description: str | None
+
+    @classmethod
+    def of(cls, host: Host) -> SwitchOut:
+        """The switch that a row of the inventory is."""
+        about = dict(host.attributes)
+        names = ("vendor", "model", "version", "guid", "address", "description")
+        known = {name: about.pop(name, None) for name in names}
+        return cls(
+            switch=host.host,
+            cluster=host.cluster,
+            **known,
+            first_seen=host.first_seen,
+            last_seen=host.last_seen,
+            attributes=about,
+        )
 
 
 class DeviceOut(Thing):
@@ -58,7 +89,7 @@ class DeviceOut(Thing):
 
 
 class PortOut(Thing):
-    """A port of an RDMA device."""
+    """A port of an RDMA device or of a switch."""
 
     id: str = Field(description="host/device/port")
     host: str
@@ -80,11 +111,26 @@ class HostDetail(HostOut):
 
 
 @router.get("/v1/hosts", summary="Hosts, by name")
-async def hosts(parts: Parts, limit: Limit = PAGE_DEFAULT, after: After = None) -> Page[HostOut]:
-    """Every host that is known."""
-    found = await asyncio.to_thread(parts.inventory.hosts, after, limit)
+async def hosts(
+    parts: Parts,
+    role: Annotated[HostRole, Query(description="Machines, or switches.")] = HostRole.HOST,
+    limit: Limit = PAGE_DEFAULT,
+    after: After = None,
+) -> Page[HostOut]:
+    """Every host that is known, without switches unless they are asked for."""
+    found = await asyncio.to_thread(parts.inventory.hosts, after, limit, role)
     items = [HostOut(**msgspec.structs.asdict(host)) for host in found]
     return Page(items=items, next=items[-1].host if len(items) == limit else None)
+
+
+@router.get("/v1/switches", summary="Switches, by name")
+async def switches(
+    parts: Parts, limit: Limit = PAGE_DEFAULT, after: After = None
+) -> Page[SwitchOut]:
+    """Every switch that is known. Their ports are among `GET /v1/ports`."""
+    found = await asyncio.to_thread(parts.inventory.hosts, after, limit, HostRole.SWITCH)
+    items = [SwitchOut.of(host) for host in found]
+    return Page(items=items, next=items[-1].switch if len(items) == limit else None)
 
 
 @router.get("/v1/hosts/{host}", summary="One host with its devices")

@@ -63,7 +63,11 @@ def test_defaults_are_a_service_for_this_machine_alone() -> None:
             {"FABRICSCOPE_LISTN": "x"},
             "environment: unknown setting 'listn'; did you mean 'listen'?",
         ),
-        ("", {"FABRICSCOPE_ZZZ": "x"}, "unknown setting 'zzz'; there are: data, "),
+        (
+            "",
+            {"FABRICSCOPE_ZZZ": "x"},
+            "unknown setting 'zzz'; there are: audit_expectations, data, ",
+        ),
         ("", {"FABRICSCOPE_RETENTION_DAYS__SAMPLES": "a week"}, "samples = 'a week'"),
         ("", {"FABRICSCOPE_RETENTION_DAYS": "7"}, "must be a table"),
     ],
