@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from collector.buffer import Buffer, Flusher
+from collector.contract.catalog import load_catalog
 from collector.contract.errors import FabricscopeError, HostError
 from collector.contract.wire import CaptureRequest
 from collector.exposition import Renderer, columns
@@ -190,6 +191,9 @@ class Running:
     """An agent with one set of settings, from `start` to `stop`."""
 
     def __init__(self, settings: AgentSettings, sources: Sources, host: Host, meter: Meter) -> None:
+        # Before there are threads: msgspec prepares a type when it is first used, and two threads
+        # that do so at once have ended the process.
+        load_catalog()
         self._settings = settings
         self._meter = meter
         self._buffer = Buffer(meter)

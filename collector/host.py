@@ -414,9 +414,12 @@ class Host:
             if known is None or known.text != text:
                 known = self._recordings[target.name] = Recording(text)
             return known
-        # Imported here: only an agent that walks switches has pysnmp, and pays its memory.
-        from collector.snmp.client import open_session  # noqa: PLC0415
-
+        try:
+            # Imported here: only an agent that walks switches has pysnmp, and pays its memory.
+            from collector.snmp.client import open_session  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            detail = f"{error.name} is not installed: pip install 'fabricscope[poller]'"
+            raise HostError(Reason.ABSENT, "snmp", detail) from error
         return open_session(target)
 
     def gnmi(self, target: GnmiTarget) -> GnmiConnection:

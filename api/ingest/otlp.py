@@ -228,7 +228,8 @@ class Reader:
         if not (name and metric.name):
             self._collected.refuse("bad_labels", len(shape.points), "a metric without a name")
             return
-        self._collected.note(Metadata(name, shape.type, metric.description, metric.unit))
+        said = Metadata(name, shape.type, metric.description, metric.unit)
+        self._collected.note(said, self._points)
         self._points += len(shape.points)
         if shape.parts is number_parts and not shape.is_delta:
             self._read_numbers(name, shape, origin)

@@ -99,7 +99,7 @@ class Collected:
     def __init__(self, known: RemoteSeries, acceptance: Acceptance) -> None:
         self.known = known
         self.acceptance = acceptance
-        self._metadata: dict[str, Metadata] = {}
+        self._metadata: dict[str, tuple[int, Metadata]] = {}
         self._rows: list[int] = []
         self._times: list[int] = []
         self._values: list[float] = []
@@ -157,13 +157,16 @@ class Collected:
         self._exemplars.append(Exemplar(self.known.id_of(row), time_ms, value, labels))
         self._exemplar_rows.append(row)
 
-    def note(self, entry: Metadata) -> None:
+    def note(self, entry: Metadata, place: int) -> None:
         """Gather what is said of a metric: once a metric, and not when nothing is said.
 
-        Version 2 says it with every series of every request.
+        Version 2 says it with every series of every request. ``place`` is where it stands in the
+        body: of two that differ the later one counts, in whichever order they are read.
         """
         if entry.help or entry.unit or entry.type != METRIC_TYPES[0]:
-            self._metadata[entry.metric] = entry
+            known = self._metadata.get(entry.metric)
+            if known is None or place >= known[0]:
+                self._metadata[entry.metric] = place, entry
 
     def refuse_histograms(self, count: int) -> None:
         """Native histograms are not stored; saying so is better than losing them silently."""
@@ -191,7 +194,7 @@ class Collected:
                 samples=samples,
                 series=known.unwritten(rows, times // MS_PER_DAY),
                 exemplars=self._exemplars,
-                metadata=list(self._metadata.values()),
+                metadata=[entry for _, entry in self._metadata.values()],
             ),
             refused=self._refused,
             complaint=self._complaint,

@@ -154,7 +154,7 @@ def other_field_v1(body: bytes, position: int, collected: Collected) -> int:
         parse_series_v1(body, start, stop, collected)
     if number == 3:
         pb.expect(wire_type, pb.LENGTH, "metadata")
-        collected.note(parse_metadata_v1(body, start, stop))
+        collected.note(parse_metadata_v1(body, start, stop), start)
     return stop
 
 

@@ -192,7 +192,7 @@ def read_usual(body: bytes, usual: Usual, symbols: Symbols, collected: Collected
     known = collected.known
     keys = symbols.keys(usual.references, known)
     tails = {TAIL: Tails(TAIL), ZERO_TAIL: Tails(ZERO_TAIL)}
-    described: set[tuple[str, bytes]] = set()
+    described: dict[tuple[str, bytes], Metadata] = {}
     find = known.rows.get
     for place, (start, stop) in enumerate(usual.spans):
         row = find(keys[place]) if keys is not None else None
@@ -208,8 +208,8 @@ def read_usual(body: bytes, usual: Usual, symbols: Symbols, collected: Collected
         if end != stop:
             said = known.metric_name(row), body[end + 2 : stop]
             if said not in described:
-                described.add(said)
-                collected.note(parse_metadata_v2(body, end + 2, stop, said[0], symbols))
+                described[said] = parse_metadata_v2(body, end + 2, stop, said[0], symbols)
+            collected.note(described[said], end)
     rows, times, values, odd = take_tails(body, tails[TAIL])
     zero_rows, zero_times, zeros, zero_odd = take_tails(body, tails[ZERO_TAIL])
     if odd or zero_odd:
@@ -273,7 +273,7 @@ def parse_series_v2(
         collected.add_exemplar(row, time_ms, value, pair_labels(symbols.texts(body, spans)))
     if metadata is not None:
         metric = collected.known.metric_name(row)
-        collected.note(parse_metadata_v2(body, *metadata, metric, symbols))
+        collected.note(parse_metadata_v2(body, *metadata, metric, symbols), metadata[0])
     if histograms:
         collected.refuse_histograms(histograms)
 

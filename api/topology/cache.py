@@ -127,10 +127,10 @@ class TopologyCache:
     def _read(self, moment: dt.datetime | None) -> Topology:
         """The topology as the inventory has it, and the file's where there is one."""
         said = self._file.read()
-        seen = moment or dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)
+        now = dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)
         with naming(self._file.path or Path()):
-            extra = None if said is None else topology_of(said, seen)
-        return read_topology(self._inventory, moment, extra)
+            extra = None if said is None else topology_of(said, moment or now)
+        return read_topology(self._inventory, moment, extra, now=now)
 
     def plan(self) -> Plan:
         """The plan of the settings; without one, what most do."""

@@ -26,14 +26,18 @@ DevicePlace = tuple[str, str]
 
 
 def read_topology(
-    inventory: LinkStock, at: dt.datetime | None = None, extra: Topology | None = None
+    inventory: LinkStock,
+    at: dt.datetime | None = None,
+    extra: Topology | None = None,
+    *,
+    now: dt.datetime | None = None,
 ) -> Topology:
     """What is cabled to what, now or at a moment of the past.
 
     Of the past only cables, ports and nodes are known: states and rates are None. ``extra`` is
     what a file says; where a port is seen to be cabled otherwise, what is seen counts.
     """
-    moment = at if at is not None else dt.datetime.now(dt.UTC)
+    moment = at or now or dt.datetime.now(dt.UTC)
     rows = inventory.fabric(moment, is_now=at is None)
     return merged(build(rows, moment, is_now=at is None), extra)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
+from functools import lru_cache
 from typing import NamedTuple
 
 from collector.contract.reason import Reason
@@ -42,6 +43,9 @@ BROKEN_TOLD_MAX = 3
 QUOTED_CHARACTERS = 40
 LAST_ARC, ARC_SIZE = 2, 40
 """Names begin with 0, 1 or 2; what follows 0 and 1 is below 40 (X.660)."""
+NAMES_KEPT = 1 << 14
+"""Names whose two forms are remembered, some 5 MB: switches of one make have the same ones, and a
+recording that is written anew has them again."""
 TAG_DIGITS_MAX = 3
 """A type is a byte."""
 
@@ -123,9 +127,9 @@ class Recording:
             if name[:size] != column.name:
                 break
             if len(name) > size:
-                rows.append((write_name(name), self._values[name]))
+                rows.append((_written(name), self._values[name]))
                 if name in self._twice:
-                    rows.append((write_name(name), self._twice[name]))
+                    rows.append((_written(name), self._twice[name]))
         column.take(rows)
 
     def _told_broken(self) -> list[Flaw]:
@@ -154,6 +158,10 @@ class Recording:
         return _Row(name, _read_value(kind, text))
 
 
+_written = lru_cache(NAMES_KEPT)(write_name)
+
+
+@lru_cache(NAMES_KEPT)
 def _read_dotted(text: bytes) -> Oid | None:
     """A name, or None when it is none."""
     parts = text.strip().removeprefix(b".").split(b".", SUB_IDENTIFIERS_MAX)

@@ -97,7 +97,8 @@ def test_a_counter_that_may_not_be_read_often_is_not(tmp_path: Path) -> None:
     eventually(has_reported, "a report")
     sampler.close()
     assert found[0]["counters"][0]["period"] == 0.016
-    assert found[0]["counters"][0]["resolution"] >= 0.0159
+    # Not finer than the 10 ms for which the file is kept.
+    assert found[0]["counters"][0]["resolution"] > 0.010
 
 
 def test_a_file_that_cannot_be_read_is_trouble_of_that_file_only(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api.ingest.columns import MS_PER_DAY, Acceptance
@@ -470,7 +470,15 @@ def test_version_1_is_read_as_the_reference_reads_it(bodies: list[bytes]) -> Non
     check(1, bodies)
 
 
+TWICE_DESCRIBED = (
+    b"*\x1a\n\x02\x01\x02\x12\x10\t\x00\x00\x00\x00\x00\x00\x00\x00\x10\xf6\x9f\xf1\xc2\xb14*\x02\x18\x02"
+    b'*\x08\x08\x01\x08\x02*\x02\x18\x03"\x00"\x08__name__"\x02up"\x01a'
+)
+"""One series twice, the second time of another shape and described otherwise."""
+
+
 @given(st.lists(requests_v2(), min_size=1, max_size=3))
+@example([TWICE_DESCRIBED])
 def test_version_2_is_read_as_the_reference_reads_it(bodies: list[bytes]) -> None:
     check(2, bodies)
 

@@ -514,3 +514,20 @@ def test_an_agent_without_switches_loads_no_snmp_library() -> None:
         "sys.exit(any(name.startswith('pysnmp') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_pysnmp_the_switch_is_missing_with_what_to_install(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['pysnmp'] = None\n"
+        "from pathlib import Path\n"
+        "from collector.contract.model import Missing\n"
+        "from collector.host import Host\n"
+        "from collector.sources.snmp import Settings, Snmp, Switch\n"
+        "source = Snmp(Settings(switches=(Switch(name='leaf', address='127.0.0.1', port=9),)))\n"
+        "print([each.detail for each in source.read(Host()) if isinstance(each, Missing)])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path
+    )
+    assert "pip install 'fabricscope[poller]'" in done.stdout, done.stderr
