@@ -11,6 +11,8 @@ from typing import Any, Self
 
 import httpx
 
+from simulator.interfaces.poller_tree import POLLER
+
 ASK_SECONDS = 2.0
 """How often the service is asked."""
 ANSWER_SECONDS_MAX = 5.0
@@ -40,7 +42,8 @@ class Answers:
     """What the service said when it was last asked."""
 
     hosts: int = 0
-    """Whose agents it has heard; of others it knows by what somebody else says."""
+    """Whose agents it has heard; of others it knows by what somebody else says. Without the machine
+    that polls the switches, which is none of the cluster's."""
     samples: float = 0.0
     """That it has stored."""
     jobs: dict[str, JobAnswer] = field(default_factory=dict)
@@ -80,7 +83,7 @@ def ask(client: httpx.Client) -> Answers:
         for row in get(client, "/api/v1/query", query=metric).json()["data"]["result"]:
             measured.setdefault(row["metric"]["job"], {})[name] = float(row["value"][1])
     return Answers(
-        hosts=sum(1 for host in hosts if host["agent"]),
+        hosts=sum(1 for host in hosts if host["agent"] and host["host"] != POLLER),
         samples=stored_samples(get(client, "/metrics").text),
         jobs={job: JobAnswer(**values) for job, values in measured.items()},
     )

@@ -24,6 +24,7 @@ from api.demo.view import Screen
 from simulator.engine import Simulation
 from simulator.faults.model import Cluster, Fault
 from simulator.interfaces.host_trees import HostTrees
+from simulator.interfaces.poller_tree import POLLER, PollerTree
 from simulator.jobs.model import JobSpec
 from simulator.scenario import Scenario
 from simulator.snapshot import NS, Snapshot
@@ -39,6 +40,9 @@ READY_TIMEOUT_SECONDS = 2.0
 """How long a service that is starting may take to say that it is."""
 LAG_SECONDS_MAX = 8.0
 """A simulation that is further behind will not catch up: the machine is too slow for it."""
+SWITCHES_SECONDS = 2.0
+"""How often the switches' answers are written anew. The poller asks every 10 s, so that what it
+gets is 2 s old at most, and a rate over two polls a fifth wrong at most."""
 PICTURE_COLUMNS = 110
 """Width of the picture that is written down."""
 
@@ -138,6 +142,7 @@ class Demo:
             )
         )
         trees = HostTrees(self._folders.hosts, simulation.topology)
+        poller = PollerTree(self._folders.hosts / POLLER, simulation.topology)
         menu = Menu(faults, simulation.cluster, wishes.seed)
         live = Live(console=self._console, auto_refresh=False)
         is_terminal = self._console.is_terminal
@@ -148,6 +153,7 @@ class Demo:
                 snapshot.start_unix_ns = start_ns
                 trees.write(snapshot)
                 self._keep_agents(programs, trees, snapshot)
+                self._keep_poller(programs, poller, snapshot)
                 self._inject(simulation, menu)
                 programs.check()
                 self._screen.take(snapshot, asker.latest, lag_s)
@@ -180,6 +186,13 @@ class Demo:
                 started += 1
             elif not is_wanted:
                 programs.stop([name])
+
+    def _keep_poller(self, programs: Programs, poller: PollerTree, snapshot: Snapshot) -> None:
+        """Let the switches say how they are now, and somebody ask them."""
+        if snapshot.time_s % SWITCHES_SECONDS < TICK_SECONDS:
+            poller.write(snapshot)
+            if not programs.is_running(POLLER):
+                programs.start(POLLER, "agent", poller.agent_flags(self._url, CLUSTER))
 
     def _inject(self, simulation: Simulation, menu: Menu) -> None:
         """The next fault, if one is due."""

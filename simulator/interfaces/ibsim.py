@@ -5,9 +5,11 @@ console commands: `commands` gives those that bring its counters and links from 
 this one. Programs that ask it (`perfquery`, `ibqueryerrors`, `opensm`) do not notice.
 
 Where ibsim 0.10 falls short of the hardware: it knows no speed above HDR, so faster fabrics claim
-HDR; a port's speed and width stay as built; error counters have 8 to 32 bits and stop at their end,
-as IBTA wants, and there are no wide ones beside them. The datagrams themselves are counted too. It
-carries out some ten thousand commands a second: a thousand busy ports take one.
+HDR, and their switches' ticks of waiting are those of HDR, so that seconds come out right; a port's
+speed and width stay as built; error counters have 8 to 32 bits and stop at their end, as IBTA
+wants, and there are no wide ones beside them: ticks are full after 1.4 s of waiting. The datagrams
+themselves are counted too. It carries out some ten thousand commands a second: a thousand busy
+ports take one.
 """
 
 from __future__ import annotations
@@ -17,15 +19,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from collector.contract.errors import SettingsError
-from simulator.interfaces.columns import (
-    SUBNET_MANAGER_LID,
-    WAIT_TICK_BYTES,
-    WORD_BYTES,
-    hca_columns,
-)
-from simulator.interfaces.switch_tables import Ports, Reading, Readings
-from simulator.snapshot import NS, Counts, Snapshot
-from simulator.topology.model import Bools, Topology
+from simulator.interfaces.columns import SUBNET_MANAGER_LID, hca_columns
+from simulator.interfaces.infiniband_switches import counted, ticks_at
+from simulator.interfaces.switch_tables import Ports, Readings
+from simulator.snapshot import Counts, Snapshot
+from simulator.topology.model import SPEEDS, Bools, Speed, Topology
 
 NODES_MAX = 2048
 SWITCHES_MAX = 256
@@ -42,6 +40,8 @@ COUNTER_WIDTHS = {
     "PortCountersExtended.PortRcvData": 63,
     "PortCountersExtended.PortXmitPkts": 63,
     "PortCountersExtended.PortRcvPkts": 63,
+    "PortCountersExtended.PortUnicastXmitPkts": 63,
+    "PortCountersExtended.PortUnicastRcvPkts": 63,
     "PortCounters.SymbolErrorCounter": 16,
     "PortCounters.LinkErrorRecoveryCounter": 8,
     "PortCounters.LinkDownedCounter": 8,
@@ -56,6 +56,8 @@ HCA_NAMES = {
     "PortCountersExtended.PortRcvData": "port_rcv_data",
     "PortCountersExtended.PortXmitPkts": "port_xmit_packets",
     "PortCountersExtended.PortRcvPkts": "port_rcv_packets",
+    "PortCountersExtended.PortUnicastXmitPkts": "unicast_xmit_packets",
+    "PortCountersExtended.PortUnicastRcvPkts": "unicast_rcv_packets",
     "PortCounters.SymbolErrorCounter": "symbol_error",
     "PortCounters.LinkErrorRecoveryCounter": "link_error_recovery",
     "PortCounters.LinkDownedCounter": "link_downed",
@@ -86,6 +88,12 @@ def hca_lid(topology: Topology, nic: int) -> int:
     return switch_lid(len(topology.switches)) + nic
 
 
+def claimed_speed(topology: Topology) -> Speed:
+    """What ports say that they run at: the fabric's speed, or the fastest that ibsim knows."""
+    name = topology.speed.name
+    return SPEEDS[name if name in KNOWN_SPEEDS else FASTEST_KNOWN]
+
+
 # The topology -----------------------------------------------------------------------------------
 
 
@@ -93,8 +101,8 @@ def topology_text(topology: Topology) -> str:
     """The file that ibsim starts from."""
     ports = Ports(topology)
     _check_size(topology, ports)
-    name = topology.speed.name
-    speed = f"{topology.speed.lanes}x{name if name in KNOWN_SPEEDS else FASTEST_KNOWN}"
+    claimed = claimed_speed(topology)
+    speed = f"{claimed.lanes}x{claimed.name}"
     blocks = [
         _switch_text(topology, ports, switch, speed) for switch in range(len(topology.switches))
     ]
@@ -217,21 +225,9 @@ class Console:
 
     def _switch_counters(self, snapshot: Snapshot) -> dict[str, Counts]:
         """What the switches' ports have counted, by ibsim's names."""
-        values = self._readings.update(snapshot)
-        links, out, back = snapshot.links, self._readings.ports.out, self._readings.ports.back
-        lane = snapshot.topology.bits_per_second[out] / snapshot.topology.speed.lanes
-        ticks = links.wait_ns[out] * (lane / 8 / NS / WAIT_TICK_BYTES)
-        return {
-            "PortCountersExtended.PortXmitData": values[Reading.SENT_BYTES] // WORD_BYTES,
-            "PortCountersExtended.PortRcvData": values[Reading.RECEIVED_BYTES] // WORD_BYTES,
-            "PortCountersExtended.PortXmitPkts": values[Reading.SENT_PACKETS],
-            "PortCountersExtended.PortRcvPkts": values[Reading.RECEIVED_PACKETS],
-            "PortCounters.SymbolErrorCounter": values[Reading.SYMBOL_ERRORS],
-            "PortCounters.LinkErrorRecoveryCounter": np.maximum(
-                links.recoveries[out], links.recoveries[back]
-            ),
-            "PortCounters.LinkDownedCounter": np.maximum(links.downs[out], links.downs[back]),
-            "PortCounters.PortRcvErrors": values[Reading.DAMAGED_PACKETS],
-            "PortCounters.PortXmitDiscards": values[Reading.DROPPED_PACKETS],
-            "PortCounters.PortXmitWait": ticks.astype(np.int64),
-        }
+        ports = self._readings.ports
+        columns = counted(snapshot, ports, self._readings.update(snapshot))
+        rate = claimed_speed(snapshot.topology).bits_per_second
+        ticks = ticks_at(snapshot.links.wait_ns[ports.out], rate)
+        columns["PortXmitWait"] = ticks.astype(np.int64)
+        return {name: columns[name.partition(".")[2]] for name in COUNTER_WIDTHS}

@@ -7,6 +7,9 @@
 
 `responder_command` says how to start snmpsim on it. One process serves all switches; it is started
 once, and every `Switches.update` changes what it says.
+
+`Recordings` are for an agent without snmpsim: plain recordings of this moment, as a captured tree
+(``--root``) holds them, written anew at every update.
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ import pwd
 import shutil
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simulator.interfaces import snmpsim_variation
-from simulator.interfaces.switch_tables import Flavour, Readings, Row, switch_rows
+from simulator.interfaces.snmpsim_variation import BITS32
+from simulator.interfaces.switch_tables import Flavour, Readings, Row, Syntax, switch_rows
 from simulator.snapshot import Counts, Snapshot
-from simulator.topology.model import Topology
+from simulator.topology.model import Bools, Topology
 
 RESPONDER = "snmpsim-command-responder"
 """The full one; its `-lite` sibling does not start with pysnmp 7."""
@@ -117,3 +123,65 @@ def responder_command(folder: Path, port: int) -> list[str]:
         group = grp.getgrgid(account.pw_gid).gr_name
         command += [f"--process-user={UNPRIVILEGED_USER}", f"--process-group={group}"]
     return command
+
+
+# Without snmpsim ---------------------------------------------------------------------------------
+
+
+class Page(NamedTuple):
+    """One switch's recording with gaps for numbers."""
+
+    path: Path
+    text: str
+    """A format with a place for each number."""
+    slots: NDArray[np.intp]
+    """Of the numbers, in `Readings.values` laid out flat."""
+    wraps: Bools
+    """Which of them are shown with 32 bits, from which they begin anew."""
+    stops: Bools
+    """Which of them stop at the end of 32 bits."""
+
+
+class Recordings:
+    """All switches of a cluster in a captured tree: ``root/snmp/<switch>.snmprec``."""
+
+    def __init__(self, root: Path, topology: Topology, flavour: Flavour) -> None:
+        self._folder = root / "snmp"
+        self._readings = Readings(topology)
+        self._pages = [
+            self._lay_out(switch.name, switch_rows(topology, self._readings.ports, number, flavour))
+            for number, switch in enumerate(topology.switches)
+        ]
+
+    def _lay_out(self, name: str, rows: list[Row]) -> Page:
+        live = [row for row in rows if row.slot is not None]
+        lines = (_line(row._replace(slot=None)).decode("latin-1") for row in rows)
+        texts = (
+            line.replace("%", "%%") if row.slot is None else f"{line.rpartition('|')[0]}|%d\n"
+            for row, line in zip(rows, lines, strict=True)
+        )
+        kinds = np.array([row.syntax for row in live])
+        return Page(
+            path=self._folder / f"{name}.snmprec",
+            text="".join(texts),
+            slots=np.array([row.slot for row in live], dtype=np.intp),
+            wraps=np.isin(kinds, [Syntax.COUNTER32, Syntax.TIMETICKS]),
+            stops=kinds == Syntax.GAUGE32,
+        )
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Let every recording say what the snapshot says; whoever reads one sees all or nothing."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        values = self._readings.update(snapshot).ravel()
+        for page in self._pages:
+            numbers = values[page.slots]
+            numbers = np.where(page.wraps, numbers & BITS32, numbers)
+            numbers = np.where(page.stops, np.minimum(numbers, BITS32), numbers)
+            replace_file(page.path, (page.text % tuple(numbers.tolist())).encode("latin-1"))
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Put a whole new file in the place of another, at one moment."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_bytes(content)
+    fresh.replace(path)

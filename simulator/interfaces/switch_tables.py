@@ -493,7 +493,7 @@ def _interface_rows(
     number = int(ports.number[position])
     index, name = interface_index(flavour, number), interface_name(flavour, number)
     mac = _mac_bytes(topology.switch_mac(int(ports.switch[position]), number))
-    peer = _neighbour(topology, int(ports.back[position]), flavour)
+    peer = neighbour_of(topology, int(ports.back[position]), flavour)
     fixed: tuple[tuple[str, Syntax, str | bytes | int], ...] = (
         (f"{IF_ENTRY}.1", Syntax.INTEGER, index),
         (f"{IF_ENTRY}.2", Syntax.OCTETS, name),
@@ -522,7 +522,7 @@ class Neighbour(NamedTuple):
     port_id: str | bytes
 
 
-def _neighbour(topology: Topology, back: int, flavour: Flavour) -> Neighbour:
+def neighbour_of(topology: Topology, back: int, flavour: Flavour) -> Neighbour:
     """The sender of the link that a port receives from."""
     switch = int(topology.source_switch[back])
     if switch >= 0:
@@ -545,7 +545,7 @@ def _neighbour_rows(
 
     A neighbour stays in the table while its cable is cut: real ones stay for two minutes.
     """
-    peer = _neighbour(topology, int(ports.back[position]), flavour)
+    peer = neighbour_of(topology, int(ports.back[position]), flavour)
     index = interface_index(flavour, int(ports.number[position]))
     fixed: tuple[tuple[int, Syntax, str | bytes | int], ...] = (
         (4, Syntax.INTEGER, CHASSIS_IS_MAC),

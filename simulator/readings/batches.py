@@ -1,10 +1,11 @@
-"""The batches that the agents of all simulated hosts send, without agents and without files.
+"""The batches that all agents of a simulated cluster send, without agents and without files.
 
 A `Reporter` is every production agent at once: the same series, records and events by the same
 names, in the same wire format, by each host's own clock, of the sources `ethtool`,
-`flight_recorder`, `host`, `ib_sysfs`, `nccl_debug`, `nccl_inspector`, `netdev`, `nvml` and `steps`.
-What it does not send are the agents' numbers about themselves (`fabric_agent_…`, but for named
-absences).
+`flight_recorder`, `host`, `ib_sysfs`, `links`, `nccl_debug`, `nccl_inspector`, `netdev`, `nvml` and
+`steps`; and the agent that polls the switches, by `snmp` or `ib_fabric`
+(`simulator.readings.poller`). What it does not send are the agents' numbers about themselves
+(`fabric_agent_…`, but for named absences), and what `bursts` and `configuration` would find.
 
 An agent that is dead reads and sends nothing. When it is back it reads what ranks have written into
 their logs meanwhile, so that collectives and steps come late; samples of that time are nobody's. A
@@ -25,7 +26,9 @@ from simulator.readings.collectives import CollectiveSection
 from simulator.readings.debug_logs import DebugSection
 from simulator.readings.dumps import DumpSection
 from simulator.readings.fabric import EthtoolSection, NetdevSection, PortSection
+from simulator.readings.links import LinkSection
 from simulator.readings.machines import GpuSection, HostSection, XidSection
+from simulator.readings.poller import Poller, PollerSpec
 from simulator.readings.processes import ProcessSection
 from simulator.readings.ranks import Ranks
 from simulator.readings.records import Contexts, Records, join_records, pack_records, split_records
@@ -42,6 +45,7 @@ BATCH_EVENTS_MAX = 1_000
 BOOT_BYTES = 8
 """Of the name of a numbering, as an agent draws it."""
 NS_PER_MS = 1_000_000
+DEFAULT_POLLER = PollerSpec()
 
 
 class Content:
@@ -89,8 +93,12 @@ class Reporter:
         start_unix_ns: int,
         seed: int,
         flush_ticks: int = 1,
+        poller: PollerSpec | None = DEFAULT_POLLER,
     ) -> None:
-        """``flush_ticks``: snapshots that one batch gathers; an agent flushes every few seconds."""
+        """``flush_ticks``: snapshots that one batch gathers; an agent flushes every few seconds.
+
+        ``poller``: who polls the switches; None where nobody does.
+        """
         self._topology = topology
         self._cluster = cluster
         self._start_unix_ns = start_unix_ns
@@ -110,6 +118,7 @@ class Reporter:
             PortSection(topology),
             NetdevSection(topology),
             EthtoolSection(topology),
+            LinkSection(topology),
             gpus,
             XidSection(topology),
             HostSection(topology, self._ranks),
@@ -119,9 +128,13 @@ class Reporter:
             self._collectives,
             self._steps,
         )
+        self._poller: Poller | None = None
+        if poller is not None:
+            run = f"{seed} {start_unix_ns}"
+            self._poller = Poller(topology, poller, cluster, run, BATCH_SAMPLES_MAX)
 
     def batches(self, snapshot: Snapshot) -> Iterator[bytes]:
-        """What arrives of this snapshot, host by host, compressed."""
+        """What arrives of this snapshot, host by host and then of the switches, compressed."""
         world = snapshot.world
         is_read = ~(world.host_is_down | world.host_agent_is_dead)
         self._ranks.update(snapshot)
@@ -142,6 +155,8 @@ class Reporter:
                 agent.sequence += 1
             if is_due:
                 yield from self._flush(host, agent)
+        if self._poller is not None:
+            yield from self._poller.batches(snapshot)
 
     # Beginning anew ------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""How fast the simulator is: CPU-seconds for an hour of 1,024 GPUs, and for a scenario to score.
+"""How fast the simulator is: CPU-seconds for an hour of 1,024 GPUs, a scenario to score, a poll.
 
 An hour is not run: jobs repeat their steps, so what a minute costs after the first, in which
 congestion is worked out, is what every later one costs.
@@ -14,11 +14,14 @@ import numpy as np
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.jobs.model import JobSpec
+from simulator.readings.poller import Poller, PollerSpec
 from simulator.scenario import Scenario, plan
+from simulator.topology.build import build
 from simulator.topology.model import Fabric
 from simulator.topology.spec import ClusterSpec
 from tests.bench.processes import say
 from tests.bench.report import Bar, BenchError, Result, Table, number
+from tests.simulated import make_snapshot
 
 HOUR_SECONDS = 3600
 WARM_SECONDS, QUICK_WARM_SECONDS = 30, 8
@@ -28,6 +31,12 @@ SMALL_SECONDS, QUICK_SMALL_SECONDS = 300, 10
 RAIL_BAR, CROWDED_BAR, SMALL_BAR = 300, 480, 15
 """CPU-seconds: an hour of 128 hosts with rails of their own, the same where uplinks are scarce, and
 five minutes of 16 hosts."""
+POLL_BAR, POLLED_PORTS = 0.1, 128 * 64
+"""CPU-seconds for one poll of so many switch ports."""
+POLLED_HOSTS, QUICK_POLLED_HOSTS = 256, 32
+"""A cluster whose switches are polled; what a port costs hardly depends on how many there are."""
+POLLS = 5
+POLLED_FABRICS = {Fabric.ROCE: "400GbE", Fabric.INFINIBAND: "NDR"}
 SEED = 5
 
 LARGE_JOBS = (
@@ -70,6 +79,10 @@ def run(*, is_quick: bool, rounds: int) -> Result:
         say(f"simulator: 16 hosts, fat_tree, {fault or 'healthy'}")
         scenario = small_scenario(fault, small)
         costs[f"16 hosts, fat_tree, {fault or 'healthy'}"] = cheapest(scenario, 0, small, rounds)
+    polls = {
+        str(fabric): poll_cost(fabric, QUICK_POLLED_HOSTS if is_quick else POLLED_HOSTS)
+        for fabric in POLLED_FABRICS
+    }
     rows = [
         [name, number(cost.of(HOUR_SECONDS)), number(cost.of(SMALL_SECONDS))]
         for name, cost in costs.items()
@@ -83,11 +96,12 @@ def run(*, is_quick: bool, rounds: int) -> Result:
                 rows=rows,
             )
         ],
-        bars=bars(costs),
+        bars=[*bars(costs), *poll_bars(polls)],
         figures={
             name: {"warm_up_cpu": cost.warm_up_cpu, "cpu": cost.cpu, "simulated": cost.simulated}
             for name, cost in costs.items()
-        },
+        }
+        | {f"poll, {name}": {"cpu": seconds} for name, seconds in polls.items()},
         notes=["an hour is what a minute after the warm-up costs, sixty times"],
         is_quick=is_quick,
     )
@@ -158,4 +172,34 @@ def bars(costs: dict[str, Cost]) -> list[Bar]:
     return [
         Bar(what=what, needed=needed, value=value, unit=" s", at_most=True)
         for what, needed, value in promises
+    ]
+
+
+# Polls -------------------------------------------------------------------------------------------
+
+
+def poll_cost(fabric: Fabric, hosts: int) -> float:
+    """CPU-seconds of fast mode for one poll of POLLED_PORTS, by what its cheapest poll took."""
+    say(f"simulator: switches of {hosts} hosts are polled, {fabric}")
+    topology = build(ClusterSpec(hosts=hosts, fabric=fabric, speed=POLLED_FABRICS[fabric]))
+    poller = Poller(topology, PollerSpec(interval_s=0.0), "bench", "run", samples_max=50_000)
+    snapshot, random = make_snapshot(topology), np.random.default_rng(SEED)
+    found = []
+    for _ in range(POLLS):
+        snapshot.links.bytes += random.integers(0, 10**9, topology.links)
+        snapshot.links.packets += random.integers(0, 10**5, topology.links)
+        started = time.process_time()
+        if not sum(map(len, poller.batches(snapshot))):
+            raise BenchError("nothing was polled")
+        found.append(time.process_time() - started)
+    ports = int((topology.source_switch >= 0).sum())
+    return min(found) * POLLED_PORTS / ports
+
+
+def poll_bars(polls: dict[str, float]) -> list[Bar]:
+    """What was promised of polls."""
+    what = f"CPU-seconds for a poll of {POLLED_PORTS:,} switch ports, {{name}} {{{{needed}}}}"
+    return [
+        Bar(what=what.format(name=name), needed=POLL_BAR, value=value, unit=" s", at_most=True)
+        for name, value in polls.items()
     ]

@@ -305,14 +305,16 @@ def test_perfquery_reads_what_was_set(infiniband: tuple[Fabric, Snapshot]) -> No
     assert narrow["PortRcvErrors"] == links.corrupted_packets[back]
     assert narrow["PortXmitDiscards"] == links.dropped_packets[link]
     assert narrow["LinkDownedCounter"] == max(links.downs[link], links.downs[back])
-    # 100 Gb/s a lane, 32 bytes a tick.
-    assert narrow["PortXmitWait"] == int(links.wait_ns[link] * 12.5 / 32)
+    # Quantum-2 ticks every 8 bytes of the port, which claims HDR: 25 bytes a nanosecond.
+    assert narrow["PortXmitWait"] == int(links.wait_ns[link] * 25 / 8)
     wide = counters(running, lid, port, extended=True)
     # Management datagrams are counted too; there are a few hundred at most.
     assert 0 <= wide["PortXmitPkts"] - links.packets[link] < 10_000
     assert 0 <= wide["PortXmitData"] - links.bytes[link] // 4 < 1_000_000
     hca = counters(running, hca_lid(topology, 3), 1)
     assert hca["SymbolErrorCounter"] == links.symbol_errors[topology.down(3)]
+    # A NIC's tick stays what it is in its host's sysfs: 32 bytes of a lane of 100 Gb/s.
+    assert hca["PortXmitWait"] == int(links.wait_ns[topology.up(3)] * 12.5 / 32)
 
 
 @NEEDS_IBSIM

@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from api.demo.run import make_cluster
+from simulator.topology.model import Fabric
 from tests.service import clean_environment, eventually
 
 pytestmark = pytest.mark.slow
@@ -102,12 +104,14 @@ def test_the_whole_chain_shows_what_was_simulated(tmp_path: Path) -> None:
         running.await_text(f"hears the agents of all {HOSTS} hosts")
         with httpx.Client(base_url=url, timeout=60) as client:
             check_inventory(client)
+            check_topology(client)
             culprit = running.await_text(r"injected slow_nic at (node\d+)/(mlx5_\d)").groups()
             for job in JOBS:
                 running.await_text(f"the service measures {job}: a step takes [0-9,]+ ms")
             check_series(client, *culprit)
         children = running.children()
-        assert len(children) == HOSTS + 1
+        # The service, the hosts' agents, and the one that polls the switches.
+        assert len(children) == HOSTS + 2
         hosts_folder = root_of(children[-1]).parent
         assert hosts_folder.is_dir()
         running.process.send_signal(signal.SIGTERM)
@@ -125,7 +129,8 @@ def check_inventory(client: httpx.Client) -> None:
         hosts = client.get("/v1/hosts", params={"limit": 100}).json()["items"]
         return [host["cluster"] for host in hosts]
 
-    eventually(lambda: clusters() == ["demo"] * HOSTS, "all hosts", PATIENCE_SECONDS)
+    # The poller's machine is one of them.
+    eventually(lambda: clusters() == ["demo"] * (HOSTS + 1), "all hosts", PATIENCE_SECONDS)
 
     def found() -> dict[str, int]:
         return {job["id"]: job["ranks"] for job in client.get("/v1/jobs").json()["items"]}
@@ -138,6 +143,22 @@ def check_inventory(client: httpx.Client) -> None:
         return len(whole) == JOBS["llama-70b"]
 
     eventually(is_placed, "every rank with host, GPU and NIC", PATIENCE_SECONDS)
+
+
+def check_topology(client: httpx.Client) -> None:
+    """Every cable of the simulated cluster, as the switches tell it to the poller."""
+    topology = make_cluster(Fabric.ROCE).topology
+    cables = (topology.links - 2 * topology.nics) // 2
+    ports = int((topology.source_switch >= 0).sum())
+
+    def is_found() -> bool:
+        links = client.get("/v1/topology").raise_for_status().json()["links"]
+        return len(links) == cables and all(link["is_up"] for link in links)
+
+    eventually(is_found, f"{cables} cables that are up", PATIENCE_SECONDS)
+    assert client.get("/v1/topology/mistakes").json()["items"] == []
+    pauses = 'fabric_port_receive_pause_frames_total{host=~"leaf.*|spine.*",priority="3"}'
+    assert len(query(client, pauses)) == ports
 
 
 def check_series(client: httpx.Client, host: str, device: str) -> None:
@@ -175,6 +196,7 @@ def test_it_ends_by_itself_and_keeps_what_it_was_told_to_keep(tmp_path: Path) ->
     with demo(tmp_path, "--fabric", "infiniband", *words) as running:
         assert running.process.wait(PATIENCE_SECONDS) == 0
     assert (kept / "hosts/node0031/sys/class/infiniband/mlx5_7").exists()
+    assert list((kept / "hosts/poller-0/commands").glob("perfquery *"))
     assert (kept / "service/service.log").exists()
     assert picture.read_text("utf-8").startswith("<svg")
     assert "it is not empty" in refusal(*words)

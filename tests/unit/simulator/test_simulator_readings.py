@@ -28,7 +28,7 @@ OPERATIONS = "fabric_collective_operations_total"
 
 
 def make_reporter(topology: Topology, **changes: Any) -> Reporter:  # noqa: ANN401 - its own
-    return Reporter(topology, "lab", START_UNIX_NS, **({"seed": 7} | changes))
+    return Reporter(topology, "lab", START_UNIX_NS, **({"seed": 7, "poller": None} | changes))
 
 
 def tell(reporter: Reporter, snapshot: Snapshot) -> dict[str, list[Batch]]:

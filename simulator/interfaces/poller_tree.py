@@ -1,0 +1,80 @@
+"""The machine that polls the switches, as a tree that a production agent reads with ``--root``.
+
+Ethernet switches are recordings of SNMP, InfiniBand switches are outputs of infiniband-diags. Both
+are written anew while the agent runs. The machine itself shows nothing but its name.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Protocol
+
+from simulator.interfaces.infiniband_diags import DiagsOutputs
+from simulator.interfaces.run_folder import SPOOL
+from simulator.interfaces.snmp import Recordings
+from simulator.interfaces.switch_tables import Flavour
+from simulator.snapshot import Snapshot
+from simulator.topology.model import Fabric, Topology
+
+POLLER = "poller-0"
+INTERVAL_SECONDS, TIMEOUT_SECONDS = 10.0, 8.0
+OTHER_SOURCES = (
+    *("bursts", "configuration", "dcgm", "ethtool", "flight_recorder", "gnmi", "host", "ib_sysfs"),
+    *("kineto", "links", "lldp", "nccl_debug", "nccl_inspector", "nccl_tests", "netdev", "nvml"),
+    "steps",
+)
+"""All sources of an agent that ask no switches, or stream from them: a poller has them off."""
+
+
+class Shown(Protocol):
+    """What the tree shows of the switches."""
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Bring it up to this snapshot."""
+
+
+class PollerTree:
+    """The tree of the polling machine in a folder of its own."""
+
+    def __init__(self, root: Path, topology: Topology, flavour: Flavour = Flavour.SONIC) -> None:
+        self._root = root
+        self._topology = topology
+        self._is_started = False
+        self._switches: Shown = (
+            DiagsOutputs(root, topology)
+            if topology.fabric is Fabric.INFINIBAND
+            else Recordings(root, topology, flavour)
+        )
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Let all switches say what the snapshot says; the first time, write the machine too."""
+        if not self._is_started:
+            name = self._root / "proc/sys/kernel/hostname"
+            name.parent.mkdir(parents=True, exist_ok=True)
+            name.write_text(f"{POLLER}\n", encoding="utf-8")
+            self._is_started = True
+        self._switches.write(snapshot)
+
+    def agent_flags(self, service_url: str, cluster: str) -> list[str]:
+        """What the agent is started with, once the tree was written; writes its settings."""
+        config = self._root / "agent.toml"
+        config.write_text(self.settings(service_url), encoding="utf-8")
+        return ["--root", str(self._root), "--config", str(config), "--cluster", cluster]
+
+    def settings(self, service_url: str) -> str:
+        """The agent's settings (TOML)."""
+        top = {"service_url": service_url, "spool_dir": str(self._root / SPOOL), "listen": ""}
+        # JSON's texts are TOML's as well.
+        lines = [f"{name} = {json.dumps(value)}" for name, value in top.items()]
+        pace = [f"interval_seconds = {INTERVAL_SECONDS}", f"timeout_seconds = {TIMEOUT_SECONDS}"]
+        for source in OTHER_SOURCES:
+            lines += ["", f"[sources.{source}]", "enabled = false"]
+        if self._topology.fabric is Fabric.INFINIBAND:
+            lines += ["", "[sources.ib_fabric]", "enabled = true", *pace]
+            return "\n".join(lines) + "\n"
+        lines += ["", "[sources.snmp]", *pace]
+        for switch in self._topology.switches:
+            name = json.dumps(switch.name)
+            lines += ["", "[[sources.snmp.switches]]", f"name = {name}", f"address = {name}"]
+        return "\n".join(lines) + "\n"
