@@ -53,3 +53,17 @@ def refuse(text: str, name: str) -> Problem:
         f"{name}={text[:64]!r}: write unix seconds (1700000000.5) or RFC 3339 with a zone "
         "(2023-11-14T22:13:20Z; in a URL, + is written %2B)",
     )
+
+
+def parse_range_ms(
+    begin: str | None, end: str | None, now_ms: int, default_ms: int
+) -> tuple[int, int]:
+    """The stretch of time from `from` to `to`; without them, the last so many milliseconds.
+
+    Raises Problem if it is empty.
+    """
+    to_ms = parse_time_ms(end, "to") if end else now_ms
+    from_ms = parse_time_ms(begin, "from") if begin else max(0, to_ms - default_ms)
+    if from_ms > to_ms:
+        raise Problem(400, "empty range", f"from ({from_ms} ms) is after to ({to_ms} ms)")
+    return from_ms, to_ms

@@ -9,11 +9,10 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from api.context import Parts
-from api.errors import Problem
 from api.events import EventRow, Wanted, decode_position, encode_position, read_events
 from api.limits import PAGE_DEFAULT
 from api.routes.inventory import After, Limit, Page
-from api.times import parse_time_ms
+from api.times import parse_range_ms
 
 router = APIRouter(tags=["bursts"])
 
@@ -62,10 +61,8 @@ async def bursts(  # noqa: PLR0913, PLR0917 - the question's parameters
     after: After = None,
 ) -> Page[BurstOut]:
     """Bursts as agents found them; one that was sent twice is shown once."""
-    to_ms = parse_time_ms(to, "to") if to else round(parts.clock() * 1000)
-    from_ms = parse_time_ms(from_, "from") if from_ else max(0, to_ms - RANGE_MS_DEFAULT)
-    if from_ms > to_ms:
-        raise Problem(400, "empty range", f"from ({from_ms} ms) is after to ({to_ms} ms)")
+    now_ms = round(parts.clock() * 1000)
+    from_ms, to_ms = parse_range_ms(from_, to, now_ms, RANGE_MS_DEFAULT)
     named = {"host": host, "device": device, "port": port}
     wanted = Wanted(
         from_ms=from_ms,

@@ -11,7 +11,6 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from api.context import Context, Parts
-from api.errors import Problem
 from api.inventory.records import Job
 from api.inventory.tables import JobState
 from api.jobs.records import (
@@ -28,7 +27,7 @@ from api.limits import PAGE_DEFAULT, RECORDS_PAGE_MAX
 from api.routes.inventory import After, Page
 from api.routes.jobs import find_job
 from api.routes.samples import MEDIA_TYPES, RANGE_MS_DEFAULT, Format, negotiate, stream
-from api.times import parse_time_ms
+from api.times import parse_range_ms
 from collector.contract.collective import Operation
 
 router = APIRouter(tags=["jobs"])
@@ -94,11 +93,7 @@ def range_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tu
     if job.state is JobState.ENDED:
         ended = max(job.last_seen, job.ended_at or job.last_seen)
         now_ms = min(now_ms, round(ended.timestamp() * 1000) + 1)
-    to_ms = parse_time_ms(end, "to") if end else now_ms
-    from_ms = parse_time_ms(begin, "from") if begin else max(0, to_ms - RANGE_MS_DEFAULT)
-    if from_ms > to_ms:
-        raise Problem(400, "empty range", f"from ({from_ms} ms) is after to ({to_ms} ms)")
-    return from_ms, to_ms
+    return parse_range_ms(begin, end, now_ms, RANGE_MS_DEFAULT)
 
 
 async def answer_stream(parts: Context, question: Question, chosen: Format) -> Response:

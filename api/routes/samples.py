@@ -11,11 +11,10 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.context import Parts
-from api.errors import Problem
 from api.export import encode_arrow, encode_json, encode_ndjson, plan_export
 from api.limits import EXPORT_JSON_SAMPLES_MAX, SELECTORS_MAX
 from api.selectors import parse_selector
-from api.times import parse_time_ms
+from api.times import parse_range_ms
 
 router = APIRouter(tags=["samples"])
 
@@ -67,10 +66,7 @@ async def samples(
     one series a line and Arrow one stream of record batches, both of any size.
     """
     now_ms = round(parts.clock() * 1000)
-    to_ms = parse_time_ms(to, "to") if to else now_ms
-    from_ms = parse_time_ms(from_, "from") if from_ else to_ms - RANGE_MS_DEFAULT
-    if from_ms > to_ms:
-        raise Problem(400, "empty range", f"from ({from_ms} ms) is after to ({to_ms} ms)")
+    from_ms, to_ms = parse_range_ms(from_, to, now_ms, RANGE_MS_DEFAULT)
     selectors = [parse_selector(text) for text in match]
     chosen = format_ or negotiate(request.headers.get("accept", ""))
     limit = EXPORT_JSON_SAMPLES_MAX if chosen is Format.JSON else None
