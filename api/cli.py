@@ -37,6 +37,9 @@ FLAGS = {
     "token_file": ("FILE", "bearer tokens, one a line; needed unless on loopback"),
     "tls_certificate": ("FILE", "certificate chain (PEM)"),
     "tls_key": ("FILE", "its private key (PEM)"),
+    "topology_file": ("FILE", "cables that no port tells of (TOML or JSON)"),
+    "topology_plan": ("FILE", "how it should be cabled (TOML or JSON)"),
+    "audit_expectations": ("FILE", "how hosts should be set up (TOML)"),
     "log_level": ("LEVEL", "debug, info, warning or error"),
 }
 
