@@ -204,6 +204,8 @@ def report_missing(
         what = f"{host} has fewer NICs than its likes: none is cabled to {expected.value}"
     elif port in topology.link_of:
         return None  # cabled to somebody who is no switch: that is told elsewhere
+    elif known is None and is_there_unnamed(expectation, group, place):
+        return None
     elif known is None:
         what = f"{host} shows no {slot[0]} (port {slot[1]}), which its likes have"
     elif known.state is None or known.state.lower() in LIVE_STATES:
@@ -221,6 +223,20 @@ def report_missing(
         nodes=(host, str(expected.value)),
         ports=(port,),
         evidence=(f"{len(group.hosts)} hosts hang on the same leaves",),
+    )
+
+
+def is_there_unnamed(expectation: Expectation, group: HostGroup, place: tuple[str, Slot]) -> bool:
+    """Whether the host has a cable to the right leaf at a port that its likes do not have.
+
+    A host that has just come up is known to its switches by its interfaces, and says a little later
+    which RDMA device is behind each.
+    """
+    host, slot = place
+    leaf = str(group.leaf_of_slot[slot].value)
+    at_leaf = expectation.cabling.ports_at.get(leaf, ())
+    return any(
+        port.host == host and (port.device, port.port) not in group.leaf_of_slot for port in at_leaf
     )
 
 

@@ -184,6 +184,32 @@ def without_nic(topology: Topology, host: int, device: int, *, renamed: bool) ->
     return make_topology(AT, topology.nodes.values(), ports, links)
 
 
+def by_interfaces(topology: Topology, host: str) -> Topology:
+    """The same while nobody knows which RDMA device is behind the host's interfaces."""
+
+    def renamed(port: PortId) -> PortId:
+        if port.host != host:
+            return port
+        return PortId(port.host, port.device.replace("mlx5_", "eth"), port.port)
+
+    links = [
+        msgspec.structs.replace(link, id=LinkId.between(renamed(link.id.a), renamed(link.id.b)))
+        for link in topology.links.values()
+    ]
+    ports = [
+        msgspec.structs.replace(port, id=renamed(port.id), rail=None)
+        if port.id.host == host
+        else port
+        for port in topology.ports.values()
+    ]
+    return make_topology(AT, topology.nodes.values(), ports, links)
+
+
+def test_a_host_that_has_just_come_up_is_not_accused() -> None:
+    topology = by_interfaces(simulated_topology(**RAIL), "node0007")
+    assert mistakes(topology) == []
+
+
 @pytest.mark.parametrize("renamed", [False, True])
 def test_a_lost_nic_is_one_finding_also_when_the_others_moved_up(*, renamed: bool) -> None:
     lost = without_nic(simulated_topology(**RAIL), 3, 2, renamed=renamed)
