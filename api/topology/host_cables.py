@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from statistics import median
 
 from api.topology.cabling import natural, natural_port
 from api.topology.file import PatternKind
@@ -227,17 +228,15 @@ def report_missing(
 
 
 def is_there_unnamed(expectation: Expectation, group: HostGroup, place: tuple[str, Slot]) -> bool:
-    """Whether the host has a cable to the right leaf at a port that its likes do not have.
+    """Whether the host has as many cables to the right leaf as its likes, at whatever ports.
 
     A host that has just come up is known to its switches by its interfaces, and says a little later
-    which RDMA device is behind each.
+    which RDMA device is behind each. Several such hosts may well agree on the interfaces' names.
     """
     host, slot = place
     leaf = str(group.leaf_of_slot[slot].value)
-    at_leaf = expectation.cabling.ports_at.get(leaf, ())
-    return any(
-        port.host == host and (port.device, port.port) not in group.leaf_of_slot for port in at_leaf
-    )
+    cables = Counter(port.host for port in expectation.cabling.ports_at.get(leaf, ()))
+    return cables[host] >= median(cables[other] for other in group.hosts) > 0
 
 
 def check_tier(topology: Topology, expectation: Expectation, basis: Basis) -> Iterator[Mistake]:

@@ -205,8 +205,12 @@ def by_interfaces(topology: Topology, host: str) -> Topology:
     return make_topology(AT, topology.nodes.values(), ports, links)
 
 
-def test_a_host_that_has_just_come_up_is_not_accused() -> None:
-    topology = by_interfaces(simulated_topology(**RAIL), "node0007")
+@pytest.mark.parametrize("hosts", [1, 4, 7])
+@pytest.mark.parametrize("shape", [RAIL, FAT_TREE], ids=["rail", "fat_tree"])
+def test_hosts_that_have_just_come_up_are_not_accused(shape: dict[str, Any], hosts: int) -> None:
+    topology = simulated_topology(**shape)
+    for host in range(hosts):
+        topology = by_interfaces(topology, f"node{host:04d}")
     assert mistakes(topology) == []
 
 
