@@ -188,6 +188,6 @@ def check_file(gatherer: Gatherer, job: str, pid: int, variable: str, path: str)
         gatherer.host.stat(f"{root}{path}")
     except HostError as error:
         if error.reason is Reason.ABSENT:
-            gatherer.add(job, FILE_MISSING, f"{variable}={path}", f"proc/{pid}/root{path}")
+            gatherer.add(job, FILE_MISSING, f"{variable}={path}", f"{path} below {root}")
         else:
             gatherer.miss(job, variable, error.reason, error.detail)
