@@ -135,7 +135,7 @@ def test_an_endless_environment_is_bounded() -> None:
 
 @pytest.mark.parametrize("path", ["relative", "/../../etc/shadow", "/a/../b", "/nul\0"])
 def test_a_path_of_a_user_leads_nowhere_else(tmp_path: Path, path: str) -> None:
-    write_files(tmp_path, {"/".join(("proc", "7", "root", "etc", "there")): "x"})
+    write_files(tmp_path / "proc/7/root", {"etc/there": "x"})
     gatherer = gather(tmp_path)
     check_file(gatherer, "job 1", 7, "NCCL_TOPO_FILE", path)
     found = gatherer.finish()
@@ -144,7 +144,7 @@ def test_a_path_of_a_user_leads_nowhere_else(tmp_path: Path, path: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_a_fact(tmp_path: Path) -> None:
-    write_files(tmp_path, {"/".join(("proc", "7", "root", "etc", "there")): "x"})
+    write_files(tmp_path / "proc/7/root", {"etc/there": "x"})
     gatherer = gather(tmp_path)
     check_file(gatherer, "job 1", 7, "NCCL_TOPO_FILE", "/etc/there")
     check_file(gatherer, "job 1", 7, "NCCL_GRAPH_FILE", "/etc/gone")
