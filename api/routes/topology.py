@@ -34,7 +34,7 @@ from api.topology.model import Link, Topology
 from api.topology.names import Endpoint, NoSuchName, find_endpoint
 from api.topology.paths import PAIRS_MAX, Hop, Ways, find_ways, pairs_between
 from api.topology.plan import Basis, Plan
-from api.topology.shown import TopologyShown, part_of, write_json
+from api.topology.shown import TopologyShown, part_of, show_link, write_json
 from collector.contract.errors import SettingsError
 from collector.contract.identity import LinkId, PortId
 
@@ -78,18 +78,8 @@ class LinkOut(BaseModel):
 
     @classmethod
     def of(cls, link: Link) -> LinkOut:
-        """The link as it is answered."""
-        return cls(
-            id=str(link.id),
-            a=str(link.id.a),
-            b=str(link.id.b),
-            since=link.since,
-            last_seen=link.last_seen,
-            seen_from=[str(end) for end in link.seen_from],
-            methods=list(link.methods),
-            is_up=link.is_up,
-            rate_bits_per_second=link.rate_bits_per_second,
-        )
+        """The link as it is answered: as in the whole topology."""
+        return cls(**msgspec.structs.asdict(show_link(link)))
 
 
 class CablingOut(BaseModel):

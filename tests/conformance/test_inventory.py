@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -29,35 +28,10 @@ from api.inventory.tables import Base, DeviceKind
 from api.limits import PAGE_MAX
 from collector.contract.errors import InventoryError
 from collector.contract.identity import PortId
-from tests import postgres
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 HOSTS = count()
-
-
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    with postgres.server() as url:
-        yield url
-
-
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.peer("initdb", "postgres"))]
-)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of its own."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/inventory.db"
-    return postgres.new_database(request.getfixturevalue("postgres_url"))
-
-
-@pytest.fixture
-def inventory(url: str) -> Iterator[Inventory]:
-    inventory = Inventory(url)
-    inventory.migrate()
-    yield inventory
-    inventory.close()
 
 
 def at(second: float) -> datetime:

@@ -1,10 +1,9 @@
 """Cables in the inventory, on SQLite and on PostgreSQL: what was cabled when, and what is now."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -23,7 +22,7 @@ from collector.contract.identity import Labels, LinkId, PortId
 from simulator.topology.build import build
 from simulator.topology.model import Fabric
 from simulator.topology.spec import ClusterSpec
-from tests import link_ends, postgres
+from tests import link_ends
 from tests.link_ends import series
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -31,30 +30,6 @@ CATALOG = load_catalog()
 LEAF_PORT = PortId("leaf-0", "leaf-0", "1")
 OTHER_PORT = PortId("leaf-0", "leaf-0", "2")
 NIC_PORT = PortId("node-0", "mlx5_0", "1")
-
-
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    with postgres.server() as url:
-        yield url
-
-
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.peer("initdb", "postgres"))]
-)
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty database of its own."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/inventory.db"
-    return postgres.new_database(request.getfixturevalue("postgres_url"))
-
-
-@pytest.fixture
-def inventory(url: str) -> Iterator[Inventory]:
-    inventory = Inventory(url)
-    inventory.migrate()
-    yield inventory
-    inventory.close()
 
 
 def at(second: float) -> datetime:

@@ -1,7 +1,7 @@
 """A poller's batch makes switches, their ports and cables; machines are listed apart from them."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -16,9 +16,8 @@ from api.topology.read import read_topology
 from collector.contract import wire
 from collector.contract.identity import LinkId, PortId
 from collector.contract.model import Sample, Series
-from tests.service import InProcess, in_process
+from tests.service import InProcess, eventually, in_process
 
-DEADLINE_SECONDS = 30
 LEAF_PORT = PortId("leaf-0", "leaf-0", "Ethernet1/4")
 NIC_PORT = PortId("node-0", "mlx5_0", "1")
 
@@ -51,13 +50,6 @@ def readings() -> list[Sample]:
     return [Sample(each, 1, time.time_ns()) for each in series]
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_switches_and_machines_are_listed_apart(service: InProcess) -> None:
     batch = wire.pack_batch(
         readings(),
@@ -71,7 +63,7 @@ def test_switches_and_machines_are_listed_apart(service: InProcess) -> None:
     body = wire.encode_batch(batch)
     answer = service.client.post("/v1/ingest", content=body, headers=headers)
     assert answer.is_success, answer.text
-    wait_for(lambda: bool(service.inventory.cablings(LEAF_PORT)))
+    eventually(lambda: bool(service.inventory.cablings(LEAF_PORT)), "what the batch says")
     [switch] = service.client.get("/v1/switches").json()["items"]
     assert (switch["switch"], switch["vendor"], switch["guid"]) == ("leaf-0", "Acme", None)
     assert switch["attributes"] == {"profile": "acme"}
