@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from api.correlate.model import Records
+from alerts.columns import Records
 from collector.contract.collective import Collective
 from collector.contract.records import ABSENT
 

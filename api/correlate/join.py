@@ -1,6 +1,6 @@
 """The join over ranks inside the store: for jobs whose records do not fit into memory.
 
-It gives what `api.correlate.split.split` gives, row for row, from any number of records; where two
+It gives what `alerts.split.split` gives, row for row, from any number of records; where two
 ranks entered at the same nanosecond it may name the other one. Repeats that are not merged yet
 change none of it (a timed record never changes), so that the engine need not look for them: FINAL
 would take five times as long.
@@ -11,9 +11,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from api.correlate.model import ClockFit, Operations
+from alerts.columns import ClockFit, Operations
+from alerts.split import PAIRWISE, all_bus_bytes, distinct, reduced, starts_of
 from api.correlate.read import SETTINGS, Question, encoded
-from api.correlate.split import PAIRWISE, all_bus_bytes, distinct, reduced, starts_of
 from api.store.store import Store
 from collector.contract.records import ABSENT
 

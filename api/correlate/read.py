@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from api.correlate.model import Records
+from alerts.columns import Records
 from api.store.store import Store
 from collector.contract.errors import StoreError
 from collector.contract.records import ABSENT

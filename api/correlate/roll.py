@@ -12,8 +12,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from api.correlate.clocks import align, correct
-from api.correlate.model import ClockFit, Records
+from alerts.clocks import align, correct
+from alerts.columns import ClockFit, Records
 from api.correlate.read import RECORDS_MAX, read_records
 from api.correlate.series import Places, Roller
 from api.correlate.window import best_source, power_of_two

@@ -13,9 +13,9 @@ from functools import lru_cache
 import msgspec
 import numpy as np
 
-from api.correlate.clocks import operation_index
-from api.correlate.model import Flags, Floats, Ints, Operations, Records
-from api.correlate.split import (
+from alerts.clocks import operation_index
+from alerts.columns import Flags, Floats, Ints, Operations, Records
+from alerts.split import (
     distinct,
     joinable,
     medians,

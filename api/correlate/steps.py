@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from api.correlate.clocks import operation_index
-from api.correlate.model import Codes, Columns, Floats, Ints, Operations, Records, Step
-from api.correlate.split import distinct, joinable, medians, members_in, reduced, starts_of
+from alerts.clocks import operation_index
+from alerts.columns import Codes, Columns, Floats, Ints, Operations, Records, Step
+from alerts.split import distinct, joinable, medians, members_in, reduced, starts_of
 from collector.contract.records import ABSENT
 
 PERIOD_MAX = 4_096

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from api.correlate.clocks import align, correct
+from alerts.clocks import align, correct
+from alerts.columns import ClockFit, Floats, Ints, Operations, Records, Step
+from alerts.split import joinable, medians, split
 from api.correlate.join import split_in_store
-from api.correlate.model import ClockFit, Floats, Ints, Operations, Records, Step
 from api.correlate.read import (
     SOURCES_TIMED,
     Question,
@@ -17,7 +18,6 @@ from api.correlate.read import (
     query_records,
     read_members,
 )
-from api.correlate.split import joinable, medians, split
 from api.correlate.steps import infer_steps, to_work
 from api.store.store import Store
 

@@ -13,9 +13,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from api.correlate.clocks import align, correct, operation_index
+from alerts.clocks import align, correct, operation_index
+from alerts.columns import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
+from alerts.split import joinable, lateness, medians, split, starts_of
 from api.correlate.join import split_in_store
-from api.correlate.model import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
 from api.correlate.read import (
     COLUMNS,
     RECORDS_MAX,
@@ -25,7 +26,6 @@ from api.correlate.read import (
     query_records,
     read_members,
 )
-from api.correlate.split import joinable, lateness, medians, split, starts_of
 from api.correlate.steps import (
     Bounds,
     infer_steps,

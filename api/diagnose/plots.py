@@ -14,7 +14,7 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
-from api.correlate.model import Floats, Ints
+from alerts.columns import Floats, Ints
 from api.diagnose import units
 from collector.contract.identity import printable
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from api.correlate.model import Floats
+from alerts.columns import Floats
 from api.diagnose.analyse import Window
 from api.store.store import Store
 from collector.contract.catalog import load_catalog

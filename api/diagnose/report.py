@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from api.correlate.model import ClockFit, Step
+from alerts.columns import ClockFit, Step
 from api.diagnose.load import FormatRead
 
 FORMAT = 1

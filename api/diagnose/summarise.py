@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from api.correlate.model import Ints, Operations, Records
-from api.correlate.split import PAIRWISE, distinct, starts_of
+from alerts.columns import Ints, Operations, Records
+from alerts.split import PAIRWISE, distinct, starts_of
 from api.diagnose.analyse import Analysis, RankRows
 from api.diagnose.baseline import Baselines, read_baselines
 from api.diagnose.jobs import Job

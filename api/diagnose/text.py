@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from api.correlate.model import Floats, Step
+from alerts.columns import Floats, Step
 from api.diagnose import units
 from api.diagnose.report import (
     CollectiveReport,

@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from api.correlate.clocks import operation_index
-from api.correlate.model import Records
-from api.correlate.split import joinable
+from alerts.clocks import operation_index
+from alerts.columns import Records
+from alerts.split import joinable
 from api.correlate.steps import job_ranks_of_rows
 from api.diagnose.analyse import Analysis, ahead_ns
 from api.diagnose.readings import Readings

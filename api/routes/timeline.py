@@ -9,8 +9,8 @@ import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from alerts.columns import Operations, Step
 from api.context import Context, Parts
-from api.correlate.model import Operations, Step
 from api.correlate.places import job_ranks_of
 from api.correlate.window import JobRanks, LateMap, Window, late_map, look, steps_of
 from api.errors import Problem

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 
-from api.correlate.clocks import align
+from alerts.clocks import align
 from api.correlate.join import split_in_store
 from api.correlate.read import Question, query_records
 from api.correlate.window import power_of_two

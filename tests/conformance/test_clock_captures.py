@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from api.correlate.clocks import align, correct
-from api.correlate.model import Records
+from alerts.clocks import align, correct
+from alerts.columns import Records
 from collector.contract.collective import Collective
 from collector.formats import Origin, discover
 from tests.collectives import clock_errors, shift_clocks, to_columns

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from api.correlate.clocks import align, correct
+from alerts.clocks import align, correct
+from alerts.columns import Operations
+from alerts.split import split
 from api.correlate.join import split_in_store
-from api.correlate.model import Operations
 from api.correlate.read import Question, read_records
-from api.correlate.split import split
 from api.correlate.window import look, steps_of
 from api.ingest.records import insert_collectives
 from api.store.store import Store, StoreUrl

@@ -4,8 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.correlate.clocks import align, correct
-from api.correlate.model import Records
+from alerts.clocks import align, correct
+from alerts.columns import Records
 from collector.contract.records import ABSENT
 from tests.collectives import clock_errors, make_records, shift_clocks
 

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.correlate.model import Step
+from alerts.columns import Step
 from api.diagnose import page, plots, text, units
 from api.diagnose.plots import Plot, Scale
 from api.diagnose.report import (

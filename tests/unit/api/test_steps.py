@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from api.correlate.model import Records
+from alerts.columns import Records
 from api.correlate.steps import find_period, infer_steps
 from tests.collectives import make_records
 

@@ -10,8 +10,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from api.correlate.clocks import operation_index
-from api.correlate.model import Codes, Flags, Floats, Ints, Lateness, Operations, Records
+from alerts.clocks import operation_index
+from alerts.columns import Codes, Flags, Floats, Ints, Lateness, Operations, Records
 from collector.contract.collective import Operation, bus_bytes
 from collector.contract.records import ABSENT
 

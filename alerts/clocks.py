@@ -23,7 +23,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from api.correlate.model import Clock, ClockFit, Codes, Flags, Floats, Ints, Records
+from alerts.columns import Clock, ClockFit, Codes, Flags, Floats, Ints, Records
 from collector.contract.collective import Operation
 from collector.contract.records import ABSENT
 
