@@ -9,8 +9,8 @@ import numpy as np
 
 from alerts.columns import Ints, Operations, Records
 from alerts.split import PAIRWISE, distinct, starts_of
+from api.correlate.baseline import Baselines, read_baselines
 from api.diagnose.analyse import Analysis, RankRows
-from api.diagnose.baseline import Baselines, read_baselines
 from api.diagnose.jobs import Job
 from api.diagnose.load import FileRead, Loaded, by_format
 from api.diagnose.report import (

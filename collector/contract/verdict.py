@@ -74,6 +74,75 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     switch_port: str = ""
 
 
+class Layer(enum.StrEnum):
+    """Where in the stack a cause lies: whom to call."""
+
+    COMPUTE = "compute"
+    """GPU, host, data loading: a rank comes late."""
+    NETWORK = "network"
+    """Link, NIC, switch: bytes come late."""
+    UNKNOWN = "unknown"
+
+
+LAYER_OF = {
+    Cause.STRAGGLER: Layer.COMPUTE,
+    Cause.SLOW_LINK: Layer.NETWORK,
+    Cause.LOSSY_LINK: Layer.NETWORK,
+    Cause.LINK_FLAP: Layer.NETWORK,
+    Cause.PAUSE_STORM: Layer.NETWORK,
+    Cause.CONGESTION: Layer.NETWORK,
+    Cause.MICROBURST: Layer.NETWORK,
+    Cause.HANG: Layer.UNKNOWN,
+    Cause.STALL: Layer.UNKNOWN,
+}
+"""Of a hang the reason decides: see `alerts.verdict`."""
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One observation that speaks for a verdict: whoever doubts it can compute it again.
+
+    ``metric`` is a series of the catalog (with ``labels``: a PromQL selector), or a word for what
+    records of collectives tell (`collective_transfer`, `rank_gap`, `exit_ladder`…), which
+    `/v1/explain` answers as data. ``value`` is what was seen in the window, ``baseline`` what is
+    usual: the same before, or the peers at the same time.
+    """
+
+    metric: str
+    text: str
+    """One plain sentence with both numbers."""
+    value: float
+    unit: str
+    baseline: float | None = None
+    from_ns: int = 0
+    to_ns: int = 0
+    labels: dict[str, str] = {}
+    samples: int = 0
+    """How many observations it rests on."""
+
+
+class RuledOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was looked for and is not the cause, and why."""
+
+    what: str
+    """A cause, a reason, or a layer."""
+    why: str
+
+
+class Cost(msgspec.Struct, frozen=True, kw_only=True):
+    """What it costs: the steps replayed with the culprit as its peers are."""
+
+    job: str
+    lost_seconds: float
+    """Of the job's time, since the verdict's start."""
+    step_seconds: float | None
+    """A step as it is; None where steps are not known."""
+    step_seconds_without: float | None
+    """A step as it would be."""
+    lost_share: float
+    """Of the job's time while it lasted, 0 to 1."""
+    gpu_hours: float
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """One answer: what is wrong, who it is, since when (unix nanoseconds), and how sure we are.
 
@@ -87,3 +156,19 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: Reason = Reason.UNKNOWN
     confidence: float = 1.0
     """0 to 1: of a hundred verdicts that say 0.9, ninety are right."""
+    layer: Layer = Layer.UNKNOWN
+    summary: str = ""
+    """One sentence for a tired person."""
+    action: str = ""
+    """What to do about it."""
+    jobs: tuple[str, ...] = ()
+    """Jobs that suffer from it."""
+    accomplices: tuple[Culprit, ...] = ()
+    """More culprits of the same kind: of a hang, every rank that is to blame."""
+    victims: tuple[Culprit, ...] = ()
+    """Who only looks guilty: explained by the culprit."""
+    evidence: tuple[Evidence, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
+    costs: tuple[Cost, ...] = ()
+    clock_error_ns: int | None = None
+    """How far hosts' clocks may be apart after alignment; None: no times were compared."""

@@ -1,0 +1,50 @@
+"""What a detector finds: one thing that is out of the ordinary, with its evidence. Not a verdict.
+
+A finding about a job says that it suffers, and whom its own times accuse (``suspects``, the most
+likely first). A finding about a machine says that something is wrong with it, whoever suffers.
+`alerts.verdict` puts both together.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, RuledOut
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody whom a job's own times accuse, and how much: shares of 1 over all suspects."""
+
+    culprit: Culprit
+    share: float
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something out of the ordinary, from ``since_ns`` to ``until_ns`` (None while it lasts)."""
+
+    detector: str
+    cause: Cause
+    culprit: Culprit
+    """Whom it is about. Empty where a job suffers and nobody can be named."""
+    strength: float
+    """0 to 1: how clear it is, by this evidence alone."""
+    since_ns: int
+    until_ns: int | None
+    last_ns: int
+    """When it was last seen."""
+    reason: Reason = Reason.UNKNOWN
+    job: str = ""
+    """The job whose own times tell it; empty for what machines tell."""
+    suspects: tuple[Suspect, ...] = ()
+    """Where one culprit is not certain: all who could be, with shares."""
+    communicators: tuple[str, ...] = ()
+    """Those of the job that are slow."""
+    accomplices: tuple[Culprit, ...] = ()
+    """More of the same kind, to the same effect: every rank that never launched."""
+    victims: tuple[Culprit, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
+    cost: Cost | None = None
+    is_context: bool = False
+    """True of what explains others and is never a verdict by itself (a hot GPU that is not late, a
+    share of time that the network takes)."""

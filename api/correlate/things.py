@@ -1,0 +1,230 @@
+"""Ports, GPUs and hosts in a stretch of time, from the store and the topology."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from alerts.columns import Floats
+from alerts.window import Gpus, Grid, Hosts, Ports, Readings
+from api.correlate.readings import Choice, GridReader, Line, gathered
+from api.topology.model import Topology
+from collector.contract.identity import PortId
+
+PORT = "fabric_port_"
+NIC = "fabric_nic_"
+GPU = "fabric_gpu_"
+HOST = "fabric_host_"
+STEP = "fabric_step_"
+
+PORT_READINGS = (
+    "transmit_bytes_total", "receive_bytes_total", "transmit_packets_total",
+    "receive_packets_total", "transmit_unicast_packets_total", "receive_unicast_packets_total",
+    "symbol_errors_total", "receive_errors_total", "receive_crc_errors_total",
+    "receive_icrc_errors_total", "receive_remote_physical_errors_total",
+    "link_error_recoveries_total", "link_downed_total", "carrier_changes_total",
+    "downs_seen_total", "local_link_integrity_errors_total",
+    "excessive_buffer_overruns_total", "transmit_wait_seconds_total",
+    "transmit_wait_ticks_total", "transmit_discards_total", "receive_discards_total",
+    "receive_out_of_buffer_total", "receive_out_of_sequence_total", "sequence_naks_total",
+    "implied_sequence_naks_total", "ack_timeouts_total", "rnr_naks_total",
+    "adaptive_retransmits_total", "adaptive_retransmit_timeouts_total",
+    "slow_restarts_used_total", "retransmit_packets_total", "tcp_retransmit_segments_total",
+    "transport_retries_exceeded_total", "receive_ecn_marked_packets_total", "cnp_sent_total",
+    "cnp_handled_total", "receive_pause_frames_total", "transmit_pause_frames_total",
+    "receive_pause_seconds_total", "transmit_pause_seconds_total",
+    "pause_watchdog_stuck_total", "queue_discarded_packets_total",
+    "queue_ecn_marked_packets_total", "ingress_queue_discarded_packets_total",
+    "drops_total", "transmit_lifetime_discards_total",
+)  # fmt: skip
+"""Counters of `fabric_port_…` that windows have. What differs in other labels (queue, priority) is
+added up."""
+PORT_LEVELS = (
+    "state", "physical_state", "rate_bits_per_second", "lanes", "could_be_faster",
+    "queue_depth_bytes", "queue_peak_bytes", "module_receive_power_watts",
+    "module_temperature_celsius",
+)  # fmt: skip
+"""Gauges; of several queues the fullest."""
+NIC_READINGS = (
+    "transmit_bytes_total", "receive_bytes_total", "transmit_packets_total",
+    "receive_packets_total", "receive_errors_total", "transmit_errors_total",
+    "carrier_changes_total", "downs_seen_total", "link_down_total",
+    "receive_pause_frames_total", "transmit_pause_frames_total",
+    "receive_pause_seconds_total", "transmit_pause_seconds_total",
+    "phy_receive_pause_frames_total", "phy_transmit_pause_frames_total",
+    "pause_storm_warnings_total", "pause_storm_errors_total",
+    "phy_receive_discards_total", "phy_transmit_discards_total",
+    "receive_priority_discards_total", "receive_out_of_buffer_total",
+    "receive_buffer_over_threshold_total", "phy_receive_crc_errors_total",
+    "phy_receive_symbol_errors_total", "phy_receive_pcs_symbol_errors_total",
+    "phy_receive_corrected_bits_total", "phy_receive_fec_corrected_blocks_total",
+    "phy_receive_fec_uncorrectable_blocks_total", "pcie_read_stalled_seconds_total",
+    "pcie_write_stalled_seconds_total", "pcie_buffer_overflow_packets_total",
+    "pcie_receive_signal_errors_total", "pcie_transmit_signal_errors_total",
+)  # fmt: skip
+NIC_LEVELS = (
+    "up", "speed_bits_per_second", "pcie_read_stalled_ratio", "pcie_write_stalled_ratio",
+)  # fmt: skip
+GPU_READINGS = (
+    "power_violation_seconds_total", "thermal_violation_seconds_total",
+    "reliability_violation_seconds_total", "board_limit_violation_seconds_total",
+    "sync_boost_violation_seconds_total", "software_thermal_slowdown_seconds_total",
+    "hardware_thermal_slowdown_seconds_total", "power_brake_slowdown_seconds_total",
+    "ecc_corrected_errors_total", "ecc_uncorrected_errors_total", "xid_errors_total",
+    "pcie_replays_total", "pcie_correctable_errors_total", "nvlink_recovery_errors_total",
+    "nvlink_replay_errors_total", "nvlink_crc_flit_errors_total", "energy_joules_total",
+)  # fmt: skip
+GPU_LEVELS = (
+    "up", "utilization_ratio", "sm_active_ratio", "tensor_active_ratio", "sm_clock_hertz",
+    "sm_clock_max_hertz", "clock_event_reasons", "temperature_celsius",
+    "temperature_slowdown_celsius", "memory_temperature_celsius", "power_watts",
+    "power_limit_watts", "performance_state", "xid_last", "remapped_rows_corrected",
+    "remapped_rows_uncorrected", "row_remap_failed", "row_remap_pending", "recovery_action",
+    "pcie_generation", "pcie_generation_max", "pcie_lanes", "pcie_lanes_max", "processes",
+)  # fmt: skip
+HOST_READINGS = (
+    "pressure_cpu_waiting_seconds_total", "pressure_memory_stalled_seconds_total",
+    "pressure_memory_waiting_seconds_total", "pressure_io_stalled_seconds_total",
+    "pressure_io_waiting_seconds_total", "pressure_irq_stalled_seconds_total",
+    "major_faults_total", "swap_in_pages_total", "swap_out_pages_total",
+    "allocation_stalls_total", "oom_kills_total", "cgroup_cpu_throttled_seconds_total",
+    "context_switches_total",
+)  # fmt: skip
+HOST_LEVELS = (
+    "cpus", "tasks_running", "tasks_blocked", "load1", "memory_total_bytes",
+    "memory_available_bytes", "memory_dirty_bytes", "memory_writeback_bytes",
+)  # fmt: skip
+
+PORT_CHOICES = (
+    *(Choice(PORT + name, name) for name in PORT_READINGS),
+    *(Choice(PORT + name, name, is_max=True) for name in PORT_LEVELS),
+)
+NIC_CHOICES = (
+    *(Choice(NIC + name, name) for name in NIC_READINGS),
+    *(Choice(NIC + name, name, is_max=True) for name in NIC_LEVELS),
+)
+GPU_CHOICES = (
+    *(Choice(GPU + name, name) for name in GPU_READINGS),
+    *(Choice(GPU + name, name, is_max=True) for name in GPU_LEVELS),
+)
+HOST_CHOICES = (
+    *(Choice(HOST + name, name) for name in HOST_READINGS),
+    *(Choice(HOST + name, name, is_max=True) for name in HOST_LEVELS),
+    Choice(HOST + "cpu_seconds_total", "cpu_seconds_total", split="mode"),
+    # Of all ranks of a host together: seconds a second, so 8 for eight ranks that always wait.
+    Choice(STEP + "phase_seconds_total", "step_phase_seconds_total", split="phase"),
+)
+
+
+def read_ports(reader: GridReader, topology: Topology | None, grid: Grid) -> Ports:
+    """Every port that was read in this time or is cabled."""
+    own = reader.read(PORT_CHOICES, ("host", "device", "port"), grid)
+    nic = reader.read(NIC_CHOICES, ("host", "device"), grid)
+    netdevs: dict[tuple[str, ...], tuple[str, ...]] = {}
+    keys: dict[tuple[str, ...], None] = {}
+    if topology is not None:
+        for port in topology.ports.values():
+            keys[port.id.host, port.id.device, port.id.port] = None
+            if port.netdev:
+                netdevs[port.id.host, port.netdev] = (port.id.host, port.id.device, port.id.port)
+    keys |= dict.fromkeys(line.key for line in own)
+    for line in nic:
+        # An interface without an RDMA device is a port of its own, called 1 as in the topology.
+        netdevs.setdefault(line.key, (*line.key, "1"))
+    renamed = [rekeyed(line, netdevs[line.key]) for line in nic]
+    keys |= dict.fromkeys(line.key for line in renamed)
+    row_of = {key: row for row, key in enumerate(sorted(keys))}
+    readings, seen_ns = gathered(without_doubles(own, renamed), row_of, grid)
+    return make_ports(sorted(keys), topology, (readings, seen_ns), grid)  # type: ignore[arg-type]
+
+
+def rekeyed(line: Line, key: tuple[str, ...]) -> Line:
+    """The same values of another thing."""
+    return Line(
+        reading=line.reading, metric=line.metric, key=key, values=line.values,
+        last_ns=line.last_ns, is_max=line.is_max, label=line.label,
+    )  # fmt: skip
+
+
+def without_doubles(own: Sequence[Line], nic: Sequence[Line]) -> list[Line]:
+    """All lines; of what both targets say of one port, the port's own."""
+    said = {(line.key, line.reading) for line in own}
+    return [*own, *(line for line in nic if (line.key, line.reading) not in said)]
+
+
+def make_ports(
+    keys: Sequence[tuple[str, str, str]],
+    topology: Topology | None,
+    found: tuple[dict[str, Readings], np.ndarray],
+    grid: Grid,
+) -> Ports:
+    """The rows with what the topology knows of them."""
+    readings, seen_ns = found
+    row_of = {key: row for row, key in enumerate(keys)}
+    other_end = np.full(len(keys), -1, dtype=np.int64)
+    rail = np.full(len(keys), -1, dtype=np.int64)
+    tier = np.full(len(keys), -1, dtype=np.int64)
+    rate = best_rates(len(keys), readings)
+    is_switch = np.array([host == device for host, device, _ in keys], dtype=bool)
+    if topology is not None:
+        for row, key in enumerate(keys):
+            place = PortId(*key)
+            port = topology.ports.get(place)
+            if port is not None:
+                rail[row] = -1 if port.rail is None else port.rail
+                rate[row] = np.fmax(rate[row], port.rate_bits_per_second or np.nan)
+            far = topology.other_end(place)
+            if far is not None:
+                other_end[row] = row_of.get((far.host, far.device, far.port), -1)
+            node = topology.nodes.get(key[0])
+            if is_switch[row] and node is not None and node.tier is not None:
+                tier[row] = node.tier
+    return Ports(
+        grid=grid,
+        host=[host for host, _, _ in keys],
+        device=[device for _, device, _ in keys],
+        port=[port for _, _, port in keys],
+        readings=readings,
+        seen_ns=seen_ns,
+        is_switch=is_switch,
+        other_end=other_end,
+        rate_bits_per_second=rate,
+        rail=rail,
+        tier=tier,
+    )
+
+
+def best_rates(count: int, readings: dict[str, Readings]) -> Floats:
+    """The highest rate that was read of each port in this time; NaN where none was."""
+    rate = np.full(count, np.nan)
+    for name in ("rate_bits_per_second", "speed_bits_per_second"):
+        found = readings.get(name)
+        if found is not None and found.values.size:
+            best = np.fmax.reduce(found.values, axis=1)
+            rate[found.row] = np.fmax(rate[found.row], np.where(best > 0, best, np.nan))
+    return rate
+
+
+def read_gpus(reader: GridReader, grid: Grid) -> Gpus:
+    """Every GPU that was read in this time."""
+    lines = [
+        line for line in reader.read(GPU_CHOICES, ("host", "gpu"), grid) if line.key[1].isdecimal()
+    ]
+    keys = sorted({line.key for line in lines}, key=lambda key: (key[0], int(key[1])))
+    readings, seen_ns = gathered(lines, {key: row for row, key in enumerate(keys)}, grid)
+    return Gpus(
+        grid=grid,
+        host=[key[0] for key in keys],
+        gpu=[int(key[1]) for key in keys],
+        readings=readings,
+        seen_ns=seen_ns,
+    )
+
+
+def read_hosts(reader: GridReader, grid: Grid) -> Hosts:
+    """Every host that was read in this time."""
+    lines = reader.read(HOST_CHOICES, ("host",), grid)
+    keys = sorted({line.key for line in lines})
+    readings, seen_ns = gathered(lines, {key: row for row, key in enumerate(keys)}, grid)
+    return Hosts(grid=grid, host=[key[0] for key in keys], readings=readings, seen_ns=seen_ns)

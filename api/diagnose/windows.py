@@ -1,0 +1,95 @@
+"""The folder's jobs as one window: what the same detectors look at that run in the service."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alerts.window import NS, JobWindow, Window
+from api.correlate.baseline import read_baselines
+from api.correlate.readings import GridReader
+from api.correlate.things import read_gpus, read_hosts, read_ports
+from api.correlate.windows import (
+    baselines_of,
+    grid_of,
+    read_pending,
+    read_window_events,
+    to_communicator,
+    to_rank,
+)
+from api.diagnose.analyse import Analysis
+from api.store.store import Store
+
+STEP_SECONDS_MIN = 0.01
+"""Counters in files may be read a hundred times a second; nothing reads them more often."""
+CELLS = 4_000
+"""About so many cells has a folder's grid."""
+
+
+def window_of(store: Store, analyses: Sequence[Analysis]) -> Window:
+    """Everything that was read, from the first record of any job to the last."""
+    jobs = [job_window(store, analysis) for analysis in analyses]
+    spans = [(analysis.job.first_ns, analysis.job.last_ns) for analysis in analyses]
+    from_ns = min((first for first, _ in spans if first), default=0)
+    to_ns = max((last for _, last in spans), default=from_ns + NS)
+    step_seconds = max(STEP_SECONDS_MIN, (to_ns - from_ns) / NS / CELLS)
+    grid = grid_of(from_ns, max(to_ns, from_ns + 1), step_seconds)
+    reader = GridReader(store)
+    return Window(
+        from_ns=from_ns,
+        to_ns=to_ns,
+        jobs=jobs,
+        ports=read_ports(reader, None, grid),
+        gpus=read_gpus(reader, grid),
+        hosts=read_hosts(reader, grid),
+        events=read_window_events(store, from_ns, to_ns),
+        is_live=False,
+    )
+
+
+def job_window(store: Store, analysis: Analysis) -> JobWindow:
+    """One job as detectors see it."""
+    job = analysis.job
+    ranks = {place.rank: to_rank(place) for place in job.found.places}
+    job_ranks = job.job_ranks
+    wired = {each.communicator: each for each in job.found.communicators}
+    members: dict[str, dict[int, int]] = {}
+    for (name, rank), number in job_ranks.items():
+        members.setdefault(name, {})[rank] = number
+    communicators = {}
+    for name, own in members.items():
+        known = wired.get(name)
+        communicators[name] = to_communicator(
+            name,
+            own,
+            known.ranks if known is not None else 0,
+            known.rings if known is not None else [],
+            known.trees if known is not None else [],
+            ranks,
+        )
+    return JobWindow(
+        job=job.name,
+        size=max(len(ranks), len(set(job_ranks.values()))),
+        ranks=ranks,
+        communicators=communicators,
+        source=analysis.choice.source or "",
+        is_estimate=analysis.choice.is_estimate,
+        kept_one_in=analysis.kept_one_in,
+        records=analysis.records,
+        operations=analysis.operations,
+        clocks=analysis.fits,
+        steps=analysis.steps,
+        pending=read_pending(store, dumped_groups(analysis), job.first_ns, job.last_ns, job_ranks),
+        baselines=baselines_of(analysis.operations, read_baselines(store)),
+        is_running=False,
+    )
+
+
+def dumped_groups(analysis: Analysis) -> list[str]:
+    """Communicators that dumps speak of."""
+    names = {
+        name
+        for collection in analysis.job.collections
+        if collection.source == "flight_recorder"
+        for name in collection.sizes
+    }
+    return sorted(names)
