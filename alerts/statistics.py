@@ -18,6 +18,12 @@ def spread(values: Floats) -> float:
     return float(NORMAL * np.median(np.abs(known - np.median(known))))
 
 
+def median_known(values: Floats) -> float:
+    """The median without NaNs; NaN of nothing, and no warning."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
 def runs(chosen: Flags, *, gap: int = 0, least: int = 1) -> list[tuple[int, int]]:
     """Stretches of chosen places, first and last of each.
 

@@ -14,7 +14,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
@@ -27,6 +28,9 @@ from api.context import Context
 from api.correlate.places import RunningPlaces
 from api.correlate.roll import RollTask
 from api.errors import Boundary, ProblemBody, install_error_handlers, respond
+from api.evaluate.detect import Panel
+from api.evaluate.parts import make_evaluation
+from api.explain.explainer import Explainer
 from api.ingest.own import OwnSamples
 from api.ingest.service import Ingest
 from api.inventory.feed import InventoryFeed
@@ -44,10 +48,14 @@ from api.routes import (
     catalog,
     docs,
     events,
+    explain,
     health,
+    incidents,
     ingest,
     inventory,
     jobs,
+    live,
+    matrix,
     otlp,
     prometheus,
     prometheus_meta,
@@ -56,6 +64,7 @@ from api.routes import (
     samples,
     timeline,
     topology,
+    verdicts,
 )
 from api.settings import ServiceSettings
 from api.store.store import Store
@@ -91,6 +100,11 @@ ROUTERS = tuple(
         jobs,
         records,
         timeline,
+        matrix,
+        verdicts,
+        incidents,
+        explain,
+        live,
         events,
         bursts,
         captures,
@@ -107,6 +121,10 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Supervisors and load balancers have no token; these say nothing worth hiding."""
 
 
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Something that goes on until it is cancelled."""
+
+
 def create_app(
     settings: ServiceSettings, store: Store, stock: Inventory, clock: Callable[[], float]
 ) -> FastAPI:
@@ -118,52 +136,56 @@ def create_app(
     )
     intake = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
     intake.captures = requests = Captures(stock, clock)
-    roll = RollTask(store, OwnSamples(intake.commit), RunningPlaces(stock), metrics, clock)
+    topologies = TopologyCache(
+        stock, clock, file=settings.topology_file, plan=settings.topology_plan
+    )
+    evaluation = make_evaluation(
+        store,
+        stock,
+        topologies,
+        OwnSamples(intake.commit),
+        metrics,
+        clock,
+        is_alone=store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite"),
+    )
+    leads = evaluation.lead.is_held
+    roll = RollTask(store, OwnSamples(intake.commit), RunningPlaces(stock), metrics, clock, leads)
     aliases = load_catalog() if settings.promql_aliases else None
     gate = Gate(Engine(store, Dialect(settings.promql_dialect), aliases))
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        tasks = [
-            asyncio.create_task(intake.run(), name="commit"),
-            asyncio.create_task(feed_inventory(feed, metrics), name="inventory feed"),
-            asyncio.create_task(watch_ports(store, stock, clock), name="port watch"),
-            asyncio.create_task(
-                watch_jobs(store, stock, clock, kept_days=settings.retention_days.steps),
-                name="job watch",
-            ),
-            asyncio.create_task(roll.run(), name="roll"),
-            asyncio.create_task(watch_captures(requests), name="captures"),
-        ]
-        for task in tasks:
-            task.add_done_callback(stop_if_broken)
-        yield
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        gate.close()
-
-    app = make_bare_app(lifespan)
+    kept_days = settings.retention_days.steps
+    works: dict[str, Work] = {
+        "commit": intake.run,
+        "inventory feed": lambda: feed_inventory(feed, metrics),
+        "port watch": lambda: watch_ports(store, stock, clock),
+        "job watch": lambda: watch_jobs(store, stock, clock, kept_days=kept_days),
+        "lead": evaluation.lead.run,
+        "roll": roll.run,
+        "evaluator": evaluation.task.run,
+        "news": evaluation.changes.run,
+        "captures": lambda: watch_captures(requests),
+    }
+    app = make_bare_app(working(works, gate))
     app.state.context = Context(
         store=store,
         inventory=stock,
         ingest=intake,
         captures=requests,
+        incidents=evaluation.book,
+        changes=evaluation.changes,
         metrics=metrics,
         gate=gate,
         settings=settings,
-        topologies=TopologyCache(
-            stock, clock, file=settings.topology_file, plan=settings.topology_plan
-        ),
+        topologies=topologies,
         clock=clock,
         started_s=clock(),
     )
     app.state.audit = FleetAudit(
         store,
         stock,
-        app.state.context.topologies,
+        topologies,
         load_expectations(settings.audit_expectations),
     )
+    app.state.explanations = explain.Turns(Explainer(store, stock, topologies.at, Panel(metrics)))
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/", to_docs, include_in_schema=False)
@@ -172,6 +194,23 @@ def create_app(
     app.add_middleware(Meter, metrics=metrics)
     app.add_middleware(Boundary)
     return app
+
+
+def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
+    """What goes on as long as the service runs, each by its name."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(work(), name=name) for name, work in works.items()]
+        for task in tasks:
+            task.add_done_callback(stop_if_broken)
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        gate.close()
+
+    return lifespan
 
 
 def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:

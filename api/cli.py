@@ -9,9 +9,10 @@ import gc
 import logging
 import shutil
 import signal
+import socket
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -103,7 +104,18 @@ class Server(uvicorn.Server):
     """A server that ends when told to and lets its caller close what is open.
 
     Uvicorn's own repeats the signal after its shutdown, which kills the process on the spot.
+    ``end_streams`` ends answers that never end by themselves: uvicorn waits for all of them before
+    it tells the app that it stops.
     """
+
+    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._end_streams = end_streams
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let go of who listens, then of everybody else."""
+        self._end_streams()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -130,8 +142,9 @@ def serve(settings: ServiceSettings) -> None:
     for name in store.migrate():
         log.info("store: applied migration %s", name)
     host, port = settings.address
+    app = create_app(settings, store, stock, time.time)
     config = uvicorn.Config(
-        create_app(settings, store, stock, time.time),
+        app,
         host=host,
         port=port,
         log_config=None,
@@ -150,7 +163,7 @@ def serve(settings: ServiceSettings) -> None:
         settings.data_path,
     )
     try:
-        Server(config).run()
+        Server(config, app.state.context.changes.close).run()
     finally:
         store.close()
         stock.close()

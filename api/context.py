@@ -9,6 +9,8 @@ import msgspec
 from fastapi import Depends, Request
 
 from api.captures import Captures
+from api.evaluate.book import IncidentBook
+from api.evaluate.changes import Changes
 from api.ingest.service import Ingest
 from api.inventory.repository import Inventory
 from api.metrics import ServiceMetrics
@@ -25,6 +27,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     inventory: Inventory
     ingest: Ingest
     captures: Captures
+    incidents: IncidentBook
+    changes: Changes
     metrics: ServiceMetrics
     gate: Gate
     settings: ServiceSettings

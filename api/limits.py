@@ -176,6 +176,23 @@ CAPTURES_PENDING_MAX: Final = 1_000
 CAPTURES_KEPT_DAYS: Final = 30
 """How long it is known that a capture was made: as long as its samples are kept."""
 
+INCIDENTS_KEPT_DAYS: Final = 90
+"""How long a closed incident is known: a quarter, over which people look for what comes back."""
+
+INCIDENTS_KEPT_MAX: Final = 10_000
+"""Incidents that are kept, about 200 MB at worst: a hundred a day for a quarter. The oldest closed
+ones go."""
+
+INCIDENT_NAMES_MAX: Final = 1_000
+"""Jobs, hosts and switches that one incident can be found by: victims past it are only in its
+verdict."""
+
+INCIDENT_CHANGES_KEPT_MAX: Final = 10_000
+"""News of incidents that a client which comes back can still be told: a bad day's."""
+
+INCIDENT_CHANGES_PAGE_MAX: Final = 1_000
+"""News that are read at once."""
+
 CAPTURE_SECONDS_MAX: Final = 300.0
 """Of a capture, before and after the moment: as long as the longest ring of an agent. → 422"""
 
@@ -219,3 +236,61 @@ RECORDS_EXPORT_MAX: Final = 50_000_000
 
 RECORDS_EXPORT_CHUNK: Final = 100_000
 """Records that are in memory at once while they are streamed: about 30 MB."""
+
+EXPLAIN_SECONDS_DEFAULT: Final = 180
+EXPLAIN_SECONDS_MAX: Final = 3_600
+"""Of time that one explanation looks at: detectors look at three minutes, and an hour of a large
+job is what its records are thinned to anyway. → 422"""
+
+EXPLAINS_WAITING_MAX: Final = 8
+"""Explanations that are made or wait for their turn: each takes a second or more of a core, one
+after the other. → 503, retry"""
+
+EXPLAIN_OPERATIONS_MAX: Final = 50_000
+"""Operations of a job in one explanation, about 5 MB. Past it every nth, and the answer says so."""
+
+EXPLAIN_RECORDS_MAX: Final = 200_000
+"""Single ranks' records in one explanation, about 15 MB. Past it every nth operation's."""
+
+EXPLAIN_RANKS_MAX: Final = 20_000
+"""Rows of ranks (rank times kind of operation) of a job: two kinds of 10,000 ranks. Past it those
+whose own time is longest."""
+
+EXPLAIN_CELLS_MAX: Final = 200_000
+"""Ranks times steps of a job's own times, about 5 MB. Past it the ranks that kept others waiting
+longest."""
+
+EXPLAIN_LADDER_PLACES_MAX: Final = 20_000
+"""Places of all rings of a job together. Past it the rings that come later are left out."""
+
+EXPLAIN_STEPS_MAX: Final = 10_000
+"""Steps of a job, the latest."""
+
+EXPLAIN_CLOCKS_MAX: Final = 10_000
+"""Hosts' clocks times stretches of time, the latest."""
+
+EXPLAIN_PENDING_MAX: Final = 1_000
+"""Operations of a job that did not end, the first ones: the head of the queue is what hangs."""
+
+EXPLAIN_THINGS_MAX: Final = 200
+"""Ports, GPUs and hosts whose readings are shown: a large switch, or sixteen hosts."""
+
+EXPLAIN_VALUES_MAX: Final = 500_000
+"""Numbers in all readings of one explanation, about 5 MB. Past it things are left out."""
+
+EXPLAIN_EVENTS_MAX: Final = 1_000
+"""Events in one explanation, the newest."""
+
+EXPLAIN_JOBS_MAX: Final = 8
+"""Jobs whose collectives are shown where a host, link or incident was asked for."""
+
+LIVE_QUIET_SECONDS: Final = 15.0
+"""A stream in which nothing happens says so this often: proxies close what is silent for 30 to
+60 seconds, and a dead connection is noticed only when something is sent."""
+
+LIVE_SEND_SECONDS: Final = 30.0
+"""How long one message may take to reach a client's socket. A client that does not read for longer
+is dropped: it comes back with `Last-Event-ID` and gets what it missed."""
+
+LIVE_RESUMED_MAX: Final = 1_000
+"""Changes that a client which comes back is told. Of more it is told that it missed something."""

@@ -50,6 +50,15 @@ class ServiceMetrics:
         self.inventory_flushed = self._counter("fabric_service_inventory_flushed_total")
         self.inventory_dropped = self._counter("fabric_service_inventory_dropped_total")
         self.inventory_errors = self._counter("fabric_service_inventory_errors_total")
+        self.evaluations = self._counter("fabric_service_evaluations_total")
+        self.evaluation_seconds = self._histogram(
+            "fabric_service_evaluation_seconds", SECONDS_BUCKETS
+        )
+        self.evaluation_delays = self._counter("fabric_service_evaluation_delays_total")
+        self.detector_seconds = self._histogram("fabric_service_detector_seconds", SECONDS_BUCKETS)
+        self.detector_errors = self._counter("fabric_service_detector_errors_total")
+        self.findings_left_out = self._counter("fabric_service_findings_left_out_total")
+        self.live_dropped = self._counter("fabric_service_live_dropped_total")
 
     def _counter(self, name: str) -> Counter:
         metric = defined(name)

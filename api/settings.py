@@ -40,6 +40,8 @@ class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     what people ask of them later is in the series made from them."""
     steps: int = RETENTION_DAYS_DEFAULT
     """Days that records of training steps are kept."""
+    findings: int = RETENTION_DAYS_DEFAULT
+    """Days that findings and verdicts are kept; incidents are in the inventory."""
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -43,7 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class RollTask:
-    """Rolls one stretch after the other. ``places`` says who is who; ``clock``: unix seconds."""
+    """Rolls one stretch after the other, while ``leads`` says so: two would write the same series.
+
+    ``places`` says who is who; ``clock``: unix seconds.
+    """
 
     def __init__(
         self,
@@ -52,9 +55,11 @@ class RollTask:
         places: Callable[[], Places],
         metrics: ServiceMetrics,
         clock: Callable[[], float],
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store = store
         self._own = own
+        self._leads = leads
         self._places = places
         self._metrics = metrics
         self._clock = clock
@@ -68,7 +73,11 @@ class RollTask:
         failing = False
         while True:
             try:
-                await self.catch_up()
+                if self._leads():
+                    await self.catch_up()
+                else:
+                    # Whoever leads goes on; should it be us again, we look where it stopped.
+                    self._rolled_s = None
                 failing = False
             except (StoreError, InventoryError, Overloaded) as error:
                 if not failing:
@@ -82,7 +91,7 @@ class RollTask:
         if self._rolled_s is None:
             self._rolled_s = await asyncio.to_thread(self._find_rolled, due_s)
         count = 0
-        while self._rolled_s + ROLL_SECONDS <= due_s:
+        while self._rolled_s + ROLL_SECONDS <= due_s and self._leads():
             samples = await asyncio.to_thread(self._roll, self._rolled_s)
             await self._own.write(samples)
             self._metrics.rolled.inc(len(samples))

@@ -159,7 +159,8 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
 
 def infer_bounds(work: Work) -> Bounds | None:
     """Where steps begin and end on each rank, numbered alike on all; None if nothing repeats."""
-    each = [find_rhythm(work.select(work.rank == rank)) for rank in np.unique(work.rank)]
+    periods: dict[bytes, int | None] = {}
+    each = [find_rhythm(own, periods) for own in by_rank(work)]
     rhythms = [rhythm for rhythm in each if rhythm is not None]
     seam = find_seam(rhythms)
     found = [bounds for rhythm in rhythms if (bounds := bounds_of_rank(rhythm, seam)) is not None]
@@ -176,16 +177,30 @@ def infer_bounds(work: Work) -> Bounds | None:
     return Bounds(**columns)
 
 
-def find_rhythm(own: Work) -> Rhythm | None:
+def by_rank(work: Work) -> list[Work]:
+    """The work of each rank, without copying it."""
+    starts = starts_of(work.rank.astype(np.int64))
+    ends = [*starts[1:].tolist(), len(work)][: len(starts)]
+    return [
+        work.select(slice(start, end)) for start, end in zip(starts.tolist(), ends, strict=True)
+    ]
+
+
+def find_rhythm(own: Work, periods: dict[bytes, int | None] | None = None) -> Rhythm | None:
     """How this rank's operations repeat; None if they do not.
 
-    In the order of the program, where it is known: kernels on several streams take turns.
+    In the order of the program, where it is known: kernels on several streams take turns. Most
+    ranks run the same program: ``periods`` keeps what was found for the same operations.
     """
     if (own.enqueue_ns != ABSENT).all():
         own = own.select(np.argsort(own.enqueue_ns, kind="stable"))
     looked_at: Work = own.select(slice(LOOKED_AT_MAX))
     kinds = looked_at.kind
-    period = find_period(kinds)
+    periods = {} if periods is None else periods
+    program = kinds.tobytes()
+    if program not in periods:
+        periods[program] = find_period(kinds)
+    period = periods[program]
     if period is None:
         return None
     away = away_before(looked_at)
@@ -252,7 +267,7 @@ def find_period(kinds: Ints) -> int | None:
     longest = min(PERIOD_MAX, len(kinds) // STEPS_MIN)
     best = None
     for period in range(1, longest + 1):
-        share = float(np.mean(kinds[period:] == kinds[:-period]))
+        share = np.count_nonzero(kinds[period:] == kinds[:-period]) / (len(kinds) - period)
         if share >= REPEATS_SHARE and (best is None or share > best[0] + (1 - best[0]) / 2):
             # A longer period must explain half of what a shorter one left unexplained.
             best = share, period
@@ -323,9 +338,13 @@ def measure_steps(work: Work, bounds: Bounds) -> list[Step]:
     """Every step over all ranks: where its time went, and who was waited for."""
     covered = np.zeros((2, len(bounds)))
     waited_for = np.zeros(len(bounds))
-    for rank in np.unique(bounds.rank):
-        place = np.flatnonzero(bounds.rank == rank)
-        own: Work = work.select(work.rank == rank)
+    ranks = np.unique(bounds.rank)
+    first, last = (np.searchsorted(bounds.rank, ranks, side) for side in ("left", "right"))
+    whole = {int(own.rank[0]): own for own in by_rank(work)}
+    nobody: Work = work.select(slice(0))
+    for number, rank in enumerate(ranks.tolist()):
+        place = np.arange(first[number], last[number])
+        own = whole.get(rank, nobody)
         step = np.searchsorted(bounds.end_ns[place], own.exit_ns)
         inside = step < len(place)
         own, row = own.select(inside), place[step[inside]]

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from alerts.columns import Floats
+from alerts.columns import Floats, Ints
 from alerts.window import Gpus, Grid, Hosts, Ports, Readings
-from api.correlate.readings import Choice, GridReader, Line, gathered
+from api.correlate.readings import (
+    Choice,
+    GridReader,
+    Known,
+    Samples,
+    Target,
+    gathered,
+    keys_in,
+)
 from api.topology.model import Topology
 from collector.contract.identity import PortId
 
@@ -117,40 +125,74 @@ HOST_CHOICES = (
 )
 
 
-def read_ports(reader: GridReader, topology: Topology | None, grid: Grid) -> Ports:
+PORTS = Target(PORT_CHOICES, ("host", "device", "port"))
+NICS = Target(NIC_CHOICES, ("host", "device"))
+GPUS = Target(GPU_CHOICES, ("host", "gpu"))
+HOSTS = Target(HOST_CHOICES, ("host",))
+
+Key = tuple[str, ...]
+
+
+def read_samples(reader: GridReader, grid: Grid) -> Samples:
+    """All that ports, GPUs and hosts of one window are made of, in one question."""
+    return reader.ask((PORTS, NICS, GPUS, HOSTS), grid)
+
+
+def read_ports(
+    reader: GridReader, topology: Topology | None, grid: Grid, samples: Samples | None = None
+) -> Ports:
     """Every port that was read in this time or is cabled."""
-    own = reader.read(PORT_CHOICES, ("host", "device", "port"), grid)
-    nic = reader.read(NIC_CHOICES, ("host", "device"), grid)
-    netdevs: dict[tuple[str, ...], tuple[str, ...]] = {}
-    keys: dict[tuple[str, ...], None] = {}
+    samples = reader.ask((PORTS, NICS), grid) if samples is None else samples
+    own_parts, nic_parts = reader.parts(PORTS, samples), reader.parts(NICS, samples)
+    own, nic = reader.known(PORTS), reader.known(NICS)
+    own_keys = {code: own.keys[code] for code in keys_in(own, own_parts)}
+    netdevs: dict[Key, Key] = {}
+    keys: dict[Key, None] = {}
     if topology is not None:
         for port in topology.ports.values():
             keys[port.id.host, port.id.device, port.id.port] = None
             if port.netdev:
                 netdevs[port.id.host, port.netdev] = (port.id.host, port.id.device, port.id.port)
-    keys |= dict.fromkeys(line.key for line in own)
-    for line in nic:
-        # An interface without an RDMA device is a port of its own, called 1 as in the topology.
-        netdevs.setdefault(line.key, (*line.key, "1"))
-    renamed = [rekeyed(line, netdevs[line.key]) for line in nic]
-    keys |= dict.fromkeys(line.key for line in renamed)
-    row_of = {key: row for row, key in enumerate(sorted(keys))}
-    readings, seen_ns = gathered(without_doubles(own, renamed), row_of, grid)
-    return make_ports(sorted(keys), topology, (readings, seen_ns), grid)  # type: ignore[arg-type]
+    # An interface without an RDMA device is a port of its own, called 1 as in the topology.
+    nic_keys = {
+        code: netdevs.get(nic.keys[code], (*nic.keys[code], "1"))
+        for code in keys_in(nic, nic_parts)
+    }
+    keys |= dict.fromkeys(own_keys.values()) | dict.fromkeys(nic_keys.values())
+    ordered = sorted(keys)
+    row_of = {key: row for row, key in enumerate(ordered)}
+    readings, seen_ns = gathered(
+        own, own_parts, samples, rows_of_codes(own, own_keys, row_of), len(ordered)
+    )
+    more, seen_by_nic = gathered(
+        nic, nic_parts, samples, rows_of_codes(nic, nic_keys, row_of), len(ordered)
+    )
+    found = (without_doubles(readings, more), np.maximum(seen_ns, seen_by_nic))
+    return make_ports(ordered, topology, found, grid)  # type: ignore[arg-type]
 
 
-def rekeyed(line: Line, key: tuple[str, ...]) -> Line:
-    """The same values of another thing."""
-    return Line(
-        reading=line.reading, metric=line.metric, key=key, values=line.values,
-        last_ns=line.last_ns, is_max=line.is_max, label=line.label,
-    )  # fmt: skip
+def rows_of_codes(known: Known, keys: Mapping[int, Key], row_of: Mapping[Key, int]) -> Ints:
+    """The row of each known thing; -1 for those that are not in this window."""
+    rows = np.full(len(known.keys), -1, dtype=np.int64)
+    for code, key in keys.items():
+        rows[code] = row_of[key]
+    return rows
 
 
-def without_doubles(own: Sequence[Line], nic: Sequence[Line]) -> list[Line]:
-    """All lines; of what both targets say of one port, the port's own."""
-    said = {(line.key, line.reading) for line in own}
-    return [*own, *(line for line in nic if (line.key, line.reading) not in said)]
+def without_doubles(
+    own: Mapping[str, Readings], nic: Mapping[str, Readings]
+) -> dict[str, Readings]:
+    """All readings; of what both targets say of one port, the port's own."""
+    found = {**nic, **own}
+    for name in own.keys() & nic.keys():
+        more = ~np.isin(nic[name].row, own[name].row)
+        row = np.concatenate([own[name].row, nic[name].row[more]])
+        values = np.concatenate([own[name].values, nic[name].values[more]])
+        order = np.argsort(row, kind="stable")
+        found[name] = Readings(
+            metric=own[name].metric, row=row[order], values=values[order], label=own[name].label
+        )
+    return found
 
 
 def make_ports(
@@ -206,13 +248,17 @@ def best_rates(count: int, readings: dict[str, Readings]) -> Floats:
     return rate
 
 
-def read_gpus(reader: GridReader, grid: Grid) -> Gpus:
+def read_gpus(reader: GridReader, grid: Grid, samples: Samples | None = None) -> Gpus:
     """Every GPU that was read in this time."""
-    lines = [
-        line for line in reader.read(GPU_CHOICES, ("host", "gpu"), grid) if line.key[1].isdecimal()
-    ]
-    keys = sorted({line.key for line in lines}, key=lambda key: (key[0], int(key[1])))
-    readings, seen_ns = gathered(lines, {key: row for row, key in enumerate(keys)}, grid)
+    samples = reader.ask((GPUS,), grid) if samples is None else samples
+    parts, known = reader.parts(GPUS, samples), reader.known(GPUS)
+    # An exporter that names GPUs by something else than their index names none of ours.
+    found = {code: known.keys[code] for code in keys_in(known, parts)}
+    found = {code: key for code, key in found.items() if key[1].isdecimal()}
+    keys = sorted(found.values(), key=lambda key: (key[0], int(key[1])))
+    row_of = {key: row for row, key in enumerate(keys)}
+    rows = rows_of_codes(known, found, row_of)
+    readings, seen_ns = gathered(known, parts, samples, rows, len(keys))
     return Gpus(
         grid=grid,
         host=[key[0] for key in keys],
@@ -222,9 +268,12 @@ def read_gpus(reader: GridReader, grid: Grid) -> Gpus:
     )
 
 
-def read_hosts(reader: GridReader, grid: Grid) -> Hosts:
+def read_hosts(reader: GridReader, grid: Grid, samples: Samples | None = None) -> Hosts:
     """Every host that was read in this time."""
-    lines = reader.read(HOST_CHOICES, ("host",), grid)
-    keys = sorted({line.key for line in lines})
-    readings, seen_ns = gathered(lines, {key: row for row, key in enumerate(keys)}, grid)
+    samples = reader.ask((HOSTS,), grid) if samples is None else samples
+    parts, known = reader.parts(HOSTS, samples), reader.known(HOSTS)
+    found = {code: known.keys[code] for code in keys_in(known, parts)}
+    keys = sorted(found.values())
+    rows = rows_of_codes(known, found, {key: row for row, key in enumerate(keys)})
+    readings, seen_ns = gathered(known, parts, samples, rows, len(keys))
     return Hosts(grid=grid, host=[key[0] for key in keys], readings=readings, seen_ns=seen_ns)

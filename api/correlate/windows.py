@@ -27,7 +27,7 @@ from alerts.window import (
 from api.correlate.baseline import Baselines, read_baselines
 from api.correlate.places import job_ranks_of
 from api.correlate.readings import GridReader
-from api.correlate.things import read_gpus, read_hosts, read_ports
+from api.correlate.things import read_gpus, read_hosts, read_ports, read_samples
 from api.correlate.window import look, steps_of
 from api.inventory.job_model import JobRank
 from api.inventory.repository import Inventory
@@ -53,6 +53,13 @@ PAST_SECONDS = 3_600
 """How far before the window the past goes that operations are held against."""
 PAST_QUANTILE = 0.25
 """Of the past's stretches of ten seconds: low, because a fault of half an hour is no new normal."""
+KEPT_SECONDS = 60
+"""How long an hour's past and what tests reached stand for the windows that come after."""
+TOPOLOGY_KEPT_SECONDS = 15
+"""How long cables stand for the live windows that come after: to build a topology of 4,096 hosts
+takes seconds, and nobody moves a cable faster."""
+JOBS_KEPT_MAX = 1_000
+"""Jobs whose past is kept; beyond it all are read anew."""
 
 EVENTS_SQL = f"""
     SELECT kind, toUnixTimestamp64Nano(time) AS time_ns, labels, message, attributes
@@ -62,6 +69,12 @@ EVENTS_SQL = f"""
                    AND fromUnixTimestamp64Nano({{to_ns:Int64}})
     ORDER BY time DESC, id DESC LIMIT {EVENTS_MAX}
 """  # noqa: S608 - our words
+DUMPED_SQL = """
+    SELECT DISTINCT communicator FROM collectives
+    WHERE source = 'flight_recorder'
+      AND time BETWEEN fromUnixTimestamp64Nano({from_ns:Int64})
+                   AND fromUnixTimestamp64Nano({to_ns:Int64})
+"""
 PENDING_SQL = """
     SELECT communicator, operation, sequence, max(ranks) AS ranks,
            groupArray((rank, toString(state))) AS states,
@@ -94,8 +107,15 @@ TRANSFER = "fabric_communicator_transfer_seconds"
 SKEW = "fabric_communicator_entry_skew_seconds"
 
 
+Usual = Mapping[tuple[str, str, str], Mapping[int, tuple[float, int]]]
+"""By communicator, operation and class of sizes: of each metric what was usual, and how often."""
+
+
 class WindowReader:
-    """Reads windows. One a service: it remembers names of series. For one thread at a time."""
+    """Reads windows. One a service, for one thread at a time.
+
+    It remembers what series mean, and for a while what changes slowly: cables, the past, tests.
+    """
 
     def __init__(
         self,
@@ -107,6 +127,9 @@ class WindowReader:
         self._inventory = inventory
         self._topology = topology
         self._reader = GridReader(store)
+        self._built: tuple[int, BuiltTopology] | None = None
+        self._baselines: tuple[int, Baselines] | None = None
+        self._past: dict[str, tuple[int, Usual]] = {}
 
     def read(
         self,
@@ -121,24 +144,48 @@ class WindowReader:
 
         A live window ends now and has jobs that run; any other has those that ran in it.
         """
-        moment = None if is_live else dt.datetime.fromtimestamp(to_ns / NS, tz=dt.UTC)
-        built = self._topology(moment)
+        built = self._topology_at(to_ns, is_live=is_live)
         grid = grid_of(from_ns, to_ns)
-        ports = read_ports(self._reader, built.topology, grid)
+        samples = read_samples(self._reader, grid)
+        ports = read_ports(self._reader, built.topology, grid, samples)
+        chosen = self._jobs(from_ns, to_ns, job, is_live=is_live)
+        dumped = read_dumped(self._store, from_ns, to_ns) if chosen else frozenset()
         jobs = [
-            self._job(each, from_ns, to_ns, built, ports, records_max)
-            for each in self._jobs(from_ns, to_ns, job, is_live=is_live)
+            self._job(each, from_ns, to_ns, built, ports, records_max, dumped) for each in chosen
         ]
         return Window(
             from_ns=from_ns,
             to_ns=to_ns,
             jobs=jobs,
             ports=ports,
-            gpus=read_gpus(self._reader, grid),
-            hosts=read_hosts(self._reader, grid),
+            gpus=read_gpus(self._reader, grid, samples),
+            hosts=read_hosts(self._reader, grid, samples),
             events=read_window_events(self._store, from_ns, to_ns),
             is_live=is_live,
         )
+
+    def _topology_at(self, to_ns: int, *, is_live: bool) -> BuiltTopology:
+        """The cables at the window's end; live ones may be some seconds old."""
+        if not is_live:
+            return self._topology(dt.datetime.fromtimestamp(to_ns / NS, tz=dt.UTC))
+        if self._built is None or not is_kept(self._built[0], to_ns, TOPOLOGY_KEPT_SECONDS):
+            self._built = (to_ns, self._topology(None))
+        return self._built[1]
+
+    def _tests(self, to_ns: int) -> Baselines:
+        """What tests reached, as known a minute ago at most."""
+        if self._baselines is None or not is_kept(self._baselines[0], to_ns, KEPT_SECONDS):
+            self._baselines = (to_ns, read_baselines(self._store))
+        return self._baselines[1]
+
+    def _usual(self, job: str, before_ns: int) -> Usual:
+        """What was usual of a job in the hour before, as of a minute before that at most."""
+        kept = self._past.get(job)
+        if kept is None or not is_kept(kept[0], before_ns, KEPT_SECONDS):
+            if len(self._past) >= JOBS_KEPT_MAX:
+                self._past.clear()
+            kept = self._past[job] = (before_ns, read_usual(self._store, job, before_ns))
+        return kept[1]
 
     def _jobs(self, from_ns: int, to_ns: int, job: str | None, *, is_live: bool) -> list[str]:
         if job is not None:
@@ -161,13 +208,14 @@ class WindowReader:
         built: BuiltTopology,
         ports: Ports,
         records_max: int,
+        dumped: frozenset[str],
     ) -> JobWindow:
         job_rank = job_ranks_of(self._inventory, job)
         seen = look(self._store, job_rank, from_ns, to_ns, records_max=records_max)
         ranks = {place.rank: to_rank(place) for place in self._inventory.job_ranks(job)}
         communicators = self._communicators(job, job_rank, ranks)
         known = self._inventory.job(job)
-        baselines = read_baselines(self._store)
+        hung = sorted(dumped & communicators.keys())
         window = JobWindow(
             job=job,
             size=max(len(ranks), known.ranks or 0 if known is not None else 0),
@@ -179,9 +227,9 @@ class WindowReader:
             operations=seen.operations,
             clocks=seen.clocks,
             steps=steps_of(seen, job_rank),
-            pending=read_pending(self._store, sorted(communicators), from_ns, to_ns, job_rank),
-            past=read_past(self._store, job, seen.operations, from_ns),
-            baselines=baselines_of(seen.operations, baselines),
+            pending=read_pending(self._store, hung, from_ns, to_ns, job_rank),
+            past=past_of(seen.operations, self._usual(job, from_ns)),
+            baselines=baselines_of(seen.operations, self._tests(to_ns)),
             is_running=known is None or known.state is not JobState.ENDED,
         )
         return msgspec.structs.replace(window, paths=find_paths(window, built, ports))
@@ -268,6 +316,17 @@ def read_window_events(store: Store, from_ns: int, to_ns: int) -> list[Event]:
     ]
 
 
+def is_kept(made_ns: int, now_ns: int, seconds: int) -> bool:
+    """Whether what was made for one window stands for another: not for the past, nor for long."""
+    return 0 <= now_ns - made_ns < seconds * NS
+
+
+def read_dumped(store: Store, from_ns: int, to_ns: int) -> frozenset[str]:
+    """The communicators that dumps of the Flight Recorder speak of: most of the time none."""
+    found = store.query(DUMPED_SQL, {"from_ns": from_ns, "to_ns": to_ns})
+    return frozenset(found["communicator"].to_pylist())
+
+
 def read_pending(
     store: Store,
     communicators: Sequence[str],
@@ -329,8 +388,8 @@ def baselines_of(operations: Operations, baselines: Baselines) -> dict[Kind, flo
     return {kind: value for kind, value in found if value is not None}
 
 
-def read_past(store: Store, job: str, operations: Operations, before_ns: int) -> dict[Kind, Past]:
-    """What was usual of the window's kinds of operations in the hour before it."""
+def read_usual(store: Store, job: str, before_ns: int) -> Usual:
+    """What was usual of a job's operations in the hour before."""
     parameters = {
         "names": [TRANSFER, SKEW],
         "metrics": [metric_id(TRANSFER), metric_id(SKEW)],
@@ -342,6 +401,11 @@ def read_past(store: Store, job: str, operations: Operations, before_ns: int) ->
     for row in store.query(PAST_SQL, parameters).to_pylist():
         key = (row["communicator"], row["operation"], row["size"])
         usual.setdefault(key, {})[row["metric"]] = row["usual"], row["stretches"]
+    return usual
+
+
+def past_of(operations: Operations, usual: Usual) -> dict[Kind, Past]:
+    """What was usual of the kinds of operations here."""
     past = {}
     for kind, _ in kinds_in(operations):
         size = "unknown" if kind[2] == ABSENT else size_class(kind[2])
@@ -418,10 +482,11 @@ def directed(
     host = np.array([*ports.host, ""], dtype=object)  # -1 is nobody
     near, far = ports.other_end[source], ports.other_end[target]
     leaf, goal = host[near], host[far]
-    from_a = (a == source) | (b == target) | ((host[a] == leaf) & (leaf != goal))
-    from_a |= (host[b] == goal) & (leaf != goal)
-    from_b = (b == source) | (a == target) | ((host[b] == leaf) & (leaf != goal))
-    from_b |= (host[a] == goal) & (leaf != goal)
+    from_a, from_b = (a == source) | (b == target), (b == source) | (a == target)
+    # Of cables between switches: away from the sender's leaf, towards the receiver's.
+    inner = ~from_a & ~from_b & (leaf != goal)
+    away_a, away_b = (host[a] == leaf) | (host[b] == goal), (host[b] == leaf) | (host[a] == goal)
+    from_a, from_b = from_a | (inner & away_a), from_b | (inner & away_b)
     neither = ~from_a & ~from_b
     parts = [
         (edge[from_a], a[from_a], share[from_a]),

@@ -24,6 +24,8 @@ MEASURES = {
     "wait_share": "fabric_job_wait_share_ratio",
 }
 """What is shown of each job, and what it is called in PromQL."""
+INCIDENTS = "fabric_incident"
+"""What was found, in PromQL."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,19 @@ class JobAnswer:
 
 
 @dataclass(frozen=True)
+class Found:
+    """An incident that is open, in the service's words."""
+
+    incident: str
+    cause: str
+    culprit: str
+    confidence: float
+
+    def __str__(self) -> str:
+        return f"{self.cause} at {self.culprit}, {self.confidence:.0%} sure"
+
+
+@dataclass(frozen=True)
 class Answers:
     """What the service said when it was last asked."""
 
@@ -47,6 +62,8 @@ class Answers:
     samples: float = 0.0
     """That it has stored."""
     jobs: dict[str, JobAnswer] = field(default_factory=dict)
+    found: tuple[Found, ...] = ()
+    """What it says is wrong, the surest first."""
 
 
 class Asker:
@@ -86,7 +103,22 @@ def ask(client: httpx.Client) -> Answers:
         hosts=sum(1 for host in hosts if host["agent"] and host["host"] != POLLER),
         samples=stored_samples(get(client, "/metrics").text),
         jobs={job: JobAnswer(**values) for job, values in measured.items()},
+        found=read_found(get(client, "/api/v1/query", query=INCIDENTS).json()["data"]["result"]),
     )
+
+
+def read_found(rows: list[dict[str, Any]]) -> tuple[Found, ...]:
+    """The incidents in an answer, each once: it has a series for each job that suffers."""
+    found = {}
+    for row in rows:
+        labels = row["metric"]
+        names = [f"{name} {labels[name]}" for name in ("gpu", "device") if name in labels]
+        places = [labels[name] for name in ("host", "switch", "switch_port") if name in labels]
+        machine = " ".join([*places[:1], *names, *places[1:]]) or labels.get("job", "nobody")
+        found[labels["incident"]] = Found(
+            labels["incident"], labels["cause"], machine, float(row["value"][1])
+        )
+    return tuple(sorted(found.values(), key=lambda one: (-one.confidence, one.incident)))
 
 
 def get(client: httpx.Client, path: str, **parameters: Any) -> httpx.Response:  # noqa: ANN401

@@ -21,6 +21,7 @@ class Lines:
         self._steps = StepTimes()
         self._has_all_hosts = False
         self._measured: set[str] = set()
+        self._found: set[tuple[str, str, str]] = set()
 
     def say(self, text: str) -> None:
         """One line, however long."""
@@ -39,6 +40,11 @@ class Lines:
         if answers.hosts >= snapshot.topology.hosts and not self._has_all_hosts:
             self._has_all_hosts = True
             self.say(f"{now} the service hears the agents of all {answers.hosts} hosts")
+        for one in answers.found:
+            said = one.incident, one.cause, one.culprit
+            if said not in self._found:
+                self._found.add(said)
+                self.say(f"{now} found {one}")
         if snapshot.time_s >= MEASURED_SECONDS:
             self._say_measured(now, answers)
         for story in [one for one in self._running if one.end_s <= snapshot.time_s]:

@@ -78,7 +78,7 @@ class Screen:
             fabric(self.snapshot, self._ports, struck(self.snapshot, self.stories)),
             rule("jobs: as simulated, and as the service measures them"),
             self._jobs(self.snapshot, width),
-            rule("what was done; found: nothing, this version has no detectors yet"),
+            rule(f"what was done; found: {found(self.answers)}"),
             self._faults(self.snapshot),
         )
 
@@ -148,6 +148,14 @@ class Screen:
                 Text(story.truth.title, "dim"),
             )
         return table
+
+
+def found(answers: Answers) -> str:
+    """What the service says is wrong, in few words."""
+    if not answers.found:
+        return "nothing"
+    more = len(answers.found) - 1
+    return f"{answers.found[0]}" + (f", and {more} more" if more else "")
 
 
 def rule(title: str) -> Rule:

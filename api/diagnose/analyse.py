@@ -41,6 +41,10 @@ from collector.contract.records import ABSENT
 SPANS_MAX = 2_000_000
 """Marks of steps that are looked at: those of 10,000 ranks over 200 steps."""
 
+UNNAMED_HOST = "host of rank"
+"""What a host is called that nobody names, with the rank that runs there: no host's name has a
+space."""
+
 COUNTS_SQL = """
     SELECT source, communicator, count() AS records,
            countIf(entry IS NOT NULL AND exit IS NOT NULL) AS timed,
@@ -119,7 +123,8 @@ def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
     share = max(1.0, count_records(store, question) / (RECORDS_MAX * 3 // 4))
     kept_one_in = power_of_two(math.ceil(share))
     columns = SEEN_BY if choice.is_estimate else COLUMNS
-    records = query_records(store, question, keep_one_in=kept_one_in, columns=columns)
+    raw = query_records(store, question, keep_one_in=kept_one_in, columns=columns)
+    records = placed(raw, job)
     if choice.is_estimate:
         records = leaving_together(records)
     fits = align(records)
@@ -130,7 +135,7 @@ def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
         # Steps need all operations of a rank, so they are found by some of the ranks.
         operations = split_in_store(store, question, fits)
         chosen = some_members(job.job_ranks, 1 / share)
-        members = correct(read_members(store, question, chosen), fits)
+        members = correct(placed(read_members(store, question, chosen), job), fits)
     steps, steps_from = find_steps(
         store, job, window, (members, operations), fits, is_estimate=choice.is_estimate
     )
@@ -185,6 +190,30 @@ PREFERENCES = (
     ),
 )
 """Source, which of its records it must have, and what is said about the choice; the best first."""
+
+
+def placed(records: Records, job: Job) -> Records:
+    """The records, with the hosts of ranks whose file does not say where it was written.
+
+    Profiler traces name no host. Where other files do, that name stands; else every rank counts as
+    a host of its own, because its clock is one.
+    """
+    if "" not in records.hosts:
+        return records
+    nowhere = records.hosts.index("")
+    ranks = job_ranks_of_rows(records, job.job_ranks)
+    lost = records.host == nowhere
+    names = list(records.hosts)
+    code = {name: number for number, name in enumerate(names)}
+    host = records.host.copy()
+    for rank in np.unique(ranks[lost]).tolist():
+        place = job.places.get(rank)
+        name = (place.host if place is not None else None) or f"{UNNAMED_HOST} {rank}"
+        if name not in code:
+            code[name] = len(names)
+            names.append(name)
+        host[lost & (ranks == rank)] = code[name]
+    return msgspec.structs.replace(records, hosts=names, host=host)
 
 
 def leaving_together(records: Records) -> Records:

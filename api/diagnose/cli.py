@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from alerts.window import Window as Seen
 from api.diagnose.analyse import Analysis, Window, analyse_job
 from api.diagnose.find import STANDARD_INPUT, Found, Walk
 from api.diagnose.jobs import Job, find_jobs
 from api.diagnose.load import EARLIEST_NS, LATEST_NS, Loaded, Loader, throw_away_store
 from api.diagnose.report import JOBS_MAX, Diagnosis, to_json
 from api.diagnose.summarise import find_warnings, summarise_job, summarise_read
+from api.diagnose.verdicts import judge_window
+from api.diagnose.windows import window_of
 from api.store.store import Store
 from api.times import read_time_ms
 from collector.contract.errors import SettingsError
@@ -77,14 +80,20 @@ def run(arguments: argparse.Namespace) -> int:
         found = find_jobs(store, loaded)
         jobs = choose_jobs(found, arguments.job)
         analyses = [analyse_job(store, job, window) for job in jobs]
+        seen = window_of(store, analyses, window)
+        judged = judge_window(seen, {file.format for file in loaded.files})
         diagnosis = Diagnosis(
+            verdicts=judged.verdicts,
+            looked_at=judged.looked_at,
+            detectors=judged.detectors,
             read=summarise_read(loaded, analyses),
             jobs=[summarise_job(store, analysis) for analysis in analyses],
             jobs_left_out=len(found) - len(jobs) if arguments.job is None else 0,
             warnings=find_warnings(store),
         )
+        # Files first: who reads the text through `head` closes the pipe before its end.
+        write_files(arguments, store, diagnosis, analyses, seen)
         show(arguments, diagnosis)
-        write_files(arguments, store, diagnosis, analyses)
     return 0
 
 
@@ -232,6 +241,7 @@ def write_files(
     store: Store,
     diagnosis: Diagnosis,
     analyses: Sequence[Analysis],
+    seen: Seen,
 ) -> None:
     """Write the page and the trace, if they were asked for."""
     if arguments.html is None and arguments.trace is None:
@@ -242,7 +252,7 @@ def write_files(
 
     readings = [read_panels(store, Window(job.first_ns, job.last_ns)) for job in diagnosis.jobs]
     if arguments.html is not None:
-        write_pieces(arguments.html, render(diagnosis, analyses, readings))
+        write_pieces(arguments.html, render(diagnosis, analyses, readings, seen))
     if arguments.trace is not None:
         write_pieces(arguments.trace, trace_events(store, diagnosis, analyses, readings))
 

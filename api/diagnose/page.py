@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from alerts.window import Window
 from api.diagnose import plots, units
 from api.diagnose.analyse import Analysis
+from api.diagnose.cards import facts, legend, section, table
 from api.diagnose.plots import Plot, safe
 from api.diagnose.readings import Line, Readings
 from api.diagnose.report import CollectiveReport, Diagnosis, JobReport, Problem
 from api.diagnose.style import HUES, STYLE
 from api.diagnose.text import last_in_of, rank_cells, reason_of, slowest_of
+from api.diagnose.verdict_page import verdict_part
 
 STEP_BARS_MAX = 600
 """Bars of the step plot; of more steps neighbours are put together."""
@@ -35,9 +38,15 @@ Numbers = tuple[str, ...]
 
 
 def render(
-    diagnosis: Diagnosis, analyses: Sequence[Analysis], readings: Sequence[list[Readings]]
+    diagnosis: Diagnosis,
+    analyses: Sequence[Analysis],
+    readings: Sequence[list[Readings]],
+    seen: Window | None = None,
 ) -> Iterator[str]:
-    """The page, piece by piece; analyses and readings are those of the jobs, in order."""
+    """The page, piece by piece; analyses and readings are those of the jobs, in order.
+
+    ``seen`` is what detectors saw: the evidence is drawn from it.
+    """
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield (
@@ -46,6 +55,7 @@ def render(
     )
     yield f"<title>Fabricscope report</title><style>{STYLE}</style></head><body><main>"
     yield from header(diagnosis)
+    yield from verdict_part(diagnosis, analyses, seen)
     for job, analysis, panels in zip(diagnosis.jobs, analyses, readings, strict=True):
         yield from job_part(job, analysis, panels)
     yield from warning_part(diagnosis)
@@ -62,13 +72,6 @@ def header(diagnosis: Diagnosis) -> Iterator[str]:
         f'<p class="soft">{jobs} in {units.count(read.files, "file")}, '
         f"{units.size(read.size_bytes)}</p>"
     )
-
-
-def facts(pairs: Sequence[tuple[str, str]]) -> str:
-    """Small boxes with a number and what it is."""
-    boxes = "".join(f"<div><b>{safe(value)}</b><span>{safe(name)}</span></div>"
-                    for name, value in pairs if value)  # fmt: skip
-    return f'<section><div class="facts">{boxes}</div></section>'
 
 
 def job_part(job: JobReport, analysis: Analysis, panels: Sequence[Readings]) -> Iterator[str]:
@@ -112,20 +115,6 @@ def job_facts(job: JobReport) -> list[tuple[str, str]]:
         ),
         ("operations that did not end", f"{job.pending_total:,}" if job.pending_total else ""),
     ]
-
-
-def section(title: str, explanation: str, *body: str) -> str:
-    """A card with a title and a sentence."""
-    return (
-        f"<section><h3>{safe(title)}</h3>"
-        f'<p class="soft">{safe(explanation)}</p>{"".join(body)}</section>'
-    )
-
-
-def legend(names: Sequence[tuple[str, str]]) -> str:
-    """What each colour means: class and name."""
-    items = "".join(f'<span><i class="b{kind}"></i>{safe(name)}</span>' for kind, name in names)
-    return f'<div class="legend">{items}</div>'
 
 
 # Steps -------------------------------------------------------------------------------------------
@@ -279,20 +268,6 @@ def collective_panel(
         legend([("wait", "wait (entry skew)"), ("transfer", "transfer")]),
         plot.svg(f"wait and transfer of {operation} over time"),
     )
-
-
-def table(headings: Sequence[str], rows: Sequence[tuple[Sequence[str], str]]) -> str:
-    """A table; a heading that begins with `>` is of numbers. Rows are cells and a class."""
-    numeric = [heading.startswith(">") for heading in headings]
-
-    def cells(tag: str, texts: Sequence[str]) -> str:
-        marks = (' class="n"' if is_number else "" for is_number in numeric)
-        return "".join(f"<{tag}{mark}>{safe(text)}</{tag}>"
-                       for mark, text in zip(marks, texts, strict=True))  # fmt: skip
-
-    head = cells("th", [heading.removeprefix(">") for heading in headings])
-    body = "".join(f'<tr class="{kind}">{cells("td", texts)}</tr>' for texts, kind in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def rank_part(job: JobReport) -> Iterator[str]:

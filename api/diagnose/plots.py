@@ -102,7 +102,7 @@ class Plot:
         """Put a piece of SVG on top."""
         self._parts.append(part)
 
-    def axes(self) -> None:
+    def axes(self, *, has_lower: bool = True) -> None:
         """Lines and numbers of both axes; drawn first, below everything."""
         for tick in self.y.ticks():
             y = self.y.at(tick)
@@ -110,7 +110,8 @@ class Plot:
             label = f"{tick:,.10g}{' ' + self._unit if self._unit else ''}"
             self.add(f'<text class="tick" x="{self.left - 8}" {at(y=y + 4)} '
                      f'text-anchor="end">{safe(label)}</text>')  # fmt: skip
-        self.lower_axis()
+        if has_lower:
+            self.lower_axis()
 
     def lower_axis(self) -> None:
         """The numbers below the plot."""

@@ -11,6 +11,7 @@ import msgspec
 
 from alerts.columns import ClockFit, Step
 from api.diagnose.load import FormatRead
+from collector.contract.verdict import Verdict
 
 FORMAT = 1
 
@@ -232,6 +233,20 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     pending_total: int
 
 
+class DetectorReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One detector: what it looks for, and whether it could."""
+
+    detector: str
+    title: str
+    """What it looks for, in words."""
+    findings: int = 0
+    """What it found out of the ordinary; verdicts are made of several detectors' findings."""
+    missing: list[str] = []
+    """Data that it needs, any one of these, and that the files do not have; empty: it looked."""
+    problem: str = ""
+    """Why it failed; the others are not affected."""
+
+
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Everything."""
 
@@ -242,8 +257,12 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     """Smaller jobs, beyond JOBS_MAX."""
     warnings: list[Warned] = []
     """The most frequent first, up to 100."""
-    verdicts: list[dict[str, str]] = []
-    """Filled by detectors, which come later."""
+    verdicts: list[Verdict] = []
+    """What is wrong, the most costly first; empty if nothing stands out."""
+    looked_at: dict[str, int] = {}
+    """How much of each kind of data detectors had."""
+    detectors: list[DetectorReport] = []
+    """What was looked for, in alphabetical order."""
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:

@@ -9,11 +9,11 @@ STYLE = (
     """
 :root { color-scheme: light dark; --page: #f6f7f9; --card: #ffffff; --ink: #1c2430; --soft: #5b6675;
   --rule: #dfe3e8; --compute: #b9c3d0; --wait: #e8a33d; --transfer: #2f7fd1; --heat: #d6453d;
-  --hot: #fdf1dc; --chip: #eef1f5; }
+  --hot: #fdf1dc; --chip: #eef1f5; --good: #2e9e63; }
 @media (prefers-color-scheme: dark) {
   :root { --page: #12161c; --card: #1a2028; --ink: #e4e9f0; --soft: #93a0b1; --rule: #2c3541;
     --compute: #4b5867; --wait: #e0a045; --transfer: #5aa5ee; --heat: #f0655c; --hot: #3a2f1a;
-    --chip: #232b36; } }
+    --chip: #232b36; --good: #4cc084; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink);
   font: 14px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
@@ -44,7 +44,21 @@ th, td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--rule); vertical
   overflow-wrap: anywhere; }
 tr:last-child td { border-bottom: 0; } td.n, th.n { text-align: right; white-space: nowrap; }
 tr.hot td { background: var(--hot); } details summary { cursor: pointer; color: var(--soft); }
-code { font-size: 12.5px; }
+code { font-size: 12.5px; background: var(--chip); border-radius: 4px; padding: 1px 4px; }
+section.verdict { border-left: 6px solid var(--heat); padding: 18px 22px 16px; }
+section.quiet { border-left: 6px solid var(--good); padding: 18px 22px 12px; }
+.verdict h2, .quiet h2 { margin: 0 0 8px; font-size: 20px; line-height: 1.35; }
+.verdict h3 { margin: 20px 0 2px; }
+.chips { display: flex; flex-wrap: wrap; gap: 6px; margin: 0 0 8px; align-items: center; }
+.chips b, .chips span { border-radius: 12px; padding: 2px 11px; background: var(--chip); }
+.chips b { background: var(--heat); color: #ffffff; font-weight: 600; }
+.do { background: var(--hot); border-radius: 6px; padding: 10px 14px; margin: 12px 0 4px; }
+.do code { background: none; padding: 0; font-weight: 600; }
+.failed { color: var(--heat); }
+.shade { fill: var(--heat); fill-opacity: .09; }
+.culprit { fill: var(--heat); } .peer { fill: var(--compute); }
+path.culprit { fill: none; stroke: var(--heat); stroke-width: 2; }
+path.peer { fill: none; stroke: var(--compute); stroke-opacity: .7; }
 """
     + "".join(
         f"path.l{place} {{ stroke: hsl({hue} 62% 50%); }}\n"
@@ -53,4 +67,5 @@ code { font-size: 12.5px; }
     )
     + ".bcompute { background: var(--compute); } .bwait { background: var(--wait); }"
     " .btransfer { background: var(--transfer); } .bheat { background: var(--heat); }"
+    " .bculprit { background: var(--heat); } .bpeer { background: var(--compute); }"
 )

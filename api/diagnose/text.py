@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from alerts import words
 from alerts.columns import Floats, Step
 from api.diagnose import units
 from api.diagnose.report import (
@@ -25,7 +26,17 @@ from api.diagnose.report import (
     Read,
     Warned,
 )
+from api.diagnose.verdicts import (
+    clock_words,
+    cost_lines,
+    evidence_rows,
+    failed_lines,
+    looked_lines,
+    start_of,
+    when,
+)
 from collector.contract.identity import printable
+from collector.contract.verdict import Reason, Verdict
 
 SLOWEST_SHOWN = 10
 FILES_SHOWN = 5
@@ -35,10 +46,14 @@ RANKS_SHOWN = 32
 COMMUNICATORS_SHOWN = 12
 PENDING_SHOWN = 12
 WARNINGS_SHOWN = 5
+VERDICTS_SHOWN = 10
+"""Verdicts on a terminal: of more the reader has lost the first."""
+EVIDENCE_SHOWN = 8
 LABEL_COLUMNS = 12
 
 TITLE = "bold"
 FAINT = "dim"
+CULPRIT = "bold red"
 HOT = "bold yellow"
 
 
@@ -50,7 +65,8 @@ class Report:
         self._is_verbose = is_verbose
 
     def show(self, diagnosis: Diagnosis) -> None:
-        """Everything."""
+        """Everything, the answer first."""
+        self.show_verdicts(diagnosis)
         self.show_read(diagnosis.read)
         for job in diagnosis.jobs:
             self.show_job(job)
@@ -69,6 +85,74 @@ class Report:
         """The name of a section."""
         self._console.print()
         self.say(text, TITLE)
+
+    # Verdicts --------------------------------------------------------------------------------
+
+    def show_verdicts(self, diagnosis: Diagnosis) -> None:
+        """What is wrong, or that nothing is and what was looked at."""
+        for number, verdict in enumerate(diagnosis.verdicts[:VERDICTS_SHOWN]):
+            if number:
+                self._console.print()
+            self.show_verdict(verdict, start_of(diagnosis, verdict))
+        if len(diagnosis.verdicts) > VERDICTS_SHOWN:
+            rest = len(diagnosis.verdicts) - VERDICTS_SHOWN
+            self.say(f"{units.count(rest, 'more verdict')}; --json has all.", HOT)
+        if not diagnosis.verdicts:
+            self.say("Nothing stands out.", TITLE)
+        else:
+            self._console.print()
+        for line in looked_lines(diagnosis):
+            self.paragraph(line, FAINT)
+        for line in failed_lines(diagnosis):
+            self.paragraph(line, HOT)
+        self._console.print()
+
+    def show_verdict(self, verdict: Verdict, start_ns: int) -> None:
+        """One verdict, from the sentence to what to do."""
+        self.paragraph(verdict.summary, CULPRIT, indent=0)
+        reason = "" if verdict.reason is Reason.UNKNOWN else f" ({verdict.reason})"
+        self.paragraph(f"{verdict.cause}{reason}, {words.sure(verdict.confidence)}")
+        self.paragraph(when(verdict, start_ns))
+        for line in cost_lines(verdict):
+            self.paragraph(f"Cost: {line}")
+        if verdict.clock_error_ns is not None:
+            self.paragraph(clock_words(verdict.clock_error_ns), FAINT)
+        self.show_evidence(verdict)
+        if verdict.victims:
+            victims = words.names(verdict.victims)
+            self.part("Late only because of it", victims)
+        for each in verdict.ruled_out:
+            what = each.what.replace("_", " ")
+            self.part(f"Ruled out: {what}", each.why)
+        self.part("What to do", verdict.action, TITLE)
+
+    def show_evidence(self, verdict: Verdict) -> None:
+        """What speaks for it, the strongest first."""
+        rows = evidence_rows(verdict)
+        if not rows:
+            return
+        table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(Text("evidence", style=FAINT), overflow="fold", ratio=1)
+        for heading in ("seen", "usual", "n"):
+            table.add_column(Text(heading, style=FAINT), no_wrap=True, justify="right")
+        for row in rows[:EVIDENCE_SHOWN]:
+            add_row(table, *row)
+        self._console.print()
+        self._console.print(Padding(table, (0, 0, 0, 2)))
+        if len(rows) > EVIDENCE_SHOWN:
+            self.paragraph(f"and {len(rows) - EVIDENCE_SHOWN} more in --json", FAINT)
+        self._console.print()
+
+    def part(self, title: str, text: str, style: str = "") -> None:
+        """A word that says what follows, and the text beside it."""
+        line = Text(f"{printable(title)}: ", style=style or FAINT)
+        line.append(printable(text), style="")
+        self._console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
+
+    def paragraph(self, text: str, style: str = "", indent: int = 2) -> None:
+        """Text whose every line is indented."""
+        line = Text(printable(text), style=style)
+        self._console.print(Padding(line, (0, 0, 0, indent), expand=False), highlight=False)
 
     # What was read ---------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from api.correlate.windows import (
     to_rank,
 )
 from api.diagnose.analyse import Analysis
+from api.diagnose.analyse import Window as Asked
 from api.store.store import Store
 
 STEP_SECONDS_MIN = 0.01
@@ -24,15 +25,29 @@ STEP_SECONDS_MIN = 0.01
 CELLS = 4_000
 """About so many cells has a folder's grid."""
 
+SPAN_SQL = """
+    SELECT count() AS count, toUnixTimestamp64Nano(toDateTime64(min(time), 9)) AS from_ns,
+           toUnixTimestamp64Nano(toDateTime64(max(time), 9)) AS to_ns
+    FROM samples
+"""
 
-def window_of(store: Store, analyses: Sequence[Analysis]) -> Window:
-    """Everything that was read, from the first record of any job to the last."""
+
+def window_of(store: Store, analyses: Sequence[Analysis], asked: Asked | None = None) -> Window:
+    """Everything that was read, from the first record of any job to the last.
+
+    Without a job, from the first reading to the last. ``asked`` cuts it, if there is one.
+    """
     jobs = [job_window(store, analysis) for analysis in analyses]
     spans = [(analysis.job.first_ns, analysis.job.last_ns) for analysis in analyses]
     from_ns = min((first for first, _ in spans if first), default=0)
-    to_ns = max((last for _, last in spans), default=from_ns + NS)
+    to_ns = max((last for _, last in spans), default=0)
+    if not from_ns:
+        from_ns, to_ns = span_of_readings(store)
+    if asked is not None:
+        from_ns, to_ns = max(from_ns, asked.from_ns), min(to_ns, asked.to_ns)
+    to_ns = max(to_ns, from_ns + 1)
     step_seconds = max(STEP_SECONDS_MIN, (to_ns - from_ns) / NS / CELLS)
-    grid = grid_of(from_ns, max(to_ns, from_ns + 1), step_seconds)
+    grid = grid_of(from_ns, to_ns, step_seconds)
     reader = GridReader(store)
     return Window(
         from_ns=from_ns,
@@ -44,6 +59,12 @@ def window_of(store: Store, analyses: Sequence[Analysis]) -> Window:
         events=read_window_events(store, from_ns, to_ns),
         is_live=False,
     )
+
+
+def span_of_readings(store: Store) -> tuple[int, int]:
+    """The times of the first and the last reading; nothing and a second if there is none."""
+    (row,) = store.query(SPAN_SQL).to_pylist()
+    return (row["from_ns"], row["to_ns"]) if row["count"] else (0, NS)
 
 
 def job_window(store: Store, analysis: Analysis) -> JobWindow:

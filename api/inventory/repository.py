@@ -19,6 +19,7 @@ from sqlalchemy.sql.expression import bindparam
 from api.inventory.batches import BatchRun
 from api.inventory.captures import CaptureStock
 from api.inventory.database import ROWS_PER_STATEMENT, Query, before_nul, insert_into, table_of
+from api.inventory.incidents import IncidentStock
 from api.inventory.job_sightings import write_job_sightings
 from api.inventory.jobs import JobStock
 from api.inventory.link_rows import write_links
@@ -54,8 +55,11 @@ PORTS: Final = Kept(
 AGENTS: Final = table_of(AgentRow)
 
 
-class Inventory(JobStock, LinkStock, CaptureStock):
-    """Hosts, devices, ports, cables, agents and jobs, on `sqlite:///path` or `postgresql+psycopg://…`."""
+class Inventory(JobStock, LinkStock, CaptureStock, IncidentStock):
+    """Hosts, devices, ports, cables, agents, jobs and incidents.
+
+    On `sqlite:///path` or `postgresql+psycopg://…`.
+    """
 
     # --- writing -------------------------------------------------------------------------------
 

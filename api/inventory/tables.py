@@ -21,6 +21,7 @@ from sqlalchemy import (
     Dialect,
     ForeignKey,
     ForeignKeyConstraint,
+    Index,
     MetaData,
     Text,
 )
@@ -227,6 +228,62 @@ class CaptureRow(Base):
     requested_at: Mapped[datetime]
     handed_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
+
+
+# --- incidents ----------------------------------------------------------------------------------
+
+
+class IncidentRow(Base):
+    """An incident: the whole of it as JSON, and what it is looked up by.
+
+    As text: nobody asks the database for what is inside, and a name in it may have any letters.
+    """
+
+    __tablename__ = "incidents"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    state: Mapped[str] = mapped_column(index=True)
+    cause: Mapped[str]
+    last_seen: Mapped[datetime] = mapped_column(index=True)
+    closed: Mapped[datetime | None]
+    document: Mapped[str]
+
+
+class IncidentNameRow(Base):
+    """A job, host or switch that an incident is about or that suffers from it."""
+
+    __tablename__ = "incident_names"
+
+    incident: Mapped[str] = mapped_column(
+        NAME, ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True
+    )
+    kind: Mapped[str] = mapped_column(NAME, primary_key=True)
+    name: Mapped[str] = mapped_column(NAME, primary_key=True)
+
+    __table_args__ = (Index(None, "kind", "name"),)
+
+
+class IncidentChangeRow(Base):
+    """News of an incident, numbered over all processes: what somebody who was away has missed."""
+
+    __tablename__ = "incident_changes"
+
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    incident: Mapped[str] = mapped_column(NAME)
+    time: Mapped[datetime]
+    document: Mapped[str]
+
+
+class LeaseRow(Base):
+    """Which process does a task that only one may do, and until when it is not asked again."""
+
+    __tablename__ = "leases"
+
+    task: Mapped[str] = mapped_column(NAME, primary_key=True)
+    holder: Mapped[str]
+    until: Mapped[datetime]
+    done_at: Mapped[datetime | None]
+    """When the task was last done to its end, by whomever."""
 
 
 # --- jobs ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from api.score.cases import case_names, make_case
+from api.score.handicap import Handicap
 from api.score.marks import Run, mark
 from api.score.report import Scoreboard, to_json, to_markdown
 from api.score.run import run_all
@@ -64,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="write what one case with one seed leaves behind, for diagnose, and mark nothing",
     )
+    parser.add_argument(
+        "--without",
+        choices=[each.value for each in Handicap],
+        default=Handicap.NONE.value,
+        help="what is taken away, to see what still works (default none)",
+    )
     parser.add_argument("--list", action="store_true", help="print the cases and exit")
 
 
@@ -82,7 +89,13 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"Written: {arguments.folder}. Try: fabricscope diagnose {arguments.folder}")
         return 0
     runs = run_with_progress([(name, seed) for seed in seeds for name in cases], arguments, console)
-    board = Scoreboard(version=VERSION, seeds=list(seeds), marks=mark(runs), runs=runs)
+    board = Scoreboard(
+        version=VERSION,
+        seeds=list(seeds),
+        without=arguments.without,
+        marks=mark(runs),
+        runs=runs,
+    )
     text = to_markdown(board)
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "score.json").write_bytes(to_json(board))
@@ -103,9 +116,10 @@ def run_with_progress(
         TimeElapsedColumn(),
     )
     runs = {}
+    handicap = Handicap(arguments.without)
     with Progress(*columns, console=console) as progress:
         task = progress.add_task("starting", total=len(wanted))
-        for done in run_all(wanted, arguments.processes):
+        for done in run_all(wanted, arguments.processes, handicap=handicap):
             runs[done.case, done.seed] = done
             progress.update(task, advance=1, description=f"{done.case} {done.seed}")
             if done.error:

@@ -21,6 +21,8 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     seeds: list[int]
+    without: str = "none"
+    """What was taken away, see `api.score.handicap`."""
     marks: Marks
     runs: list[Run]
 
@@ -38,7 +40,8 @@ def to_markdown(board: Scoreboard) -> str:
         "",
         (
             f"{marks.runs} runs, seeds {', '.join(str(seed) for seed in board.seeds)}; "
-            f"{marks.overall.truths} faults, {marks.overall.found} found."
+            f"{marks.overall.truths} faults, {marks.overall.found} found"
+            + (f"; taken away: {board.without}." if board.without != "none" else ".")
         ),
         "",
         (

@@ -13,8 +13,11 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from api.score.cases import make_case
+from api.score.evaluate import with_detectors
+from api.score.handicap import Handicap, arriving
 from api.score.marks import NS, Run, Saying
 from api.score.service import Evaluator, Silent, SimulatedService
 from collector.contract.errors import FabricscopeError
@@ -25,11 +28,11 @@ from simulator.scenario import Scenario
 CLUSTER_NAME = "simulated"
 FOLDER_PREFIX = "fabricscope-score-"
 
-MakeEvaluator = Callable[[SimulatedService], Evaluator]
+MakeEvaluator = Callable[[SimulatedService, Handicap], Evaluator]
 """Must be a function of a module: it is sent to other processes."""
 
 
-def no_detectors(_: SimulatedService) -> Evaluator:
+def no_detectors(_: SimulatedService, __: Handicap) -> Evaluator:
     """The evaluator of a version that has none."""
     return Silent()
 
@@ -38,16 +41,24 @@ def no_detectors(_: SimulatedService) -> Evaluator:
 
 
 def play(
-    simulation: Simulation, folder: Path, make_evaluator: MakeEvaluator = no_detectors
+    simulation: Simulation,
+    folder: Path,
+    make_evaluator: MakeEvaluator = with_detectors,
+    handicap: Handicap = Handicap.NONE,
 ) -> list[Saying]:
     """Let a scenario happen before a service in this folder, and write down what is said."""
     scenario = simulation.scenario
     service = SimulatedService(folder, scenario.start_unix_ns / NS)
-    return asyncio.run(drive(simulation, scenario, service, make_evaluator(service)))
+    evaluator = make_evaluator(service, handicap)
+    return asyncio.run(drive(simulation, scenario, service, evaluator, handicap))
 
 
 async def drive(
-    simulation: Simulation, scenario: Scenario, service: SimulatedService, evaluator: Evaluator
+    simulation: Simulation,
+    scenario: Scenario,
+    service: SimulatedService,
+    evaluator: Evaluator,
+    handicap: Handicap,
 ) -> list[Saying]:
     """Let simulated time pass; agents send at every tick, and then everyone is asked.
 
@@ -62,10 +73,12 @@ async def drive(
     )
     sayings: list[Saying] = []
     standing = set()
+    random = np.random.default_rng([scenario.seed, *handicap.encode()])
     async with service.running():
         for snapshot in simulation.run():
             now_ns = scenario.start_unix_ns + round(snapshot.time_s * NS)
-            await service.work(now_ns / NS, reporter.batches(snapshot))
+            bodies = arriving(reporter.batches(snapshot), handicap, random)
+            await service.work(now_ns / NS, bodies)
             said = {(each.cause, each.culprit): each for each in evaluator.evaluate(now_ns)}
             sayings += [Saying(said[key], now_ns) for key in said if key not in standing]
             standing = set(said)
@@ -84,7 +97,10 @@ class Attempt:
 
 
 def run_all(
-    cases: Sequence[tuple[str, int]], processes: int, make_evaluator: MakeEvaluator = no_detectors
+    cases: Sequence[tuple[str, int]],
+    processes: int,
+    make_evaluator: MakeEvaluator = with_detectors,
+    handicap: Handicap = Handicap.NONE,
 ) -> Generator[Run]:
     """All cases, as they end; each in a process of its own (the store allows one folder in each).
 
@@ -98,7 +114,7 @@ def run_all(
             while waiting or running:
                 while waiting and len(running) < processes:
                     name, seed = waiting.pop()
-                    answers, attempt = start(name, seed, Path(folder), make_evaluator)
+                    answers, attempt = start(name, seed, Path(folder), (make_evaluator, handicap))
                     running[answers] = attempt
                 for answers in [one for one in wait(list(running)) if isinstance(one, Connection)]:
                     if not hear(answers, running[answers]):
@@ -111,13 +127,13 @@ def run_all(
 
 
 def start(
-    name: str, seed: int, folder: Path, make_evaluator: MakeEvaluator
+    name: str, seed: int, folder: Path, how: tuple[MakeEvaluator, Handicap]
 ) -> tuple[Connection, Attempt]:
     """Begin a case: where its answers will come from, and what it is until they do."""
     answers, answer = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
         target=attempt_case,
-        args=(name, seed, folder / f"{name}-{seed}", make_evaluator, answer),
+        args=(name, seed, folder / f"{name}-{seed}", how, answer),
         name=f"{name} {seed}",
         daemon=True,
     )
@@ -144,7 +160,11 @@ def hear(answers: Connection, attempt: Attempt) -> bool:
 
 
 def attempt_case(
-    name: str, seed: int, folder: Path, make_evaluator: MakeEvaluator, answer: Connection
+    name: str,
+    seed: int,
+    folder: Path,
+    how: tuple[MakeEvaluator, Handicap],
+    answer: Connection,
 ) -> None:
     """In a process of its own: say what is true, then what was said of it, or why it broke off.
 
@@ -158,7 +178,7 @@ def attempt_case(
         run = msgspec.structs.replace(run, truths=simulation.truths())
         answer.send(run)
         folder.mkdir()
-        sayings = play(simulation, folder, make_evaluator)
+        sayings = play(simulation, folder, *how)
     except FabricscopeError as error:
         answer.send(broken(run, str(error)))
     else:

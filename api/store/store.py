@@ -51,7 +51,15 @@ READ_SETTINGS = {
     "output_format_arrow_compression_method": "none",
 }
 
-RETAINED_TABLES = ("samples", "series", "events", "exemplars", "collectives", "steps")
+RETAINED_TABLES = (
+    "samples",
+    "series",
+    "events",
+    "exemplars",
+    "collectives",
+    "steps",
+    "findings",
+)
 EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"}
 """What a row's age is counted from, where that is not its `time`."""
 RETENTION_DAYS_DEFAULT = 30

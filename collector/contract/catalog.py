@@ -133,7 +133,7 @@ class Catalog:
         return {*target.labels, *metric.labels}
 
 
-_NAME = re.compile(r"fabric_[a-z][a-z0-9]*(_[a-z0-9]+)+")
+_NAME = re.compile(r"fabric_[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def check_metric(metric: Metric, target: Target) -> None:
@@ -145,7 +145,9 @@ def check_metric(metric: Metric, target: Target) -> None:
 
     if not _NAME.fullmatch(metric.name):
         refuse("names are lower case words joined by _, beginning with fabric_")
-    if not metric.name.startswith(f"fabric_{target.name}_"):
+    # A gauge may have its target's bare name: that it is there is the message.
+    is_bare = metric.name == f"fabric_{target.name}" and metric.kind is Kind.GAUGE
+    if not is_bare and not metric.name.startswith(f"fabric_{target.name}_"):
         refuse(f"a metric of {target.name} is named fabric_{target.name}_…")
     stem = metric.name.removesuffix("_total").removesuffix("_info")
     if metric.kind is Kind.COUNTER and not metric.name.endswith("_total"):

@@ -87,7 +87,12 @@ def test_everything_is_joined(report: Diagnosis) -> None:
     assert wired.rings == [list(range(8))] * 2
     assert len(wired.trees) == 2
     assert (len(job.steps), job.steps_from) == (21, "collectives")
-    assert report.verdicts == []
+    (verdict,) = report.verdicts
+    assert (verdict.cause, verdict.culprit.host, verdict.culprit.device) == (
+        "slow_link",
+        "node3",
+        "eth0",
+    )
 
 
 def test_the_slow_link_is_seen_in_the_transfer(report: Diagnosis) -> None:

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from api.score.handicap import Handicap
 from api.score.run import play
 from api.score.service import SimulatedService
 from api.topology.read import read_topology
@@ -450,7 +451,7 @@ def test_the_scoreboards_service_is_told_of_switches(fabric: Fabric, tmp_path: P
     simulation = Simulation(scenario)
     onlookers: list[Onlooker] = []
 
-    def make_evaluator(service: SimulatedService) -> Onlooker:
+    def make_evaluator(service: SimulatedService, _: Handicap) -> Onlooker:
         onlookers.append(Onlooker(service))
         return onlookers[0]
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from api.demo import lines as lines_module
-from api.demo.answers import Answers, JobAnswer
+from api.demo.answers import Answers, JobAnswer, read_found
 from api.demo.lines import Lines
 from api.demo.menu import showable
 from api.demo.run import make_svg
@@ -28,6 +28,21 @@ ANSWERS = Answers(
     hosts=HOSTS,
     samples=123_456,
     jobs={"llama": JobAnswer(step_seconds=0.512, network_share=0.25, wait_share=0.5)},
+    found=read_found(
+        [
+            {
+                "metric": {
+                    "incident": "20261115-120000-lusab-babad",
+                    "cause": "slow_link",
+                    "host": "node0000",
+                    "device": "mlx5_3",
+                    "job": job,
+                },
+                "value": [0, "0.9"],
+            }
+            for job in ("llama", "mixtral")
+        ]
+    ),
 )
 SLOW_NIC = showable()["slow_nic"]
 
@@ -82,7 +97,7 @@ def test_the_picture_fits_and_says_who_and_what(played: Screen, width: int) -> N
     for word in (
         *("llama", "mixtral", "slow_nic", "node0000/mlx5_3", "http://127.0.0.1:9700/docs"),
         *(f"{HOSTS} of {HOSTS} agents heard", "123,456 samples", "512 ms", "25%", "50%"),
-        *("this version has no detectors yet", "5 s"),
+        *("found: slow_link at node0000 device mlx5_3, 90% sure", "5 s"),
     ):
         assert word in text, f"{word!r} is not in\n{text}"
 
@@ -151,16 +166,17 @@ def test_the_lines_say_what_happened_and_what_it_cost(monkeypatch: pytest.Monkey
         lines.show(snapshot, ANSWERS)
     said = console.export_text().splitlines()
     measured = "the service measures llama: a step takes 512 ms, 25% network"
-    assert [*said[:3], *said[4:]] == [
+    assert [*said[:4], *said[5:]] == [
         f"0:10 injected slow_nic at node0000/mlx5_3: {SLOW_NIC.title}",
         "0:01 the service hears the agents of all 4 hosts",
+        "0:01 found slow_link at node0000 device mlx5_3, 90% sure",
         f"0:05 {measured}",
         f"0:21 {measured}",
     ]
-    assert said[3].startswith("0:20 slow_nic is over; a step took: llama ")
+    assert said[4].startswith("0:20 slow_nic is over; a step took: llama ")
     numbers = [
         int(word.replace(",", ""))
-        for word in said[3].split()
+        for word in said[4].split()
         if word[0].isdigit() and ":" not in word
     ]
     before, during, others_before, others_during = numbers

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from alerts.columns import Step
-from api.diagnose import page, plots, text, units
+from api.diagnose import cards, page, plots, text, units
 from api.diagnose.plots import Plot, Scale
 from api.diagnose.report import (
     CollectiveReport,
@@ -153,7 +153,7 @@ def test_no_part_of_the_page_lets_a_name_through() -> None:
     diagnosis = a_diagnosis()
     (job,) = diagnosis.jobs
     parts = [
-        *page.header(diagnosis), page.facts(page.job_facts(job)), *page.step_part(job),
+        *page.header(diagnosis), cards.facts(page.job_facts(job)), *page.step_part(job),
         *page.pending_part(job), *page.collective_part(job), *page.rank_part(job),
         *page.slowest_part(job), *page.communicator_part(job), *page.warning_part(diagnosis),
         *page.read_part(diagnosis),

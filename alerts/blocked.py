@@ -1,0 +1,152 @@
+"""Whom a hung job waits for, by its Flight Recorders' pending operations alone. Pure.
+
+A group's operations are numbered in the order in which its ranks launch them, and a rank finishes
+them in that order. So a rank whose first unfinished operation is number 20 has finished number 19.
+Two things can be wrong with a rank:
+
+- *It has not finished what others have.* A barrier-like collective that one rank has left was
+  entered by all: who is still in it, while its peers are at a later one, does not get on itself.
+- *It has not launched what others wait in*, and waits in nothing itself. One that is missing from a
+  group because it is in another group's operation is a victim: whoever is missing there is next in
+  the chain, and at its head are ranks that wait for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from alerts.clocks import BARRIER_LIKE
+from alerts.split import PAIRWISE
+from alerts.window import JobWindow, Pending
+from collector.contract.collective import State
+from collector.contract.verdict import Reason
+
+ACCUSED_SHARE_MAX = 1 / 3
+"""Of a job's ranks: where more seem guilty, dumps are missing, or were taken while it ran."""
+PAIR = 2
+"""Members of a group in which the other end of a message is known without asking."""
+GROUP_SHARE_MAX = 0.5
+"""Of a group's members: who is alone against most others is at a wrong place, not they."""
+
+
+class Blame(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks of the job that are waited for."""
+
+    ranks: tuple[int, ...]
+    reason: Reason
+    communicators: tuple[str, ...]
+    """Groups that wait for them."""
+    operations: int
+    """Pending operations that say so."""
+    time_ns: int
+    """When the latest of those was launched."""
+
+
+def blame(job: JobWindow) -> Blame | None:
+    """Who is to blame; None if the dumps accuse nobody, or too many."""
+    groups: dict[str, list[Pending]] = {}
+    for pending in job.pending:
+        groups.setdefault(pending.communicator, []).append(pending)
+    found = unfinished(groups)
+    reason = Reason.NOT_FINISHED
+    if not found:
+        found, reason = not_launched(groups), Reason.NOT_LAUNCHED
+    ranks = sorted({rank for accused, _ in found.values() for rank in accused})
+    size = max(job.size, len(job.ranks), 1)
+    if not ranks or len(ranks) > max(1, ACCUSED_SHARE_MAX * size):
+        return None
+    entries = [pending for _, said in found.values() for pending in said]
+    return Blame(
+        ranks=tuple(ranks),
+        reason=reason,
+        communicators=tuple(sorted(found)),
+        operations=len(entries),
+        time_ns=max(pending.time_ns for pending in entries),
+    )
+
+
+Accusations = dict[str, tuple[list[int], list[Pending]]]
+"""For each group: the job's ranks that it accuses, and the operations that show it."""
+
+
+def unfinished(groups: Mapping[str, Sequence[Pending]]) -> Accusations:
+    """Ranks that are still in a collective which others of its group have left."""
+    found: Accusations = {}
+    for name, entries in groups.items():
+        own = [one for one in entries if one.operation not in PAIRWISE]
+        heads = heads_of(own)
+        accused: dict[int, Pending] = {}
+        for one in own:
+            if one.operation not in BARRIER_LIKE:
+                continue
+            left = {
+                rank
+                for rank in one.job_rank
+                if one.states.get(rank) is State.COMPLETED
+                or (rank not in one.states and heads.get(rank, -1) > one.sequence)
+            }
+            inside = [rank for rank in one.states if is_open(one, rank)]
+            if left and len(inside) <= GROUP_SHARE_MAX * max(one.ranks, len(one.states)):
+                accused |= {one.job_rank[rank]: one for rank in inside if rank in one.job_rank}
+        if accused:
+            found[name] = sorted(accused), list(accused.values())
+    return found
+
+
+def not_launched(groups: Mapping[str, Sequence[Pending]]) -> Accusations:
+    """Ranks that a group waits for, and that wait in nothing themselves."""
+    busy = {
+        one.job_rank[rank]
+        for entries in groups.values()
+        for one in entries
+        for rank in one.states
+        if rank in one.job_rank and is_open(one, rank)
+    }
+    found: Accusations = {}
+    for name, entries in groups.items():
+        for one in first_waits(entries):
+            missing = [
+                number
+                for rank, number in one.job_rank.items()
+                if rank not in one.states and number not in busy
+            ]
+            if missing and len(missing) <= GROUP_SHARE_MAX * max(one.ranks, len(one.job_rank)):
+                accused, said = found.setdefault(name, ([], []))
+                accused.extend(missing)
+                said.append(one)
+    return found
+
+
+def first_waits(entries: Sequence[Pending]) -> list[Pending]:
+    """What a group waits in: its first pending collective, and its first message if it is a pair.
+
+    Of a message both ends count as one operation: one sends and the other receives it.
+    """
+    waits = []
+    group = [one for one in entries if one.operation not in PAIRWISE]
+    if group:
+        waits.append(min(group, key=lambda one: (one.sequence, one.operation)))
+    messages = [one for one in entries if one.operation in PAIRWISE and one.ranks == PAIR]
+    if messages:
+        first = min(one.sequence for one in messages)
+        both = [one for one in messages if one.sequence == first]
+        states = {rank: state for one in both for rank, state in one.states.items()}
+        waits.append(msgspec.structs.replace(both[0], states=states))
+    return waits
+
+
+def heads_of(entries: Sequence[Pending]) -> dict[int, int]:
+    """For each member the number of its first operation that it has not finished."""
+    heads: dict[int, int] = {}
+    for one in entries:
+        for rank in one.states:
+            if is_open(one, rank):
+                heads[rank] = min(heads.get(rank, one.sequence), one.sequence)
+    return heads
+
+
+def is_open(pending: Pending, rank: int) -> bool:
+    """Whether this rank has launched it and not finished it."""
+    return pending.states[rank] is not State.COMPLETED

@@ -1,0 +1,481 @@
+"""Jobs in which nothing moves any more, and who holds them up.
+
+*Phenomenon.* One rank does not launch its next collective, or does not get out of one: its process
+has stopped, its GPU is dead, its link is down. Everyone else waits inside, with busy GPUs, until a
+watchdog kills the job half an hour later.
+
+*Signal.* No rank has completed anything for several seconds and several steps, while the agents of
+its hosts report and its GPUs have stopped computing without becoming idle. Then who, by the first
+evidence that there is: a GPU with an error that is fatal, or that cannot be read; a port of a rank
+that is down; dumps of the Flight Recorder (`alerts.blocked`); GPUs that are idle while all others
+wait inside of a collective, on a host whose processes use no CPU; a GPU that draws far less than
+all others that wait; a host that fell silent when the job stopped. A job in whose GPUs everyone
+waits alike for half a minute is stalled, and nobody is named.
+
+*Assumptions.* A GPU that waits in a collective spins: it counts as utilised and draws more than an
+idle one. Clocks of agents and service agree to within seconds.
+
+*Misses.* A job without GPU readings and without dumps. A rank that spins by itself and looks like
+those that wait. A checkpoint that one rank writes alone for minutes looks like a rank that does not
+launch, so one idle GPU on a busy host is named only after two minutes.
+
+*Reference.* Missing ranks of the wavefront group: NVIDIA's resiliency extension, attribution by
+Flight Recorder. Not launched against launched and not finished: Aegis (NSDI'25). High utilisation
+with low tensor activity and low power: DLRover's hang watermarks, ClusterMAX.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from alerts.blocked import blame
+from alerts.columns import Flags, Floats, Ints
+from alerts.finding import Finding, Suspect
+from alerts.statistics import median_known
+from alerts.window import NS, JobWindow, Rank, Window
+from collector.contract.records import ABSENT
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
+
+NAMED_NS_MIN = 5 * NS
+"""So long nothing must have moved before anybody is named, even with a broken part at hand."""
+STEPS_MIN = 4
+"""And so many usual steps."""
+ALONE_NS_MIN = 120 * NS
+"""How long an idle GPU on a busy host must keep all waiting: rank 0 may write a checkpoint."""
+UNNAMED_NS_MIN = 30 * NS
+PAUSES_MIN = 2.0
+"""Without a broken part at hand: so many times the longest pause that the window has seen."""
+EXITS_MIN = 20
+"""Fewer completions say nothing about what is usual."""
+FRESH_NS = 15 * NS
+"""Whose agent has not reported for longer is not known to wait: three reports of 5 s."""
+FRESH_SHARE_MIN = 0.6
+"""Of a job's GPUs: with fewer it may be the telemetry that has stopped, not the job."""
+SILENT_NS_MIN = 20 * NS
+"""So long a whole host must have been silent to be named: its agent may just be slow."""
+BUSY_RATIO, IDLE_RATIO = 0.9, 0.1
+"""GPU utilisation inside of a collective (DLRover: above 0.98), and of one that has nothing."""
+CALM_SHARE = 0.7
+"""Of a GPU's usual power, below which it does not compute. Spinning takes about half."""
+TENSOR_SHARE = 0.1
+"""The same of tensor activity. DLRover calls a job hung below 0.001."""
+POWER_SHARE = 0.75
+"""Of the median power of those that wait: GPUs of one kind that spin differ by a few percent."""
+POWER_ALIKE = 0.1
+"""So little the others may differ, relative, for one to stand out."""
+CPU_SHARE = 0.3
+"""Of a host's usual CPU time, below which its training processes do not run."""
+WAIT_SHARE = 0.5
+"""Of the job's GPUs that must wait for others to be accused of not coming."""
+ALIKE_MIN = 3
+"""GPUs that are needed to tell which of them is the odd one."""
+MINORITY = 1 / 3
+"""Of a job's ranks that may be accused."""
+BEFORE_NS = 10 * NS
+"""What broke so long before the last completion may still be why."""
+PORT_ACTIVE = 4
+XIDS_FATAL = frozenset(
+    {
+        13, 31, 32, 46, 48, 62, 64, 69, 74, 79, 94, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156,
+        158,
+    }
+)  # fmt: skip
+"""That end a process or need a reset, by NVIDIA's catalogue of XIDs."""
+ACCOMPLICES_MAX = 64
+"""Names that a finding lists."""
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in which nothing moves."""
+
+    since_ns: int
+    """The last completion of any rank."""
+    for_ns: int
+    step_ns: int
+    longest_ns: int
+    """Without any completion, before."""
+    ranks: tuple[Rank, ...]
+    """Those whose GPU is read."""
+    gpu: Ints
+    """Its row of the window's GPUs, for each of those."""
+    after: Flags
+    """Cells that lie after the last completion as a whole."""
+    before: Flags
+
+
+class Named(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is to blame, and what shows it."""
+
+    culprit: Culprit
+    reason: Reason
+    strength: float
+    evidence: tuple[Evidence, ...]
+    accomplices: tuple[Culprit, ...] = ()
+    suspects: tuple[Suspect, ...] = ()
+    communicators: tuple[str, ...] = ()
+
+
+def detect(window: Window) -> list[Finding]:
+    """One finding for each job that hangs."""
+    found = [
+        detect_live(window, job) if window.is_live else detect_dumped(window, job)
+        for job in window.jobs
+    ]
+    return [finding for finding in found if finding is not None]
+
+
+def detect_dumped(window: Window, job: JobWindow) -> Finding | None:
+    """A capture has hung only where its dumps say so: its records simply end."""
+    named = by_dumps(job, window)
+    times = [pending.time_ns for pending in job.pending if pending.time_ns]
+    if named is None or not times:
+        return None
+    records = job.records
+    ended = records.exit_ns[records.exit_ns != ABSENT] if len(records) else np.zeros(0)
+    if len(ended) and int(ended.max()) > max(times):
+        return None
+    return to_finding(window, job, named, min(times), max(times))
+
+
+def detect_live(window: Window, job: JobWindow) -> Finding | None:
+    """A job that has stopped, and whom it waits for."""
+    stopped = stop_of(window, job)
+    if stopped is None:
+        return None
+    named = (
+        by_error(window, job, stopped)
+        or by_link(window, job, stopped)
+        or by_dumps(job, window, stopped)
+        or by_idle(window, job, stopped)
+        or by_power(window, job, stopped)
+        or by_silence(window, job, stopped)
+        or nobody(window, stopped)
+    )
+    if named is None:
+        return None
+    return to_finding(window, job, named, stopped.since_ns, window.to_ns)
+
+
+def stop_of(window: Window, job: JobWindow) -> Stopped | None:
+    """How the job has stopped; None while it moves, has ended, or too little is known of it."""
+    records = job.records
+    if not job.is_running or not len(records):
+        return None
+    exits = np.unique(records.exit_ns[records.timed()])
+    if len(exits) < EXITS_MIN:
+        return None
+    last = int(exits[-1])
+    step = int(np.median([one.end_ns - one.start_ns for one in job.steps])) if job.steps else NS
+    silent = window.to_ns - last
+    if silent < max(NAMED_NS_MIN, STEPS_MIN * step):
+        return None
+    placed = [
+        (rank, window.gpus.row_of[rank.host, rank.gpu])
+        for _, rank in sorted(job.ranks.items())
+        if rank.gpu is not None and (rank.host, rank.gpu) in window.gpus.row_of
+    ]
+    rows = np.array([row for _, row in placed], dtype=np.int64)
+    if not len(rows):
+        return None
+    fresh = window.gpus.seen_ns[rows] >= window.to_ns - FRESH_NS
+    edges = window.gpus.grid.edges_ns
+    after = edges[:-1] >= last
+    stopped = Stopped(
+        since_ns=last,
+        for_ns=silent,
+        step_ns=step,
+        longest_ns=int(np.diff(exits).max()),
+        ranks=tuple(rank for rank, _ in placed),
+        gpu=rows,
+        after=after,
+        before=edges[1:] <= last,
+    )
+    if fresh.mean() < FRESH_SHARE_MIN or not after.any() or not is_waiting(window, stopped):
+        return None
+    return stopped
+
+
+def is_waiting(window: Window, stopped: Stopped) -> bool:
+    """Whether most GPUs are in a kernel and have stopped computing: records are not just lost.
+
+    Idle GPUs of a job that has ended, or that all write a checkpoint, do not wait.
+    """
+    busy = typical(window.gpus.values("utilization_ratio"), stopped, stopped.after)
+    if not median_known(busy) >= BUSY_RATIO:
+        return False
+    for name, share in (("tensor_active_ratio", TENSOR_SHARE), ("power_watts", CALM_SHARE)):
+        values = window.gpus.values(name)
+        now = typical(values, stopped, stopped.after)
+        usual = typical(values, stopped, stopped.before)
+        both = ~np.isnan(now) & ~np.isnan(usual) & (usual > 0)
+        if both.any():
+            return bool(np.median(now[both] / usual[both]) < share)
+    return False
+
+
+def typical(values: Floats, stopped: Stopped, cells: Flags) -> Floats:
+    """The median over these cells, for each of the job's GPUs; NaN where nothing was read."""
+    chosen = values[stopped.gpu][:, cells]
+    found = np.full(len(chosen), np.nan)
+    known = ~np.isnan(chosen).all(axis=1) if chosen.size else np.zeros(len(chosen), dtype=bool)
+    found[known] = np.nanmedian(chosen[known], axis=1)
+    return found
+
+
+# Who ---------------------------------------------------------------------------------------------
+
+
+def by_error(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
+    """A GPU of the job with a fatal XID since shortly before, or that cannot be read any more."""
+    ranks = {(rank.host, rank.gpu): rank for rank in stopped.ranks}
+    broken: dict[int, Evidence] = {}
+    for event in window.events:
+        gpu, xid = event.labels.get("gpu", ""), event.attributes.get("xid", "")
+        if not (gpu.isdecimal() and xid.isdecimal() and int(xid) in XIDS_FATAL):
+            continue
+        rank = ranks.get((event.labels.get("host", ""), int(gpu)))
+        if rank is not None and event.time_ns >= stopped.since_ns - BEFORE_NS:
+            text = f"GPU {gpu} of {rank.host} reports XID {xid}"
+            broken.setdefault(
+                rank.rank,
+                evidence_at(window, stopped, "fabric_gpu_xid_last", text, float(xid), 0.0),
+            )
+    up = window.gpus.values("up")[stopped.gpu]
+    for place, rank in enumerate(stopped.ranks):
+        known = up[place][~np.isnan(up[place])]
+        if len(known) and known[-1] == 0.0:
+            text = f"GPU {rank.gpu} of {rank.host} cannot be read any more"
+            broken.setdefault(
+                rank.rank,
+                evidence_at(window, stopped, window.gpus.metric("up"), text, 0.0, 1.0),
+            )
+    if not broken or len(broken) > max(1, MINORITY * job.size):
+        return None
+    return named_ranks(job, sorted(broken), Reason.GPU_ERROR, 0.95, tuple(broken.values()))
+
+
+def by_link(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
+    """A port that a rank's bytes leave by is down."""
+    state, physical = window.ports.values("state"), window.ports.values("up")
+    down: dict[int, int] = {}
+    for _, rank in sorted(job.ranks.items()):
+        for row in window.rows_of_rank(rank):
+            known = state[row][~np.isnan(state[row])]
+            levels = physical[row][~np.isnan(physical[row])]
+            is_down = known[-1] < PORT_ACTIVE if len(known) else len(levels) and levels[-1] == 0.0
+            if is_down:
+                down.setdefault(row, rank.rank)
+    if not down or len(down) > max(1, MINORITY * job.size):
+        return None
+    rows = sorted(down)
+    culprits = [window.ports.culprit(row) for row in rows]
+    evidence = tuple(
+        evidence_at(
+            window, stopped, window.ports.metric("state"),
+            f"port {one.port} of {one.device} on {one.host} is down, rank {down[row]} needs it",
+            1.0, float(PORT_ACTIVE), window.ports.labels(row),
+        )
+        for row, one in zip(rows, culprits, strict=True)
+    )  # fmt: skip
+    share = 1 / len(culprits)
+    return Named(
+        culprit=msgspec.structs.replace(culprits[0], job=job.job),
+        reason=Reason.LINK_DOWN,
+        strength=0.95 if len(culprits) == 1 else 0.7,
+        evidence=evidence[:ACCOMPLICES_MAX],
+        accomplices=tuple(culprits[1 : 1 + ACCOMPLICES_MAX]),
+        suspects=tuple(Suspect(culprit=one, share=share) for one in culprits)
+        if len(culprits) > 1
+        else (),
+    )
+
+
+def by_dumps(job: JobWindow, window: Window, stopped: Stopped | None = None) -> Named | None:
+    """Ranks that the job's own recorders show to be waited for."""
+    found = blame(job)
+    if found is None:
+        return None
+    if stopped is not None and found.time_ns < stopped.since_ns - stopped.longest_ns - BEFORE_NS:
+        # Of an earlier hang that went on after all.
+        return None
+    words = {
+        Reason.NOT_LAUNCHED: "never launched what the others wait in",
+        Reason.NOT_FINISHED: "did not finish what the others have left",
+    }
+    who = ", ".join(str(rank) for rank in found.ranks[:8])
+    text = f"rank {who} {words[found.reason]}: {found.operations} pending operations"
+    evidence = Evidence(
+        metric="pending_operations", text=text, value=float(found.operations), unit="operations",
+        from_ns=found.time_ns, to_ns=window.to_ns, labels={"job": job.job},
+        samples=len(job.pending),
+    )  # fmt: skip
+    named = named_ranks(job, list(found.ranks), found.reason, 0.95, (evidence,))
+    return msgspec.structs.replace(named, communicators=found.communicators[:ACCOMPLICES_MAX])
+
+
+def by_idle(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
+    """GPUs that do nothing while all others wait inside: their processes have launched nothing."""
+    busy = typical(window.gpus.values("utilization_ratio"), stopped, stopped.after)
+    idle = busy < IDLE_RATIO
+    if (
+        not idle.any()
+        or idle.sum() > MINORITY * len(busy)
+        or (busy >= BUSY_RATIO).mean() < WAIT_SHARE
+    ):
+        return None
+    ranks = [rank for rank, is_idle in zip(stopped.ranks, idle, strict=True) if is_idle]
+    strong = all(has_stopped(window, stopped, host) for host in {rank.host for rank in ranks})
+    patience = max(ALONE_NS_MIN, PAUSES_MIN * stopped.longest_ns)
+    if not strong and stopped.for_ns < patience:
+        return None
+    value, usual = float(busy[idle].max()), median_known(busy)
+    hosts = ", ".join(sorted({rank.host for rank in ranks})[:4])
+    text = f"{len(ranks)} GPUs of {hosts} are idle ({value:.0%}), all others wait ({usual:.0%})"
+    evidence = evidence_at(
+        window, stopped, window.gpus.metric("utilization_ratio"), text, value, usual
+    )
+    numbers = [rank.rank for rank in ranks]
+    return named_ranks(job, numbers, Reason.NOT_LAUNCHED, 0.9 if strong else 0.6, (evidence,))
+
+
+def has_stopped(window: Window, stopped: Stopped, host: str) -> bool:
+    """Whether a host uses hardly any of the CPU time that it used before."""
+    row = window.hosts.row_of.get(host)
+    if row is None:
+        return False
+    values = window.hosts.values("cpu_seconds_total:user")[row]
+    edges = window.hosts.grid.edges_ns
+    now = values[edges[:-1] >= stopped.since_ns]
+    usual = values[edges[1:] <= stopped.since_ns]
+    return median_known(now) < CPU_SHARE * median_known(usual)
+
+
+def by_power(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
+    """A GPU that is busy like the others and draws far less: nothing switches in its kernel."""
+    busy = typical(window.gpus.values("utilization_ratio"), stopped, stopped.after)
+    power = typical(window.gpus.values("power_watts"), stopped, stopped.after)
+    chosen = (busy >= BUSY_RATIO) & ~np.isnan(power)
+    if chosen.sum() < ALIKE_MIN:
+        return None
+    usual = float(np.median(power[chosen]))
+    low = chosen & (power < POWER_SHARE * usual)
+    others = power[chosen & ~low]
+    if low.sum() != 1 or np.quantile(np.abs(others - usual), 0.9) > POWER_ALIKE * usual:
+        return None
+    place = int(np.flatnonzero(low)[0])
+    rank = stopped.ranks[place]
+    text = (
+        f"GPU {rank.gpu} of {rank.host} draws {power[place]:.0f} W, "
+        f"all others that wait {usual:.0f} W"
+    )
+    evidence = evidence_at(
+        window, stopped, window.gpus.metric("power_watts"), text, float(power[place]), usual,
+        {"host": rank.host, "gpu": str(rank.gpu)},
+    )  # fmt: skip
+    return named_ranks(job, [rank.rank], Reason.NOT_FINISHED, 0.85, (evidence,))
+
+
+def by_silence(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
+    """A host that has fallen silent with the job, while all others report and wait."""
+    if stopped.for_ns < max(SILENT_NS_MIN, stopped.longest_ns):
+        return None
+    seen = window.gpus.seen_ns[stopped.gpu]
+    silent = seen < window.to_ns - FRESH_NS
+    hosts = {rank.host for rank, gone in zip(stopped.ranks, silent, strict=True) if gone}
+    ranks = [rank.rank for rank in stopped.ranks if rank.host in hosts]
+    if len(hosts) != 1 or len(ranks) != silent.sum() or len(ranks) > MINORITY * job.size:
+        return None
+    gone_ns = window.to_ns - int(seen[silent].max())
+    if abs(gone_ns - stopped.for_ns) > FRESH_NS:
+        return None
+    (host,) = hosts
+    seconds = gone_ns / NS
+    text = f"{host} has not reported for {seconds:.0f} s, all others report and wait"
+    evidence = evidence_at(window, stopped, "fabric_gpu_up", text, seconds, 0.0, {"host": host})
+    return named_ranks(job, ranks, Reason.NOT_LAUNCHED, 0.7, (evidence,))
+
+
+def nobody(window: Window, stopped: Stopped) -> Named | None:
+    """After half a minute: that it has stopped, and no name."""
+    if stopped.for_ns < max(UNNAMED_NS_MIN, PAUSES_MIN * stopped.longest_ns):
+        return None
+    seconds, usual = stopped.for_ns / NS, stopped.longest_ns / NS
+    text = f"no rank has completed anything for {seconds:.0f} s; it never took over {usual:.2g} s"
+    evidence = evidence_at(window, stopped, "collective_pause", text, seconds, usual)
+    return Named(culprit=Culprit(), reason=Reason.UNKNOWN, strength=0.6, evidence=(evidence,))
+
+
+# What is said ------------------------------------------------------------------------------------
+
+
+def named_ranks(
+    job: JobWindow,
+    ranks: list[int],
+    reason: Reason,
+    strength: float,
+    evidence: tuple[Evidence, ...],
+) -> Named:
+    """The host, if all its ranks are to blame and nobody else; else the first, with accomplices."""
+    culprits = [job.culprit(rank) for rank in ranks]
+    hosts = {one.host for one in culprits}
+    whole = {
+        number for number, rank in job.ranks.items() if rank.host in hosts and rank.host
+    } == set(ranks)
+    if len(hosts) == 1 and whole and len(ranks) > 1:
+        first = Culprit(job=job.job, host=culprits[0].host)
+        rest = culprits
+    else:
+        first, rest = culprits[0], culprits[1:]
+    return Named(
+        culprit=first,
+        reason=reason,
+        strength=strength,
+        evidence=evidence[:ACCOMPLICES_MAX],
+        accomplices=tuple(rest[:ACCOMPLICES_MAX]),
+    )
+
+
+def evidence_at(
+    window: Window,
+    stopped: Stopped,
+    metric: str,
+    text: str,
+    value: float,
+    baseline: float,
+    labels: dict[str, str] | None = None,
+) -> Evidence:
+    """An observation of the time since nothing moves."""
+    units = {"power_watts": "watts", "utilization_ratio": "ratio", "collective_pause": "seconds"}
+    unit = next((word for name, word in units.items() if metric.endswith(name)), "")
+    return Evidence(
+        metric=metric, text=text, value=value, unit=unit, baseline=baseline,
+        from_ns=stopped.since_ns, to_ns=window.to_ns, labels=labels or {},
+        samples=int(stopped.after.sum()),
+    )  # fmt: skip
+
+
+def to_finding(window: Window, job: JobWindow, named: Named, since: int, last: int) -> Finding:
+    """The finding; what it costs is all of the job's time."""
+    seconds = (last - since) / NS
+    is_named = named.culprit != Culprit()
+    cost = Cost(
+        job=job.job, lost_seconds=seconds, step_seconds=None, step_seconds_without=None,
+        lost_share=1.0, gpu_hours=seconds * job.size / 3600,
+    )  # fmt: skip
+    return Finding(
+        detector="hang",
+        cause=Cause.HANG if is_named else Cause.STALL,
+        culprit=named.culprit if is_named else Culprit(job=job.job),
+        strength=named.strength,
+        since_ns=since,
+        until_ns=None,
+        last_ns=last,
+        reason=named.reason,
+        job=job.job,
+        suspects=named.suspects,
+        communicators=named.communicators,
+        accomplices=named.accomplices,
+        evidence=named.evidence,
+        cost=cost if window.is_live else None,
+    )

@@ -1,0 +1,272 @@
+"""Links that go down, and come back or stay down.
+
+*Phenomenon.* A link loses its signal, trains again and comes up: a loose or dirty connector, a weak
+laser, a NIC that resets. What was in flight waits for timers; a job stands still for seconds. A
+link that stays down stops whatever waits on it.
+
+*Signal.* Any increase of a counter of downs (`link_downed`, `carrier_changes`, `downs_seen`) at
+either end of a cable, a state below active, or the agent's own news (`link_down`, `link_flap`). One
+sighting is enough: in health none of them moves. Down at the last sight and for `DOWN_SECONDS` is
+`link_down`, else it is the cable.
+
+*Assumptions.* Both ends of a cable tell of the same flap, and one finding names it, by the NIC's
+end where there is one. A host most of whose links go down within `TOGETHER_SECONDS` was shut down
+or rebooted, and is nobody's flap; a switch that loses most of its links is named as a whole.
+
+*Misses.* A flap between two looks at ports that count none (Ethernet switches without carrier
+changes). Retraining without a down (`link_error_recoveries`) is `lossy_link`'s.
+
+*Reference.* sysfs `link_downed` and `carrier_changes`, IBTA LinkDownedCounter. Others alert on any
+increment during a job (NVRx), or on several in hours (gpud: 3 in 12 h, Azure: 5 in 24 h): those are
+limits for draining a host, not for explaining why a job has just stood still.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from alerts.columns import Flags, Floats
+from alerts.finding import Finding
+from alerts.ports import (
+    ACTIVE,
+    Span,
+    cable_of,
+    called,
+    gap_cells,
+    latest,
+    line_of,
+    loudest,
+    most_of,
+    nic_end,
+    observe,
+    report,
+    rows_with,
+    values_of,
+)
+from alerts.window import NS, Ports, Window
+from collector.contract.verdict import Cause, Culprit, Evidence, Reason
+
+NAME = "link_flap"
+COUNTERS = (
+    "link_downed_total",
+    "downs_seen_total",
+    "link_down_total",
+    "carrier_changes_total",
+)
+EVENTS = frozenset({"link_down", "link_flap"})
+DOWN_SECONDS = 10.0
+"""Down for longer than this is down: a link of 100 Gb/s a lane trains within one to several
+seconds."""
+TOGETHER_SECONDS = 20.0
+"""Links of one host that go down within this time go down together: an agent and a switch are read
+five to ten seconds apart."""
+TOGETHER_SHARE = 0.5
+"""Of a host's links, from which on the host went and not a link."""
+TOGETHER_LEAST = 2
+SWITCH_LINKS_LEAST = 4
+"""Links of a switch that must go down together before the switch is blamed."""
+STRENGTH = 0.95
+"""The counters of downs count nothing else."""
+EVENTS_MAX = 20_000
+"""News that are looked at, the newest; a window has no more than 10,000."""
+
+
+class Outage(msgspec.Struct):
+    """What is known of one cable that went down."""
+
+    row: int
+    """The end that names it."""
+    seen: list[int]
+    """Ends that tell of it."""
+    span: Span
+    since_ns: int | None = None
+    """When exactly, if there was news of it."""
+
+
+def detect(window: Window) -> list[Finding]:
+    """One finding for each cable that went down, or for a switch that took its cables along."""
+    ports = window.ports
+    if not len(ports) or not ports.grid.cells:
+        return []
+    counted, down = most_of(ports, COUNTERS), is_down(ports)
+    flags = (counted > 0) | down
+    told = news_of(window, flags)
+    outages = gather(ports, flags, told)
+    groups = hosts_of(ports, outages.values())
+    links = Counter(ports.host)
+    gone = {host for host, own in groups.items() if is_together(ports, own, host, links[host])}
+    findings = [
+        whole_switch(window, groups[host]) for host in sorted(gone) if is_switch(host, ports)
+    ]
+    for _, outage in sorted(outages.items()):
+        if not gone.intersection(ends_of(ports, outage.row)):
+            findings.append(one_link(window, outage, counted, down))
+    return findings
+
+
+def is_down(ports: Ports) -> Flags:
+    """Cells in which a port says that it has no link, of ports that had one in the window.
+
+    A port that was never up here is one that nobody uses.
+    """
+    state, up = values_of(ports, "state"), values_of(ports, "up")
+    had = (state >= ACTIVE).any(axis=1) | (up > 0).any(axis=1)
+    down: Flags = ((state < ACTIVE) | (up == 0)) & np.atleast_1d(had)[:, None]
+    return down
+
+
+def news_of(window: Window, flags: Flags) -> dict[int, int]:
+    """When an agent told of each port's latest outage; marks the cells of all in ``flags``."""
+    ports = window.ports
+    told: dict[int, list[int]] = {}
+    for event in window.events[-EVENTS_MAX:]:
+        if event.kind not in EVENTS:
+            continue
+        labels = event.labels
+        key = (labels.get("host", ""), labels.get("device", ""), labels.get("port", "1"))
+        row = ports.row_of.get(key)
+        cell = ports.grid.cell_of(event.time_ns)
+        if row is not None and 0 <= cell < ports.grid.cells:
+            flags[row, cell] = True
+            told.setdefault(row, []).append(event.time_ns)
+    first: dict[int, int] = {}
+    for row, times in told.items():
+        # The first news of the latest episode.
+        times.sort()
+        breaks = np.flatnonzero(np.diff(times) > (gap_cells(ports) + 1) * ports.grid.step_ns)
+        first[row] = times[int(breaks[-1]) + 1 if len(breaks) else 0]
+    return first
+
+
+def gather(ports: Ports, flags: Flags, told: dict[int, int]) -> dict[tuple[int, int], Outage]:
+    """Cables with an outage, whichever end tells of it."""
+    outages: dict[tuple[int, int], Outage] = {}
+    for row in rows_with(flags):
+        span = latest(ports, flags[row])
+        if span is None:
+            continue
+        key = cable_of(ports, row)
+        known = outages.get(key)
+        if known is None:
+            outages[key] = Outage(nic_end(ports, row), [row], span, told.get(row))
+            continue
+        known.seen.append(row)
+        known.span = Span(min(known.span.first, span.first), max(known.span.last, span.last))
+        known.since_ns = told.get(row, known.since_ns)
+    return outages
+
+
+# Who went -----------------------------------------------------------------------------------------
+
+
+def ends_of(ports: Ports, row: int) -> set[str]:
+    """The hosts or switches at a cable's ends."""
+    far = int(ports.other_end[row])
+    return {ports.host[row]} | ({ports.host[far]} if far >= 0 else set())
+
+
+def hosts_of(ports: Ports, outages: Iterable[Outage]) -> dict[str, list[Outage]]:
+    """Outages by each host or switch that has an end of the cable."""
+    found: dict[str, list[Outage]] = {}
+    for outage in outages:
+        for host in ends_of(ports, outage.row):
+            found.setdefault(host, []).append(outage)
+    return found
+
+
+def is_switch(host: str, ports: Ports) -> bool:
+    """Whether a name is a switch's."""
+    return (host, host) in ports.rows_of_device
+
+
+def is_together(ports: Ports, outages: list[Outage], host: str, links: int) -> bool:
+    """Whether most of a host's links went down at one time: it went, and not they."""
+    firsts = sorted(outage.span.first for outage in outages)
+    reach = TOGETHER_SECONDS * NS / max(ports.grid.step_ns, 1)
+    most = max(sum(first <= other <= first + reach for other in firsts) for first in firsts)
+    least = SWITCH_LINKS_LEAST if is_switch(host, ports) else TOGETHER_LEAST
+    return most >= max(least, TOGETHER_SHARE * links)
+
+
+# What is said -------------------------------------------------------------------------------------
+
+
+def is_still_down(ports: Ports, outage: Outage) -> bool:
+    """Down at the last sight, and long enough not to be training."""
+    for row in outage.seen:
+        state, up = line_of(ports, "state", row), line_of(ports, "up", row)
+        down = (state < ACTIVE) | (up == 0)
+        known = np.flatnonzero(~np.isnan(state) | ~np.isnan(up))
+        if not len(known) or not down[known[-1]]:
+            continue
+        before = known[~down[known]]
+        began = int(before[-1]) + 1 if len(before) else 0
+        if (int(known[-1]) - began + 1) * ports.grid.step_ns > DOWN_SECONDS * NS:
+            return True
+    return False
+
+
+def one_link(window: Window, outage: Outage, counted: Floats, down: Flags) -> Finding:
+    """A cable."""
+    ports, span = window.ports, outage.span
+    stays = is_still_down(ports, outage)
+    evidence: list[Evidence] = []
+    seconds = ports.grid.step_ns / NS
+    for row in sorted(outage.seen):
+        downs = float(np.nansum(counted[row, span.cells]) * seconds)
+        if downs > 0:
+            name = loudest(ports, COUNTERS, row, span)
+            text = f"{called(ports, row)} counted {downs:.0f} changes of its link, 0 before"
+            evidence.append(
+                observe(window, row, name, span, text=text, value=downs, unit="", baseline=0.0)
+            )
+        if down[row, span.cells].any():
+            name = "state" if "state" in ports.readings else "up"
+            text = f"{called(ports, row)} has been seen without a link"
+            evidence.append(observe(window, row, name, span, text=text, value=0.0, unit=""))
+    return report(
+        window,
+        span,
+        detector=NAME,
+        cause=Cause.LINK_FLAP,
+        reason=Reason.LINK_DOWN if stays else Reason.CABLE,
+        culprit=ports.culprit(outage.row),
+        strength=STRENGTH,
+        rows=[outage.row],
+        evidence=evidence,
+        since_ns=outage.since_ns,
+    )
+
+
+def whole_switch(window: Window, outages: list[Outage]) -> Finding:
+    """A switch that took its links along."""
+    ports = window.ports
+    counts: dict[str, int] = {}
+    for outage in outages:
+        for host in ends_of(ports, outage.row):
+            counts[host] = counts.get(host, 0) + 1
+    switch = min(
+        (host for host in counts if is_switch(host, ports)), key=lambda one: (-counts[one], one)
+    )
+    span = Span(
+        min(outage.span.first for outage in outages), max(outage.span.last for outage in outages)
+    )
+    text = f"{len(outages)} links of {switch} went down together"
+    row = outages[0].seen[0]
+    return report(
+        window,
+        span,
+        detector=NAME,
+        cause=Cause.LINK_FLAP,
+        reason=Reason.SWITCH,
+        culprit=Culprit(switch=switch),
+        strength=STRENGTH,
+        rows=[outage.row for outage in outages],
+        evidence=[
+            observe(window, row, "state", span, text=text, value=float(len(outages)), unit="")
+        ],
+    )

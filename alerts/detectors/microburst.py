@@ -1,0 +1,52 @@
+"""Queues that fill and drain within milliseconds, while averages look harmless.
+
+*Phenomenon.* Many senders hit one port at once: an incast of a shuffle, of storage servers, of
+parameter updates. Each burst is several times what the port carries, for a millisecond or two. Its
+queue grows by megabytes and drains for longer than the burst lasted; the job's packets wait behind
+it, or are marked, paused or dropped. Over a second the port is half empty.
+
+*Signal.* A NIC receives clearly more than its ring has it send, its mean leaves room on the line
+(`alerts.inflow.FOREIGN_STEADY`), and yet a queue shows at its switch: marks at the NIC beyond what
+is usual of it, or ports and NICs that the switch holds back, a deep queue, drops. A port that is
+half empty and has a queue is filled in bursts.
+
+*Assumptions.* A ring's NIC receives what it sends, by the second. Steady traffic of such a mean
+would queue only while the job itself sends, and would slow it by less.
+
+*Misses.* Bursts of the job's own senders into one of its NICs, and bursts into ports that nobody
+counts marks, waits or drops of. Where agents sample byte counters fast (`bursts`), those that they
+saw are told as evidence; by themselves they are no fault, because every collective is a burst.
+
+*Reference.* Microbursts are told from congestion by utilisation, as switch makers do with peak and
+mean of a queue; DCQCN marks from a queue of a few hundred kilobytes on, which a burst reaches in
+tens of microseconds.
+"""
+
+from __future__ import annotations
+
+from alerts.finding import Finding
+from alerts.inflow import inflows
+from alerts.ports import report
+from alerts.window import Window
+from collector.contract.verdict import Cause, Reason
+
+NAME = "microburst"
+
+
+def detect(window: Window) -> list[Finding]:
+    """One finding for each NIC that others' bursts hit."""
+    return [
+        report(
+            window,
+            one.span,
+            detector=NAME,
+            cause=Cause.MICROBURST,
+            reason=Reason.NEIGHBOUR,
+            culprit=window.ports.culprit(one.nic),
+            strength=one.strength,
+            rows=[one.nic],
+            evidence=one.evidence,
+        )
+        for one in inflows(window)
+        if one.is_bursty
+    ]

@@ -1,0 +1,158 @@
+"""Who stopped whom: receivers that cannot keep up, and everybody who waits behind them.
+
+*Phenomenon.* A NIC cannot put into memory what arrives. Its buffer fills and it stops its switch
+(pause frames; on InfiniBand, no credit). That port's queue fills, the switch stops whoever sends
+into it, and so on upstream: the whole job waits, and most of those who wait are innocent.
+
+*Signal.* The share of time for which a switch's port was held back by the NIC at its far end: the
+NIC's own count of the time that it paused, or the port's count of the time without credit. NICs
+pass nothing on, so one that holds its switch back is a root and cannot be a victim. Who waits
+behind it is found by walking upstream over ports that are held back by a switch that is.
+
+*Assumptions.* What holds a switch back and is a switch itself is never a root here: its own queue
+stands at a port that is held back by somebody further down (and the walk goes on there) or that is
+full (`congestion`). Two cells are asked for; where most NICs always pause a little, each is
+compared with itself.
+
+*Misses.* NICs that nobody reads, where their switches count pause frames and no time; far ends that
+nobody knows.
+
+*Reference.* Who sends pause and receives none is the root: PFC storms as SONiC's watchdog, Hawkeye
+and others trace them. 5 to 10 percent of time without credit as a warning is folklore; UFM counts
+the same time as lost bandwidth.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alerts.columns import Flags, Floats
+from alerts.finding import Finding
+from alerts.ports import (
+    Span,
+    called,
+    faces_nic,
+    latest,
+    line_of,
+    mean,
+    means,
+    observe,
+    paused_frames,
+    report,
+    rows_with,
+    scaled,
+    unusual,
+    usual,
+    values_of,
+    waited,
+)
+from alerts.window import Ports, Window
+from collector.contract.verdict import Cause, Evidence, Reason
+
+NAME = "pause_storm"
+HELD_LEAST = 0.05
+"""Of time for which a receiver holds its switch back."""
+HELD_CLEAR = 0.3
+HELD_RISE = 3.0
+"""Times what is usual of this port, where most are held back like that."""
+FRAMES_LEAST = 100.0
+"""Pause frames a second from which on a port counts as held back where nobody counts the time: at
+400 Gb/s one frame stops it for 84 microseconds at most, so this is up to a hundredth of time."""
+TICKS_LEAST = 1e7
+"""A second, of a NIC's own count of waiting: devices differ in how long a tick is, so this only
+says that it waits, not for how long."""
+READINGS_LEAST = 2
+WAITING_SHOWN = 3
+"""Of those who wait behind it, in the evidence; all are among the victims."""
+HOPS_MAX = 16
+"""Switches that are walked upstream: more than any fabric has tiers, both ways."""
+
+
+def detect(window: Window) -> list[Finding]:
+    """One finding for each NIC that holds its switch back, with those who wait behind it."""
+    ports = window.ports
+    if not len(ports) or not ports.grid.cells:
+        return []
+    held = waited(ports)
+    flags = roots(ports, held)
+    findings = []
+    for row in rows_with(flags, READINGS_LEAST):
+        span = latest(ports, flags[row], least=READINGS_LEAST)
+        if span is not None:
+            findings.append(root(window, row, span, held))
+    return findings
+
+
+def roots(ports: Ports, held: Floats) -> Flags:
+    """[ports, cells]: ports of switches that the NIC at their far end holds back."""
+    can_be = (ports.is_switch & faces_nic(ports))[:, None]
+    return unusual(np.where(can_be, held, np.nan), HELD_LEAST, HELD_RISE)
+
+
+def upstream(ports: Ports, row: int, span: Span, held: Floats) -> list[int]:
+    """Ports that wait because this one does: held back by its switch, or by one that is."""
+    frames = means(paused_frames(ports)[:, span.cells])
+    ticks = means(values_of(ports, "transmit_wait_ticks_total")[:, span.cells])
+    waits = (means(held[:, span.cells]) >= HELD_LEAST) | (frames >= FRAMES_LEAST)
+    waits |= ~ports.is_switch & (ticks >= TICKS_LEAST)
+    far_host = [ports.host[far] if far >= 0 else "" for far in ports.other_end.tolist()]
+    facing: dict[str, list[int]] = {}
+    for other in np.flatnonzero(waits).tolist():
+        facing.setdefault(far_host[other], []).append(other)
+    found: dict[int, None] = {}
+    stopped, done = [ports.host[row]], set[str]()
+    for _ in range(HOPS_MAX):
+        fresh = [one for host in stopped if host not in done for one in facing.get(host, [])]
+        done.update(stopped)
+        found |= dict.fromkeys(one for one in fresh if one != row)
+        stopped = sorted({ports.host[one] for one in fresh if ports.is_switch[one]} - done)
+        if not stopped:
+            break
+    return list(found)
+
+
+def root(window: Window, row: int, span: Span, held: Floats) -> Finding:
+    """A NIC that stops its switch; ``row`` is the switch's port."""
+    ports = window.ports
+    nic = int(ports.other_end[row])
+    share = mean(held[row, span.cells])
+    base = float(np.nan_to_num(usual(held[row][None, :])[0]))
+    behind = upstream(ports, row, span, held)
+    own = mean(held[nic, span.cells])
+    name, told = told_by(ports, row, nic)
+    evidence: list[Evidence] = [
+        observe(
+            window, told, name, span, value=share, unit="ratio", baseline=base,
+            text=f"{called(ports, nic)} held {called(ports, row)} back for {share:.0%} of the "
+            f"time, {base:.0%} before; it was itself held back for {own:.0%}",
+        )
+    ]  # fmt: skip
+    worst = sorted(behind, key=lambda one: (-mean(held[one, span.cells]), called(ports, one)))
+    for other in worst[:WAITING_SHOWN]:
+        name, told = told_by(ports, other, int(ports.other_end[other]))
+        wait = mean(held[other, span.cells])
+        text = f"{called(ports, other)} waits behind it, for {wait:.0%} of the time"
+        evidence.append(observe(window, told, name, span, text=text, value=wait, unit="ratio"))
+    return report(
+        window,
+        span,
+        detector=NAME,
+        cause=Cause.PAUSE_STORM,
+        reason=Reason.NIC,
+        culprit=ports.culprit(nic),
+        strength=scaled(share, HELD_LEAST, HELD_CLEAR, low=0.7),
+        rows=[nic, *behind],
+        evidence=evidence,
+    )
+
+
+def told_by(ports: Ports, row: int, far: int) -> tuple[str, int]:
+    """Which reading of which end says for how long a port was held back."""
+    for name, end in (
+        ("transmit_wait_seconds_total", row),
+        ("receive_pause_seconds_total", row),
+        ("transmit_pause_seconds_total", far),
+    ):
+        if end >= 0 and (line_of(ports, name, end) > 0).any():
+            return name, end
+    return "receive_pause_frames_total", row

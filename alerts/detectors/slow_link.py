@@ -1,0 +1,467 @@
+"""A link, NIC or port over which bytes take longer than over its peers.
+
+*Phenomenon.* A NIC that lost a part of its rate, a slot with fewer lanes, a cable that repeats, a
+full port: every collective that crosses it takes longer, although all ranks come as before. A ring
+goes at the pace of its slowest edge, so counters of bytes look alike on all hosts.
+
+*Signal.* Transfer (last exit minus last entry) of a kind of operation far above the rest of the
+window or the long past, nearly all of the time (`alerts.transfer`). Where it is: the exits of a
+ring form a ladder that begins behind the slow edge (`alerts.ladder`); slow communicators share
+what healthy ones do not cross (`alerts.edges`); the slow NIC is the smooth one
+(`alerts.smoothness`). A stretch must be clear by its times alone or by its ladder.
+
+*Assumptions.* Clocks are aligned. Rings are as NCCL said, or in the order of ranks. Operations of
+one kind move the same bytes. One fault at a time in one job.
+
+*Misses.* What is slow from the beginning of the window and has no known past. The direction of a
+cable that alone is slow has two ends, and a ring cannot tell them apart: both are suspects, and
+counters must decide. All-reduces over trees show that they are slow, not where. Jobs that are too
+small for a ladder (two ranks) and share no communicator with others: both ends are suspects.
+
+*Reference.* C4 (Alibaba, HPCA 2025) compares rank with rank: a hot cell is a link, a row a sender.
+Holmes (NSDI 2025) looks for the group whose members alone are slow. Greyhound (ATC 2025) takes a
+change point as the trigger. The ladder follows from how a ring waits (`simulator.jobs.ladder` has
+the recurrence), and was seen in measured rings of four and eight ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from alerts.columns import Step
+from alerts.edges import Fabric, Vote, crosses_network, fabric_of, suspects_of
+from alerts.finding import Finding, Suspect
+from alerts.ladder import RANKS_MIN, Ladder, ladder_of
+from alerts.smoothness import Smoothest, smoothest
+from alerts.transfer import MANY, Company, Stretch, company_in, slow_stretches
+from alerts.window import NS, JobWindow, Window
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
+
+LADDERS_MAX = 64
+"""Communicators whose exits are looked at, the slowest ones: one fault makes a few slow."""
+EPISODES_MAX = 4
+"""Findings of one job in one window."""
+OVER_SECONDS_MIN = 5.0
+OVER_SHARE_MIN = 0.1
+"""What is over by the window's end must have lasted so long, or for such a share of the window's
+operations: single connections were seen to be slow for half a second in healthy jobs."""
+BRIEF_SECONDS = 1.0
+BRIEF_RATIO = 12.0
+"""What is younger is believed only of a NIC as a whole, or if it is so many times slower: single
+connections stumble for half a second, and then make a ladder, too."""
+LIVE_SECONDS_MIN = 2.0
+"""The same of what goes on: a moment later more is known."""
+SUSPECT_SHARE_MIN = 0.15
+"""Nobody is named with a smaller share of all suspicion than this."""
+LEAD, ENDS = 1.5, 2
+"""Nor where more than two have nearly the first one's share: below so many times less is nearly."""
+WITHOUT_LADDER_SIGMAS = 8.0
+"""How clear times must be that no ladder supports. Small all-reduces of healthy jobs change between
+two paces, eight times apart; in parts of such a run nearly all of these were below 7.5."""
+LADDER_BELIEF_MIN = 0.3
+LADDER_FOCUS_MIN, LADDER_STEP_MIN = 0.85, 0.6
+"""Of a ladder that supports times which are not clear by themselves: a slow NIC's had 0.95 and 0.9,
+single connections that stumble for half a second 0.65 and 0.7, chance 0.5 and 0.3."""
+FULL_RATIO = 2.0
+"""From so many times longer than usual a communicator has a whole vote: one that is ten percent
+slower beside one that is four times slower may suffer from something else."""
+SMOOTH_WEIGHT = 1.5
+"""How much more likely the smooth one is; never enough to overrule a ladder."""
+VICTIMS_MAX = 32
+STEPS_MIN = 3
+"""Steps of each kind before a step's length is compared."""
+NOBODY_STRENGTH = 0.3
+"""Of a finding that names nobody."""
+INCOMPLETE = 0.7
+"""How much less is believed where records of ranks are missing."""
+
+MS = 1e6
+
+
+class Episode(msgspec.Struct, frozen=True, kw_only=True):
+    """A time in which communicators of a job were slow, and all that is known of it."""
+
+    since_ns: int
+    last_ns: int
+    goes_on: bool
+    worst: Stretch
+    """The slowest kind."""
+    votes: list[Vote]
+    company: Company
+    smooth: Smoothest | None
+
+
+def detect(window: Window) -> list[Finding]:
+    """Each job's slow times, with whom its own times accuse."""
+    return [finding for job in window.jobs for finding in of_job(window, job)]
+
+
+def of_job(window: Window, job: JobWindow) -> list[Finding]:
+    """The slow times of one job."""
+    found = [one for one in slow_stretches(job) if crosses_network(job, one.communicator)]
+    seeds = [one for one in found[:LADDERS_MAX] if is_certain(window, job, one)]
+    if not seeds:
+        return []
+    fabric = fabric_of(window, job)
+    episodes = [episode_of(fabric, group) for group in together(seeds)[-EPISODES_MAX:]]
+    return [to_finding(fabric, one) for one in episodes if not is_contradicted(job, one)]
+
+
+def is_certain(window: Window, job: JobWindow, stretch: Stretch) -> bool:
+    """Whether a stretch is more than chance: long enough, and clear by its times or its ladder."""
+    seconds = (stretch.last_ns - stretch.since_ns) / NS
+    if stretch.goes_on:
+        is_long = not window.is_live or seconds >= LIVE_SECONDS_MIN
+    else:
+        lasted = seconds >= OVER_SECONDS_MIN or stretch.share >= OVER_SHARE_MIN
+        is_long = lasted and len(stretch.slow) >= MANY and seconds >= BRIEF_SECONDS
+    if not is_long:
+        return False
+    ladder = None if job.is_estimate else ladder_of(job, stretch)
+    if seconds < BRIEF_SECONDS and stretch.ratio < BRIEF_RATIO:
+        is_nic = ladder is not None and ladder.is_clear and ladder.is_of_nic
+        return is_nic and is_explained(stretch, ladder)
+    return is_explained(stretch, ladder)
+
+
+def is_explained(stretch: Stretch, ladder: Ladder | None) -> bool:
+    """Whether times and exits together leave no doubt.
+
+    Where times alone are not clear, exits must be a ladder that one NIC explains, and as high as
+    the operation is long. Where they are clear, a ring should still show one: what becomes slower
+    without it is a different way of doing the same (a tree, a processor's clock), so more is asked.
+    """
+    if ladder is None or stretch.ranks < RANKS_MIN:
+        return stretch.clarity >= WITHOUT_LADDER_SIGMAS
+    if stretch.is_clear:
+        return ladder.belief >= LADDER_BELIEF_MIN or stretch.clarity >= WITHOUT_LADDER_SIGMAS
+    is_one = ladder.focus >= LADDER_FOCUS_MIN and ladder.step_share >= LADDER_STEP_MIN
+    return ladder.is_clear and is_one
+
+
+def together(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
+    """Stretches that overlap in time, in order of time."""
+    groups: list[list[Stretch]] = []
+    until = 0
+    for one in sorted(stretches, key=lambda stretch: (stretch.since_ns, stretch.communicator)):
+        if not groups or one.since_ns > until:
+            groups.append([])
+        groups[-1].append(one)
+        until = max(until, one.last_ns)
+    return groups
+
+
+def episode_of(fabric: Fabric, seeds: Sequence[Stretch]) -> Episode:
+    """All that is known of the time in which these were slow."""
+    job, ports = fabric.job, fabric.window.ports
+    worst = max(seeds, key=lambda one: (one.ratio, one.communicator))
+    since_ns, last_ns = min(one.since_ns for one in seeds), max(one.last_ns for one in seeds)
+    goes_on = any(one.goes_on for one in seeds)
+    # What follows the last slow operation of one kind in the same step belongs to it.
+    period_ns = (worst.last_ns - worst.since_ns) // len(worst.slow)
+    wanted = {name for name in job.operations.communicators if crosses_network(job, name)}
+    until_ns = window_end(job) if goes_on else last_ns + period_ns
+    company = company_in(job, since_ns, until_ns, wanted)
+    slow = {one.communicator: one for one in reversed([*seeds, *company.slower])}
+    votes = votes_of(job, [*seeds, *company.slower])
+    used = [fabric.nic_of_rank.get(rank, -1) for name in slow for rank in members(job, name)]
+    rows = sorted({fabric.nics[number].row for number in used if number >= 0} - {-1})
+    return Episode(
+        since_ns=since_ns,
+        last_ns=last_ns,
+        goes_on=goes_on,
+        worst=worst,
+        votes=votes,
+        company=company,
+        smooth=smoothest(ports, np.array(rows, dtype=np.int64), since_ns, last_ns),
+    )
+
+
+def window_end(job: JobWindow) -> int:
+    """When the last operation of the job was over."""
+    return int(job.operations.last_exit_ns.max())
+
+
+def is_contradicted(job: JobWindow, episode: Episode) -> bool:
+    """Whether every member of the slow communicators is as fast as ever in another one.
+
+    Then no NIC is slow. Where the ways between hosts are known some cable between switches may be;
+    where they are not, nothing is left that could be.
+    """
+    if job.paths is not None:
+        return False
+    slow = {rank for vote in episode.votes for rank in members(job, vote.communicator)}
+    fast = {rank for name in episode.company.as_usual for rank in members(job, name)}
+    return bool(slow) and slow <= fast
+
+
+def members(job: JobWindow, communicator: str) -> list[int]:
+    """The job's ranks in a communicator, as far as they are known."""
+    known = job.communicators.get(communicator)
+    return sorted(known.job_rank.values()) if known is not None else []
+
+
+def votes_of(job: JobWindow, stretches: Sequence[Stretch]) -> list[Vote]:
+    """One vote a communicator: by the kind whose exits say most, as heavy as its slowest."""
+    ladders: dict[str, Ladder] = {}
+    slowest: dict[str, float] = {}
+    for one in stretches:
+        name = one.communicator
+        if (name not in slowest and len(slowest) >= LADDERS_MAX) or not crosses_network(job, name):
+            continue
+        slowest[name] = max(slowest.get(name, 0.0), math.log(max(one.ratio, 1.0)))
+        ladder = None if job.is_estimate else ladder_of(job, one)
+        if ladder is not None and (name not in ladders or ladder.belief > ladders[name].belief):
+            ladders[name] = ladder
+    most = min(max(slowest.values(), default=0.0), math.log(FULL_RATIO))
+    return [
+        Vote(communicator=name, ladder=ladders[name], weight=min(1.0, slowest[name] / most))
+        for name in sorted(ladders, key=lambda name: (-slowest[name], name))
+        if most > 0
+    ]
+
+
+# The finding -------------------------------------------------------------------------------------
+
+
+def to_finding(fabric: Fabric, episode: Episode) -> Finding:
+    """What is said of an episode."""
+    job, window = fabric.job, fabric.window
+    healthy = sorted(episode.company.as_usual)
+    suspects = with_smoothness(fabric, episode, suspects_of(fabric, episode.votes, healthy))
+    first = suspects[0] if suspects else None
+    is_named = first is not None and stands_out(suspects)
+    culprit = first.culprit if first is not None and is_named else Culprit()
+    slow = tuple(dict.fromkeys([vote.communicator for vote in episode.votes])) or (
+        episode.worst.communicator,
+    )
+    return Finding(
+        detector="slow_link",
+        cause=Cause.SLOW_LINK,
+        culprit=culprit,
+        strength=strength_of(episode, first.share if first is not None and is_named else 0.0),
+        since_ns=episode.since_ns,
+        until_ns=window.until(episode.last_ns) if episode.goes_on else episode.last_ns,
+        last_ns=episode.last_ns,
+        job=job.job,
+        suspects=tuple(suspects),
+        communicators=slow,
+        victims=victims_of(fabric, slow, culprit) if is_named else (),
+        evidence=evidence_of(fabric, episode, culprit, healthy),
+        ruled_out=ruled_out_of(job, episode),
+        cost=cost_of(job, episode),
+    )
+
+
+def stands_out(suspects: Sequence[Suspect]) -> bool:
+    """Whether the first is more than one among many alike; the two ends of an edge may be."""
+    alike = sum(1 for one in suspects if LEAD * one.share >= suspects[0].share)
+    return suspects[0].share >= SUSPECT_SHARE_MIN and alike <= ENDS
+
+
+def with_smoothness(fabric: Fabric, episode: Episode, suspects: Sequence[Suspect]) -> list[Suspect]:
+    """The suspects, with the smooth one believed a little more."""
+    smooth = episode.smooth
+    if smooth is None or not smooth.is_clear:
+        return list(suspects)
+    name = fabric.window.ports.culprit(smooth.row)
+    weights = [one.share * (SMOOTH_WEIGHT if one.culprit == name else 1.0) for one in suspects]
+    total = sum(weights) or 1.0
+    changed = [
+        msgspec.structs.replace(one, share=weight / total)
+        for one, weight in zip(suspects, weights, strict=True)
+    ]
+    return sorted(changed, key=lambda one: -one.share)
+
+
+def strength_of(episode: Episode, share: float) -> float:
+    """0 to 1: how clear the slowness is, and how clear who it is."""
+    belief = max((vote.ladder.belief for vote in episode.votes), default=0.0)
+    clear = 1.0 - math.exp(-(episode.worst.clarity + 4.0 * belief) / 2.0)
+    known = clear * (1.0 if episode.worst.is_complete else INCOMPLETE)
+    if share <= 0:
+        return NOBODY_STRENGTH * known
+    return known * (0.5 + 0.5 * min(1.0, share))
+
+
+def victims_of(fabric: Fabric, slow: Sequence[str], culprit: Culprit) -> tuple[Culprit, ...]:
+    """Members of the slow communicators that are not at the culprit."""
+    job = fabric.job
+    own = {
+        rank
+        for rank, number in fabric.nic_of_rank.items()
+        if fabric.nics[number].culprit == culprit
+    }
+    ranks = sorted({rank for name in slow for rank in members(job, name)} - own)
+    return tuple(job.culprit(rank) for rank in ranks[:VICTIMS_MAX])
+
+
+def evidence_of(
+    fabric: Fabric, episode: Episode, culprit: Culprit, healthy: Sequence[str]
+) -> tuple[Evidence, ...]:
+    """What speaks for it, the times first."""
+    found = [transfer_evidence(fabric.job, episode)]
+    clearest = max(episode.votes, key=lambda vote: vote.ladder.belief, default=None)
+    if clearest is not None and clearest.ladder.belief > 0:
+        found.append(ladder_evidence(fabric.job, episode, clearest))
+    if healthy:
+        found.append(vote_evidence(fabric.job, episode, len(healthy)))
+    smooth, ports = episode.smooth, fabric.window.ports
+    if smooth is not None and smooth.is_clear and ports.culprit(smooth.row) == culprit:
+        found.append(smooth_evidence(fabric.window, episode, smooth))
+    return tuple(found)
+
+
+def transfer_evidence(job: JobWindow, episode: Episode) -> Evidence:
+    """What the slowest kind took, and what it takes otherwise."""
+    worst = episode.worst
+    return Evidence(
+        metric="collective_transfer",
+        text=(
+            f"{worst.operation} of {worst.size_bytes:,} bytes took {worst.slow_ns / MS:.1f} ms "
+            f"after the last rank had come, usually {worst.usual_ns / MS:.1f} ms."
+        ),
+        value=worst.slow_ns / NS,
+        baseline=worst.usual_ns / NS,
+        unit="seconds",
+        from_ns=episode.since_ns,
+        to_ns=episode.last_ns,
+        labels={
+            "job": job.job,
+            "communicator": worst.communicator,
+            "operation": worst.operation,
+            "size_bytes": str(worst.size_bytes),
+        },
+        samples=len(worst.slow),
+    )
+
+
+def ladder_evidence(job: JobWindow, episode: Episode, vote: Vote) -> Evidence:
+    """Who leaves first, who last, and by how much exits fall from one to the next."""
+    ladder = vote.ladder
+    ends = [rank_name(job, vote.communicator, rank) for rank in (ladder.first_out, ladder.last_out)]
+    largest = int(np.argmax(ladder.share))
+    edge = [
+        rank_name(job, vote.communicator, int(rank[largest]))
+        for rank in (ladder.source, ladder.target)
+    ]
+    return Evidence(
+        metric="exit_ladder",
+        text=(
+            f"{ends[0]} leaves first and {ends[1]} last, {ladder.height_ns / MS:.1f} ms apart: "
+            f"round the ring exits fall by {ladder.step_ns / MS:.2f} ms from one rank to the next "
+            f"and jump from {edge[0]} to {edge[1]}."
+        ),
+        value=ladder.height_ns / NS,
+        baseline=0.0,
+        unit="seconds",
+        from_ns=episode.since_ns,
+        to_ns=episode.last_ns,
+        labels={"job": job.job, "communicator": vote.communicator},
+        samples=ladder.samples,
+    )
+
+
+def rank_name(job: JobWindow, communicator: str, rank: int) -> str:
+    """A rank by the job's number, and its host where that is known."""
+    place = job.rank_of(communicator, rank)
+    if place is None:
+        return f"rank {rank} of {communicator}"
+    return f"rank {place.rank} ({place.host})" if place.host else f"rank {place.rank}"
+
+
+def vote_evidence(job: JobWindow, episode: Episode, healthy: int) -> Evidence:
+    """How many communicators are slow, beside how many that are not."""
+    slow = len(episode.votes)
+    are = "communicator is" if slow == 1 else "communicators are"
+    return Evidence(
+        metric="communicator_vote",
+        text=f"{slow} {are} slow, and {healthy} others over the network are as fast as ever.",
+        value=float(slow),
+        baseline=float(healthy),
+        unit="communicators",
+        from_ns=episode.since_ns,
+        to_ns=episode.last_ns,
+        labels={"job": job.job},
+        samples=slow + healthy,
+    )
+
+
+def smooth_evidence(window: Window, episode: Episode, smooth: Smoothest) -> Evidence:
+    """Whose rate varies least."""
+    return Evidence(
+        metric="nic_smoothness",
+        text=(
+            f"{window.ports.host[smooth.row]} {window.ports.device[smooth.row]} is never much "
+            f"faster than its mean (by {smooth.variation:.0%}; every other is, by "
+            f"{smooth.others:.0%} and more): it works without a pause, and the others wait for it."
+        ),
+        value=smooth.variation,
+        baseline=smooth.others,
+        unit="ratio",
+        from_ns=episode.since_ns,
+        to_ns=episode.last_ns,
+        labels=window.ports.labels(smooth.row),
+        samples=smooth.cells,
+    )
+
+
+# What else it is not, and what it costs ----------------------------------------------------------
+
+
+def steps_in(job: JobWindow, episode: Episode) -> tuple[list[Step], list[Step]]:
+    """Steps that lie in the episode, and steps that lie outside of it."""
+    within = [
+        step
+        for step in job.steps
+        if step.start_ns < episode.last_ns and step.end_ns > episode.since_ns
+    ]
+    outside = [step for step in job.steps if step not in within]
+    return within, outside
+
+
+def ruled_out_of(job: JobWindow, episode: Episode) -> tuple[RuledOut, ...]:
+    """Why it is not a rank that comes late."""
+    within, outside = steps_in(job, episode)
+    if min(len(within), len(outside)) >= STEPS_MIN:
+        now, before = (
+            float(np.median([step.compute_ns for step in steps])) / MS
+            for steps in (within, outside)
+        )
+        why = f"Between collectives a step takes {now:.0f} ms, and {before:.0f} ms at other times."
+    else:
+        rows = job.operations.skew_ns
+        now = float(np.median(rows[episode.worst.slow])) / MS
+        why = (
+            "Only the time after the last rank had come is counted; "
+            f"until then they waited for each other {now:.1f} ms."
+        )
+    return (RuledOut(what=str(Cause.STRAGGLER), why=why),)
+
+
+def cost_of(job: JobWindow, episode: Episode) -> Cost:
+    """What the job lost: by its steps, or by what its slowest kind took too long."""
+    within, outside = steps_in(job, episode)
+    lasted = max((episode.last_ns - episode.since_ns) / NS, 1e-9)
+    step = without = None
+    if min(len(within), len(outside)) >= STEPS_MIN:
+        step, without = (
+            float(np.median([one.end_ns - one.start_ns for one in steps])) / NS
+            for steps in (within, outside)
+        )
+        lost = max(0.0, step - without) * len(within)
+    else:
+        lost = episode.worst.excess_ns * len(episode.worst.slow) / NS
+    lost = min(lost, lasted)
+    return Cost(
+        job=job.job,
+        lost_seconds=lost,
+        step_seconds=step,
+        step_seconds_without=without,
+        lost_share=lost / lasted,
+        gpu_hours=lost * job.size / 3600,
+    )

@@ -1,0 +1,157 @@
+"""Times in which a job stood still inside of a collective and then went on, and nobody is to blame.
+
+*Phenomenon.* All ranks are in a collective and it does not end for seconds, where milliseconds are
+usual; then it does. A switch that reboots, a route that converges, a transport that retries: those
+leave no trace in the job's own times that could accuse a rank.
+
+*Signal.* A collective whose transfer, from its last entry to its last exit, lasts for seconds and
+for many times what is usual of its kind and of the job's steps; most ranks of it were inside for
+that time by their own clocks; nothing else of the job was completed meanwhile; it happens seldom.
+
+*Assumptions.* All ranks' records of that collective are there: who is missing may have come late.
+
+*Misses.* Standstills below two seconds. One that repeats many times in a window is a slow network,
+which other detectors name. One that goes on until now is a hang.
+
+*Reference.* A stall with no evidence against anyone accuses no one: C4's communication hang and
+Mycroft's no-progress trigger (SOSP'25) both need a further observation before they name a rank.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alerts.columns import Flags, Ints, Operations
+from alerts.finding import Finding
+from alerts.split import distinct, joinable, medians
+from alerts.window import NS, JobWindow, Window
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
+
+STALL_NS_MIN = 2 * NS
+"""Shorter ones are a slow collective."""
+USUAL_FACTOR = 10
+"""Times the usual transfer of its kind, and the usual step."""
+OPERATIONS_MIN = 10
+"""Fewer operations say nothing about what is usual."""
+SKEW_SHARE_MAX = 0.2
+"""Of the stall: where ranks came further apart, somebody was late."""
+INSIDE_SHARE = 0.7
+"""Of the stall that a rank must have been inside, by its own clock..."""
+RANKS_SHARE = 0.8
+"""...and the share of ranks that must: a clock that was set makes one of them look so."""
+STILL_SHARE = 0.7
+"""Of the stall in which nothing else of the job was completed."""
+REPEATS_MAX = 3
+"""More of them in a window are a habit, not an incident."""
+APART_NS = NS // 10
+"""Stalls of several groups closer than this are one."""
+
+
+def detect(window: Window) -> list[Finding]:
+    """One finding for each standstill."""
+    return [finding for job in window.jobs for finding in detect_job(job)]
+
+
+def detect_job(job: JobWindow) -> list[Finding]:
+    """Those of one job."""
+    operations = job.operations
+    if len(operations) < OPERATIONS_MIN or job.is_estimate:
+        return []
+    usual = usual_of(operations)
+    step = int(np.median([one.end_ns - one.start_ns for one in job.steps])) if job.steps else 0
+    transfer = operations.transfer_ns
+    long = transfer >= np.maximum(STALL_NS_MIN, USUAL_FACTOR * np.maximum(usual, step))
+    long &= operations.skew_ns <= SKEW_SHARE_MAX * transfer
+    long &= (operations.ranks_seen >= operations.ranks) & (operations.ranks_seen > 1)
+    rows = np.flatnonzero(long)
+    if not len(rows):
+        return []
+    rows = rows[[all_inside(job, operations, int(row)) for row in rows]]
+    kept = [row for row in merged(operations, rows) if is_still(operations, row)]
+    if len(kept) > REPEATS_MAX:
+        return []
+    return [to_finding(job, row, int(usual[row])) for row in kept]
+
+
+def usual_of(operations: Operations) -> Ints:
+    """The median transfer of each operation's kind."""
+    _, kind = distinct(operations.communicator, operations.operation, operations.size_bytes)
+    return medians(operations.transfer_ns, kind)[kind]
+
+
+def all_inside(job: JobWindow, operations: Operations, row: int) -> bool:
+    """Whether nearly all ranks were inside for the stall; unknown where records are thinned."""
+    records = job.records
+    chosen: Flags = joinable(records)
+    names = operations.communicators[operations.communicator[row]]
+    kind = operations.operations[operations.operation[row]]
+    if names not in records.communicators or kind not in records.operations:
+        return False
+    chosen &= records.communicator == records.communicators.index(names)
+    chosen &= records.operation == records.operations.index(kind)
+    chosen &= records.sequence == operations.sequence[row]
+    inside = records.exit_ns[chosen] - records.entry_ns[chosen]
+    if not len(inside):
+        # Every nth operation is kept: the joined row says that the last to come was inside.
+        return job.kept_one_in > 1
+    return bool((inside >= INSIDE_SHARE * operations.transfer_ns[row]).mean() >= RANKS_SHARE)
+
+
+def merged(operations: Operations, rows: Ints) -> list[int]:
+    """Of stalls at the same time, in several groups, the longest."""
+    kept: list[int] = []
+    for row in sorted(rows.tolist(), key=lambda one: int(-operations.transfer_ns[one])):
+        first, last = operations.last_entry_ns[row], operations.last_exit_ns[row]
+        apart = [
+            first > operations.last_exit_ns[other] + APART_NS
+            or last < operations.last_entry_ns[other] - APART_NS
+            for other in kept
+        ]
+        if all(apart):
+            kept.append(row)
+    return sorted(kept, key=lambda one: int(operations.last_entry_ns[one]))
+
+
+def is_still(operations: Operations, row: int) -> bool:
+    """Whether nothing else was completed for most of the time."""
+    first, last = int(operations.last_entry_ns[row]), int(operations.last_exit_ns[row])
+    ends = operations.last_exit_ns
+    between = np.sort(ends[(ends > first) & (ends < last)])
+    edges = np.concatenate([[first], between, [last]])
+    return bool(np.diff(edges).max() >= STILL_SHARE * (last - first))
+
+
+def to_finding(job: JobWindow, row: int, usual_ns: int) -> Finding:
+    """The finding: the job, and no culprit."""
+    operations = job.operations
+    since, last = int(operations.last_entry_ns[row]), int(operations.last_exit_ns[row])
+    seconds, usual = (last - since) / NS, usual_ns / NS
+    kind = operations.operations[operations.operation[row]]
+    ranks = int(operations.ranks_seen[row])
+    text = f"all {ranks} ranks stood in one {kind} for {seconds:.3g} s; {usual:.2g} s are usual"
+    skew = int(operations.skew_ns[row]) / 1e6
+    return Finding(
+        detector="stall",
+        cause=Cause.STALL,
+        culprit=Culprit(job=job.job),
+        strength=round(float(1 - USUAL_FACTOR * usual / max(seconds, 1e-9) / 4), 3),
+        since_ns=since,
+        until_ns=last,
+        last_ns=last,
+        job=job.job,
+        communicators=(operations.communicators[operations.communicator[row]],),
+        evidence=(
+            Evidence(
+                metric="collective_transfer", text=text, value=seconds, unit="seconds",
+                baseline=usual, from_ns=since, to_ns=last, labels={"job": job.job}, samples=ranks,
+            ),
+        ),
+        ruled_out=(
+            RuledOut(what="straggler", why=f"all ranks had entered within {skew:.3g} ms"),
+        ),
+        cost=Cost(
+            job=job.job, lost_seconds=max(0.0, seconds - usual), step_seconds=None,
+            step_seconds_without=None, lost_share=1.0,
+            gpu_hours=max(0.0, seconds - usual) * job.size / 3600,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,371 @@
+"""Ranks that come late because they are slow themselves, and everyone waits for them.
+
+*Phenomenon.* A collective begins when its last rank has come. One rank that computes, loads or
+sleeps longer than the others holds up all of them, and the network looks slow to whoever only
+measures how long collectives take.
+
+*Signal.* The time that a rank spends outside of collectives, from its exit of anything to its own
+next entry, summed over a step and held against the ranks that it meets: it grows for the culprit
+alone, while those who left late because of it enter the next collective late as well
+(`alerts.gaps`). A rank is late where that excess is beyond the step's usual noise and a share of
+the step; a culprit is late in most steps of a stretch, so many that chance does not explain it.
+Ranks of one host that are late alike accuse the host.
+
+*Assumptions.* Ranks that share a collective do the same work; fewer than half of them are slow.
+Records are there for all operations: where some were lost nobody is accused.
+
+*Misses.* A rank that is slow while all others hide it behind overlapped communication. A slowness
+of a few percent that has lasted for the whole window is unequal work, which `imbalance` reports.
+Half of a group that is slow alike. Windows that hold every nth operation only.
+
+*Reference.* The own time of a worker against its group's median, and replay with it: What-if
+analysis (OSDI'25). Least time inside and last to enter: the analyzer of Meta's collective traces.
+Shares of a tenth and more that count as straggling: MegaScale (NSDI'24), FALCON (ATC'25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from alerts.columns import Flags, Floats, Ints
+from alerts.finding import Finding
+from alerts.gaps import OwnTime, own_time
+from alerts.late import LateStretch, find_stretch
+from alerts.replay import cost_of, seen_last
+from alerts.statistics import median_known
+from alerts.window import JobWindow, Window
+from collector.contract.verdict import Cause, Culprit, Evidence, Reason, RuledOut
+
+NS = 1e9
+
+SHARE_MIN = 0.03
+"""Of a step, by which a rank must be late: a thermal throttle of one GPU costs 5 to 30 %, an evenly
+loaded job differs by less than 1 % between ranks."""
+SHARE_LASTING = 0.10
+"""The same for a rank that has been late for as long as anyone can see: less is unequal work.
+FALCON and MegaScale call a tenth straggling."""
+NOISE_FACTOR = 2.0
+"""An excess must be so many times what one in ten steps of the others has by chance."""
+NOISE_QUANTILE = 0.9
+HEALTHY_STEPS_MIN = 4
+"""So many steps before a stretch show that it has a beginning."""
+PAST_SHARE = 0.5
+"""Of the excess, by which ranks must come further apart than in the past of one of their groups."""
+HOSTS_EXACT = 32
+"""With so few hosts a culprit's own steps would be a part of the noise and are left out of it."""
+ALIKE = 0.4
+"""A host is late as a whole where its least late quarter is late by this share of its median."""
+OUTLIES = 2.5
+"""A rank that is late by so many times its late host's median has trouble of its own."""
+LIVE_NS_MIN = 3_000_000_000
+"""Shorter stretches are no reason to wake anyone, however certain."""
+DATA_SHARE = 0.5
+"""Of the excess that the training loop's own marks must show as waiting for data."""
+TRANSFER_SAME = 1.5
+"""Transfer that has grown by less is not what makes the job slow."""
+VICTIMS_MAX = 16
+"""Who only looks late: more names help nobody."""
+
+
+class Suspected(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks that are late together, by their places in the table, and when."""
+
+    rows: Ints
+    host: str
+    """The host, if it is late as a whole; else empty."""
+    excess_ns: Floats
+    """Of a typical one of them, for each step."""
+    threshold_ns: Floats
+    stretch: LateStretch
+
+
+class Noise(msgspec.Struct, frozen=True, kw_only=True):
+    """What is beyond chance."""
+
+    threshold_ns: Floats
+    """For each step, the excess that is late."""
+    chance: float
+    """How often others are late like that."""
+
+
+def detect(window: Window) -> list[Finding]:
+    """One finding for each host, or rank, that is late."""
+    return [finding for job in window.jobs for finding in detect_job(window, job)]
+
+
+def detect_job(window: Window, job: JobWindow) -> list[Finding]:
+    """Those of one job."""
+    own = own_time(job)
+    if own is None or np.isnan(own.excess_ns).all():
+        return []
+    found = [one for one in suspects_of(job, own) if is_fault(window, job, own, one)]
+    accused = np.concatenate([one.rows for one in found]) if found else np.zeros(0, dtype=np.int64)
+    return [to_finding(window, job, own, one, accused) for one in found]
+
+
+# Who is late -------------------------------------------------------------------------------------
+
+
+def suspects_of(job: JobWindow, own: OwnTime) -> list[Suspected]:
+    """Hosts that are late as a whole, and ranks that are late on their own."""
+    members: dict[str, list[int]] = {}
+    for row, rank in enumerate(own.ranks.tolist()):
+        # Ranks of unknown hosts are each alone.
+        members.setdefault(job.culprit(rank).host or f"\0{row}", []).append(row)
+    found: list[Suspected] = []
+    everyone = noise_of(own) if len(members) > HOSTS_EXACT else None
+    for name, places in sorted(members.items()):
+        rows = np.array(places, dtype=np.int64)
+        if may_be_late(own, rows):
+            noise = everyone if everyone is not None else noise_of(own, rows)
+            found += suspects_of_host(own, rows, name, noise)
+    return found
+
+
+def suspects_of_host(own: OwnTime, rows: Ints, name: str, noise: Noise) -> list[Suspected]:
+    """The host, if its ranks are late alike or several of them are; else the one that is.
+
+    Of a host that is late a rank that is late by far more has trouble of its own.
+    """
+    whole: Suspected | None = None
+    if len(rows) > 1:
+        excess = quantile_known(own.excess_ns[rows], 0.5)
+        whole = suspect(own, rows, name, excess, noise)
+        if whole is not None and not is_alike(quantile_known(own.excess_ns[rows], 0.25), whole):
+            whole = None
+    single = [
+        one
+        for row in rows.tolist()
+        if (one := suspect(own, np.array([row]), "", own.excess_ns[row], noise)) is not None
+    ]
+    if whole is not None:
+        return [whole, *(one for one in single if outlies(one, whole))]
+    if len(single) > 1:
+        several = np.concatenate([one.rows for one in single])
+        together = quantile_known(own.excess_ns[several], 0.5)
+        joint = suspect(own, several, name, together, noise)
+        if joint is not None:
+            return [joint]
+    return single
+
+
+def may_be_late(own: OwnTime, rows: Ints) -> bool:
+    """Whether a closer look is worth it: enough steps are beyond the least share."""
+    late = own.excess_ns[rows] > SHARE_MIN * own.length_ns
+    return bool((late.sum(axis=1) >= LateStretch.STEPS_MIN).any())
+
+
+def outlies(one: Suspected, host: Suspected) -> bool:
+    """Whether a rank is late by far more than its late host."""
+    steps = host.stretch.steps
+    typical = median_known(host.excess_ns[steps])
+    return median_known(one.excess_ns[steps]) > OUTLIES * typical
+
+
+def is_alike(low: Floats, one: Suspected) -> bool:
+    """Whether nearly all ranks of the host are late, not only some of them."""
+    inside = one.stretch.steps
+    return median_known(low[inside]) >= ALIKE * median_known(one.excess_ns[inside])
+
+
+def suspect(own: OwnTime, rows: Ints, host: str, excess: Floats, noise: Noise) -> Suspected | None:
+    """The stretch in which these are late; None if there is none."""
+    late, known = excess > noise.threshold_ns, ~np.isnan(excess)
+    stretch = find_stretch(late, known, noise.chance, len(own.ranks), excess)
+    if stretch is None:
+        return None
+    return Suspected(
+        rows=rows, host=host, excess_ns=excess, threshold_ns=noise.threshold_ns, stretch=stretch
+    )
+
+
+def noise_of(own: OwnTime, neighbours: Ints | None = None) -> Noise:
+    """What ranks have by chance: all of them, or without those of one host."""
+    others = np.ones(len(own.ranks), dtype=bool)
+    if neighbours is not None and len(neighbours) < len(own.ranks):
+        others[neighbours] = False
+    excess = own.excess_ns[others]
+    known = excess[~np.isnan(excess)]
+    usual = max(0.0, float(np.quantile(known, NOISE_QUANTILE))) if len(known) else 0.0
+    threshold = np.maximum(SHARE_MIN * own.length_ns, NOISE_FACTOR * usual)
+    # One more than were seen: a small sample proves little.
+    chance = (float((excess > threshold).sum()) + 1) / (len(known) + 1)
+    return Noise(threshold_ns=threshold, chance=chance)
+
+
+def quantile_known(values: Floats, share: float) -> Floats:
+    """The lower quantile of each column without its NaNs; NaN for a column of nothing else."""
+    ordered = np.sort(values, axis=0)
+    count = (~np.isnan(values)).sum(axis=0)
+    place = (np.maximum(count - 1, 0) * share).astype(np.int64)
+    found: Floats = np.take_along_axis(ordered, place[None], axis=0)[0]
+    return found
+
+
+def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bool:
+    """Whether it is more than unequal work, and long enough for anyone to care."""
+    stretch = one.stretch
+    length = int(own.end_ns[stretch.last] - own.start_ns[stretch.first])
+    if window.is_live and length < LIVE_NS_MIN:
+        return False
+    if began_inside(one) or began_before(job, own, one):
+        return True
+    return late_share(own, one) >= SHARE_LASTING
+
+
+def began_inside(one: Suspected) -> bool:
+    """Whether it was seen to be well before: enough known steps that were not late."""
+    before = one.excess_ns[: one.stretch.first]
+    calm = before <= one.threshold_ns[: one.stretch.first]
+    return int(calm.sum()) >= HEALTHY_STEPS_MIN
+
+
+def began_before(job: JobWindow, own: OwnTime, one: Suspected) -> bool:
+    """Whether ranks come further apart than in the long past, by half of the excess at least."""
+    typical = median_known(one.excess_ns[one.stretch.steps])
+    operations = job.operations
+    members = {int(own.ranks[row]) for row in one.rows}
+    for (name, kind, size), past in sorted(job.past.items()):
+        known = job.communicators.get(name)
+        if known is None or members.isdisjoint(known.job_rank.values()):
+            continue
+        if name not in operations.communicators or kind not in operations.operations:
+            continue
+        chosen = operations.communicator == operations.communicators.index(name)
+        chosen &= operations.operation == operations.operations.index(kind)
+        chosen &= operations.size_bytes == size
+        skew = operations.skew_ns[chosen]
+        if len(skew) and float(np.median(skew)) - past.skew_ns >= PAST_SHARE * typical:
+            return True
+    return False
+
+
+def late_share(own: OwnTime, one: Suspected) -> float:
+    """Of a step, by which they are typically late."""
+    steps = one.stretch.steps
+    shares = one.excess_ns[steps] / np.maximum(own.length_ns[steps], 1)
+    return median_known(shares)
+
+
+# What is said ------------------------------------------------------------------------------------
+
+
+def to_finding(
+    window: Window, job: JobWindow, own: OwnTime, one: Suspected, accused: Ints
+) -> Finding:
+    """The finding with its evidence, its victims and what it costs."""
+    stretch = one.stretch
+    since, last = int(own.start_ns[stretch.first]), int(own.end_ns[stretch.last])
+    culprit = culprit_of(job, own, one)
+    is_accused = np.zeros(len(own.ranks), dtype=bool)
+    is_accused[one.rows] = True
+    lasts = seen_last(job, own, is_accused, stretch)
+    data = data_wait(window, job, own, one)
+    clarity = median_known(one.excess_ns[stretch.steps] / one.threshold_ns[stretch.steps])
+    strength = stretch.consistency * (1 - 0.5 / max(clarity, 1.0)) * (1 - 0.5 ** (stretch.late / 2))
+    return Finding(
+        detector="straggler",
+        cause=Cause.STRAGGLER,
+        culprit=culprit,
+        strength=round(min(1.0, strength), 3),
+        since_ns=since,
+        until_ns=window.until(last),
+        last_ns=last,
+        reason=Reason.DATA_LOADING if data is not None else Reason.UNKNOWN,
+        job=job.job,
+        communicators=lasts.communicators,
+        victims=victims_of(job, own, lasts.last_in, accused),
+        evidence=(
+            *evidence_of(job, own, one, (since, last)),
+            *lasts.evidence,
+            *((data,) if data is not None else ()),
+        ),
+        ruled_out=network_ruled_out(job, since, last),
+        cost=cost_of(job, own, is_accused, stretch),
+    )
+
+
+def culprit_of(job: JobWindow, own: OwnTime, one: Suspected) -> Culprit:
+    """The host, or the rank by every name that it has."""
+    if one.host:
+        return Culprit(job=job.job, host=one.host)
+    return job.culprit(int(own.ranks[one.rows[0]]))
+
+
+def evidence_of(
+    job: JobWindow, own: OwnTime, one: Suspected, when: tuple[int, int]
+) -> tuple[Evidence, ...]:
+    """How long they stay outside of collectives, and their peers."""
+    steps = one.stretch.steps
+    outside = median_known(own.outside_ns[one.rows][:, steps]) / NS
+    peers = median_known(own.peers_ns[one.rows][:, steps]) / NS
+    who = one.host or f"rank {int(own.ranks[one.rows[0]])}"
+    text = (
+        f"{who} spends {outside * 1e3:.3g} ms of a step outside of collectives, the ranks it works "
+        f"with {peers * 1e3:.3g} ms; it was late in {one.stretch.late} of {one.stretch.known} steps"
+    )
+    return (
+        Evidence(
+            metric="rank_gap", text=text, value=outside, unit="seconds", baseline=peers,
+            from_ns=when[0], to_ns=when[1], labels={"job": job.job}, samples=one.stretch.known,
+        ),
+    )  # fmt: skip
+
+
+def victims_of(
+    job: JobWindow, own: OwnTime, last_in: Sequence[int], accused: Ints
+) -> tuple[Culprit, ...]:
+    """Ranks that were often the last to enter although they were not slow themselves."""
+    guilty = {int(own.ranks[row]) for row in accused}
+    return tuple(job.culprit(rank) for rank in last_in if rank not in guilty)[:VICTIMS_MAX]
+
+
+def data_wait(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> Evidence | None:
+    """That the training loop's own marks show waiting for data; None if they do not."""
+    hosts, name = window.hosts, "step_phase_seconds_total:data"
+    row = hosts.row_of.get(one.host or job.culprit(int(own.ranks[one.rows[0]])).host)
+    if row is None:
+        return None
+    since, last = int(own.start_ns[one.stretch.first]), int(own.end_ns[one.stretch.last])
+    edges = hosts.grid.edges_ns
+    values = hosts.values(name)[row]
+    inside: Flags = (edges[1:] > since) & (edges[:-1] < last)
+    now, usual = mean_known(values[inside]), mean_known(values[edges[1:] <= since])
+    if now is None or usual is None:
+        return None
+    if now - usual < DATA_SHARE * late_share(own, one) * len(one.rows):
+        return None
+    return Evidence(
+        metric=hosts.metric(name),
+        text=f"{hosts.host[row]} waits for data for {now:.3g} s a second, {usual:.3g} before",
+        value=now, unit="seconds per second", baseline=usual, from_ns=since, to_ns=last,
+        labels={"host": hosts.host[row], "phase": "data"}, samples=int(inside.sum()),
+    )  # fmt: skip
+
+
+def mean_known(values: Floats) -> float | None:
+    """The mean without NaNs; None of nothing."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else None
+
+
+def network_ruled_out(job: JobWindow, since: int, last: int) -> tuple[RuledOut, ...]:
+    """That transfer has not grown, with both figures; nothing where it has, or nobody knows."""
+    operations = job.operations
+    if not len(operations):
+        return ()
+    inside = (operations.last_exit_ns > since) & (operations.last_exit_ns <= last)
+    transfer = operations.transfer_ns.astype(np.float64)
+    if not inside.any() or inside.all():
+        return ()
+    now, usual = float(np.median(transfer[inside])), float(np.median(transfer[~inside]))
+    if now > TRANSFER_SAME * usual:
+        return ()
+    why = (
+        f"once all ranks have come, a collective takes {now / 1e6:.3g} ms, "
+        f"and {usual / 1e6:.3g} ms at other times"
+    )
+    return (RuledOut(what="network", why=why),)

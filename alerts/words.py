@@ -1,0 +1,629 @@
+"""Verdicts in words: what is wrong, who it is and what to do, for somebody woken at three. Pure.
+
+A sentence says what the verdict's fields say and no more: what nobody measured is not mentioned,
+and a culprit is called by the names that are known. Names come from outside, so what is put into a
+command that people may copy is quoted as a shell needs it.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+
+from collector.contract.identity import printable
+from collector.contract.verdict import Cause, Cost, Culprit, Reason, Verdict
+
+NAME_LENGTH_MAX = 64
+"""Characters of a name in a sentence: host names have 63 at most; longer ones are cut."""
+CULPRITS_NAMED_MAX = 8
+"""So many are named in a sentence; of more, how many there are."""
+INFERRED_JOB_PREFIX = "inferred-"
+"""Names of jobs that nobody gave begin so; a sentence is clearer without them."""
+CHANGE_SAID_MIN = 1.05
+"""A change below a twentieth is not worth words: steps vary as much by themselves."""
+RDMA_DEVICE_PREFIXES = ("mlx", "bnxt_re", "irdma", "rocep", "ibp", "hfi", "qib", "efa")
+"""How the kernel names devices that the RDMA tools can open; others are plain interfaces."""
+
+SURE = ((0.9, "almost certain"), (0.7, "likely"), (0.5, "more likely than not"))
+"""Words for a confidence from so much on. Confidences are calibrated: 0.9 is nine of ten."""
+UNSURE = "a suspicion"
+
+TIME_UNITS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "ns": 1e-9,
+              "nanoseconds": 1e-9}  # fmt: skip
+"""Units of evidence that are times, in seconds."""
+SHARE_UNITS = frozenset({"share", "ratio", "seconds per second"})
+"""Units of evidence that are parts of 1."""
+SCALED_UNITS = {
+    "bytes/s": "B/s", "B/s": "B/s", "bytes per second": "B/s", "bits/s": "b/s", "bit/s": "b/s",
+    "b/s": "b/s", "bits per second": "b/s", "hertz": "Hz", "Hz": "Hz", "bytes": "B", "B": "B",
+}  # fmt: skip
+"""Units of evidence that are read in thousands, and how they are written."""
+OTHER_UNITS = {"celsius": "°C", "watts": "W", "per second": "/s"}
+
+DOES: Mapping[Cause, tuple[str, str]] = {
+    Cause.STRAGGLER: ("comes late to its collectives", "come late to their collectives"),
+    Cause.SLOW_LINK: ("moves bytes too slowly", "move bytes too slowly"),
+    Cause.LOSSY_LINK: ("loses or damages packets", "lose or damage packets"),
+    Cause.LINK_FLAP: ("goes down and comes back", "go down and come back"),
+    Cause.PAUSE_STORM: ("makes its senders pause", "make their senders pause"),
+    Cause.CONGESTION: ("is sent more than it carries", "are sent more than they carry"),
+    Cause.MICROBURST: (
+        "is hit by bursts that fill its queue within milliseconds",
+        "are hit by bursts that fill their queues within milliseconds",
+    ),
+    Cause.HANG: ("holds up everybody", "hold up everybody"),
+    Cause.STALL: ("stood still", "stood still"),
+}
+"""What one culprit does, and what several do."""
+DOES_BY_REASON: Mapping[tuple[Cause, Reason], tuple[str, str]] = {
+    (Cause.LINK_FLAP, Reason.LINK_DOWN): ("is down", "are down"),
+    (Cause.HANG, Reason.NOT_LAUNCHED): (
+        "never launched a collective that the others wait in",
+        "never launched a collective that the others wait in",
+    ),
+    (Cause.HANG, Reason.NOT_FINISHED): (
+        "launched a collective and never finished it",
+        "launched a collective and never finished it",
+    ),
+}
+"""Where the reason says it better; it is not said twice."""
+NOBODY: Mapping[Cause, str] = {
+    Cause.STRAGGLER: "Ranks wait for one that comes late; which one cannot be told",
+    Cause.SLOW_LINK: "Bytes move too slowly; over which link cannot be told",
+    Cause.LOSSY_LINK: "Packets are lost or damaged; on which link cannot be told",
+    Cause.LINK_FLAP: "A link goes down and comes back; which one cannot be told",
+    Cause.PAUSE_STORM: "Senders are paused; by whom cannot be told",
+    Cause.CONGESTION: "More is sent than a link carries; over which one cannot be told",
+    Cause.MICROBURST: "Queues fill within milliseconds; at which port cannot be told",
+    Cause.HANG: "Nothing moves any more; who holds it up cannot be told",
+    Cause.STALL: "Nothing moved for a while; nobody can be blamed on this evidence",
+}
+"""Sentences for a verdict that names nobody, or only the job that suffers."""
+BECAUSE: Mapping[Reason, str] = {
+    Reason.GPU_THROTTLED: "the GPU is throttled",
+    Reason.GPU_ERROR: "the GPU reports errors",
+    Reason.HOST_STALL: "the host is short of CPU, memory or disk",
+    Reason.DATA_LOADING: "input data comes late",
+    Reason.PCIE: "PCIe moves less than it should",
+    Reason.IMBALANCE: "the work is uneven",
+    Reason.RATE_DOWNGRADE: "the link runs below its rate",
+    Reason.NIC: "the NIC does not keep up",
+    Reason.CABLE: "the cable or a transceiver is bad",
+    Reason.SWITCH: "the switch is at fault",
+    Reason.ROUTING: "too many flows take the same way",
+    Reason.CONFIGURATION: "it is not configured for this traffic",
+    Reason.NOT_LAUNCHED: "it never launched what the others wait in",
+    Reason.NOT_FINISHED: "it never finished what it launched",
+    Reason.LINK_DOWN: "the link is down",
+    Reason.NEIGHBOUR: "somebody else's traffic is in the way",
+    Reason.UNKNOWN: "",
+}
+
+FOR_REASON: Mapping[Reason, str] = {
+    Reason.GPU_THROTTLED: (
+        "On {host} run `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER{gpu}`: it names the "
+        "reason. Thermal: look at cooling and airflow; power: at the cap and the supply. Move the "
+        "job off {host} until the clocks are back."
+    ),
+    Reason.GPU_ERROR: (
+        "On {host} run `nvidia-smi -q -d ECC,ROW_REMAPPER{gpu}` and `dmesg | grep -i xid`. Drain "
+        "{host}, do what NVIDIA's XID catalogue says of that number, and let it take jobs again "
+        "only after `dcgmi diag -r 3` passes."
+    ),
+    Reason.HOST_STALL: (
+        "On {host} run `vmstat 1` and read `/proc/pressure/*`: steal, blocked tasks or reclaim "
+        "show what takes CPU, memory or disk away from {who}. Stop it, or move the job off {host}."
+    ),
+    Reason.DATA_LOADING: (
+        "Look at the data loader of {who}: its storage mount (`nfsiostat 1`, `iostat -x 1`), its "
+        "workers and how far it prefetches. Data that is on the host beforehand must end the wait."
+    ),
+    Reason.PCIE: (
+        "On {host} compare `LnkSta` with `LnkCap` in `lspci -vv`: speed and width must be equal. "
+        "{remove}, power-cycle it (a warm reboot may not train the slot again), and reseat the "
+        "card if that does not help."
+    ),
+    Reason.IMBALANCE: (
+        "Compare the work of {who} with that of its peers: sequence lengths, experts, pipeline "
+        "stage. Balance it; if the work is equal, look at GPU and host again."
+    ),
+    Reason.RATE_DOWNGRADE: (
+        "{inspect}: rate and width must be what the port can do, at both ends. {remove}, take the "
+        "link down and up once; if it comes up slow again, swap the cable."
+    ),
+    Reason.NIC: (
+        "{measure}. If it is slower than that: {remove_lower}, look at its PCIe slot and firmware, "
+        "and swap it."
+    ),
+    Reason.CABLE: (
+        "{inspect}: optical levels and error counts, at both ends. {remove}, clean and reseat the "
+        "connectors or swap the cable; the error counts must then stand still under load."
+    ),
+    Reason.SWITCH: (
+        "On {switch} read its log and the drops and errors of its ports. Take it, or the ports "
+        "that drop, out of routing and see whether the job recovers; then restart or replace it."
+    ),
+    Reason.ROUTING: (
+        "On {switch} compare the bytes of ports that should share the load. Change the hash (its "
+        "seed or fields) or turn on adaptive routing; for NCCL, more queue pairs to a connection "
+        "(NCCL_IB_QPS_PER_CONNECTION) spread the flows."
+    ),
+    Reason.CONFIGURATION: (
+        "Compare the flow control of {who} with that of a healthy peer at both ends of the link: "
+        "PFC priorities, trust mode, DSCP map, ECN thresholds. Make them equal; drops must then "
+        "stop."
+    ),
+    Reason.NOT_LAUNCHED: (
+        "Before anything is restarted, run `py-spy dump --pid PID` for {who} and read the end of "
+        "{its} log: {it_is} somewhere else in the program, or dead."
+    ),
+    Reason.NOT_FINISHED: (
+        "Before anything is restarted, look on {hosts} for GPU errors (`dmesg | grep -i xid`) and "
+        "for a link that is down, and run `py-spy dump --native --pid PID` for {who}."
+    ),
+    Reason.LINK_DOWN: (
+        "{inspect}: is the link down at both ends? {remove}, reseat or swap the cable, and bring "
+        "the port up again."
+    ),
+    Reason.NEIGHBOUR: (
+        "Find the sender: compare the bytes that come in by each port of {switch}. Limit it, give "
+        "it a traffic class of its own, or place it elsewhere."
+    ),
+}
+"""What to do where the reason is known."""
+FOR_CAUSE: Mapping[Cause, str] = {
+    Cause.STRAGGLER: (
+        "While it lasts, compare {host} with a peer: GPU clocks (`nvidia-smi dmon -s pucvt`) and "
+        "CPU (`vmstat 1`). If they are equal, profile {who} for a few steps. If in doubt put "
+        "another host in its place: lateness that stays with the rank is the program's."
+    ),
+    Cause.SLOW_LINK: (
+        "{measure}. If it is slower than that: {remove_lower}, swap the cable first, then the NIC."
+    ),
+    Cause.LOSSY_LINK: (
+        "{inspect}: which error counts grow, at both ends? {remove}, clean and reseat the "
+        "connectors or swap the cable; the counts must then stand still under load."
+    ),
+    Cause.LINK_FLAP: (
+        "{inspect}: when did it go down, and does it again? {remove}, reseat or swap the cable and "
+        "the transceivers; let it back after an hour without a flap."
+    ),
+    Cause.PAUSE_STORM: (
+        "{inspect}: does it still send pause frames? {remove}; if pausing stops everywhere, look "
+        "at its PCIe slot and at what its host does with the memory that the NIC writes to."
+    ),
+    Cause.CONGESTION: (
+        "Find out whose flows meet there: compare the bytes that come in by each port of {switch}. "
+        "Spread them, or slow them down earlier (ECN thresholds)."
+    ),
+    Cause.MICROBURST: (
+        "Sample queue depth and bytes of {who} faster than once in 10 ms to see who sends at once. "
+        "Spread the senders over time, or give the queue more buffer and an earlier ECN mark."
+    ),
+    Cause.HANG: (
+        "Before anything is restarted, take Flight Recorder dumps of all ranks, and run "
+        "`py-spy dump --pid PID` for {who}."
+    ),
+    Cause.STALL: (
+        "Look for what all ranks share: storage, the scheduler, the fabric as a whole. Run with "
+        "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: next time there is "
+        "evidence of who did not come."
+    ),
+}
+"""What to do where it is not."""
+FOR_PAIR: Mapping[tuple[Cause, Reason], str] = {
+    (Cause.PAUSE_STORM, Reason.NIC): FOR_CAUSE[Cause.PAUSE_STORM],
+}
+"""Where a reason's advice does not suit the cause."""
+AFTER_A_HANG = " Then restart the job from its last checkpoint, without what was at fault."
+
+
+def summary(verdict: Verdict) -> str:
+    """One sentence: who does what, why, and what it costs."""
+    key = (verdict.cause, verdict.reason)
+    culprits = (verdict.culprit, *verdict.accomplices)
+    because = BECAUSE[verdict.reason]
+    is_nobody = verdict.culprit == Culprit(job=verdict.culprit.job)
+    if is_nobody and verdict.cause is Cause.STALL:
+        return stall_sentence(verdict)
+    if is_nobody:
+        said = NOBODY[verdict.cause]
+    else:
+        one, several = DOES_BY_REASON.get(key, DOES[verdict.cause])
+        is_host = verdict.cause is Cause.STRAGGLER and is_whole_host(culprits)
+        who = f"The ranks on {names(culprits)}" if is_host else capital(names(culprits))
+        said = f"{who} {several if is_host or len(culprits) > 1 else one}"
+    if because and key not in DOES_BY_REASON and not is_said(verdict):
+        said += f", because {because}"
+    effects = [words for words in (slower(verdict), cost(verdict.costs)) if words]
+    return f"{said}{': ' if effects else ''}{', and '.join(effects)}."
+
+
+def is_whole_host(culprits: Sequence[Culprit]) -> bool:
+    """Whether the culprits are hosts and nothing on them: it is their ranks that come late."""
+    return all(one == Culprit(job=one.job, host=one.host) and one.host for one in culprits)
+
+
+def stall_sentence(verdict: Verdict) -> str:
+    """A stall that nobody is accused of: which job, how long, and why nobody is."""
+    jobs = sorted({*verdict.jobs, verdict.culprit.job} - {""})
+    named = [shown(job) for job in jobs if not job.startswith(INFERRED_JOB_PREFIX)]
+    who = f"Job {named[0]}" if len(jobs) == len(named) == 1 else "The job"
+    who = f"{len(jobs):,} jobs" if len(jobs) > 1 else who
+    if verdict.until_ns is None:
+        does = "stand still" if len(jobs) > 1 else "stands still"
+    else:
+        does = f"stood still for {duration((verdict.until_ns - verdict.since_ns) / 1e9)}"
+    known = BECAUSE[verdict.reason]
+    because = f", because {known}" if known else ""
+    return f"{who} {does}{because}; nobody can be blamed on this evidence."
+
+
+def action(verdict: Verdict) -> str:
+    """What to do next: first what to look at, then what to change."""
+    key = (verdict.cause, verdict.reason)
+    text = FOR_PAIR.get(key) or FOR_REASON.get(verdict.reason) or FOR_CAUSE[verdict.cause]
+    culprit = verdict.culprit
+    remove = remove_words(culprit)
+    said = text.format_map(
+        {
+            "who": names((culprit, *verdict.accomplices)) or "the ranks that are late",
+            "host": shown(culprit.host) or "its host",
+            "hosts": "their hosts" if verdict.accomplices else shown(culprit.host) or "its host",
+            "its": "their" if verdict.accomplices else "its",
+            "it_is": "they are" if verdict.accomplices else "it is",
+            "switch": shown(culprit.switch) or "the switch",
+            "gpu": f" -i {culprit.gpu}" if culprit.gpu is not None else "",
+            "remove": capital(remove),
+            "remove_lower": remove,
+            "inspect": inspect_words(culprit),
+            "measure": measure_words(culprit),
+        }
+    )
+    return said + (AFTER_A_HANG if verdict.cause is Cause.HANG else "")
+
+
+# Who ---------------------------------------------------------------------------------------------
+
+
+def name(culprit: Culprit) -> str:
+    """A culprit by its best names; empty if it has none.
+
+    >>> name(Culprit(host="node3", device="mlx5_3", port="1", switch="leaf1", switch_port="Eth4"))
+    "node3's NIC mlx5_3 (at port Eth4 of switch leaf1)"
+    >>> name(Culprit(job="llama", rank=5, host="node5", gpu=2)), name(Culprit(job="llama", rank=5))
+    ('rank 5 on node5 (GPU 2)', 'rank 5 of job llama')
+    >>> name(Culprit(switch="spine0")), name(Culprit(host="a", gpu=1)), name(Culprit())
+    ('switch spine0', "a's GPU 1", '')
+    """
+    host, job = shown(culprit.host), shown(culprit.job)
+    if culprit.device:
+        nic = f"NIC {shown(culprit.device)}"
+        extra = [f"port {shown(culprit.port)}"] if culprit.port not in ("", "1") else []
+        extra += [f"at {far}"] if (far := switch_name(culprit)) else []
+        extra += [f"rank {culprit.rank}"] if culprit.rank is not None else []
+        return (f"{host}'s {nic}" if host else nic) + in_brackets(extra)
+    if culprit.rank is not None:
+        where = f" on {host}" if host else (f" of job {job}" if job else "")
+        return f"rank {culprit.rank}{where}" + in_brackets(gpu_words(culprit))
+    if culprit.gpu is not None:
+        return f"{host}'s GPU {culprit.gpu}" if host else f"GPU {culprit.gpu}"
+    return switch_name(culprit) or host or (f"job {job}" if job else "")
+
+
+def names(culprits: Sequence[Culprit]) -> str:
+    """Several culprits in one breath: ranks by their hosts, and a host with its ranks once.
+
+    >>> names([Culprit(rank=1, host="a"), Culprit(rank=3, host="b")])
+    'ranks 1 (a) and 3 (b)'
+    >>> names([Culprit(rank=rank, host="a") for rank in (4, 2, 3, 8)])
+    'ranks 2-4 and 8 on a'
+    >>> names([Culprit(host="a"), Culprit(rank=2, host="a"), Culprit(rank=3, host="a")])
+    'a (ranks 2 and 3)'
+    >>> names([Culprit(rank=1), Culprit(host="b"), Culprit(switch="c")])
+    'b, switch c and rank 1'
+    """
+    if len(culprits) == 1:
+        return name(culprits[0])
+    are_ranks = [one.rank is not None and not one.device for one in culprits]
+    by_host: dict[str, list[int]] = {}
+    for one, is_rank in zip(culprits, are_ranks, strict=True):
+        if is_rank and one.rank is not None:
+            by_host.setdefault(one.host, []).append(one.rank)
+    called = []
+    for one, is_rank in zip(culprits, are_ranks, strict=True):
+        if not is_rank and (named := name(one)):
+            own = by_host.pop(one.host, []) if one == Culprit(host=one.host) else []
+            called.append(named + in_brackets([rank_words(own)] if own else []))
+    return listed([*called, *([ranks_by_host(by_host)] if by_host else [])])
+
+
+def ranks_by_host(by_host: Mapping[str, Sequence[int]]) -> str:
+    """Ranks with where they are: one host after them, several in brackets."""
+    if len(by_host) == 1:
+        ((host, own),) = by_host.items()
+        return rank_words(own) + (f" on {shown(host)}" if host else "")
+    ordered = sorted(by_host.items(), key=lambda item: (min(item[1]), item[0]))
+    return "ranks " + listed([ranges(own) + in_brackets([shown(host)]) for host, own in ordered])
+
+
+def rank_words(ranks: Sequence[int]) -> str:
+    """Ranks with their noun."""
+    return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {ranges(ranks)}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers in order, three and more in a row as a range.
+
+    >>> ranges([7, 1, 2, 3, 5, 6])
+    '1-3 and 5-7'
+    >>> ranges([0, 1, 2, 3, 8])
+    '0-3 and 8'
+    """
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    said: list[str] = []
+    for first, last in runs:
+        said += [f"{first}-{last}"] if last > first + 1 else map(str, range(first, last + 1))
+    return listed(said)
+
+
+def listed(parts: Sequence[str]) -> str:
+    """Parts in one line, the last after `and`; of too many how many more there are."""
+    if len(parts) > CULPRITS_NAMED_MAX:
+        parts = [*parts[:CULPRITS_NAMED_MAX], f"{len(parts) - CULPRITS_NAMED_MAX:,} more"]
+    return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
+
+
+def switch_name(culprit: Culprit) -> str:
+    """The switch and its port, as far as they are known."""
+    if not culprit.switch:
+        return f"port {shown(culprit.switch_port)}" if culprit.switch_port else ""
+    switch = f"switch {shown(culprit.switch)}"
+    return f"port {shown(culprit.switch_port)} of {switch}" if culprit.switch_port else switch
+
+
+def gpu_words(culprit: Culprit) -> list[str]:
+    """The GPU, if it is known."""
+    return [f"GPU {culprit.gpu}"] if culprit.gpu is not None else []
+
+
+def in_brackets(parts: Sequence[str]) -> str:
+    """What is known besides, after a name."""
+    said = ", ".join(part for part in parts if part)
+    return f" ({said})" if said else ""
+
+
+def shown(text: str) -> str:
+    """A name from outside as a sentence may hold it.
+
+    >>> shown("node3"), shown("x" * 100)[-3:]
+    ('node3', 'xx…')
+    """
+    clean = printable(text)
+    return clean if len(clean) <= NAME_LENGTH_MAX else f"{clean[: NAME_LENGTH_MAX - 1]}…"
+
+
+def capital(text: str) -> str:
+    """A sentence's beginning; names of hosts stay as they are.
+
+    >>> capital("rank 3 on a"), capital("node3's NIC eth0"), capital("drain a")
+    ('Rank 3 on a', "node3's NIC eth0", 'Drain a')
+    """
+    is_ours = text.startswith(("rank ", "ranks ", "port ", "switch ", "job ", "drain ", "take "))
+    return text[:1].upper() + text[1:] if is_ours else text
+
+
+# Its effect --------------------------------------------------------------------------------------
+
+
+def is_said(verdict: Verdict) -> bool:
+    """Whether the culprit's name already says the reason: a NIC that is slow because of the NIC."""
+    return verdict.reason is Reason.NIC and bool(verdict.culprit.device)
+
+
+def slower(verdict: Verdict) -> str:
+    """How much longer transfers take, where that was measured."""
+    for each in verdict.evidence:
+        if each.metric == "collective_transfer" and each.baseline and each.baseline > 0:
+            ratio = each.value / each.baseline
+            if math.isfinite(ratio) and ratio >= CHANGE_SAID_MIN:
+                return f"transfers take {times(ratio)} as long as usual"
+    return ""
+
+
+def cost(costs: Sequence[Cost]) -> str:
+    """What it costs the job that loses most, and how many others lose."""
+    lossy = [one for one in costs if math.isfinite(one.lost_seconds) and one.lost_seconds > 0]
+    if not lossy:
+        return ""
+    worst = max(lossy, key=lambda one: (one.gpu_hours, one.lost_seconds, one.job))
+    job = "" if worst.job.startswith(INFERRED_JOB_PREFIX) else shown(worst.job)
+    others = len({one.job for one in lossy}) - 1
+    more = f" ({others:,} more {'job loses' if others == 1 else 'jobs lose'} time too)"
+    now, without = worst.step_seconds, worst.step_seconds_without
+    if now is not None and without is not None and now > without * CHANGE_SAID_MIN:
+        said = f"a step{f' of {job}' if job else ''} takes {compared(now, without)}"
+    else:
+        said = f"{job or 'the job'} has lost {duration(worst.lost_seconds)}"
+        said += f", {share(worst.lost_share)} of its time meanwhile" if worst.lost_share > 0 else ""
+    return said + (more if others else "")
+
+
+def compared(value_seconds: float, usual_seconds: float) -> str:
+    """Two durations side by side.
+
+    >>> compared(0.6, 0.19)
+    '600 ms instead of 190 ms'
+    """
+    return f"{duration(value_seconds)} instead of {duration(usual_seconds)}"
+
+
+def times(ratio: float) -> str:
+    """A factor.
+
+    >>> times(30.4), times(2.34), times(1.25)
+    ('30 times', '2.3 times', '1.25 times')
+    """
+    digits = 0 if ratio >= 10 else 1 if ratio >= 2 else 2  # noqa: PLR2004 - two to three figures
+    return f"{ratio:,.{digits}f} times"
+
+
+def share(part: float) -> str:
+    """A share of 1 in percent.
+
+    >>> share(0.293), share(0.004), share(0), share(0.9996), share(1), share(1.034)
+    ('29 %', '0.4 %', '0 %', '99.9 %', '100 %', '103 %')
+    """
+    percent = part * 100
+    if 0 < percent < 1:
+        return f"{percent:.1f} %"
+    if 99 < percent < 100:  # noqa: PLR2004 - what is not all must not look like all
+        return f"{min(percent, 99.9):.1f} %"
+    return f"{percent:.0f} %"
+
+
+def sure(confidence: float) -> str:
+    """A confidence in words and as a number.
+
+    >>> sure(0.93), sure(0.72), sure(0.2)
+    ('almost certain (93 %)', 'likely (72 %)', 'a suspicion (20 %)')
+    """
+    word = next((word for least, word in SURE if confidence >= least), UNSURE)
+    return f"{word} ({share(confidence)})"
+
+
+def duration(seconds: float) -> str:
+    """A duration as people say it.
+
+    >>> duration(0.000_25), duration(0.414), duration(1.2), duration(200), duration(7500)
+    ('250 µs', '414 ms', '1.20 s', '3 min 20 s', '2 h 5 min')
+    >>> duration(0), duration(12.34), duration(200_000), duration(float("nan")), duration(59.96)
+    ('0 s', '12.3 s', '2 d 7 h', 'unknown', '1 min')
+    """
+    if not math.isfinite(seconds):
+        return "unknown"
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    for limit, factor, unit in ((9.995e-4, 1e6, "µs"), (0.9995, 1e3, "ms"), (59.95, 1.0, "s")):
+        if 0 < seconds < limit:
+            return f"{figures(seconds * factor)} {unit}"
+    whole = round(seconds)
+    for length, unit, part, part_unit in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min")):
+        if whole >= length:
+            return two_units(whole // part * part, length, unit, part, part_unit)
+    return two_units(whole, 60, "min", 1, "s")
+
+
+def two_units(whole: int, length: int, unit: str, part: int, part_unit: str) -> str:
+    """A duration in a large unit and the next smaller one; what is nothing is not said."""
+    large, small = divmod(whole, length)
+    said = [f"{large:,} {unit}"] if large else []
+    said += [f"{small // part} {part_unit}"] if small // part or not large else []
+    return " ".join(said)
+
+
+def figures(number: float) -> str:
+    """Three figures, without zeros that say nothing in whole numbers.
+
+    >>> figures(1.2), figures(414.4), figures(14.04), figures(1234.5)
+    ('1.20', '414', '14.0', '1,234')
+    """
+    whole = len(str(int(abs(number))))
+    return f"{number:,.{max(0, 3 - whole)}f}"
+
+
+def is_known_unit(unit: str) -> bool:
+    """Whether numbers of this unit have a short form."""
+    plain = unit.replace("_", " ")
+    return any(plain in known for known in (TIME_UNITS, SHARE_UNITS, SCALED_UNITS, OTHER_UNITS))
+
+
+def quantity(value: float | None, unit: str) -> str:
+    """A number of evidence with its unit; a dash for what is not known.
+
+    >>> quantity(0.425, "seconds"), quantity(0.07, "share"), quantity(None, "s")
+    ('425 ms', '7 %', '-')
+    >>> quantity(2.5e9, "bytes/s"), quantity(1.98e9, "hertz"), quantity(12.0, "errors")
+    ('2.50 GB/s', '1.98 GHz', '12 errors')
+    >>> quantity(0.0123, ""), quantity(1e-12, "1"), quantity(float("nan"), "s")
+    ('0.0123', '1e-12', '-')
+    >>> quantity(4e11, "bits_per_second"), quantity(751_289.2, "per_second")
+    ('400 Gb/s', '751,289 /s')
+    """
+    if value is None or not math.isfinite(value):
+        return "-"
+    unit = unit.replace("_", " ")
+    if unit in TIME_UNITS:
+        return duration(value * TIME_UNITS[unit])
+    if unit in SHARE_UNITS:
+        return share(value)
+    if unit in SCALED_UNITS:
+        short = SCALED_UNITS[unit]
+        for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+            if abs(value) >= factor:
+                return f"{figures(value / factor)} {prefix}{short}"
+        return f"{value:.3g} {short}"
+    number = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"  # noqa: PLR2004 - 3 figures
+    word = "" if unit in ("1", "") else f" {OTHER_UNITS.get(unit, shown(unit))}"
+    return number + word
+
+
+# What to look at ---------------------------------------------------------------------------------
+
+
+def quoted(text: str) -> str:
+    """A name as a shell takes it: nobody's host name becomes a command."""
+    return shlex.quote(shown(text))
+
+
+def is_rdma(device: str) -> bool:
+    """Whether the RDMA tools know the device."""
+    return device.startswith(RDMA_DEVICE_PREFIXES)
+
+
+def remove_words(culprit: Culprit) -> str:
+    """How to take the culprit out of use meanwhile: a host is drained, a port leaves routing."""
+    if culprit.host:
+        return f"drain {shown(culprit.host)}"
+    if far := switch_name(culprit):
+        return f"take {far} out of routing"
+    return "take it out of use"
+
+
+def inspect_words(culprit: Culprit) -> str:
+    """Where to read a link's state and errors."""
+    far = switch_name(culprit)
+    if culprit.device and is_rdma(culprit.device):
+        tool = f"`mlxlink -d {quoted(culprit.device)} -m -c -e`"
+    elif culprit.device:
+        device = quoted(culprit.device)
+        tool = f"`ethtool {device}; ethtool -m {device}; ethtool -S {device}`"
+    else:
+        return f"Read the state, transceiver and error counts of {far or 'the link'}"
+    host = f"On {shown(culprit.host)} run" if culprit.host else "Run"
+    return f"{host} {tool}" + (f" and read the counts of {far}" if far else "")
+
+
+def measure_words(culprit: Culprit) -> str:
+    """How to measure a link's bandwidth, and what to hold it against."""
+    against = "and compare with the same between two healthy hosts"
+    host = shown(culprit.host)
+    if culprit.device and is_rdma(culprit.device):
+        return (
+            f"Run `ib_write_bw -d {quoted(culprit.device)}` between {host or 'its host'} and a "
+            f"healthy host, {against}"
+        )
+    if culprit.device or host:
+        over = f" over {shown(culprit.device)}" if culprit.device else ""
+        return (
+            f"Run `iperf3 -P 8` between {host or 'its host'} and a healthy host{over}, both ways, "
+            f"{against}"
+        )
+    far = switch_name(culprit) or "the link"
+    return f"Send a known load (`ib_write_bw`) over {far} and over a peer of it, {against}"

@@ -1,0 +1,309 @@
+"""Verdicts of what was read: every detector by itself, then the judge; and who could not see.
+
+A detector that fails is named and costs nobody else anything. One whose data the files do not have
+is named too: silence of somebody who could not see is no answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from alerts import words
+from alerts.detectors import Detect, discover
+from alerts.finding import Finding
+from alerts.verdict import judge
+from alerts.window import NS, Window
+from api.diagnose import units
+from api.diagnose.report import DetectorReport, Diagnosis
+from collector.contract.identity import printable
+from collector.contract.verdict import Verdict
+
+BROKEN: Final = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What a mistake in a detector looks like: its own arithmetic on data that nobody thought of."""
+PROBLEM_LENGTH_MAX = 200
+"""Characters of an error that are shown: it may hold a whole array."""
+UNIT_LENGTH_MAX = 4
+"""Characters of a unit in a narrow column."""
+JUDGE = "verdict"
+"""What the judge is called where it fails: the last step after all detectors."""
+
+AMOUNT_WORDS: Final = (
+    ("collectives", "collective", ""),
+    ("unfinished", "operation that did not end", "operations that did not end"),
+    ("ports", "port", ""),
+    ("gpus", "GPU", ""),
+    ("hosts", "host's readings", "hosts' readings"),
+    ("events", "event", ""),
+)
+"""How much there was of what, as it is said."""
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out, and what was looked for."""
+
+    verdicts: list[Verdict]
+    detectors: list[DetectorReport]
+    looked_at: dict[str, int]
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """Data that a detector needs: readings or events whose names hold one of the words."""
+
+    title: str
+    """What a reader would add to the files; the same where either of two would do."""
+    of: str
+    """`ports`, `gpus`, `hosts`, `times`, `dumps` or `events`."""
+    words: tuple[str, ...] = ("",)
+
+
+TIMES = Sight("times of collectives", "times")
+DUMPS = Sight("dumps of the Flight Recorder", "dumps")
+ERRORS = Sight(
+    "error counters of links",
+    "ports",
+    ("error", "retransmit", "naks", "out_of_sequence", "discard", "drop", "timeouts", "retries"),
+)
+STATES = Sight("states of links", "ports", ("state", "downed", "down", "carrier", "up"))
+RATES = Sight("rates of links", "ports", ("rate_bits", "speed_bits", "lanes", "could_be_faster"))
+PAUSES = Sight("pause counters", "ports", ("pause",))
+QUEUES = Sight("queue or ECN counters", "ports", ("queue", "ecn", "cnp", "wait", "discard"))
+PEAKS = Sight("queue or ECN counters", "ports", ("queue",))
+CLOCKS = Sight("GPU clocks and throttle reasons", "gpus", ("violation", "clock", "slowdown"))
+GPU_ERRORS = Sight("GPU errors or XIDs", "gpus", ("ecc", "xid", "remap", "recovery"))
+PCIE_NIC = Sight("PCIe readings", "ports", ("pcie",))
+PCIE_GPU = Sight("PCIe readings", "gpus", ("pcie",))
+HOSTS = Sight("readings of hosts", "hosts")
+LINK_EVENTS = Sight("states of links", "events", ("link",))
+XID_EVENTS = Sight("GPU errors or XIDs", "events", ("xid",))
+BURST_EVENTS = Sight("queue or ECN counters", "events", ("burst",))
+
+LOOKS_FOR: Mapping[str, tuple[str, tuple[Sight, ...]]] = {
+    "bandwidth_regression": ("collectives that became slower", (TIMES,)),
+    "congestion": ("congested links", (QUEUES,)),
+    "gpu_error": ("GPU errors", (GPU_ERRORS, XID_EVENTS)),
+    "gpu_throttle": ("throttled GPUs", (CLOCKS,)),
+    "hang": ("ranks that hold up a hang", (DUMPS,)),
+    "host_stall": ("stalled hosts", (HOSTS,)),
+    "imbalance": ("uneven work", (TIMES,)),
+    "link_flap": ("links that went down", (STATES, LINK_EVENTS)),
+    "lossy_link": ("lossy links", (ERRORS,)),
+    "microburst": ("microbursts", (PEAKS, BURST_EVENTS)),
+    "network_share": ("the network's share of time", (TIMES,)),
+    "pause_storm": ("pause storms", (PAUSES,)),
+    "pcie": ("slow PCIe", (PCIE_NIC, PCIE_GPU)),
+    "rate_downgrade": ("links below their rate", (RATES,)),
+    "slow_link": ("slow links", (TIMES,)),
+    "stall": ("stalls", (TIMES,)),
+    "straggler": ("late ranks", (TIMES,)),
+}
+"""What each detector looks for, and the data of which it needs any; of one that is not here
+(somebody's own) only the name is known, and it is taken to see."""
+
+
+def judge_window(
+    window: Window,
+    formats: Collection[str] = (),
+    *,
+    detectors: Mapping[str, Detect] | None = None,
+    judged_by: Callable[[Window, Sequence[Finding]], list[Verdict]] = judge,
+) -> Judged:
+    """All detectors on what was read, whose formats these are, and what the judge makes of it."""
+    findings: list[Finding] = []
+    reports: list[DetectorReport] = []
+    chosen = discover() if detectors is None else detectors
+    for name, detect in sorted(chosen.items()):
+        title, needs = LOOKS_FOR.get(name, (name.replace("_", " "), ()))
+        sees = not needs or any(can_see(window, formats, need) for need in needs)
+        missing = [] if sees else list(dict.fromkeys(need.title for need in needs))
+        found: list[Finding] = []
+        problem = ""
+        try:
+            found = detect(window)
+        except BROKEN as error:
+            problem = to_problem(error)
+        findings += found
+        reports.append(
+            DetectorReport(
+                detector=name, title=title, findings=len(found), missing=missing, problem=problem
+            )
+        )
+    # The judge must not depend on the order of detectors' names.
+    findings.sort(key=lambda one: (one.since_ns, one.detector, repr(one.culprit)))
+    verdicts: list[Verdict] = []
+    try:
+        verdicts = [worded(verdict) for verdict in judged_by(window, findings)]
+    except BROKEN as error:
+        reports.append(
+            DetectorReport(
+                detector=JUDGE, title="verdicts from the findings", problem=to_problem(error)
+            )
+        )
+    return Judged(verdicts=verdicts, detectors=reports, looked_at=amounts(window))
+
+
+def to_problem(error: Exception) -> str:
+    """An error in one line."""
+    text = printable(f"{type(error).__name__}: {error}".replace("\n", " "))
+    return text if len(text) <= PROBLEM_LENGTH_MAX else f"{text[: PROBLEM_LENGTH_MAX - 1]}…"
+
+
+def worded(verdict: Verdict) -> Verdict:
+    """The verdict with its sentences, if the judge did not write them."""
+    return msgspec.structs.replace(
+        verdict,
+        summary=verdict.summary or words.summary(verdict),
+        action=verdict.action or words.action(verdict),
+    )
+
+
+def can_see(window: Window, formats: Collection[str], need: Sight) -> bool:
+    """Whether the data that is needed is there at all."""
+    if need.of == "times":
+        return any(len(job.operations) for job in window.jobs)
+    if need.of == "dumps":
+        return "flight_recorder" in formats or any(job.pending for job in window.jobs)
+    if need.of == "events":
+        return any(word in event.kind for event in window.events for word in need.words)
+    things = {"ports": window.ports, "gpus": window.gpus, "hosts": window.hosts}[need.of]
+    return any(word in name for name in things.readings for word in need.words)
+
+
+def amounts(window: Window) -> dict[str, int]:
+    """How much of each kind of data there is."""
+    jobs = window.jobs
+    return {
+        "jobs": len(jobs),
+        "ranks": sum(job.size for job in jobs),
+        "collectives": sum(len(job.operations) for job in jobs),
+        "unfinished": sum(len(job.pending) for job in jobs),
+        "ports": len(window.ports),
+        "gpus": len(window.gpus),
+        "hosts": len(window.hosts),
+        "events": len(window.events),
+    }
+
+
+# In words ----------------------------------------------------------------------------------------
+
+
+def start_of(diagnosis: Diagnosis, verdict: Verdict) -> int:
+    """What the verdict's times are counted from: its job's first record, or anybody's."""
+    own = [job.first_ns for job in diagnosis.jobs if job.job in verdict.jobs]
+    return min(own or [job.first_ns for job in diagnosis.jobs], default=verdict.since_ns)
+
+
+def when(verdict: Verdict, start_ns: int) -> str:
+    """Since when and until when, after the start and by the clock on the wall."""
+    since = f"since {after_start(verdict.since_ns, start_ns)} ({units.moment(verdict.since_ns)})"
+    if verdict.until_ns is None:
+        return f"{since}, and not over where the files end"
+    lasted = words.duration((verdict.until_ns - verdict.since_ns) / NS)
+    return f"{since}, until {after_start(verdict.until_ns, start_ns)}: {lasted} long"
+
+
+def after_start(time_ns: int, start_ns: int) -> str:
+    """A time by the capture's own count."""
+    away = (time_ns - start_ns) / NS
+    if away <= 0:
+        return "the start"
+    return f"{words.duration(away)} after the start"
+
+
+def cost_lines(verdict: Verdict) -> list[str]:
+    """What each job lost by it."""
+    said = []
+    for cost in verdict.costs:
+        if cost.lost_seconds <= 0:
+            continue
+        lost, part = words.duration(cost.lost_seconds), words.share(cost.lost_share)
+        parts = [f"{lost} lost, {part} of the time while it lasted"]
+        if cost.step_seconds is not None and cost.step_seconds_without is not None:
+            steps = words.compared(cost.step_seconds, cost.step_seconds_without)
+            # The headline says it already, of one job.
+            parts += [f"a step takes {steps}"] if steps not in verdict.summary else []
+        if cost.gpu_hours > 0:
+            parts.append(f"{cost.gpu_hours:.3g} GPU-hours")
+        is_clear = len(verdict.costs) == 1 and cost.job.startswith(words.INFERRED_JOB_PREFIX)
+        who = "" if is_clear else f"job {words.shown(cost.job)}: "
+        said.append(who + "; ".join(parts))
+    return said
+
+
+def clock_words(error_ns: int) -> str:
+    """How far times of different hosts can be compared."""
+    return f"Clocks of hosts were compared to within {words.duration(error_ns / NS)}."
+
+
+def evidence_rows(verdict: Verdict) -> list[tuple[str, str, str, str]]:
+    """What, seen, usual, and how often it was seen."""
+    return [
+        (
+            each.text or each.metric,
+            words.quantity(each.value, short_unit(each.unit)),
+            words.quantity(each.baseline, short_unit(each.unit)),
+            f"{each.samples:,}" if each.samples else "-",
+        )
+        for each in verdict.evidence
+    ]
+
+
+def short_unit(unit: str) -> str:
+    """The unit in a narrow column: the sentence beside it says what is counted.
+
+    >>> short_unit("seconds"), short_unit("communicators"), short_unit("W")
+    ('seconds', '', 'W')
+    """
+    is_known = words.is_known_unit(unit) or len(unit) <= UNIT_LENGTH_MAX
+    return unit if is_known else ""
+
+
+def looked_lines(diagnosis: Diagnosis) -> list[str]:
+    """What was looked for and in what; what could not be; who failed."""
+    detectors, seen = diagnosis.detectors, diagnosis.looked_at
+    looked = [one.title for one in detectors if not one.missing and not one.problem]
+    counted = [
+        units.count(seen[name], one, many)
+        for name, one, many in AMOUNT_WORDS
+        if seen.get(name)
+    ]  # fmt: skip
+    said = []
+    if looked:
+        where = f" in {', '.join(counted)}" if counted else ""
+        said.append(f"Looked for {', '.join(looked)}{where}.")
+    blind = [one for one in detectors if one.missing and not one.findings and not one.problem]
+    if blind:
+        missing = sorted({what for one in blind for what in one.missing})
+        # Whoever has an answer needs no list of what to add.
+        why = "" if diagnosis.verdicts else f" These files do not have {either(missing)}."
+        said.append(f"Could not look for {', '.join(one.title for one in blind)}.{why}")
+    return said
+
+
+def either(names: Sequence[str]) -> str:
+    """Several names, the last after `or`.
+
+    >>> either(["a"]), either(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    return " or ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
+
+
+def failed_lines(diagnosis: Diagnosis) -> list[str]:
+    """Detectors that failed: what they would have seen is missing above."""
+    return [
+        f"Failed to look for {one.title} ({one.detector}): {one.problem}. Please report it."
+        for one in diagnosis.detectors
+        if one.problem
+    ]

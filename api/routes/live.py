@@ -1,0 +1,258 @@
+"""`GET /v1/live`: incidents as they open, change and close, as server-sent events.
+
+Written out by hand (WHATWG HTML §9.2): a message is a few lines of text. The library for it,
+sse-starlette, keeps whether to stop in one place for the whole process; here two services may live
+in one, each ends its own streams, and a client that does not read is dropped by a bound of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from alerts.incident import IncidentState, News
+from api.context import Context, Parts
+from api.errors import Problem
+from api.evaluate.changes import (
+    SUBSCRIBERS_MAX,
+    Closed,
+    Missed,
+    Subscription,
+    TooManySubscribers,
+)
+from api.inventory.incidents import Numbered
+from api.limits import LIVE_QUIET_SECONDS, LIVE_RESUMED_MAX, LIVE_SEND_SECONDS, PAGE_MAX
+from api.routes.incidents import IncidentOut
+from api.routes.verdicts import CauseAsked, Name
+from collector.contract.verdict import Cause
+
+log = logging.getLogger(__name__)
+
+router = APIRouter(tags=["verdicts"])
+
+MEDIA_TYPE = "text/event-stream"
+RETRY_MS = 3_000
+"""What a client that lost its connection is told to wait: short beside the evaluation's interval
+and long enough that a hundred of them do not storm a service that restarts."""
+NUMBER_DIGITS_MAX = 18
+"""Of an event's number; more fit no 64-bit number."""
+HEADERS = {
+    "Cache-Control": "no-store",
+    # nginx would hold events back until its buffer is full.
+    "X-Accel-Buffering": "no",
+}
+
+
+class ChangeOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of an event: what happened to which incident, and how it stands since."""
+
+    number: int
+    news: News
+    time_ns: int
+    incident: IncidentOut
+
+
+class ReadyOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of the first event: the stream stands; what happens from now on will come."""
+
+    number: int
+    """Of the latest change before."""
+    open: int
+    """How many incidents are open: `GET /v1/incidents?state=open` names them."""
+
+
+class MissedOut(msgspec.Struct, frozen=True, kw_only=True):
+    """The data of `missed`: changes that this client will not be told."""
+
+    count: int | None
+    """How many; null if nobody knows."""
+    why: str
+    hint: str = "GET /v1/incidents shows how everything stands"
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which changes a client wants."""
+
+    job: str | None = None
+    cause: Cause | None = None
+
+    def wants(self, numbered: Numbered) -> bool:
+        """Whether a change is one of them."""
+        incident = numbered.change.incident
+        if self.job is not None and self.job not in incident.jobs:
+            return False
+        return self.cause is None or incident.verdict.cause is self.cause
+
+
+class LiveResponse(StreamingResponse):
+    """A stream whose client must read: one that does not within LIVE_SEND_SECONDS is dropped."""
+
+    def __init__(self, subscription: Subscription, pieces: AsyncIterator[bytes]) -> None:
+        super().__init__(pieces, media_type=MEDIA_TYPE, headers=HEADERS)
+        self._subscription = subscription
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Stream; the place among the listeners is given back however it ends."""
+        async with self._subscription:
+            await super().__call__(scope, receive, send)
+
+    async def stream_response(self, send: Send) -> None:
+        """Send piece by piece; the end of the stream is the end of the connection."""
+        start = {
+            "type": "http.response.start",
+            "status": self.status_code,
+            "headers": self.raw_headers,
+        }
+        await send(start)
+        try:
+            async for piece in self.body_iterator:
+                body = {"type": "http.response.body", "body": piece, "more_body": True}
+                await asyncio.wait_for(send(body), LIVE_SEND_SECONDS)
+            end = {"type": "http.response.body", "body": b"", "more_body": False}
+            await asyncio.wait_for(send(end), LIVE_SEND_SECONDS)
+        except TimeoutError:
+            log.info("a live stream's client did not read for %.0f s: dropped", LIVE_SEND_SECONDS)
+
+
+@router.get(
+    "/v1/live",
+    summary="Incidents as they happen (server-sent events)",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Events `ready`, `opened`, `updated`, `changed`, `closed`, `reopened` "
+            "and `missed`, each with JSON as data.",
+            "content": {MEDIA_TYPE: {}},
+        },
+        503: {"description": "As many clients as there may be are listening."},
+    },
+)
+async def live(
+    parts: Parts,
+    job: Name = None,
+    cause: CauseAsked = None,
+    after: Annotated[
+        str | None, Query(description="Number of the last event that was seen.")
+    ] = None,
+    last_event_id: Annotated[
+        str | None, Header(description="The same, as browsers send it; it wins.")
+    ] = None,
+) -> Response:
+    """Stays open. `Last-Event-ID` resumes: what happened since is told first, or that it is lost.
+
+    Every 15 s without news a comment is sent.
+    """
+    seen = read_number(last_event_id or after)
+    try:
+        subscription = parts.changes.subscribe()
+    except TooManySubscribers as error:
+        why = f"SUBSCRIBERS_MAX = {SUBSCRIBERS_MAX} clients listen already"
+        raise Problem(503, "too many listeners", why, rule="SUBSCRIBERS_MAX") from error
+    wanted = Filter(job=job, cause=cause)
+    return LiveResponse(subscription, follow(parts, subscription, wanted, seen))
+
+
+def read_number(text: str | None) -> int | None:
+    """The number of an event; None if none was given, a Problem if it is none."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX):
+        raise Problem(400, "not an event", f"Last-Event-ID is {text[:40]!r}; send an id as it came")
+    return int(text)
+
+
+async def follow(
+    parts: Context, subscription: Subscription, wanted: Filter, seen: int | None
+) -> AsyncIterator[bytes]:
+    """The stream: what was missed, then what happens, until the client or the service ends it.
+
+    It listens before it looks at the past, so that nothing falls between both.
+    """
+    yield f"retry: {RETRY_MS}\n\n".encode()
+    opening = await asyncio.to_thread(look_back, parts, seen)
+    latest = opening.number
+    if opening.missed is not None:
+        yield message("missed", opening.missed)
+    for numbered in opening.changes:
+        if wanted.wants(numbered):
+            yield of_change(numbered)
+    yield message("ready", ReadyOut(number=latest, open=opening.open), latest)
+    while True:
+        try:
+            news = await subscription.next(LIVE_QUIET_SECONDS)
+        except Closed:
+            return
+        if news is None:
+            yield quiet(latest)
+        elif isinstance(news, Missed):
+            # It is too slow. Its place is what it has read: it comes back and gets the rest.
+            why = "this client reads too slowly; it is disconnected and may resume"
+            yield message("missed", MissedOut(count=news.count, why=why))
+            return
+        elif news.number > latest:
+            latest = news.number
+            if wanted.wants(news):
+                yield of_change(news)
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client is told before it listens."""
+
+    number: int
+    open: int
+    changes: Sequence[Numbered] = ()
+    missed: MissedOut | None = None
+
+
+def look_back(parts: Context, seen: int | None) -> Opening:
+    """What happened since the event that a client saw last; nothing if it saw none."""
+    span = parts.incidents.changes_span()
+    oldest, newest = span if span is not None else (1, 0)
+    standing = len(parts.incidents.list(state=IncidentState.OPEN, limit=PAGE_MAX))
+    if seen is None or seen == newest:
+        return Opening(number=newest, open=standing)
+    if seen > newest:
+        why = f"event {seen} is unknown here; the latest is {newest}"
+        return Opening(number=newest, open=standing, missed=MissedOut(count=None, why=why))
+    if newest - seen > LIVE_RESUMED_MAX:
+        why = f"more than LIVE_RESUMED_MAX = {LIVE_RESUMED_MAX} changes happened since event {seen}"
+        missed = MissedOut(count=newest - seen, why=why)
+        return Opening(number=newest, open=standing, missed=missed)
+    why = f"changes before event {oldest} are no longer kept"
+    lost = MissedOut(count=oldest - 1 - seen, why=why) if seen < oldest - 1 else None
+    changes = parts.incidents.changes_after(seen, LIVE_RESUMED_MAX)
+    latest = max([newest, *(numbered.number for numbered in changes)])
+    return Opening(number=latest, open=standing, changes=changes, missed=lost)
+
+
+def of_change(numbered: Numbered) -> bytes:
+    """A change as an event."""
+    change = numbered.change
+    return message(
+        change.news,
+        ChangeOut(
+            number=numbered.number,
+            news=change.news,
+            time_ns=change.time_ns,
+            incident=IncidentOut.of(change.incident),
+        ),
+        numbered.number,
+    )
+
+
+def quiet(number: int) -> bytes:
+    """A sign of life. An id without data moves the client's place and shows nothing."""
+    return f": quiet\nid: {number}\n\n".encode()
+
+
+def message(name: str, data: msgspec.Struct, number: int | None = None) -> bytes:
+    """One event. JSON has no line breaks outside of strings, and inside they are escaped."""
+    place = b"" if number is None else f"id: {number}\n".encode()
+    return place + f"event: {name}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"

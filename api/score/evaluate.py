@@ -1,0 +1,68 @@
+"""The service's own evaluator, asked by the scoreboard instead of by a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alerts.incident import standing_verdicts
+from api.evaluate.lead import Lead
+from api.evaluate.parts import make_rounds
+from api.evaluate.rounds import BrokenJudge
+from api.metrics import ServiceMetrics
+from api.score.handicap import Handicap, seen
+from api.score.service import Evaluator, SimulatedService
+from api.topology.cache import TopologyCache
+from collector.contract.errors import FabricscopeError
+from collector.contract.verdict import Verdict
+
+HOLDER = "scoreboard"
+
+
+class BrokenEvaluator(FabricscopeError):  # noqa: N818 - reads as the statement it is
+    """A bug of ours: the run is no measure of anything, and must not look like one."""
+
+
+class Incidents:
+    """Says the verdict of every incident that is open: what somebody on call would see."""
+
+    def __init__(self, service: SimulatedService, handicap: Handicap = Handicap.NONE) -> None:
+        def clock() -> float:
+            return service.now_s
+
+        self._metrics = ServiceMetrics()
+        self._lead = Lead(service.inventory, clock, holder=HOLDER, is_alone=True)
+        topologies = TopologyCache(service.inventory, clock)
+        self._rounds = make_rounds(
+            service.store,
+            service.inventory,
+            topologies,
+            self._lead,
+            self._metrics,
+            see=lambda window: seen(window, handicap),
+        )
+
+    def evaluate(self, now_ns: int) -> Sequence[Verdict]:
+        """Every verdict that stands at this moment, by data that has arrived by now."""
+        self._lead.renew()
+        try:
+            outcome = self._rounds.look(now_ns)
+        except BrokenJudge as error:
+            raise BrokenEvaluator("the judge broke: the log has its trace") from error
+        if broken := broken_detectors(self._metrics):
+            raise BrokenEvaluator(f"{', '.join(broken)} broke: the log has the trace")
+        return standing_verdicts(outcome.incidents)
+
+
+def broken_detectors(metrics: ServiceMetrics) -> list[str]:
+    """Detectors that have broken at least once."""
+    return sorted(
+        sample.labels["detector"]
+        for family in metrics.detector_errors.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total") and sample.value
+    )
+
+
+def with_detectors(service: SimulatedService, handicap: Handicap = Handicap.NONE) -> Evaluator:
+    """The evaluator of this version: detectors, judge and incidents, as in the service."""
+    return Incidents(service, handicap)

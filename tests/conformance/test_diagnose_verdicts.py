@@ -1,0 +1,170 @@
+"""`diagnose` on real runs with known faults: it names who it was, and nobody where nothing was.
+
+The captures lie beside the repository; where they are not, those tests are skipped.
+"""
+
+import json
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api.diagnose.report import Diagnosis
+from collector.contract.verdict import Cause, Verdict
+from tests.diagnosing import ROOT, diagnose, report_of
+
+FIXTURE = ROOT / "tests/fixtures/diagnose/net3"
+CAPTURES = ROOT.parent / "shared/captures"
+RUNS = sorted(path.parent for path in CAPTURES.glob("*/*/truth.json"))
+STALLS = "hang6"
+"""Of this run the truth says a hang, and that no evidence against anybody was recorded."""
+
+each_run = pytest.mark.parametrize("run", RUNS, ids=lambda path: path.name)
+needs_captures = pytest.mark.skipif(not RUNS, reason="no captures beside the repository")
+
+
+@cache
+def answer(run: Path) -> Diagnosis:
+    return report_of(run)
+
+
+def truth_of(run: Path) -> dict[str, Any]:
+    truth: dict[str, Any] = json.loads((run / "truth.json").read_text("utf-8"))
+    return truth
+
+
+def accused(verdict: Verdict) -> set[int | None]:
+    return {one.rank for one in (verdict.culprit, *verdict.accomplices)}
+
+
+@needs_captures
+@pytest.mark.slow
+@each_run
+def test_the_culprit_is_named_and_nobody_else(run: Path) -> None:
+    truth, verdicts = truth_of(run), answer(run).verdicts
+    if truth["cause"] == "none":
+        assert verdicts == []
+        return
+    (verdict,) = verdicts
+    if run.name == STALLS:
+        assert (verdict.cause, verdict.culprit.rank, verdict.culprit.host) == (
+            Cause.STALL,
+            None,
+            "",
+        )
+    elif "ranks" in truth:
+        assert verdict.cause is Cause.HANG
+        assert accused(verdict) == set(truth["ranks"])
+    else:
+        assert (verdict.cause, verdict.culprit.host) == (truth["cause"], truth["host"])
+        assert verdict.accomplices == ()
+        if truth["cause"] == "slow_link":
+            assert verdict.culprit.device, "a NIC is named by its name"
+        else:
+            assert verdict.culprit.rank == truth["rank"]
+
+
+@needs_captures
+@pytest.mark.slow
+@each_run
+def test_every_verdict_has_words_evidence_and_a_time_within_the_run(run: Path) -> None:
+    diagnosis = answer(run)
+    first = min(job.first_ns for job in diagnosis.jobs)
+    last = max(job.last_ns for job in diagnosis.jobs)
+    for verdict in diagnosis.verdicts:
+        assert verdict.summary.endswith(".")
+        assert verdict.action.endswith(".")
+        assert verdict.evidence
+        assert 0.5 <= verdict.confidence <= 1
+        assert first <= verdict.since_ns <= last
+        assert verdict.until_ns is None or verdict.since_ns <= verdict.until_ns <= last
+        assert verdict.culprit not in verdict.victims
+        for cost in verdict.costs:
+            assert 0 <= cost.lost_share <= 1
+
+
+@needs_captures
+@pytest.mark.slow
+@each_run
+def test_no_detector_failed_on_real_data(run: Path) -> None:
+    assert [one for one in answer(run).detectors if one.problem] == []
+
+
+@needs_captures
+@pytest.mark.slow
+@each_run
+def test_a_fault_is_placed_where_it_was(run: Path) -> None:
+    """Half of the time that is blamed, and half of the fault, must be the same time."""
+    truth = truth_of(run)
+    if "fault_off_ns" not in truth:
+        pytest.skip("nobody wrote down when it ended")
+    for verdict in answer(run).verdicts:
+        until = verdict.until_ns or truth["fault_off_ns"]
+        both = min(until, truth["fault_off_ns"]) - max(verdict.since_ns, truth["fault_on_ns"])
+        fault = truth["fault_off_ns"] - truth["fault_on_ns"]
+        assert both > 0.5 * fault
+        assert both > 0.5 * (until - verdict.since_ns)
+
+
+# --- our own run, which is always there ----------------------------------------------------------
+
+
+class Headings(HTMLParser):
+    """The text of each heading of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._is_inside = False
+
+    def handle_starttag(self, tag: str, _: list[tuple[str, str | None]]) -> None:
+        """Begin a heading."""
+        self._is_inside = tag in ("h2", "h3")
+        self.found += [""] if self._is_inside else []
+
+    def handle_endtag(self, tag: str) -> None:
+        """End it."""
+        self._is_inside = self._is_inside and tag not in ("h2", "h3")
+
+    def handle_data(self, data: str) -> None:
+        """Its text."""
+        if self._is_inside:
+            self.found[-1] += data
+
+
+def test_text_and_page_of_a_slow_nic_begin_with_its_name(tmp_path: Path) -> None:
+    done = diagnose(FIXTURE, "--html", tmp_path / "page.html")
+    assert done.returncode == 0, done.stderr.decode()
+    said = done.stdout.decode()
+    assert said.startswith("node3's NIC eth0")
+    assert "\nRead " in said
+    page = Headings()
+    page.feed((tmp_path / "page.html").read_text("utf-8"))
+    assert page.found[0].startswith("node3's NIC eth0")
+    assert {"Evidence", "Transfer over time", "Exits around the ring"} <= set(page.found)
+
+
+def test_a_time_before_the_fault_has_no_verdict() -> None:
+    """The run's first second is healthy, whatever comes later."""
+    whole = report_of(FIXTURE)
+    (verdict,) = whole.verdicts
+    assert verdict.culprit.host == "node3"
+    end = f"{(verdict.since_ns - 300_000_000) / 1e9:.3f}"
+    assert report_of(FIXTURE, "--to", end).verdicts == []
+
+
+def test_readings_without_a_job_are_looked_at_too(tmp_path: Path) -> None:
+    """A file of counters alone has a time of its own, and detectors see it."""
+    lines = ["# TYPE node_network_transmit_bytes_total counter"]
+    lines += [
+        f'node_network_transmit_bytes_total{{instance="a",device="eth0"}} {second * 1000} '
+        f"{1_800_000_000 + second}"
+        for second in range(30)
+    ]
+    (tmp_path / "nic.openmetrics").write_text("\n".join([*lines, "# EOF", ""]))
+    diagnosis = report_of(tmp_path)
+    assert diagnosis.jobs == []
+    assert diagnosis.verdicts == []
+    assert diagnosis.looked_at["ports"] == 1

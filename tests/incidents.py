@@ -1,0 +1,89 @@
+"""A stand-in for the evaluator: says verdicts to a service's stores, as a round would."""
+
+import datetime as dt
+from collections.abc import Sequence
+
+from alerts.incident import Advance, Incident, advance
+from api.evaluate.lead import EVALUATOR
+from api.evaluate.said import SaidWriter, placed
+from api.inventory.repository import Inventory
+from api.store.store import Store
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason, Verdict
+
+NS = 1_000_000_000
+HOLDER = "test"
+
+
+def slow_link(since_ns: int, *, job: str = "train", confidence: float = 0.9) -> Verdict:
+    """A NIC that is slow, with all that a verdict can have."""
+    return Verdict(
+        cause=Cause.SLOW_LINK,
+        culprit=Culprit(
+            host="node3", device="mlx5_0", port="1", switch="leaf0", switch_port="swp3"
+        ),
+        since_ns=since_ns,
+        reason=Reason.NIC,
+        confidence=confidence,
+        layer=Layer.NETWORK,
+        summary="node3's NIC is slow",
+        action="look at it",
+        jobs=(job,),
+        victims=(Culprit(job=job, rank=4, host="node4"),),
+        evidence=(
+            Evidence(
+                metric="collective_transfer",
+                text="0.3 s, 0.01 s before",
+                value=0.3,
+                unit="seconds",
+                baseline=0.01,
+                from_ns=since_ns,
+                to_ns=since_ns + NS,
+                samples=12,
+            ),
+        ),
+        costs=(
+            Cost(
+                job=job,
+                lost_seconds=12.5,
+                step_seconds=1.4,
+                step_seconds_without=1.0,
+                lost_share=0.3,
+                gpu_hours=0.2,
+            ),
+        ),
+    )
+
+
+def straggler(since_ns: int, *, job: str = "other", rank: int = 7) -> Verdict:
+    """A rank that comes late."""
+    return Verdict(
+        cause=Cause.STRAGGLER,
+        culprit=Culprit(job=job, rank=rank, host="node9", gpu=1),
+        since_ns=since_ns,
+        confidence=0.8,
+        layer=Layer.COMPUTE,
+        jobs=(job,),
+    )
+
+
+class Teller:
+    """Says verdicts, one round after the other; the service's own evaluator must be asleep."""
+
+    def __init__(self, stock: Inventory, store: Store) -> None:
+        self._stock = stock
+        self._writer = SaidWriter(store)
+        self._standing: Sequence[Incident] = ()
+
+    def say(self, now_ns: int, *verdicts: Verdict) -> Advance:
+        """A round at this moment in which these verdicts are given."""
+        found = advance(self._standing, verdicts, now_ns)
+        self._standing = found.incidents
+        now = dt.datetime.fromtimestamp(now_ns / NS, tz=dt.UTC)
+        until = now + dt.timedelta(days=1)
+        assert self._stock.take_lease(EVALUATOR, HOLDER, now, until, by_force=True)
+        kept = self._stock.keep_incidents(
+            found.incidents, found.changes, task=EVALUATOR, holder=HOLDER, now=now
+        )
+        assert kept, "the lease is ours"
+        self._writer.write(now_ns, [], placed(verdicts, found.incident_of, found.incidents))
+        return found

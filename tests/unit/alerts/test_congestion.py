@@ -1,0 +1,158 @@
+"""Full ports: into NICs by a neighbour, between switches by a bad spread."""
+
+from alerts.detectors.congestion import detect
+from collector.contract.verdict import Cause, Culprit, Reason
+from tests.small_fabric import (
+    LINE,
+    PACKET_BYTES,
+    SENT,
+    SmallFabric,
+    check_garbage_accuses_nobody,
+    check_order_does_not_matter,
+    host,
+    leaf_port,
+)
+
+LATE = slice(20, None)
+NODE_3 = Culprit(host="node3", device="mlx5_0", port="1", switch="leaf-0", switch_port="4")
+FULL = 0.97 * LINE / 8
+
+
+def steady_neighbour() -> SmallFabric:
+    """Somebody fills node 3's port, and its packets arrive marked."""
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(3), host(3), FULL, LATE)
+    fabric.set("receive_ecn_marked_packets_total", host(3), FULL / PACKET_BYTES / 50, LATE)
+    return fabric
+
+
+def polarised() -> SmallFabric:
+    """Four NICs' flows on one uplink of leaf-0, that were on four before."""
+    fabric = SmallFabric()
+    for port, (spine, end) in zip(
+        "5678",
+        (("spine-0", "1"), ("spine-0", "2"), ("spine-1", "1"), ("spine-1", "2")),
+        strict=True,
+    ):
+        fabric.carry(("leaf-0", port), (spine, end), SENT, slice(None))
+        fabric.carry(("leaf-0", port), (spine, end), 0.0, LATE)
+    fabric.carry(("leaf-0", "7"), ("spine-1", "1"), 0.8 * LINE / 8, LATE)
+    for number in range(8):
+        fabric.carry(host(number), leaf_port(number), 0.2 * LINE / 8, LATE)
+        fabric.set("cnp_handled_total", host(number), 8000.0 if number < 4 else 0.0, LATE)
+    return fabric
+
+
+def test_a_neighbour_that_fills_a_nic_s_port_is_congestion_there() -> None:
+    (found,) = detect(steady_neighbour().window())
+    assert (found.cause, found.reason) == (Cause.CONGESTION, Reason.NEIGHBOUR)
+    assert found.culprit == NODE_3
+    assert [victim.rank for victim in found.victims] == [3]
+    assert len(found.evidence) == 2
+
+
+def test_a_full_port_is_told_at_the_first_reading() -> None:
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(3), host(3), FULL, slice(23, None))
+    fabric.set("receive_ecn_marked_packets_total", host(3), 3e5, slice(23, None))
+    assert [found.culprit for found in detect(fabric.window())] == [NODE_3]
+
+
+def test_without_a_queue_much_traffic_is_no_trouble() -> None:
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(3), host(3), FULL, LATE)
+    assert detect(fabric.window()) == []
+
+
+def test_a_switch_that_holds_its_senders_back_shows_the_queue() -> None:
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(3), host(3), FULL, LATE)
+    fabric.set("transmit_wait_seconds_total", ("spine-0", "1"), 0.4, LATE)
+    (found,) = detect(fabric.window())
+    assert found.culprit == NODE_3
+    assert "spine-0 port 1" in found.evidence[-1].text
+
+
+def test_a_neighbour_who_stays_longer_than_the_window_is_still_one() -> None:
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(3), host(3), FULL, slice(None))
+    fabric.set("receive_ecn_marked_packets_total", host(3), FULL / PACKET_BYTES / 50)
+    assert [found.culprit for found in detect(fabric.window())] == [NODE_3]
+
+
+def test_a_nic_that_loses_packets_is_left_to_lossy_link() -> None:
+    fabric = steady_neighbour()
+    fabric.set("receive_out_of_sequence_total", host(3), 1e4, LATE)
+    assert detect(fabric.window()) == []
+
+
+def test_a_ring_that_is_marked_as_always_is_healthy() -> None:
+    fabric = SmallFabric()
+    for number in range(8):
+        fabric.set("receive_ecn_marked_packets_total", host(number), 5e4)
+    assert detect(fabric.window()) == []
+
+
+def test_flows_that_moved_onto_one_uplink_are_routing() -> None:
+    (found,) = detect(polarised().window())
+    assert (found.cause, found.reason) == (Cause.CONGESTION, Reason.ROUTING)
+    assert found.culprit == Culprit(switch="leaf-0", switch_port="7")
+    assert {victim.rank for victim in found.victims} == {0, 1, 2, 3}
+
+
+def test_an_uplink_that_was_always_that_full_is_no_news() -> None:
+    fabric = SmallFabric()
+    fabric.carry(("leaf-0", "7"), ("spine-1", "1"), 0.8 * LINE / 8, slice(None))
+    for number in range(8):
+        fabric.carry(host(number), leaf_port(number), 0.2 * LINE / 8, slice(None))
+    assert detect(fabric.window()) == []
+
+
+def test_a_job_that_goes_on_after_standing_still_overloads_nothing() -> None:
+    fabric = polarised()
+    fabric.carry(("leaf-0", "7"), ("spine-1", "1"), 0.8 * LINE / 8, slice(None))
+    stood = slice(2, 16)
+    fabric.carry(("leaf-0", "7"), ("spine-1", "1"), 0.24 * LINE / 8, stood)
+    for number in range(8):
+        fabric.carry(host(number), leaf_port(number), 0.2 * LINE / 8, slice(None))
+        fabric.carry(host(number), leaf_port(number), 0.06 * LINE / 8, stood)
+    assert detect(fabric.window()) == []
+
+
+def test_more_traffic_on_an_uplink_is_a_neighbour() -> None:
+    fabric = polarised()
+    fabric.carry(("leaf-0", "5"), ("spine-0", "1"), 2 * SENT, LATE)
+    fabric.carry(("leaf-0", "6"), ("spine-0", "2"), 0.35 * LINE / 8, LATE)
+    fabric.carry(("leaf-0", "7"), ("spine-1", "1"), 0.98 * LINE / 8, LATE)
+    fabric.carry(("leaf-0", "8"), ("spine-1", "2"), 0.3 * LINE / 8, LATE)
+    (found,) = detect(fabric.window())
+    assert found.reason is Reason.NEIGHBOUR
+
+
+def test_uplinks_that_are_all_full_are_not_polarised() -> None:
+    fabric = polarised()
+    for port, end in (("5", ("spine-0", "1")), ("6", ("spine-0", "2")), ("8", ("spine-1", "2"))):
+        fabric.carry(("leaf-0", port), end, 0.7 * LINE / 8, LATE)
+    assert detect(fabric.window()) == []
+
+
+def test_an_uplink_that_its_far_end_holds_back_is_not_the_root() -> None:
+    fabric = polarised()
+    fabric.set("transmit_wait_seconds_total", ("leaf-0", "7"), 0.5, LATE)
+    assert detect(fabric.window()) == []
+
+
+def test_bytes_that_are_sent_again_are_no_demand() -> None:
+    fabric = polarised()
+    fabric.set("sequence_naks_total", host(2), 5000.0, LATE)
+    assert detect(fabric.window()) == []
+
+
+def test_congestion_does_not_depend_on_the_order_of_ports() -> None:
+    check_order_does_not_matter(detect, steady_neighbour())
+    check_order_does_not_matter(detect, polarised())
+
+
+def test_garbage_is_no_congestion() -> None:
+    names = ("receive_ecn_marked_packets_total", "cnp_handled_total", "transmit_wait_seconds_total")
+    check_garbage_accuses_nobody(detect, names)

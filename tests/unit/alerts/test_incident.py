@@ -1,0 +1,391 @@
+"""Incidents: what is one thing, what changes its name, what ends it, what brings it back."""
+
+import itertools
+import random
+import re
+
+import msgspec
+import pytest
+
+from alerts import incident
+from alerts.incident import (
+    CLOSE_INTERMITTENT_SECONDS,
+    CLOSE_SECONDS,
+    HISTORY_MAX,
+    MARGIN,
+    NS,
+    OPEN_MAX,
+    REOPEN_SECONDS,
+    SWITCH_SECONDS,
+    SYMPTOMS_KEPT_MAX,
+    Advance,
+    Incident,
+    IncidentState,
+    News,
+    Symptom,
+    advance,
+    standing_verdicts,
+)
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, Verdict
+
+START_NS = 1_794_700_000 * NS
+NIC = Culprit(host="node3", device="mlx5_0", port="1", switch="leaf1", switch_port="p3")
+RANK = Culprit(job="llama", rank=5, host="node5", gpu=5)
+
+
+def verdict(
+    cause: Cause = Cause.SLOW_LINK,
+    culprit: Culprit = NIC,
+    since: float = 0.0,
+    until: float | None = None,
+    confidence: float = 0.8,
+    jobs: tuple[str, ...] = ("llama",),
+    **more: object,
+) -> Verdict:
+    made = Verdict(
+        cause=cause,
+        culprit=culprit,
+        since_ns=START_NS + round(since * NS),
+        until_ns=None if until is None else START_NS + round(until * NS),
+        confidence=confidence,
+        jobs=jobs,
+    )
+    return msgspec.structs.replace(made, **more)
+
+
+class Story:
+    """Rounds one after the other, in seconds since the start."""
+
+    def __init__(self) -> None:
+        self.incidents: list[Incident] = []
+        self.news: list[tuple[float, News]] = []
+        self.last: Advance | None = None
+
+    def at(self, second: float, *verdicts: Verdict) -> list[Incident]:
+        now_ns = START_NS + round(second * NS)
+        self.last = advance(self.incidents, verdicts, now_ns, seen_from_ns=now_ns - 180 * NS)
+        self.incidents = self.last.incidents
+        self.news += [(second, change.news) for change in self.last.changes]
+        return self.incidents
+
+    def only(self) -> Incident:
+        assert len(self.incidents) == 1
+        return self.incidents[0]
+
+
+# --- one thing ----------------------------------------------------------------------------------
+
+
+def test_what_is_said_again_is_one_incident_that_was_first_said_then() -> None:
+    story = Story()
+    story.at(10, verdict())
+    first = story.only()
+    story.at(15, verdict(confidence=0.82))
+    story.at(20, verdict(confidence=0.78))
+    last = story.only()
+    assert last.id == first.id
+    assert (last.first_said_ns, last.last_seen_ns) == (START_NS + 10 * NS, START_NS + 20 * NS)
+    assert last.verdict.confidence == pytest.approx(0.82)
+    assert story.news == [(10, News.OPENED)]
+
+
+def test_a_verdict_with_fewer_names_is_about_the_same_and_takes_none_away() -> None:
+    story = Story()
+    story.at(10, verdict())
+    story.at(15, verdict(culprit=Culprit(host="node3", device="mlx5_0"), confidence=0.9))
+    assert story.only().verdict.culprit == NIC
+
+
+def test_a_verdict_with_more_names_and_as_sure_adds_them() -> None:
+    story = Story()
+    story.at(10, verdict(culprit=Culprit(host="node3", device="mlx5_0")))
+    story.at(15, verdict(culprit=NIC, confidence=0.7))
+    assert story.only().verdict.culprit == Culprit(host="node3", device="mlx5_0")
+    story.at(20, verdict(culprit=NIC, confidence=0.8))
+    assert story.only().verdict.culprit == NIC
+
+
+def test_two_things_at_different_times_are_two_incidents() -> None:
+    story = Story()
+    story.at(10, verdict())
+    story.at(70, verdict(), verdict(Cause.STRAGGLER, RANK, since=60))
+    assert [each.verdict.cause for each in story.incidents] == [Cause.SLOW_LINK, Cause.STRAGGLER]
+
+
+def test_troubles_of_different_jobs_are_two_incidents_even_if_nobody_is_named() -> None:
+    story = Story()
+    stalls = [verdict(Cause.STALL, Culprit(), jobs=(job,)) for job in ("llama", "mixtral")]
+    story.at(10, *stalls)
+    story.at(15, *stalls)
+    assert sorted(each.jobs for each in story.incidents) == [("llama",), ("mixtral",)]
+
+
+def test_a_thousand_symptoms_are_one_incident() -> None:
+    story = Story()
+    symptoms = [
+        verdict(Cause.STRAGGLER, Culprit(job="llama", rank=rank), since=rank % 10, confidence=0.6)
+        for rank in range(1000)
+    ]
+    story.at(10, verdict(), *symptoms)
+    story.at(15, *symptoms, verdict())
+    found = story.only()
+    assert found.verdict.culprit == NIC
+    assert len(found.symptoms) == SYMPTOMS_KEPT_MAX
+    assert found.symptoms_seen == 1000
+    assert story.news == [(10, News.OPENED)]
+
+
+def test_whoever_is_a_victim_of_an_incident_begins_none() -> None:
+    victim = Culprit(host="node4", device="mlx5_0")
+    story = Story()
+    root = verdict(jobs=(), victims=(victim,))
+    story.at(10, root)
+    story.at(60, root, verdict(culprit=victim, since=50, jobs=()))
+    assert story.only().symptoms == (Symptom(Cause.SLOW_LINK, victim),)
+
+
+def test_a_verdict_that_is_more_likely_wrong_than_right_begins_nothing() -> None:
+    story = Story()
+    assert story.at(10, verdict(confidence=0.4)) == []
+    assert story.last is not None
+    assert story.last.incident_of == [""]
+
+
+# --- names do not flip --------------------------------------------------------------------------
+
+
+def test_another_explanation_must_be_clearly_more_certain() -> None:
+    story = Story()
+    story.at(10, verdict(confidence=0.6))
+    rival = verdict(Cause.STRAGGLER, RANK)
+    story.at(15, msgspec.structs.replace(rival, confidence=0.6 + MARGIN / 2))
+    assert story.only().verdict.culprit == NIC
+    story.at(20, msgspec.structs.replace(rival, confidence=0.6 + MARGIN))
+    found = story.only()
+    assert found.verdict.culprit == RANK
+    assert story.news[-1][1] is News.CHANGED
+    turn = found.history[-1]
+    assert (turn.was_cause, turn.was_culprit) == (Cause.SLOW_LINK, NIC)
+    assert Symptom(Cause.SLOW_LINK, NIC) in found.symptoms
+
+
+def test_explanations_that_take_turns_do_not_flip() -> None:
+    story = Story()
+    one, other = verdict(confidence=0.7), verdict(Cause.LOSSY_LINK, confidence=0.75)
+    for second in range(10, 200, 5):
+        story.at(second, one if second % 10 else other)
+    assert len(story.incidents) == 1
+    assert [news for _, news in story.news if news is News.CHANGED] == []
+
+
+def test_an_explanation_that_nobody_repeats_gives_way_to_one_that_is_said() -> None:
+    story = Story()
+    story.at(10, verdict(confidence=0.9))
+    rival = verdict(Cause.STRAGGLER, RANK, confidence=0.7)
+    for second in range(15, 10 + SWITCH_SECONDS, 5):
+        story.at(second, rival)
+        assert story.only().verdict.culprit == NIC
+    story.at(10 + SWITCH_SECONDS, rival)
+    assert story.only().verdict.culprit == RANK
+
+
+def test_of_what_is_over_the_name_is_not_changed() -> None:
+    story = Story()
+    story.at(10, verdict(confidence=0.6))
+    story.at(50, verdict(Cause.STRAGGLER, RANK, since=0, until=20, confidence=0.99))
+    assert story.only().verdict.culprit == NIC
+
+
+def test_a_stall_becomes_a_hang_as_soon_as_somebody_can_be_named() -> None:
+    story = Story()
+    story.at(10, verdict(Cause.STALL, Culprit(job="llama"), confidence=0.8))
+    hang = verdict(Cause.HANG, Culprit(job="llama", rank=6), confidence=0.8)
+    story.at(15, msgspec.structs.replace(hang, reason=Reason.NOT_LAUNCHED))
+    assert story.only().verdict.cause is Cause.HANG
+
+
+# --- the end, and what comes back ---------------------------------------------------------------
+
+
+def test_it_is_closed_when_it_has_not_been_seen_for_a_while_and_ended_when_last_seen() -> None:
+    story = Story()
+    story.at(10, verdict())
+    story.at(20, verdict())
+    story.at(20 + CLOSE_SECONDS - 1)
+    assert story.only().closed_ns is None
+    story.at(20 + CLOSE_SECONDS)
+    found = story.only()
+    assert found.state is IncidentState.CLOSED
+    assert found.verdict.until_ns == found.last_seen_ns == START_NS + 20 * NS
+    assert found.closed_ns == START_NS + (20 + CLOSE_SECONDS) * NS
+    assert [turn.news for turn in found.history] == [News.OPENED, News.CLOSED]
+
+
+def test_what_comes_and_goes_is_one_incident() -> None:
+    story = Story()
+    flap = Cause.LINK_FLAP
+    for second in range(0, 3000, 5):
+        is_down = second % 300 < 10
+        story.at(second, *([verdict(flap, since=second, until=second)] if is_down else []))
+    assert story.only().is_open
+    assert story.news == [(0, News.OPENED)]
+    story.at(2705 + CLOSE_INTERMITTENT_SECONDS)
+    assert not story.only().is_open
+
+
+def test_what_comes_back_soon_is_the_same_incident_and_later_another() -> None:
+    story = Story()
+    story.at(0, verdict())
+    story.at(CLOSE_SECONDS)
+    back_s = CLOSE_SECONDS + REOPEN_SECONDS - 10
+    story.at(back_s, verdict(since=back_s - 5))
+    first = story.only()
+    assert first.is_open
+    assert first.reopened == 1
+    assert first.verdict.since_ns == START_NS
+    closed_s = back_s + CLOSE_INTERMITTENT_SECONDS
+    story.at(closed_s)
+    again_s = closed_s + REOPEN_SECONDS + 10
+    story.at(again_s, verdict(since=again_s - 5))
+    assert story.only().id != first.id
+
+
+def test_a_verdict_about_the_past_opens_nothing_again() -> None:
+    story = Story()
+    story.at(0, verdict())
+    story.at(CLOSE_SECONDS)
+    before = len(story.news)
+    for second in range(CLOSE_SECONDS + 5, CLOSE_SECONDS + 60, 5):
+        late = verdict(until=10, confidence=0.95, evidence=(seen(),))
+        story.at(second, late)
+    found = story.only()
+    assert not found.is_open
+    assert found.verdict.confidence == pytest.approx(0.95)
+    assert found.verdict.until_ns == START_NS + 10 * NS
+    assert {news for _, news in story.news[before:]} <= {News.UPDATED}
+
+
+def seen() -> Evidence:
+    return Evidence(metric="collective_transfer", text="slow", value=2.0, unit="s")
+
+
+def test_what_was_over_before_anybody_said_it_is_told_once_and_is_closed() -> None:
+    story = Story()
+    past = verdict(since=0, until=10)
+    story.at(100, past)
+    assert not story.only().is_open
+    story.at(105, past)
+    assert story.news == [(100, News.CLOSED)]
+    assert standing_verdicts(story.incidents) == []
+
+
+# --- cost ---------------------------------------------------------------------------------------
+
+
+def cost(lost: float, share: float = 0.2) -> Cost:
+    return Cost(
+        job="llama",
+        lost_seconds=lost,
+        step_seconds=1.25,
+        step_seconds_without=1.0,
+        lost_share=share,
+        gpu_hours=lost * 16 / 3600,
+    )
+
+
+def test_the_cost_goes_on_growing_when_the_window_no_longer_shows_the_start() -> None:
+    story = Story()
+    for second in range(5, 1005, 5):
+        shown_s = min(second, 180)
+        story.at(second, verdict(since=second - shown_s, costs=(cost(0.2 * shown_s),)))
+    (total,) = story.only().verdict.costs
+    assert total.lost_seconds == pytest.approx(0.2 * 1000, rel=0.01)
+    assert total.gpu_hours == pytest.approx(0.2 * 1000 * 16 / 3600, rel=0.01)
+    assert story.only().verdict.since_ns == START_NS
+
+
+def test_the_cost_never_falls() -> None:
+    story = Story()
+    story.at(10, verdict(costs=(cost(5.0),)))
+    story.at(15, verdict(costs=(cost(1.0, share=0.0),)))
+    assert story.only().verdict.costs[0].lost_seconds == pytest.approx(5.0)
+
+
+# --- order, bounds ------------------------------------------------------------------------------
+
+
+def test_the_order_of_verdicts_and_of_incidents_makes_no_difference() -> None:
+    verdicts = [
+        verdict(),
+        verdict(Cause.LOSSY_LINK, confidence=0.97),
+        verdict(Cause.STRAGGLER, RANK, since=100, confidence=0.8),
+        verdict(Cause.STRAGGLER, Culprit(host="node9", gpu=1), jobs=("mixtral",)),
+        verdict(Cause.CONGESTION, Culprit(switch="leaf1", switch_port="p3"), confidence=0.6),
+    ]
+    before = Story()
+    before.at(5, verdict(confidence=0.7), verdict(Cause.STALL, Culprit(), jobs=("mixtral",)))
+    outcomes = set()
+    for order in itertools.permutations(range(len(verdicts))):
+        given = list(before.incidents)
+        random.Random(repr(order)).shuffle(given)
+        after = advance(given, [verdicts[place] for place in order], START_NS + 110 * NS)
+        told = [(each.news, each.incident.id) for each in after.changes]
+        placed = sorted(zip(order, after.incident_of, strict=True))
+        outcomes.add(repr((after.incidents, told, placed)))
+    assert len(outcomes) == 1
+
+
+def test_more_incidents_than_anybody_can_read_are_left_out_and_counted() -> None:
+    story = Story()
+    many = [
+        verdict(culprit=Culprit(host=f"node{number}"), jobs=()) for number in range(OPEN_MAX + 7)
+    ]
+    story.at(10, *many)
+    assert len(story.incidents) == OPEN_MAX
+    assert story.last is not None
+    assert story.last.left_out == 7
+
+
+def test_closed_incidents_that_are_looked_through_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(incident, "KEPT_MAX", 25)
+    story = Story()
+    for second in range(0, 1200, 200):
+        past = [
+            verdict(culprit=Culprit(host=f"n{second}-{number}"), until=0, jobs=())
+            for number in range(10)
+        ]
+        story.at(1000 + second, *past)
+    assert len(story.incidents) == 25
+    assert all("n1000-" in str(each.verdict.culprit) for each in story.incidents[-10:])
+
+
+def test_an_incident_that_changes_all_the_time_keeps_its_first_turn_and_the_latest() -> None:
+    story = Story()
+    for number in range(3 * HISTORY_MAX):
+        story.at(number * SWITCH_SECONDS, verdict(list(LINK_CAUSES)[number % 2]))
+    history = story.only().history
+    assert len(history) == HISTORY_MAX
+    assert history[0].news is News.OPENED
+    assert history[-1].time_ns == START_NS + (3 * HISTORY_MAX - 1) * SWITCH_SECONDS * NS
+
+
+LINK_CAUSES = (Cause.SLOW_LINK, Cause.LOSSY_LINK)
+
+
+def test_ids_are_in_order_of_time_and_can_be_said() -> None:
+    story = Story()
+    for second in (0, 100, 200):
+        story.at(second, verdict(culprit=Culprit(host=f"node{second}"), jobs=(), since=second))
+    ids = [change.id for change in story.incidents]
+    assert len(set(ids)) == len(ids)
+    assert ids == sorted(ids)
+    assert all(re.fullmatch(r"\d{8}-\d{6}-[a-z]{5}-[a-z]{5}", each) for each in ids)
+
+
+def test_incidents_survive_being_written_down() -> None:
+    story = Story()
+    story.at(10, verdict(costs=(cost(1.0),), evidence=(seen(),), victims=(RANK,)))
+    written = msgspec.json.encode(story.incidents)
+    assert msgspec.json.decode(written, type=list[Incident]) == story.incidents

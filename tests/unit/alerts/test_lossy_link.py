@@ -1,0 +1,208 @@
+"""Damaged, dropped and vanished packets: who is named, and when nobody is."""
+
+import numpy as np
+
+from alerts.detectors.lossy_link import DAMAGE, DISCARDS, GAPS, RESENT, detect
+from alerts.window import NS
+from collector.contract.verdict import Cause, Culprit, Reason
+from tests.small_fabric import (
+    PACKET_BYTES,
+    SENT,
+    STEP_NS,
+    SmallFabric,
+    check_garbage_accuses_nobody,
+    check_order_does_not_matter,
+    host,
+    leaf_port,
+)
+
+LATE = slice(18, None)
+NODE_3 = Culprit(host="node3", device="mlx5_0", port="1", switch="leaf-0", switch_port="4")
+
+
+def resend(fabric: SmallFabric, source: int, target: int, rate: float = 500.0) -> None:
+    """Let a flow lose packets: both of its NICs notice."""
+    for number in range(8):
+        for name in (RESENT[0], GAPS[0]):
+            fabric.set(name, host(number), 0.0, slice(0, 0))
+    fabric.set(RESENT[0], host(source), rate, LATE)
+    fabric.set(GAPS[0], host(target), rate, LATE)
+
+
+def cross(fabric: SmallFabric, uplink: int, spine: str, port: str, lost: float = 0.0) -> None:
+    """Traffic over one cable from leaf-0 to a spine, of which a share is lost late."""
+    fabric.carry(("leaf-0", str(uplink)), (spine, port), SENT, slice(None))
+    left = SENT / PACKET_BYTES * (1 - lost)
+    fabric.set("receive_packets_total", (spine, port), left, LATE)
+
+
+def test_damage_at_a_nic_names_its_cable_at_the_first_reading() -> None:
+    fabric = SmallFabric()
+    fabric.set("symbol_errors_total", host(3), 2000.0, slice(23, None))
+    (found,) = detect(fabric.window())
+    assert (found.cause, found.reason, found.culprit) == (Cause.LOSSY_LINK, Reason.CABLE, NODE_3)
+    assert found.since_ns == fabric.grid.start_ns + 23 * STEP_NS
+    assert found.until_ns is None
+    assert found.strength > 0.9
+    assert [victim.rank for victim in found.victims] == [3]
+
+
+def test_damage_at_the_leaf_names_the_nic_that_sends_there() -> None:
+    fabric = SmallFabric()
+    fabric.set("receive_crc_errors_total", leaf_port(3), 50.0, LATE)
+    (found,) = detect(fabric.window())
+    assert found.culprit == NODE_3
+
+
+def test_damage_between_switches_names_the_port_that_receives_it() -> None:
+    fabric = SmallFabric()
+    fabric.set("symbol_errors_total", ("spine-1", "2"), 1e5, LATE)
+    (found,) = detect(fabric.window())
+    assert found.culprit == Culprit(switch="spine-1", switch_port="2")
+
+
+def test_both_ends_of_one_cable_are_one_finding() -> None:
+    fabric = SmallFabric()
+    fabric.set("symbol_errors_total", host(3), 20.0, LATE)
+    fabric.set("symbol_errors_total", leaf_port(3), 900.0, LATE)
+    (found,) = detect(fabric.window())
+    assert found.culprit == NODE_3
+    assert "900" in found.evidence[0].text
+
+
+def test_the_same_count_is_a_fault_on_a_slow_link_only() -> None:
+    fabric = SmallFabric()
+    fabric.set("symbol_errors_total", host(3), 0.3, LATE)  # 9 errors in 30 s
+    assert detect(fabric.window()) == []  # 7.5e-13 at 400 Gb/s
+    window = fabric.window()
+    window.ports.rate_bits_per_second[:] = 100e9
+    (found,) = detect(window)
+    assert found.culprit == NODE_3  # 3e-12
+
+
+def test_one_error_is_chance() -> None:
+    fabric = SmallFabric()
+    fabric.set("symbol_errors_total", host(3), 0.4, slice(20, 21))  # 2 errors
+    assert detect(fabric.window()) == []
+
+
+def test_corrected_bits_are_no_loss() -> None:
+    fabric = SmallFabric()
+    fabric.set("phy_receive_corrected_bits_total", host(3), 1e7)
+    fabric.set("phy_receive_fec_corrected_blocks_total", host(3), 1e5)
+    assert detect(fabric.window()) == []
+
+
+def test_damage_that_is_over_has_an_end() -> None:
+    fabric = SmallFabric()
+    fabric.set("symbol_errors_total", host(3), 900.0, slice(5, 8))
+    (found,) = detect(fabric.window())
+    assert found.until_ns == fabric.grid.start_ns + 8 * STEP_NS
+
+
+def test_a_port_that_drops_where_it_should_pause_is_misconfigured() -> None:
+    fabric = SmallFabric()
+    fabric.set("queue_discarded_packets_total", leaf_port(3), 5e4, LATE)
+    fabric.set("queue_discarded_packets_total", ("spine-0", "1"), 9e3, LATE)
+    (found,) = detect(fabric.window())
+    assert (found.culprit, found.reason) == (NODE_3, Reason.CONFIGURATION)
+
+
+def test_drops_of_a_port_that_its_far_end_holds_back_are_not_its_own() -> None:
+    fabric = SmallFabric()
+    fabric.set("transmit_discards_total", leaf_port(3), 5e4, LATE)
+    fabric.set("transmit_wait_seconds_total", leaf_port(3), 0.6, LATE)
+    assert detect(fabric.window()) == []
+
+
+def test_drops_of_a_port_without_a_link_are_not_a_full_queue() -> None:
+    fabric = SmallFabric()
+    fabric.set("transmit_discards_total", leaf_port(3), 5e4, LATE)
+    fabric.set("state", leaf_port(3), 1.0, LATE)
+    assert detect(fabric.window()) == []
+
+
+def test_several_senders_that_lose_to_one_receiver_name_its_port() -> None:
+    fabric = SmallFabric()
+    resend(fabric, 2, 3)
+    fabric.set(RESENT[0], host(7), 300.0, LATE)
+    (found,) = detect(fabric.window())
+    assert found.culprit == NODE_3
+    assert {victim.rank for victim in found.victims} == {2, 3}
+
+
+def test_a_switch_whose_cables_swallow_packets_is_named() -> None:
+    fabric = SmallFabric()
+    resend(fabric, 3, 4)
+    resend(fabric, 5, 0)
+    fabric.set(RESENT[0], host(3), 500.0, LATE)
+    fabric.set(GAPS[0], host(4), 500.0, LATE)
+    cross(fabric, 5, "spine-0", "1")
+    cross(fabric, 7, "spine-1", "1", lost=3e-3)
+    cross(fabric, 8, "spine-1", "2", lost=3e-3)
+    (found,) = detect(fabric.window())
+    assert (found.culprit, found.reason) == (Culprit(switch="spine-1"), Reason.SWITCH)
+    check_order_does_not_matter(detect, fabric)
+
+
+def test_a_silent_switch_is_not_named_before_it_was_read() -> None:
+    fabric = SmallFabric()
+    resend(fabric, 3, 4)
+    resend(fabric, 5, 0)
+    cross(fabric, 5, "spine-0", "1")
+    cross(fabric, 7, "spine-1", "1", lost=3e-3)
+    cross(fabric, 8, "spine-1", "2", lost=3e-3)
+    read = fabric.seen_ns.copy()
+    fabric.seen_ns[8:] = fabric.grid.start_ns + 18 * STEP_NS + NS
+    assert detect(fabric.window()) == []
+    fabric.seen_ns = read
+    assert len(detect(fabric.window())) == 1
+
+
+def test_one_cable_that_swallows_packets_is_named_by_its_port() -> None:
+    fabric = SmallFabric()
+    resend(fabric, 3, 4)
+    cross(fabric, 5, "spine-0", "1")
+    cross(fabric, 7, "spine-1", "1", lost=3e-3)
+    (found,) = detect(fabric.window())
+    assert found.culprit == Culprit(switch="leaf-0", switch_port="7")
+
+
+def test_ends_that_never_agree_exactly_accuse_no_switch() -> None:
+    fabric = SmallFabric()
+    resend(fabric, 3, 4)
+    scatter = np.random.default_rng(1)
+    for number, (spine, port) in ((7, ("spine-1", "1")), (8, ("spine-1", "2"))):
+        cross(fabric, number, spine, port)
+        line = fabric.readings["receive_packets_total"][fabric.row[spine, port]]
+        line *= 1 + 3e-3 * scatter.standard_normal(len(line))
+    assert detect(fabric.window()) == []
+
+
+def test_lossy_flows_vote_where_packets_are_not_counted() -> None:
+    fabric = SmallFabric()
+    resend(fabric, 0, 1)
+    for source, target in ((1, 2), (2, 3)):
+        fabric.set(RESENT[0], host(source), 500.0, LATE)
+        fabric.set(GAPS[0], host(target), 500.0, LATE)
+    (found,) = detect(fabric.window())
+    assert (found.culprit, found.reason) == (Culprit(switch="leaf-0"), Reason.SWITCH)
+
+
+def test_where_everybody_is_always_out_of_sequence_nobody_is_accused() -> None:
+    fabric = SmallFabric()
+    for number in range(8):
+        fabric.set(GAPS[0], host(number), 40.0)
+        fabric.set(RESENT[0], host(number), 40.0)
+    assert detect(fabric.window()) == []
+
+
+def test_damage_does_not_depend_on_the_order_of_ports() -> None:
+    fabric = SmallFabric()
+    fabric.set("symbol_errors_total", host(3), 2000.0, LATE)
+    fabric.set("symbol_errors_total", ("spine-1", "2"), 2000.0, LATE)
+    check_order_does_not_matter(detect, fabric)
+
+
+def test_garbage_accuses_nobody_of_losing() -> None:
+    check_garbage_accuses_nobody(detect, (*DAMAGE, *DISCARDS, *RESENT, *GAPS))

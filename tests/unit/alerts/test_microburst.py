@@ -1,0 +1,123 @@
+"""Bursts into a NIC: told from congestion by the room that the mean leaves."""
+
+import pytest
+
+from alerts.detectors import congestion
+from alerts.detectors.microburst import detect
+from alerts.window import NS
+from collector.contract.model import Event
+from collector.contract.verdict import Cause, Culprit, Reason
+from tests.small_fabric import (
+    LINE,
+    PACKET_BYTES,
+    SENT,
+    START_NS,
+    STEP_NS,
+    SmallFabric,
+    check_garbage_accuses_nobody,
+    check_order_does_not_matter,
+    host,
+    leaf_port,
+)
+
+LATE = slice(20, None)
+NODE_3 = Culprit(host="node3", device="mlx5_0", port="1", switch="leaf-0", switch_port="4")
+
+
+def bursts(load: float, cells: slice = LATE) -> SmallFabric:
+    """Others send so much of the line into node 3, and its packets arrive marked."""
+    fabric = SmallFabric()
+    received = SENT + load * LINE / 8
+    fabric.carry(leaf_port(3), host(3), received, cells)
+    fabric.set("receive_ecn_marked_packets_total", host(3), received / PACKET_BYTES / 20, cells)
+    return fabric
+
+
+@pytest.mark.parametrize("load", [0.12, 0.4, 0.55])
+def test_a_half_empty_port_with_a_queue_is_hit_by_bursts(load: float) -> None:
+    window = bursts(load).window()
+    (found,) = detect(window)
+    assert (found.cause, found.reason) == (Cause.MICROBURST, Reason.NEIGHBOUR)
+    assert found.culprit == NODE_3
+    assert congestion.detect(window) == []
+
+
+def test_a_port_without_room_is_congested_and_not_bursty() -> None:
+    window = bursts(0.69).window()
+    assert detect(window) == []
+    assert [found.culprit for found in congestion.detect(window)] == [NODE_3]
+
+
+def test_waits_for_credits_show_the_queue_on_infiniband() -> None:
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(3), host(3), SENT + 0.2 * LINE / 8, LATE)
+    assert detect(fabric.window()) == []
+    fabric.set("transmit_wait_ticks_total", host(2), 4e8, LATE)
+    assert [found.culprit for found in detect(fabric.window())] == [NODE_3]
+
+
+def test_waits_at_another_leaf_are_somebody_else_s_queue() -> None:
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(3), host(3), SENT + 0.2 * LINE / 8, LATE)
+    fabric.set("transmit_wait_seconds_total", ("spine-0", "3"), 0.4, LATE)  # into leaf-1
+    assert detect(fabric.window()) == []
+
+
+def test_a_deep_queue_shows_it_too() -> None:
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(3), host(3), SENT + 0.2 * LINE / 8, LATE)
+    fabric.set("queue_peak_bytes", leaf_port(3), 4e6, LATE)
+    assert [found.culprit for found in detect(fabric.window())] == [NODE_3]
+
+
+def test_one_weak_reading_is_not_enough_and_one_whole_clear_one_is() -> None:
+    for load, count in ((0.12, 0), (0.4, 1)):
+        fabric = bursts(load, slice(23, None))
+        fabric.carry(leaf_port(3), host(3), SENT + 0.05 * LINE / 8, slice(22, 23))
+        assert len(detect(fabric.window())) == count
+
+
+def test_what_began_within_the_only_cell_may_be_anything() -> None:
+    window = bursts(0.4, slice(23, None)).window()
+    assert detect(window) == []
+    assert congestion.detect(window) == []
+
+
+def test_traffic_of_a_neighbour_without_a_queue_hurts_nobody() -> None:
+    fabric = SmallFabric()
+    fabric.carry(leaf_port(7), host(7), 0.2 * LINE / 8, LATE)
+    assert detect(fabric.window()) == []
+
+
+def test_a_nic_that_only_sends_more_is_left_alone() -> None:
+    fabric = SmallFabric()
+    fabric.carry(host(3), leaf_port(3), SENT + 0.4 * LINE / 8, LATE)
+    fabric.set("receive_ecn_marked_packets_total", host(3), 2e5, LATE)
+    assert detect(fabric.window()) == []
+
+
+def test_bursts_that_a_sampler_saw_are_evidence_and_no_more() -> None:
+    labels = {"host": "node3", "device": "mlx5_0", "port": "1"}
+    event = Event(
+        kind="burst",
+        time_ns=START_NS + 21 * STEP_NS + NS,
+        labels=labels,
+        message="",
+        attributes={"direction": "receive"},
+    )
+    fabric = SmallFabric()
+    fabric.events = [event]
+    assert detect(fabric.window()) == []
+    fabric = bursts(0.4)
+    fabric.events = [event]
+    (found,) = detect(fabric.window())
+    assert found.evidence[-1].value == 1.0
+
+
+def test_bursts_do_not_depend_on_the_order_of_ports() -> None:
+    check_order_does_not_matter(detect, bursts(0.4))
+
+
+def test_garbage_is_no_burst() -> None:
+    names = ("receive_ecn_marked_packets_total", "cnp_sent_total", "transmit_wait_ticks_total")
+    check_garbage_accuses_nobody(detect, (*names, "queue_peak_bytes"))

@@ -1,0 +1,315 @@
+"""Who a job's own times accuse when its transfers are slow, and when nobody is accused."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from alerts.columns import Operations, Records
+from alerts.detectors.slow_link import detect
+from alerts.finding import Finding
+from alerts.split import split
+from alerts.window import NS, Grid, JobWindow, Past, Paths, Readings, Window
+from collector.contract.records import ABSENT
+from collector.contract.verdict import Cause, Culprit
+from tests.ring_jobs import (
+    SIZE_BYTES,
+    START_NS,
+    STEP_SECONDS,
+    Group,
+    make_job,
+    make_ports,
+    make_window,
+)
+
+SLOW = range(30, 60)
+NIC = {2: 0.01, 3: 0.01}
+"""Both edges of member 3: into it and out of it."""
+
+
+def one_finding(window: Window) -> Finding:
+    (found,) = detect(window)
+    return found
+
+
+def test_a_slow_nic_is_named_with_when_and_whom_it_delays() -> None:
+    found = one_finding(make_window(make_job([Group(range(8), NIC, SLOW)])))
+    assert found.cause is Cause.SLOW_LINK
+    assert (found.culprit.host, found.culprit.device) == ("node3", "mlx5_0")
+    assert found.job == "train"
+    assert found.communicators == ("0x00",)
+    assert abs(found.since_ns - START_NS - SLOW.start * STEP_SECONDS * NS) < 0.01 * NS
+    assert [victim.rank for victim in found.victims] == [0, 1, 2, 4, 5, 6, 7]
+    assert {one.metric for one in found.evidence} == {"collective_transfer", "exit_ladder"}
+    assert found.cost is not None
+    assert found.cost.lost_seconds == pytest.approx(30 * 14 * 0.0095, rel=0.1)
+    assert found.strength > 0.6
+
+
+def test_every_nic_of_the_slow_communicator_is_a_suspect_and_shares_are_of_one() -> None:
+    found = one_finding(make_window(make_job([Group(range(8), NIC, SLOW)])))
+    assert {one.culprit.host for one in found.suspects} == {f"node{rank}" for rank in range(8)}
+    assert sum(one.share for one in found.suspects) == pytest.approx(1.0, abs=0.01)
+
+
+def test_of_one_slow_direction_both_ends_are_suspected_alike() -> None:
+    found = one_finding(make_window(make_job([Group(range(8), {2: 0.02}, SLOW)])))
+    first, second, third = found.suspects[:3]
+    assert {first.culprit.host, second.culprit.host} == {"node2", "node3"}
+    assert first.share == pytest.approx(second.share, abs=0.02)
+    assert third.share < 0.1
+
+
+def test_the_rank_that_slow_communicators_share_is_named_and_not_its_partners() -> None:
+    """A group and a pair are slow, and have rank 3 in common; its partners' others are not."""
+    groups = [
+        Group(range(4), {2: 0.01, 3: 0.01}, SLOW),
+        Group(range(4, 8)),
+        Group([3, 7], {0: 0.1, 1: 0.1}, SLOW),
+        *(Group([rank, rank + 4]) for rank in range(3)),
+    ]
+    found = one_finding(make_window(make_job(groups)))
+    assert found.culprit.host == "node3"
+    assert found.communicators == ("0x02", "0x00")
+    assert found.suspects[0].share > 0.7
+    assert "communicator_vote" in {one.metric for one in found.evidence}
+
+
+def test_who_is_as_fast_as_ever_elsewhere_is_not_the_one() -> None:
+    """Of a slow pair one end works in a healthy group, too."""
+    groups = [Group([3, 7], {0: 0.05, 1: 0.05}, SLOW), Group(range(4, 8))]
+    found = one_finding(make_window(make_job(groups)))
+    assert found.culprit.host == "node3"
+    assert found.suspects[0].share > 0.8
+
+
+def test_without_names_of_hosts_the_rank_is_named() -> None:
+    job = make_job([Group(range(8), NIC, SLOW)])
+    bare = {
+        rank: msgspec.structs.replace(one, host="", devices=()) for rank, one in job.ranks.items()
+    }
+    found = one_finding(make_window(msgspec.structs.replace(job, ranks=bare)))
+    assert (found.culprit.job, found.culprit.rank) == ("train", 3)
+
+
+def test_a_cable_between_switches_is_named_where_slow_edges_share_it_alone() -> None:
+    """Four rings of two leaves; all edges from leaf-0 up are slow, and all else is well."""
+    hosts = [f"node{number}" for number in range(16)]
+    ports = make_ports(
+        [*hosts, "leaf-0", "leaf-1"],
+        device=["mlx5_0"] * 16 + ["leaf-0", "leaf-1"],
+        port=["1"] * 16 + ["33", "33"],
+        is_switch=np.array([False] * 16 + [True, True]),
+        other_end=np.array([-1] * 16 + [17, 16]),
+        tier=np.array([-1] * 16 + [0, 0]),
+    )
+    # Members 0 and 1 of each ring are on leaf-0, the others on leaf-1.
+    groups = [Group(range(4 * ring, 4 * ring + 4), {1: 0.02}, SLOW) for ring in range(4)]
+    edges, start, port = [], [0], []
+    for ring in range(4):
+        for place in range(4):
+            edges.append((f"0x{ring:02x}", place, (place + 1) % 4))
+            port += [4 * ring + place, *({1: [16], 3: [17]}.get(place, []))]
+            start.append(len(port))
+    paths = Paths(
+        communicator=[edge[0] for edge in edges],
+        source=np.array([edge[1] for edge in edges]),
+        target=np.array([edge[2] for edge in edges]),
+        start=np.array(start),
+        port=np.array(port),
+        share=np.ones(len(port)),
+    )
+    found = one_finding(make_window(make_job(groups, paths=paths), ports=ports))
+    assert found.culprit == Culprit(switch="leaf-0", switch_port="33")
+    assert len(found.communicators) == 4
+
+
+def with_rates(window: Window, cell_ns: int) -> Window:
+    """All NICs send the same on average: node3 without a pause, the others in bursts."""
+    cells = 12 * NS // cell_ns
+    rates = np.tile(np.where(np.arange(cells) % 3 == 0, 3e9, 1e6), (8, 1))
+    rates[3] = 1e9
+    ports = msgspec.structs.replace(
+        window.ports,
+        grid=Grid(START_NS, cell_ns, cells),
+        readings={
+            name: Readings(metric=f"fabric_port_{name}", row=np.arange(8), values=rates)
+            for name in ("transmit_bytes_total", "receive_bytes_total")
+        },
+    )
+    return msgspec.structs.replace(window, ports=ports)
+
+
+def test_the_nic_that_never_waits_is_suspected_more() -> None:
+    """Of two ends of a slow direction; readings over seconds say nothing."""
+    window = make_window(make_job([Group(range(8), {2: 0.01}, SLOW)]))
+    found = one_finding(with_rates(window, 20_000_000))
+    assert found.culprit.host == "node3"
+    assert found.suspects[0].share > 1.3 * found.suspects[1].share
+    assert "nic_smoothness" in {one.metric for one in found.evidence}
+    coarse = one_finding(with_rates(window, NS))
+    assert coarse.suspects[0].share < 1.1 * coarse.suspects[1].share
+    assert "nic_smoothness" not in {one.metric for one in coarse.evidence}
+
+
+def test_the_smooth_nic_never_overrules_a_ladder() -> None:
+    window = make_window(make_job([Group(range(8), {5: 0.01, 6: 0.01}, SLOW)]))
+    assert one_finding(with_rates(window, 20_000_000)).culprit.host == "node6"
+
+
+# Nobody is accused ------------------------------------------------------------------------------
+
+
+def test_a_healthy_job_is_left_alone() -> None:
+    for seed in range(10):
+        job = make_job([Group(range(8)), Group([0, 4])], seed=seed, noise=0.002)
+        assert detect(make_window(job)) == []
+
+
+def test_a_rank_that_comes_late_is_no_slow_link() -> None:
+    job = make_job([Group(range(8))])
+    records = job.records
+    late = np.where((records.rank == 5) & (records.sequence >= 30), 80_000_000, 0)
+    wait = np.where(records.sequence >= 30, 80_000_000, 0)
+    moved = msgspec.structs.replace(
+        records, entry_ns=records.entry_ns + late, exit_ns=records.exit_ns + wait
+    )
+    assert detect(make_window(with_records(job, moved))) == []
+
+
+def with_records(job: JobWindow, records: Records) -> JobWindow:
+    return msgspec.structs.replace(job, records=records, operations=split(records))
+
+
+@pytest.mark.parametrize("slow", [range(30, 31), range(30, 34), range(30, 40, 3)])
+def test_single_operations_and_a_few_that_are_over_are_no_slow_link(slow: range) -> None:
+    assert detect(make_window(make_job([Group(range(8), NIC, slow)]))) == []
+
+
+def test_one_operation_that_stood_still_is_no_slow_link() -> None:
+    """Nor are the few after it, when connections begin slowly."""
+    job = make_job([Group(range(8), NIC, range(56, 60))])
+    exits = job.records.exit_ns.copy()
+    exits[job.records.sequence == 55] += 8 * NS
+    stalled = with_records(job, msgspec.structs.replace(job.records, exit_ns=exits))
+    assert detect(make_window(stalled)) == []
+
+
+def test_small_operations_say_nothing_of_a_link() -> None:
+    group = Group(range(8), NIC, SLOW, size_bytes=1024)
+    assert detect(make_window(make_job([group]))) == []
+
+
+def test_what_was_fast_for_a_while_is_not_slow_before_and_after() -> None:
+    slow = {2: 0.02}
+    job = make_job([Group(range(8), slow, range(60))])
+    records = job.records
+    fast = (records.sequence >= 20) & (records.sequence < 40)
+    inside = (records.exit_ns - records.entry_ns) // 2
+    exits = np.where(fast, records.entry_ns + inside, records.exit_ns)
+    assert (
+        detect(make_window(with_records(job, msgspec.structs.replace(records, exit_ns=exits))))
+        == []
+    )
+
+
+def test_a_communicator_within_a_host_is_not_the_networks() -> None:
+    job = make_job([Group(range(8), NIC, SLOW)])
+    one_host = {rank: msgspec.structs.replace(one, host="node0") for rank, one in job.ranks.items()}
+    assert detect(make_window(msgspec.structs.replace(job, ranks=one_host))) == []
+
+
+def test_while_data_still_comes_a_moment_is_not_enough() -> None:
+    brief = make_job([Group(range(8), NIC, range(55, 60))])
+    assert detect(make_window(brief, is_live=True)) == []
+    longer = make_job([Group(range(8), NIC, range(45, 60))])
+    assert one_finding(make_window(longer, is_live=True)).until_ns is None
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_where_all_look_alike_nobody_is_named(ranks: int) -> None:
+    """Every edge is as slow as every other: the job suffers, and its times accuse no one."""
+    everyone = dict.fromkeys(range(ranks), 0.01)
+    found = one_finding(make_window(make_job([Group(range(ranks), everyone, SLOW)])))
+    assert found.culprit == Culprit()
+    assert found.victims == ()
+    assert found.strength < 0.4
+    shares = [one.share for one in found.suspects]
+    assert max(shares) < 1.5 * min(shares)
+
+
+# What is known of the past ----------------------------------------------------------------------
+
+
+def test_a_window_that_is_slow_from_end_to_end_is_held_against_the_long_past() -> None:
+    job = make_job([Group(range(8), NIC, range(60))])
+    assert detect(make_window(job)) == []
+    past = {("0x00", "all_reduce", SIZE_BYTES): Past(transfer_ns=7e6, skew_ns=0.0, operations=40)}
+    found = one_finding(make_window(msgspec.structs.replace(job, past=past)))
+    assert found.culprit.host == "node3"
+
+
+def test_a_past_that_two_sizes_share_is_not_believed() -> None:
+    job = make_job([Group(range(8), NIC, range(60))])
+    mixed = Past(transfer_ns=7e6, skew_ns=0.0, operations=40)
+    past = {("0x00", "all_reduce", size): mixed for size in (SIZE_BYTES, 2 * SIZE_BYTES)}
+    assert detect(make_window(msgspec.structs.replace(job, past=past))) == []
+
+
+# Odd data ---------------------------------------------------------------------------------------
+
+
+def test_the_order_of_operations_does_not_matter() -> None:
+    job = make_job([Group(range(8), NIC, SLOW), Group([0, 4])])
+    shuffled = np.random.default_rng(5).permutation(len(job.operations))
+    operations: Operations = job.operations.select(shuffled)
+    other = msgspec.structs.replace(job, operations=operations)
+    assert detect(make_window(other)) == detect(make_window(job))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "operations"), [(1, 60), (8, 1), (2, 1), (8, 4), (2, 5)], ids=str
+)
+def test_too_little_data_accuses_nobody(ranks: int, operations: int) -> None:
+    job = make_job([Group(range(ranks))], operations=operations)
+    assert detect(make_window(job)) == []
+
+
+def test_nothing_at_all_accuses_nobody() -> None:
+    job = make_job([Group(range(8))])
+    empty = with_records(job, job.records.select(slice(0, 0)))
+    assert detect(make_window(empty)) == []
+    assert detect(make_window()) == []
+
+
+def test_times_that_are_all_equal_absent_or_backwards_accuse_nobody() -> None:
+    job = make_job([Group(range(8))])
+    records = job.records
+    equal = msgspec.structs.replace(
+        records, entry_ns=records.entry_ns * 0, exit_ns=records.exit_ns * 0
+    )
+    absent = msgspec.structs.replace(records, exit_ns=np.full(len(records), ABSENT, dtype=np.int64))
+    swapped = msgspec.structs.replace(records, entry_ns=records.exit_ns, exit_ns=records.entry_ns)
+    for odd in (equal, absent, swapped):
+        assert detect(make_window(with_records(job, odd))) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_without_any_sense_accuses_nobody(seed: int) -> None:
+    job = make_job([Group(range(8)), Group([1, 2, 3])])
+    random = np.random.default_rng(seed)
+    count = len(job.records)
+    noise = msgspec.structs.replace(
+        job.records,
+        entry_ns=START_NS + random.integers(0, 20 * NS, count),
+        exit_ns=START_NS + random.integers(0, 20 * NS, count),
+        rank=random.integers(-3, 12, count).astype(np.int32),
+    )
+    assert detect(make_window(with_records(job, noise))) == []
+
+
+def test_members_and_rings_that_nobody_knows_do_no_harm() -> None:
+    job = make_job([Group(range(8), NIC, SLOW)])
+    unknown = msgspec.structs.replace(job, communicators={}, ranks={})
+    found = one_finding(make_window(unknown))
+    assert found.culprit == Culprit()
+    assert found.strength < 0.4

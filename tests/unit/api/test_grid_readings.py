@@ -1,0 +1,208 @@
+"""Samples on a grid: rates and levels against ones that were worked out by hand."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from alerts.window import NS, Grid
+from api.correlate.readings import Choice, GridReader, Samples, Target, joined, on_grid, to_samples
+from collector.contract.identity import metric_id
+
+GRID = Grid(1_000 * NS, 5 * NS, 6)
+"""From 1000 s to 1030 s."""
+BYTES = "fabric_port_transmit_bytes_total"
+RATE = "fabric_port_rate_bits_per_second"
+CPU = "fabric_host_cpu_seconds_total"
+
+Points = Sequence[tuple[float, float]]
+
+
+def answer(series: Mapping[tuple[str, int], Points]) -> pa.Table:
+    """What the store would say of these series: metric and number, then seconds and values."""
+    rows = []
+    for (metric, number), points in sorted(
+        series.items(), key=lambda item: (metric_id(item[0][0]), item[0][1])
+    ):
+        values = [value for _, value in points]
+        times = [round(second * 1000) for second, _ in points]
+        is_still = min(values) == max(values)
+        rows.append(
+            {
+                "metric": metric_id(metric),
+                "series": number,
+                "first_ms": min(times),
+                "last_ms": max(times),
+                "lowest": min(values),
+                "is_still": int(is_still),
+                "times": [] if is_still else times,
+                "points": [] if is_still else values,
+            }
+        )
+    schema = pa.schema(
+        [
+            ("metric", pa.uint32()), ("series", pa.uint64()), ("first_ms", pa.int64()),
+            ("last_ms", pa.int64()), ("lowest", pa.float64()), ("is_still", pa.uint8()),
+            ("times", pa.list_(pa.int64())), ("points", pa.list_(pa.float64())),
+        ]
+    )  # fmt: skip
+    return pa.Table.from_pylist(rows, schema)
+
+
+class Told:
+    """A store that answers what it was told, and remembers what it was asked."""
+
+    def __init__(
+        self, series: Mapping[tuple[str, int], Points], labels: Mapping[int, tuple[str, Any]]
+    ) -> None:
+        self.series, self.labels = dict(series), dict(labels)
+        self.names_asked = 0
+
+    def query(
+        self, sql: str, parameters: Mapping[str, Any], *, settings: Mapping[str, str] | None = None
+    ) -> pa.Table:
+        del settings
+        if "FROM samples" in sql:
+            chosen = {
+                key: points
+                for key, points in self.series.items()
+                if metric_id(key[0]) in parameters["metrics"]
+            }
+            return answer(chosen)
+        self.names_asked += 1
+        wanted = parameters.get("series", list(self.labels))
+        rows = [
+            {"series": number, "name": name, "words": list(words.items())}
+            for number, (name, words) in self.labels.items()
+            if number in wanted and name in parameters["names"]
+        ]
+        words = pa.map_(pa.string(), pa.string())
+        schema = pa.schema([("series", pa.uint64()), ("name", pa.string()), ("words", words)])
+        return pa.Table.from_pylist(rows, schema)
+
+
+def samples_of(points: Points) -> Samples:
+    return to_samples(answer({(BYTES, 1): points}), GRID)
+
+
+def rates(points: Points) -> list[float]:
+    return list(on_grid(samples_of(points), np.array([0]), is_counter=True)[0])
+
+
+def levels(points: Points) -> list[float]:
+    return list(on_grid(samples_of(points), np.array([0]), is_counter=False)[0])
+
+
+def same(found: Sequence[float], wanted: Sequence[float]) -> bool:
+    return np.allclose(found, wanted, equal_nan=True)
+
+
+NAN = float("nan")
+
+
+def test_an_increase_is_shared_out_over_the_cells_that_it_spans() -> None:
+    # 100 a second from 1002.5 to 1007.5, then 20 a second until 1017.5, and no more.
+    points = [(1002.5, 0.0), (1007.5, 500.0), (1017.5, 700.0)]
+    assert same(rates(points), [100, (250 + 50) / 5, 20, 20, NAN, NAN])
+
+
+def test_readings_before_the_grid_give_the_first_cell_its_rate() -> None:
+    assert same(rates([(995, 0.0), (1005, 100.0), (1010, 100.0)]), [10, 0, NAN, NAN, NAN, NAN])
+
+
+def test_a_reset_is_no_increase_and_no_reading() -> None:
+    points = [(1000, 900.0), (1005, 1000.0), (1010, 5.0), (1015, 10.0)]
+    assert same(rates(points), [20, NAN, 1, NAN, NAN, NAN])
+
+
+def test_readings_too_far_apart_say_nothing_about_the_time_between() -> None:
+    assert same(rates([(960, 0.0), (1021, 100.0), (1025, 104.0)])[:4], [NAN] * 4)
+    assert rates([(960, 0.0), (1021, 100.0), (1025, 104.0)])[4] == pytest.approx(1.0)
+
+
+def test_a_counter_that_stands_still_is_zero_and_a_single_reading_is_nothing() -> None:
+    # Covered until it is stale: half a minute after its last reading.
+    assert same(rates([(1006, 7.0), (1016, 7.0)]), [NAN, 0, 0, 0, 0, 0])
+    assert same(rates([(1006, 7.0)]), [NAN] * 6)
+
+
+def test_a_gauge_has_its_last_value_until_it_is_stale() -> None:
+    points = [(971, 1.0), (1001, 2.0), (1003, 3.0), (1005, 4.0)]
+    assert levels(points) == [4, 4, 4, 4, 4, 4]
+    assert same(levels([(974, 1.0), (976, 2.0)]), [2, NAN, NAN, NAN, NAN, NAN])
+    assert same(levels([(1012, 1.0), (1018, 2.0)]), [NAN, NAN, 1, 2, 2, 2])
+
+
+def test_points_may_come_in_any_order() -> None:
+    points = [(1002.5, 0.0), (1007.5, 500.0), (1017.5, 700.0)]
+    assert same(rates(points[::-1]), rates(points))
+
+
+def test_what_is_there_twice_is_added_up_or_the_largest_counts() -> None:
+    rows = np.array([4, 2, 4])
+    values = np.array([[1.0, NAN], [7.0, 8.0], [2.0, NAN]])
+    row, total = joined([(rows, values)], is_max=False)
+    assert row.tolist() == [2, 4]
+    assert same(total[1], [3.0, NAN])
+    _, most = joined([(rows, values)], is_max=True)
+    assert same(most[1], [2.0, NAN])
+
+
+PORTS = Target(
+    (Choice(BYTES, "transmit_bytes_total"), Choice(RATE, "rate", is_max=True)),
+    ("host", "device", "port"),
+)
+PLACE = {"host": "node0", "device": "mlx5_0", "port": "1"}
+MOVES: Points = [(1000, 0.0), (1005, 10.0)]
+
+
+def test_aliases_are_read_in_our_units_and_under_their_own_name() -> None:
+    alias = "node_infiniband_rate_bytes_per_second"
+    labels = {"instance": "node0", "device": "mlx5_0", "port": "1"}
+    told = Told({(alias, 5): [(1000, 50e9), (1005, 25e9)]}, {5: (alias, labels)})
+    reader = GridReader(told)  # type: ignore[arg-type]
+    samples = reader.ask((PORTS,), GRID)
+    (part,) = reader.parts(PORTS, samples)
+    assert (part.metric, part.name.factor) == (alias, 8.0)
+    assert reader.known(PORTS).keys == [("node0", "mlx5_0", "1")]
+
+
+def test_names_are_asked_for_once_and_again_when_something_new_comes() -> None:
+    told = Told({(BYTES, 5): MOVES}, {5: (BYTES, PLACE)})
+    reader = GridReader(told)  # type: ignore[arg-type]
+    for _ in range(3):
+        assert len(reader.parts(PORTS, reader.ask((PORTS,), GRID))[0].row) == 1
+    assert told.names_asked == 1
+    told.series[BYTES, 3] = MOVES
+    told.labels[3] = (BYTES, PLACE | {"port": "2"})
+    (part,) = reader.parts(PORTS, reader.ask((PORTS,), GRID))
+    keys = [reader.known(PORTS).keys[code] for code in part.key]
+    assert keys == [("node0", "mlx5_0", "2"), ("node0", "mlx5_0", "1")]
+    assert told.names_asked == 2
+
+
+def test_a_series_that_nobody_can_name_is_left_out() -> None:
+    told = Told({(BYTES, 5): MOVES, (BYTES, 6): MOVES}, {5: (BYTES, PLACE)})
+    reader = GridReader(told)  # type: ignore[arg-type]
+    (part,) = reader.parts(PORTS, reader.ask((PORTS,), GRID))
+    assert part.row.tolist() == [0]
+
+
+def test_a_split_label_makes_readings_of_its_own() -> None:
+    hosts = Target((Choice(CPU, "cpu", split="mode"),), ("host",))
+    told = Told(
+        {(CPU, 1): MOVES, (CPU, 2): MOVES},
+        {n: (CPU, {"host": "node0", "mode": mode}) for n, mode in ((1, "user"), (2, "steal"))},
+    )
+    reader = GridReader(told)  # type: ignore[arg-type]
+    (part,) = reader.parts(hosts, reader.ask((hosts,), GRID))
+    names = [reader.known(hosts).readings[code] for code in part.reading]
+    assert [one.name for one in names] == ["cpu:user", "cpu:steal"]
+    assert [one.label for one in names] == ["user", "steal"]
+
+
+def test_no_samples_at_all_are_no_parts() -> None:
+    reader = GridReader(Told({}, {}))  # type: ignore[arg-type]
+    assert reader.parts(PORTS, reader.ask((PORTS,), GRID)) == []
