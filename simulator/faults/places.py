@@ -158,11 +158,11 @@ def nic_names(topology: Topology, nic: int) -> tuple[Culprit, ...]:
 
 
 def switch_port_names(topology: Topology, *links: int) -> tuple[Culprit, ...]:
-    """Switch ports by the links that leave them."""
+    """Switch ports by the links that leave them, as pollers report them."""
     return tuple(
         Culprit(
             switch=topology.switches[int(topology.source_switch[link])].name,
-            switch_port=str(topology.port[link]),
+            switch_port=topology.switch_port_name(int(link)),
         )
         for link in links
     )

@@ -22,7 +22,7 @@ import numpy as np
 
 from simulator.interfaces.columns import LOSSLESS_PRIORITY, PRIORITIES
 from simulator.snapshot import Counts, Snapshot
-from simulator.topology.model import Bools, Floats, Ints, Topology
+from simulator.topology.model import SONIC_PORT, SONIC_STEP, Bools, Floats, Ints, Topology
 
 TICKS_PER_SECOND = 100
 """Of SNMP's TimeTicks."""
@@ -363,9 +363,9 @@ PRODUCTS = {
     Flavour.SONIC: Product(
         "SONiC Software Version: SONiC.202411 - HwSku: simulated",
         "1.3.6.1.4.1.8072.3.2.10",
-        "Ethernet{number}",
+        SONIC_PORT,
         first=0,
-        step=4,
+        step=SONIC_STEP,
         first_index=1,
     ),
     Flavour.ARISTA: Product(

@@ -34,6 +34,10 @@ SWITCH_ADDRESSES = 0x02_00_01_00_00_00
 """The first MAC of switches: each has `ADDRESSES_PER_SWITCH`, its own and then its ports'."""
 ADDRESSES_PER_SWITCH = 256
 
+SONIC_PORT, SONIC_STEP = "Ethernet{number}", 4
+"""What Ethernet switches call their ports unless a scenario says another maker: by the first of the
+four lanes, from 0."""
+
 
 class Fabric(enum.StrEnum):
     """How back-pressure, addresses and counters work."""
@@ -186,12 +190,19 @@ class Topology:
         return nic // self.nics_per_host
 
     def port_name(self, link: int) -> str:
-        """Both names of the port that a link leaves: `node0003/mlx5_1` or `leaf-2/17`."""
+        """Both names of the port that a link leaves: `node0003/mlx5_1` or `leaf-2/Ethernet64`."""
         node = int(self.source[link])
         if node >= 2 * self.nics:
-            return f"{self.switches[node - 2 * self.nics].name}/{self.port[link]}"
+            return f"{self.switches[node - 2 * self.nics].name}/{self.switch_port_name(link)}"
         nic = node % self.nics
         return f"{self.host_name(self.host_of_nic(nic))}/{self.device_name(nic)}"
+
+    def switch_port_name(self, link: int) -> str:
+        """As the switch itself calls the port that a link leaves: a number on InfiniBand."""
+        number = int(self.port[link])
+        if self.fabric is Fabric.INFINIBAND:
+            return str(number)
+        return SONIC_PORT.format(number=SONIC_STEP * (number - 1))
 
     def nic_mac(self, nic: int) -> str:
         """As `/sys/class/net/…/address` and a neighbour's LLDP table say it."""
