@@ -11,7 +11,7 @@ fault shows when the first is gone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -34,6 +34,12 @@ HEALTHY_SHARE = 0.08
 EDGES_MAX = 128
 """Edges of one communicator that are looked at, those with the largest shares: in a ring of a
 thousand ranks the others are healthy."""
+ONE_EDGE_SHARE = 0.9
+"""Of a ladder, from which on one edge alone is slow: of slow NICs the larger one had up to 0.83."""
+CLEAR_BELIEF = 0.6
+"""Of a ladder that may say so."""
+FREE = 0.2
+"""The chance that a NIC receives too slowly, and nothing that waits before it is counted."""
 SUSPECTS_MAX = 64
 SUSPECT_SHARE_MIN = 1e-3
 """Who has less is left out, unless it is a NIC of a slow communicator: whoever has counters wants
@@ -215,8 +221,16 @@ def crosses_network(job: JobWindow, communicator: str) -> bool:
 # Voting ------------------------------------------------------------------------------------------
 
 
-def suspects_of(fabric: Fabric, votes: Sequence[Vote], healthy: Iterable[str]) -> list[Suspect]:
-    """Who could be the culprit, the most likely first; shares of 1."""
+def suspects_of(
+    fabric: Fabric,
+    votes: Sequence[Vote],
+    healthy: Iterable[str],
+    free_rows: Collection[int] = (),
+) -> list[Suspect]:
+    """Who could be the culprit, the most likely first; shares of 1.
+
+    ``free_rows`` are ports of NICs with nothing waiting before them (`alerts.backlog`).
+    """
     belief: dict[Place, list[float]] = {}
     for number, vote in enumerate(votes):
         for place, explained in explained_by(fabric, vote).items():
@@ -229,8 +243,30 @@ def suspects_of(fabric: Fabric, votes: Sequence[Vote], healthy: Iterable[str]) -
     score = (np.log(explained_share + UNEXPLAINED) * weight).sum(axis=1)
     score += np.log([PRIORS[place[0]] for place in places])
     score += exonerated(fabric, places, votes, healthy)
+    free = free_receivers(fabric, votes, free_rows)
+    is_free = [word in {RECEIVING, NIC} and number in free for word, _, number in places]
+    score += np.where(is_free, math.log(FREE), 0.0)
     shares = np.exp(score - score.max())
     return folded(fabric, places, shares / shares.sum(), own_nics(fabric, votes))
+
+
+def free_receivers(fabric: Fabric, votes: Sequence[Vote], rows: Collection[int]) -> set[int]:
+    """NICs at the far end of a single slow edge, with nothing waiting before them.
+
+    Of a NIC with two slow edges nothing is said: it sends slowly, too.
+    """
+    ends: tuple[set[int], set[int]] = (set(), set())
+    for vote in votes:
+        ladder = vote.ladder
+        edge = int(np.argmax(ladder.share))
+        if ladder.belief < CLEAR_BELIEF or ladder.share[edge] < ONE_EDGE_SHARE:
+            continue
+        for rank, found in zip((ladder.source[edge], ladder.target[edge]), ends, strict=True):
+            place = fabric.job.rank_of(vote.communicator, int(rank))
+            if place is not None and place.rank in fabric.nic_of_rank:
+                found.add(fabric.nic_of_rank[place.rank])
+    sources, targets = ends
+    return {number for number in targets - sources if fabric.nics[number].row in rows}
 
 
 def explained_by(fabric: Fabric, vote: Vote) -> dict[Place, float]:

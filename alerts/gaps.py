@@ -99,10 +99,13 @@ def make_own_time(job: JobWindow) -> OwnTime | None:
     if not len(records) or job.kept_one_in > 1:
         return None
     ranks, place = np.unique(number, return_inverse=True)
-    starts, ends = bins_of(job, records, len(ranks))
-    if len(ranks) == 1 or not len(starts):
+    starts, ends = bins_of(job, records)
+    chosen = looked_at(job, starts, ends, len(ranks))
+    if len(ranks) == 1 or not len(chosen):
         return None
-    rows = to_rows(records, place.astype(np.int64), ends)
+    rows = to_rows(records, place.astype(np.int64), ends, slice_of(job, records.exit_ns))
+    rows = in_steps(rows, chosen, len(ends))
+    starts, ends = starts[chosen], ends[chosen]
     shape = (len(ranks), len(starts))
     outside = outside_of(rows, shape)
     late = late_of(rows, shape)
@@ -119,6 +122,15 @@ def make_own_time(job: JobWindow) -> OwnTime | None:
     )
 
 
+def in_steps(rows: Rows, chosen: Ints, steps: int) -> Rows:
+    """The rows with their step's place among the chosen ones; -1 for those of other steps."""
+    place = np.full(steps, -1, dtype=np.int64)
+    place[chosen] = np.arange(len(chosen))
+    is_step = (rows.bin >= 0) & (rows.bin < steps)
+    found = np.where(is_step, place[np.clip(rows.bin, 0, steps - 1)], -1)
+    return msgspec.structs.replace(rows, bin=found)
+
+
 def known_rows(job: JobWindow) -> tuple[Records, Ints]:
     """Timed records of ranks whose place in the job is known, and that place."""
     timed: Records = job.records.select(job.records.timed())
@@ -128,33 +140,60 @@ def known_rows(job: JobWindow) -> tuple[Records, Ints]:
     near = (timed.entry_ns > middle - SPAN_NS_MAX) & (timed.entry_ns < middle + SPAN_NS_MAX)
     near &= (timed.exit_ns >= timed.entry_ns) & (timed.exit_ns < middle + SPAN_NS_MAX)
     timed = timed.select(near)
-    members, which = members_in(timed)
-    known = np.full(len(members), -1, dtype=np.int64)
-    for place, (name, rank) in enumerate(members):
-        communicator = job.communicators.get(name)
-        known[place] = communicator.job_rank.get(rank, -1) if communicator is not None else -1
-    number = known[which]
+    number = job_ranks_of_rows(job, timed)
     chosen: Records = timed.select(number >= 0)
     return chosen, number[number >= 0]
 
 
-def bins_of(job: JobWindow, records: Records, ranks: int) -> tuple[Ints, Ints]:
+def job_ranks_of_rows(job: JobWindow, records: Records) -> Ints:
+    """The job's rank of each row; -1 where it is not known."""
+    members, which = members_in(records)
+    known = np.full(len(members), -1, dtype=np.int64)
+    for place, (name, rank) in enumerate(members):
+        communicator = job.communicators.get(name)
+        known[place] = communicator.job_rank.get(rank, -1) if communicator is not None else -1
+    return known[which]
+
+
+def bins_of(job: JobWindow, records: Records) -> tuple[Ints, Ints]:
     """Beginnings and ends of the steps; equal pieces of time where steps are not known."""
     if job.steps:
         steps = sorted((step.end_ns, step.start_ns) for step in job.steps)
         ends = np.array([end for end, _ in steps], dtype=np.int64)
         starts = np.array([start for _, start in steps], dtype=np.int64)
-        newest = max(1, min(BINS_MAX, CELLS_MAX // max(1, ranks)))
-        return starts[-newest:], ends[-newest:]
+        return starts, ends
     edges = np.linspace(0, int(np.ptp(records.exit_ns)) + 1, BINS_WITHOUT_STEPS + 1)
     whole = edges.astype(np.int64) + int(records.exit_ns.min())
     return whole[:-1], whole[1:]
 
 
-def to_rows(records: Records, place: Ints, ends: Ints) -> Rows:
-    """The records by rank and time, each with the gap before it and the step that it is in."""
+def looked_at(job: JobWindow, starts: Ints, ends: Ints, ranks: int) -> Ints:
+    """The steps that the records show as a whole, the newest of too many.
+
+    The first and the last of a slice may be cut off; the last of all may as well be in any window.
+    """
+    chosen = np.full(len(ends), not job.slices)
+    for begin, end in job.slices:
+        inside = np.flatnonzero((starts >= begin) & (ends <= end))
+        chosen[inside[1:] if end == job.slices[-1][1] else inside[1:-1]] = True
+    newest = max(1, min(BINS_MAX, CELLS_MAX // max(1, ranks)))
+    found: Ints = np.flatnonzero(chosen)[-newest:]
+    return found
+
+
+def slice_of(job: JobWindow, times_ns: Ints) -> Ints:
+    """Which of the job's slices each time is in, or nearest to."""
+    middles = [(one[1] + other[0]) // 2 for one, other in itertools.pairwise(job.slices)]
+    return np.searchsorted(np.array(middles, dtype=np.int64), times_ns).astype(np.int64)
+
+
+def to_rows(records: Records, place: Ints, ends: Ints, part: Ints) -> Rows:
+    """The records by rank and time, each with the gap before it and the step that it is in.
+
+    ``part`` is the slice that each is in: between two of them nothing is known.
+    """
     operation = operation_index(records)
-    step = steps_by_count(records, operation, ends)[operation]
+    step = steps_by_count(records, operation, ends, part)[operation]
     lost = lost_before(records, operation)
     order = np.lexsort((records.exit_ns, records.entry_ns, place))
     chosen: Records = records.select(order)
@@ -166,7 +205,7 @@ def to_rows(records: Records, place: Ints, ends: Ints) -> Rows:
     shift = place * span
     before = np.maximum.accumulate(np.maximum(leave, 0) + shift)
     gap = np.full(len(place), -1, dtype=np.int64)
-    same = place[1:] == place[:-1]
+    same = (place[1:] == place[:-1]) & (part[order][1:] == part[order][:-1])
     gap[1:][same] = np.maximum(entry[1:] - (before[:-1] - shift[:-1]), 0)[same]
     return Rows(
         records=chosen,
@@ -178,7 +217,7 @@ def to_rows(records: Records, place: Ints, ends: Ints) -> Rows:
     )
 
 
-def steps_by_count(records: Records, operation: Ints, ends: Ints) -> Ints:
+def steps_by_count(records: Records, operation: Ints, ends: Ints, part: Ints) -> Ints:
     """The step of each operation, the same for all of its ranks.
 
     By the clock it is the one in which the median rank enters. But a host that is late enters its
@@ -188,7 +227,7 @@ def steps_by_count(records: Records, operation: Ints, ends: Ints) -> Ints:
     """
     starts = starts_of(operation)
     by_clock = np.searchsorted(ends, medians(records.entry_ns, operation)).astype(np.int64)
-    _, stream = distinct(records.communicator[starts], records.operation[starts])
+    _, stream = distinct(records.communicator[starts], records.operation[starts], part[starts])
     answer = by_clock.copy()
     order = np.argsort(stream, kind="stable")
     bounds = np.append(starts_of(stream[order]), len(order))
@@ -252,10 +291,22 @@ def outside_of(rows: Rows, shape: tuple[int, int]) -> Floats:
     count = np.bincount(cell[inside], minlength=size).reshape(shape)
     bad = np.bincount(cell[inside & ((rows.gap_ns < 0) | rows.is_lost)], minlength=size)
     outside = np.where(bad > 0, np.nan, total).reshape(shape)
-    usual = np.array([np.median(own[own > 0]) if (own > 0).any() else 0 for own in count])
+    usual = median_positive(count)
     outside[count < np.maximum(1, ROWS_SHARE_MIN * usual)[:, None]] = np.nan
     outside[count > ROWS_SHARE_MAX * usual[:, None]] = np.nan
     return outside
+
+
+def median_positive(count: Ints) -> Floats:
+    """The median of each row's numbers above 0; 0 where there are none."""
+    ordered = np.sort(count, axis=1)
+    known = (count > 0).sum(axis=1)
+    first = count.shape[1] - known
+    low = np.minimum(first + np.maximum(known - 1, 0) // 2, count.shape[1] - 1)
+    high = np.minimum(first + known // 2, count.shape[1] - 1)
+    both = np.stack([low, high], axis=1)
+    found: Floats = np.take_along_axis(ordered, both, axis=1).mean(axis=1)
+    return np.where(known > 0, found, 0.0)
 
 
 def late_of(rows: Rows, shape: tuple[int, int]) -> Floats:

@@ -12,16 +12,23 @@ import numpy as np
 
 from alerts.columns import Flags, Floats
 from alerts.ports import (
+    PACKETS,
     Span,
+    amount,
     called,
     carried,
+    counted,
     from_far,
+    held_back,
     latest,
     line_of,
+    mean,
+    means,
     most_of,
     observe,
     packets,
     paused_frames,
+    percent,
     rows_with,
     scaled,
     usual,
@@ -60,6 +67,8 @@ DISCARDS_LEAST = 100.0
 GAPS_LEAST = 1.0
 """Gaps in its packets that a NIC sees, a second."""
 READINGS_LEAST = 2
+BURSTS = "bursts_seen"
+"""What evidence calls the bursts that an agent's sampler told of: events, and no series."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,7 +207,7 @@ def inflow(window: Window, row: int, span: Span, seen: Seen) -> Inflow | None:
     It may have begun anywhere in its first cell, so that the cell's mean says nothing about how
     much it is. A cell counts whose predecessor has some of it already.
     """
-    ports, foreign = window.ports, seen.foreign
+    foreign = seen.foreign
     base = float(np.nan_to_num(usual(foreign[row][None, :])[0]))
     has_some = foreign[row] > base + FOREIGN_BEGINS
     is_whole = np.concatenate([[True], has_some[:-1]])[span.cells]
@@ -206,13 +215,8 @@ def inflow(window: Window, row: int, span: Span, seen: Seen) -> Inflow | None:
     if not is_whole.any() and others < FOREIGN_STEADY:
         return None
     full = float(np.nanmax(seen.received[row, span.cells]))
-    sends = full - others
     evidence = [
-        observe(
-            window, row, "receive_bytes_total", span, value=full, unit="ratio", baseline=sends,
-            text=f"{called(ports, row)} receives {full:.0%} of its line and sends {sends:.0%}: "
-            f"{others:.0%} are not its ring's",
-        ),
+        *receives(window, row, span, seen),
         *queue_evidence(window, row, span, seen),
         *burst_evidence(window, row, span),
     ]  # fmt: skip
@@ -225,38 +229,54 @@ def inflow(window: Window, row: int, span: Span, seen: Seen) -> Inflow | None:
     )
 
 
+def receives(window: Window, row: int, span: Span, seen: Seen) -> list[Evidence]:
+    """How much the NIC receives and sends, by its own count or by its switch's."""
+    ports, far = window.ports, int(window.ports.other_end[row])
+    for name, end in (("receive_bytes_total", row), ("transmit_bytes_total", far)):
+        count = mean(line_of(ports, name, end)[span.cells]) if end >= 0 else 0.0
+        if not (count > 0 and ports.rate_bits_per_second[end] > 0):
+            continue
+        share = count * 8 / float(ports.rate_bits_per_second[end])
+        others = min(mean(seen.foreign[row, span.cells]), share)
+        text = (
+            f"{called(ports, row)} receives {percent(share)} of its line and sends "
+            f"{percent(share - others)}: {percent(others)} are not its ring's"
+        )
+        return [
+            observe(
+                window, end, name, span, text=text, value=share, unit="ratio",
+                baseline=share - others,
+            )
+        ]  # fmt: skip
+    return []
+
+
 def queue_evidence(window: Window, row: int, span: Span, seen: Seen) -> list[Evidence]:
     """Marks at the NIC, and the longest wait of a port that its switch holds back."""
     ports, found = window.ports, []
     name = "receive_ecn_marked_packets_total"
     marked = line_of(ports, name, row)
     if (marked[span.cells] > 0).any():
-        marks = float(np.nanmax(marked[span.cells]))
+        marks = mean(marked[span.cells])
         base = float(np.nan_to_num(usual(marked[None, :])[0]))
         text = (
-            f"{called(ports, row)} receives {marks:.3g} marked packets a second, {base:.3g} before"
+            f"{called(ports, row)} receives {amount(marks)} marked packets a second, "
+            f"{amount(base)} as a rule"
         )
         found.append(
-            observe(
-                window, row, name, span, text=text, value=marks, unit="per_second", baseline=base
-            )
+            observe(window, row, name, span, text=text, value=marks, unit=PACKETS, baseline=base)
         )
     far = int(ports.other_end[row])
     if far < 0:
         return found
     behind = np.flatnonzero(seen.far_host == ports.host[far])
-    waits = np.fmax.reduce(seen.held[behind][:, span.cells], axis=1, initial=0.0)
     longest = np.zeros(len(ports))
-    longest[behind] = np.nan_to_num(waits)
+    longest[behind] = np.nan_to_num(means(seen.held[behind][:, span.cells]))
     fullest = np.flatnonzero(longest >= longest.max())
     worst = min(fullest.tolist(), key=lambda one: called(ports, one))
     if longest[worst] >= HELD_LEAST:
-        name = "transmit_wait_seconds_total"
-        if not (line_of(ports, name, worst) > 0).any():
-            name = "receive_pause_seconds_total"
-        share = float(longest[worst])
-        text = f"{called(ports, worst)} is held back by {ports.host[far]} for {share:.0%} of time"
-        found.append(observe(window, worst, name, span, text=text, value=share, unit="ratio"))
+        words = f"{called(ports, worst)} is held back by {ports.host[far]} {{0}}"
+        found += held_back(window, worst, span, words=words)
     return found
 
 
@@ -274,5 +294,5 @@ def burst_evidence(window: Window, row: int, span: Span) -> list[Evidence]:
     )
     if not count:
         return []
-    text = f"{count} bursts into {called(ports, row)} were seen by its own sampler"
-    return [observe(window, row, "burst", span, text=text, value=float(count), unit="")]
+    text = f"{counted(count, 'burst')} into {called(ports, row)}, by its own sampler"
+    return [observe(window, row, BURSTS, span, text=text, value=float(count), unit="bursts")]

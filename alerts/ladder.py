@@ -48,6 +48,10 @@ errors after four operations and more. Exits of healthy runs lacked the one or t
 where a single connection stumbled for a moment, which is a ladder, too."""
 NIC_SHARE_MIN = 0.15
 """Of each of the two slow edges of a NIC: seen were 0.17 to 0.5 for the lesser one."""
+LATE_FACTOR = 1.5
+"""How many times further apart than entries exits must be, before they say anything that lateness
+does not: behind slow NICs it was 3.3 to 10 times, behind a rank that slept before each operation a
+tenth. Once would do if clocks were perfect."""
 STEPS_OF: dict[str, int] = {
     Operation.ALL_REDUCE: 2,
     Operation.ALL_GATHER: 1,
@@ -73,6 +77,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     where that is not known. Below 1 where bytes go round in many small pieces."""
     height_ns: float
     """From the first exit to the last one, by medians."""
+    usual_ns: float | None = None
+    """The same at other times, whoever is first and last then; None: no other time is known."""
     height_sigmas: float
     """The height of the whole ladder, in standard errors of a step."""
     first_out: int
@@ -126,6 +132,16 @@ def ladder_of(job: JobWindow, stretch: Stretch) -> Ladder | None:
     return best if best is not None and best.quality > 0 else without_order(orders[0])
 
 
+def is_of_late_rank(job: JobWindow, stretch: Stretch, ladder: Ladder) -> bool:
+    """Whether a rank that comes late may have made it: exits are hardly further apart than entries.
+
+    Coming late by some time delays every exit by as much at most, so it cannot move exits further
+    apart than that.
+    """
+    skew_ns = float(np.median(job.operations.skew_ns[stretch.slow]))
+    return ladder.height_ns < LATE_FACTOR * skew_ns
+
+
 def ring_orders(communicator: Communicator | None, ranks: int) -> list[Ints]:
     """The different orders of its channels; ranks in their order where nobody said."""
     rings: Sequence[Sequence[int]] = communicator.rings if communicator is not None else ()
@@ -155,18 +171,23 @@ def without_order(order: Ints) -> Ladder:
 
 def exits_of(job: JobWindow, stretch: Stretch, rows: Ints) -> Floats:
     """[operations, ranks] of the latest of these: exits after the first one; NaN: not seen."""
+    return exits_at(job, stretch, rows)[0]
+
+
+def exits_at(job: JobWindow, stretch: Stretch, rows: Ints) -> tuple[Floats, Ints]:
+    """The same, and for each operation when the first rank left it."""
     wanted = np.sort(job.operations.sequence[rows])[-OPERATIONS_MAX:]
     records = records_of(job.records, stretch)
     records = records.select(np.isin(records.sequence, wanted) & records.timed())
     records = records.select((records.rank >= 0) & (records.rank < stretch.ranks))
     if not len(records):
-        return np.zeros((0, stretch.ranks))
+        return np.zeros((0, stretch.ranks)), np.zeros(0, dtype=np.int64)
     index = operation_index(records)
     exits = np.full((int(index[-1]) + 1, stretch.ranks), np.nan)
     start = np.full(len(exits), np.iinfo(np.int64).max)
     np.minimum.at(start, index, records.exit_ns)
     exits[index, records.rank] = (records.exit_ns - start[index]).astype(np.float64)
-    return exits
+    return exits, start
 
 
 def records_of(records: Records, stretch: Stretch) -> Records:
@@ -195,6 +216,7 @@ def ladders(order: Ints, slow: Floats, usual: Floats, stretch: Stretch) -> list[
     span = spans(order, ring)
     now = steps_between(slow, ring)
     found = [fit(ring, span, now, stretch)]
+    before: Steps | None = None
     if len(usual) and np.isfinite(usual[:, ring]).any(axis=0).all():
         before = steps_between(usual, ring)
         change = Steps(
@@ -203,7 +225,28 @@ def ladders(order: Ints, slow: Floats, usual: Floats, stretch: Stretch) -> list[
             samples=now.samples,
         )
         found.append(fit(ring, span, change, stretch))
-    return [spread_out(one, order, ring) for one in found if one is not None]
+    known = [measured(one, now, before) for one in found if one is not None]
+    return [spread_out(one, order, ring) for one in known]
+
+
+def measured(ladder: Ladder, now: Steps, before: Steps | None) -> Ladder:
+    """With its height as it is now and how far exits are apart at other times."""
+    exits = exits_by(now)
+    first, last = (
+        int(np.flatnonzero(ladder.source == rank)[0])
+        for rank in (ladder.first_out, ladder.last_out)
+    )
+    return msgspec.structs.replace(
+        ladder,
+        height_ns=float(exits[last] - exits[first]),
+        usual_ns=float(np.ptp(exits_by(before))) if before is not None else None,
+    )
+
+
+def exits_by(steps: Steps) -> Floats:
+    """When ranks leave, in the ring's order, after its first one."""
+    exits: Floats = np.concatenate([[0.0], np.cumsum(steps.jump_ns)[:-1]])
+    return exits
 
 
 def spans(order: Ints, ring: Ints) -> Ints:
@@ -253,7 +296,7 @@ def fit_step(ring: Ints, span: Ints, steps: Steps, step_ns: float) -> Ladder | N
     rest[largest] = False
     wrong = float(np.abs(above[rest]).sum()) + float(np.abs(np.minimum(above[largest], 0.0)).sum())
     share = np.maximum(above, 0.0)
-    exits = np.concatenate([[0.0], np.cumsum(steps.jump_ns)[:-1]])
+    exits = exits_by(steps)
     return Ladder(
         source=ring,
         target=np.roll(ring, -1),

@@ -12,7 +12,7 @@ import numpy as np
 
 from alerts.columns import Flags, Floats, Ints
 from alerts.statistics import NORMAL
-from alerts.window import Window
+from alerts.window import Things, Window
 
 PEERS_MIN = 4
 """Readings in a cell, the machine's own among them, from which on their median is the peers': of
@@ -29,6 +29,12 @@ class Usual(msgspec.Struct, frozen=True, kw_only=True):
     """A standard deviation, by the median absolute one; 0 where all are equal."""
     is_past: Flags
     """Where the row was held against its own past, for want of peers."""
+
+
+def known_values(things: Things, reading: str) -> Floats:
+    """[things, cells]; NaN also for what is no number of anything."""
+    values = things.values(reading)
+    return np.where(np.isfinite(values), values, np.nan)
 
 
 def nan_median(values: Floats, axis: int) -> Floats:
@@ -93,7 +99,7 @@ def groups_of_gpus(window: Window) -> Ints:
     ]
     # GPUs of one model have one highest clock.
     clocks = gpus.values("sm_clock_max_hertz")
-    highest = np.nan_to_num(np.fmax.reduce(clocks, axis=1)) if len(gpus) else np.zeros(0)
+    highest = np.nan_to_num(np.fmax.reduce(clocks, axis=1)) if clocks.size else np.zeros(len(gpus))
     _, model = np.unique(highest, return_inverse=True)
     pairs = np.array(base, dtype=np.int64) * (int(model.max(initial=0)) + 1) + model.reshape(-1)
     _, group = np.unique(pairs, return_inverse=True)

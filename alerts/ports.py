@@ -31,6 +31,16 @@ ROWS_MAX = 512
 story, and the work stays bounded."""
 EVIDENCE_MAX = 8
 """Observations in a finding."""
+PACKETS, ERRORS, FRAMES = "packets per second", "errors per second", "frames per second"
+"""Units of what ports count."""
+HELD_BACK = (
+    ("transmit_wait_seconds_total", False),
+    ("receive_pause_seconds_total", False),
+    ("transmit_pause_seconds_total", True),
+    ("receive_pause_frames_total", False),
+    ("transmit_pause_frames_total", True),
+)
+"""What tells that a port is held back, the plainest first, and whether its far end tells it."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -299,17 +309,57 @@ def observe(
     ports = window.ports
     from_ns, to_ns = times_of(window, span)
     samples = int((~np.isnan(line_of(ports, name, row)[span.cells])).sum())
+    metric = ports.metric(name, row)
     return Evidence(
-        metric=ports.metric(name),
+        metric=metric,
         text=text,
         value=value,
         unit=unit,
         baseline=baseline,
         from_ns=from_ns,
         to_ns=to_ns,
-        labels=ports.labels(row),
+        labels=ports.labels(row, metric),
         samples=samples,
     )
+
+
+def told_by(ports: Ports, row: int, span: Span) -> tuple[str, int, float] | None:
+    """Which reading of which end says how much a port was held back, and how much that is.
+
+    A share of time where anybody counts it, else pause frames a second; None where nobody does.
+    """
+    far = int(ports.other_end[row])
+    for name, is_far in HELD_BACK:
+        end = far if is_far else row
+        if end >= 0 and name in ports.readings:
+            value = mean(line_of(ports, name, end)[span.cells])
+            if value > 0:
+                return name, end, value
+    return None
+
+
+def held_back(
+    window: Window, row: int, span: Span, *, words: str, baseline: float | None = None
+) -> list[Evidence]:
+    """That a port was held back, as who counts it says; ``words`` with {0} for how much."""
+    told = told_by(window.ports, row, span)
+    if told is None:
+        return []
+    name, end, value = told
+    is_time = name.endswith("_seconds_total")
+    much = f"for {percent(value)} of the time" if is_time else f"by {amount(value)} frames a second"
+    return [
+        observe(
+            window,
+            end,
+            name,
+            span,
+            text=words.format(much),
+            value=value,
+            unit="ratio" if is_time else FRAMES,
+            baseline=baseline if is_time else None,
+        )
+    ]
 
 
 def report(  # noqa: PLR0913 - what a finding has
@@ -345,3 +395,39 @@ def called(ports: Ports, row: int) -> str:
     """A port in a sentence."""
     device = "" if ports.is_switch[row] else f" {ports.device[row]}"
     return f"{ports.host[row]}{device} port {ports.port[row]}"
+
+
+def percent(share: float) -> str:
+    """A share in a sentence.
+
+    >>> percent(0.1234), percent(0.0035), percent(0.0), percent(0.00002)
+    ('12 %', '0.35 %', '0 %', '0.002 %')
+    """
+    of_hundred = 100 * share
+    return f"{of_hundred:.0f} %" if of_hundred >= 1 or not of_hundred else f"{of_hundred:.2g} %"
+
+
+def amount(value: float) -> str:
+    """A number in a sentence: three figures, and never a power of ten.
+
+    >>> amount(751_289.2), amount(12.345), amount(0.5), amount(0.0), amount(2.0)
+    ('751,000', '12.3', '0.5', '0', '2')
+    """
+    if not value or not np.isfinite(value):
+        return "0"
+    figures = 2 - int(np.floor(np.log10(abs(value))))
+    rounded = round(float(value), figures)
+    return (
+        f"{rounded:,.{max(0, figures)}f}".rstrip("0").rstrip(".")
+        if figures > 0
+        else f"{rounded:,.0f}"
+    )
+
+
+def counted(count: float, word: str) -> str:
+    """So many of something, by its singular.
+
+    >>> counted(1, "cable"), counted(2.0, "change"), counted(0, "link")
+    ('1 cable', '2 changes', '0 links')
+    """
+    return f"{amount(count)} {word}{'' if amount(count) == '1' else 's'}"

@@ -19,6 +19,8 @@ from collector.contract.verdict import Cost, Evidence
 SECONDS = 1e9
 COMMUNICATORS_MAX = 64
 """Names that a finding lists."""
+RANKS_NAMED_MAX = 16
+"""Ranks that a label lists: those of the largest host."""
 LOOKS_LATE = 0.3
 """Who enters last in such a share of a group's collectives looks late."""
 
@@ -92,6 +94,10 @@ def cost_of(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch) 
     step_seconds = float(np.median(length)) / SECONDS if job.steps else None
     without = step_seconds - float(np.median(lost)) / SECONDS if step_seconds is not None else None
     seconds = float(lost.sum()) / SECONDS
+    if job.slices and total > 0:
+        # What was not read lost as much as what was.
+        whole = float(own.end_ns[stretch.last] - own.start_ns[stretch.first])
+        seconds *= max(1.0, whole / total)
     return Cost(
         job=job.job,
         lost_seconds=seconds,
@@ -135,7 +141,8 @@ def seen_last(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch
             evidence.append(
                 Evidence(
                     metric=metric, text=text, value=value, unit="ratio", baseline=fair,
-                    from_ns=when[0], to_ns=when[1], labels={"job": job.job}, samples=len(met),
+                    from_ns=when[0], to_ns=when[1], samples=len(met),
+                    labels=labels_of(job, own.ranks[accused]),
                 )
             )  # fmt: skip
     codes = np.unique(rows.records.communicator[waits.row[both]]).tolist()
@@ -143,6 +150,19 @@ def seen_last(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch
     return SeenLast(
         communicators=names, evidence=tuple(evidence), last_in=often_last(own, waits, is_last)
     )
+
+
+def labels_of(job: JobWindow, ranks: Ints) -> dict[str, str]:
+    """Whom an observation is about: the rank and its host, or the host and which of its ranks."""
+    labels = {"job": job.job}
+    hosts = {job.culprit(rank).host for rank in ranks.tolist()}
+    if len(hosts) == 1 and "" not in hosts:
+        labels["host"] = hosts.pop()
+    if len(ranks) == 1:
+        labels["rank"] = str(int(ranks[0]))
+    elif len(ranks) <= RANKS_NAMED_MAX:
+        labels["ranks"] = ",".join(str(rank) for rank in sorted(ranks.tolist()))
+    return labels
 
 
 def often_last(own: OwnTime, waits: Waits, is_last: Flags) -> tuple[int, ...]:

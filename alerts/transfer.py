@@ -133,10 +133,10 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
         return slice(int(self.start[kind]), int(self.start[kind + 1]))
 
 
-def slow_stretches(job: JobWindow) -> list[Stretch]:
-    """Every stretch of every kind, the most excessive first."""
+def slow_stretches(job: JobWindow, kinds: Kinds | None = None) -> list[Stretch]:
+    """Every stretch of every kind, the most excessive first; ``kinds``: where they are at hand."""
     operations = job.operations
-    kinds = sorted_kinds(operations)
+    kinds = sorted_kinds(operations) if kinds is None else kinds
     past = own_past(job.past)
     found: list[Stretch] = []
     for kind in changing(operations, kinds, past):
@@ -144,6 +144,20 @@ def slow_stretches(job: JobWindow) -> list[Stretch]:
     return sorted(
         found, key=lambda one: (-one.ratio, one.communicator, one.operation, one.since_ns)
     )
+
+
+def shown_size(size_bytes: int) -> str:
+    """A size as people say it; nothing for one that is not known.
+
+    >>> shown_size(8 << 20), shown_size(1000), shown_size(1536), shown_size(ABSENT)
+    ('8 MiB', '1000 bytes', '1.5 KiB', '')
+    """
+    if size_bytes < 0 or size_bytes == ABSENT:
+        return ""
+    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size_bytes >= factor:
+            return f"{size_bytes / factor:.4g} {unit}"
+    return f"{size_bytes} bytes"
 
 
 def own_past(past: Mapping[Kind, Past]) -> dict[Kind, Past]:

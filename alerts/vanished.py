@@ -33,9 +33,9 @@ class Vanished(msgspec.Struct, frozen=True):
     switch: str
     row: int
     """A port that shows it: where the packets left; -1 if it is the switch as a whole."""
-    share: float
-    """Of packets that vanished on those cables, a median."""
-    cables: int
+    worst: tuple[tuple[int, float], ...]
+    """By the port that sends over each such way: the share of its packets that vanished; the
+    largest first."""
 
 
 def vanished(ports: Ports, span: Span) -> Vanished | None:
@@ -59,7 +59,7 @@ def vanished(ports: Ports, span: Span) -> Vanished | None:
     cables = {tuple(sorted((int(row), int(ports.other_end[row])))) for row in rows.tolist()}
     if len(cables) == 1:
         row = int(rows[np.argmax(share[rows])])
-        return Vanished(ports.host[row], row, float(share[row]), 1)
+        return Vanished(ports.host[row], row, ((row, float(share[row])),))
     # One that explains all of it, and the only one that does.
     complete = sorted(
         host for host, found in agreeing.items() if len(found) >= AGREEING * len(rows)
@@ -67,7 +67,13 @@ def vanished(ports: Ports, span: Span) -> Vanished | None:
     if len(complete) != 1:
         return None
     host = complete[0]
-    return Vanished(host, -1, float(np.median(lossy[host])), len(lossy[host]))
+    own = [
+        (row, float(share[row]))
+        for row in rows.tolist()
+        if host in (ports.host[row], ports.host[int(ports.other_end[row])])
+    ]
+    own.sort(key=lambda one: (-one[1], ports.host[one[0]], ports.port[one[0]]))
+    return Vanished(host, -1, tuple(own))
 
 
 def losing_cables(ports: Ports, span: Span) -> tuple[Flags, Floats, Flags]:

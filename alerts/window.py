@@ -62,6 +62,12 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     """[lines, cells]"""
     label: str = ""
     """The label that tells lines of one metric and thing apart, if it was chosen by one."""
+    others: Mapping[int, str] = {}
+    """Of rows that another metric tells the same of: that metric's name."""
+
+    def metric_of(self, row: int) -> str:
+        """What PromQL calls this reading of a thing."""
+        return self.others.get(row, self.metric)
 
 
 class Things(msgspec.Struct, frozen=True, dict=True, kw_only=True):
@@ -84,10 +90,10 @@ class Things(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             full[found.row] = found.values
         return full
 
-    def metric(self, name: str) -> str:
-        """The catalog's name of a reading, for evidence; the reading's own if nobody has it."""
+    def metric(self, name: str, row: int = -1) -> str:
+        """The catalog's name of a thing's reading, for evidence; ``name`` if nobody has it."""
         found = self.readings.get(name)
-        return found.metric if found is not None else name
+        return found.metric_of(row) if found is not None else name
 
 
 class Ports(Things, frozen=True, dict=True, kw_only=True):
@@ -110,6 +116,11 @@ class Ports(Things, frozen=True, dict=True, kw_only=True):
     """Of a NIC: its place among its host's; -1 elsewhere."""
     tier: Ints
     """Of a switch's port: the switch's tier, 0 for leaves; -1 for NICs and where unknown."""
+    netdev: list[str] = []
+    """Each port's interface, empty where it is not known; no list at all: none is."""
+
+    NIC_METRICS: ClassVar[str] = "fabric_nic_"
+    """What series begin with that are named by an interface, and not by a device and its port."""
 
     def culprit(self, row: int) -> Culprit:
         """The names of a port; of a NIC's port also those of the switch port that it hangs on."""
@@ -125,8 +136,11 @@ class Ports(Things, frozen=True, dict=True, kw_only=True):
             switch_port=self.port[far] if has_switch else "",
         )
 
-    def labels(self, row: int) -> dict[str, str]:
-        """As PromQL selects the port's series."""
+    def labels(self, row: int, metric: str = "") -> dict[str, str]:
+        """As PromQL selects a metric's series of the port; without one its `fabric_port_…`."""
+        if metric.startswith(self.NIC_METRICS) and not self.is_switch[row]:
+            interface = self.netdev[row] if row < len(self.netdev) else ""
+            return {"host": self.host[row], "device": interface or self.device[row]}
         return {"host": self.host[row], "device": self.device[row], "port": self.port[row]}
 
     @cached_property
@@ -134,6 +148,12 @@ class Ports(Things, frozen=True, dict=True, kw_only=True):
         """Rows by host, device and port."""
         keys = zip(self.host, self.device, self.port, strict=True)
         return {key: row for row, key in enumerate(keys)}
+
+    @cached_property
+    def row_of_netdev(self) -> dict[tuple[str, str], int]:
+        """Rows by host and interface."""
+        keys = zip(self.host, self.netdev, strict=False)
+        return {key: row for row, key in enumerate(keys) if key[1]}
 
     @cached_property
     def rows_of_device(self) -> dict[tuple[str, str], list[int]]:
@@ -250,8 +270,8 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """A job in a window: what its ranks did, all times on one clock.
 
     ``operations`` are all of its collectives, joined over ranks; ``records`` those of all ranks for
-    every ``kept_one_in``-th of them, sorted as `Records` says. Sends and receives are in
-    ``records`` only.
+    every ``kept_one_in``-th of them, within ``slices`` if there are any, sorted as `Records` says.
+    Sends and receives are in ``records`` only.
     """
 
     job: str
@@ -264,6 +284,10 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     is_estimate: bool = False
     """Only durations are known: entries and exits are as if all ranks had left together."""
     kept_one_in: int = 1
+    slices: Sequence[tuple[int, int]] = ()
+    """Of a job with too many records: the times, in order, in which ``records`` are complete. What
+    lies between was not read, and is no silence; ``steps`` are those within, the first and the last
+    of each may be cut off. Empty: everything was read."""
     records: Records
     operations: Operations
     clocks: Sequence[ClockFit]

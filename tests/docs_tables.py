@@ -17,7 +17,9 @@ from typing import Any
 
 import msgspec
 
+from alerts import detectors
 from api import limits
+from api.diagnose.verdicts import LOOKS_FOR
 from api.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
 from collector.settings import AgentSettings
@@ -25,6 +27,8 @@ from collector.sources import SourceSettings, discover
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+DIAGNOSED = ROOT / "tests/fixtures/diagnose/net3.expected.txt"
+"""What `fabricscope diagnose` says of a real run; a test holds it to that."""
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:
@@ -161,6 +165,43 @@ def http_paths() -> str:
     return table(["path", "question", "answer"], rows)
 
 
+def detector_paragraphs(name: str) -> dict[str, str]:
+    """What a detector's module says of itself: its paragraphs by their first word."""
+    module = importlib.import_module(f"{detectors.__name__}.{name}")
+    text = inspect.cleandoc(module.__doc__ or "").replace("``", "`")
+    named = (re.match(r"\*(\w+)\.\* (.*)", part, re.DOTALL) for part in text.split("\n\n"))
+    return {part[1]: part[2] for part in named if part}
+
+
+def detectors_table() -> str:
+    """Every detector: what it looks for, what that looks like, and the data without which not."""
+    rows = []
+    for name in detectors.discover():
+        title, needs = LOOKS_FOR.get(name, (name.replace("_", " "), ()))
+        told = detector_paragraphs(name).get("Phenomenon", "")
+        # Two sentences: the first one often only says how things should be.
+        first = " ".join(re.split(r"(?<=[.])\s", told)[:2])
+        wanted = ", or ".join(dict.fromkeys(need.title for need in needs))
+        rows.append([f"[`{name}`](#{name})", title, first, wanted])
+    return table(["detector", "looks for", "phenomenon", "needs, in a folder"], rows)
+
+
+def detectors_in_full() -> str:
+    """Every detector's own words, paragraph by paragraph."""
+    parts = []
+    for name in detectors.discover():
+        told = detector_paragraphs(name).items()
+        lines = "\n\n".join(f"*{word}.* {' '.join(text.split())}" for word, text in told)
+        parts.append(f"## {name}\n\n{lines}\n")
+    return "\n".join(parts)
+
+
+def verdict_in_text() -> str:
+    """The verdict at the beginning of what `diagnose` says, as the terminal shows it."""
+    verdict, _, _ = DIAGNOSED.read_text("utf-8").partition("\nRead ")
+    return f"```\n{verdict.rstrip()}\n```\n"
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "service-settings": service_settings,
@@ -169,6 +210,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "sources": sources,
     "service-limits": service_limits,
     "http-paths": http_paths,
+    "detectors-table": detectors_table,
+    "detectors-in-full": detectors_in_full,
+    "verdict-in-text": verdict_in_text,
 }
 
 

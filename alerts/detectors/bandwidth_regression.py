@@ -28,7 +28,7 @@ import numpy as np
 
 from alerts.edges import crosses_network
 from alerts.finding import Finding
-from alerts.transfer import Kinds, kind_of, own_past, sorted_kinds
+from alerts.transfer import Kinds, kind_of, own_past, shown_size, sorted_kinds
 from alerts.window import NS, JobWindow, Kind, Window
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Culprit, Evidence
@@ -152,12 +152,12 @@ def to_evidence(job: JobWindow, one: Regression) -> Evidence:
     return Evidence(
         metric="bus_bandwidth",
         text=(
-            f"{operation} of {size_bytes:,} bytes reaches {one.bandwidth / GIGA:.1f} GB/s on each "
-            f"link; {one.against} says {one.expected / GIGA:.1f} GB/s."
+            f"{operation} of {shown_size(size_bytes)} reaches {one.bandwidth / GIGA:.1f} GB/s on "
+            f"each link; {one.against} says {one.expected / GIGA:.1f} GB/s."
         ),
         value=one.bandwidth,
         baseline=one.expected,
-        unit="bytes_per_second",
+        unit="bytes per second",
         from_ns=one.from_ns,
         to_ns=one.to_ns,
         labels={

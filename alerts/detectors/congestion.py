@@ -38,11 +38,13 @@ from alerts.ports import (
     carried,
     faces_switch,
     latest,
+    line_of,
     load,
     mean,
     means,
     observe,
     packets,
+    percent,
     report,
     rows_with,
     scaled,
@@ -51,7 +53,7 @@ from alerts.ports import (
     waited,
 )
 from alerts.window import Ports, Window
-from collector.contract.verdict import Cause, Reason
+from collector.contract.verdict import Cause, Evidence, Reason
 
 NAME = "congestion"
 LOAD_LEAST = 0.5
@@ -120,15 +122,15 @@ def uplinks(window: Window) -> list[Finding]:
     flags = (share >= LOAD_LEAST) & (share >= before + LOAD_RISE)
     flags &= (flows >= FLOWS_LEAST) & (flows >= base + FLOWS_RISE)
     flags &= ~(waited(ports) > HELD_MOST) & ~is_resending(ports)[None, :]
-    best: dict[str, tuple[float, Finding]] = {}
+    best: dict[str, tuple[tuple[float, str], Finding]] = {}
     for row in rows_with(flags, READINGS_LEAST):
         span = latest(ports, flags[row], least=READINGS_LEAST)
         finding = uplink(window, row, span, share, flows) if span is not None else None
         if finding is None or span is None:
             continue
-        full = mean(share[row, span.cells])
-        if ports.host[row] not in best or full > best[ports.host[row]][0]:
-            best[ports.host[row]] = full, finding
+        order = (-mean(share[row, span.cells]), called(ports, row))
+        if ports.host[row] not in best or order < best[ports.host[row]][0]:
+            best[ports.host[row]] = order, finding
     return [best[host][1] for host in sorted(best)]
 
 
@@ -179,14 +181,10 @@ def uplink(window: Window, row: int, span: Span, share: Floats, flows: Floats) -
         return None
     idle = int((others < OTHERS_MOST * full).sum())
     count = mean(flows[row, span.cells])
-    text = (
-        f"{called(ports, row)} carries {full:.0%} of its line: as much as {count:.1f} NICs send, "
+    words = (
+        f"{called(ports, row)} carries {{0}} of its line: as much as {count:.1f} NICs send, "
         f"{usual_flows:.1f} before; {idle} of {len(others)} ports beside it carry less than half"
     )
-    evidence = observe(
-        window, row, "transmit_bytes_total", span, text=text, value=full, unit="ratio",
-        baseline=mean(share[row, before]),
-    )  # fmt: skip
     return report(
         window,
         span,
@@ -196,8 +194,24 @@ def uplink(window: Window, row: int, span: Span, share: Floats, flows: Floats) -
         culprit=ports.culprit(row),
         strength=scaled(full, LOAD_LEAST, LOAD_CLEAR, low=0.65, high=0.9),
         rows=slowed(window, row, span),
-        evidence=[evidence],
+        evidence=carries(window, row, span, words, mean(share[row, before])),
     )
+
+
+def carries(window: Window, row: int, span: Span, words: str, before: float) -> list[Evidence]:
+    """How full a port is, by its own count or by its far end's; ``words`` with {0} for it."""
+    ports, far = window.ports, int(window.ports.other_end[row])
+    for name, end in (("transmit_bytes_total", row), ("receive_bytes_total", far)):
+        count = mean(line_of(ports, name, end)[span.cells]) if end >= 0 else 0.0
+        if count > 0 and ports.rate_bits_per_second[end] > 0:
+            full = count * 8 / float(ports.rate_bits_per_second[end])
+            text = words.format(percent(full))
+            return [
+                observe(
+                    window, end, name, span, text=text, value=full, unit="ratio", baseline=before
+                )
+            ]
+    return []
 
 
 def slowed(window: Window, row: int, span: Span) -> list[int]:

@@ -26,9 +26,10 @@ import numpy as np
 
 from alerts.columns import Floats, Ints
 from alerts.finding import Finding
-from alerts.peers import groups_of_gpus, usual_of
+from alerts.peers import groups_of_gpus, known_values, usual_of
+from alerts.ports import amount, counted
 from alerts.statistics import runs
-from alerts.window import NS, Gpus, Window
+from alerts.window import NS, Window
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Evidence, Reason
 
@@ -78,6 +79,8 @@ STRENGTH_MAX = 0.97
 STRENGTH_PER_DECADE = 0.1
 STRENGTH_DECADES_MAX = 2.0
 """More for ten and a hundred times as many errors as are needed to be told."""
+LAST_READ = "last_read"
+"""What evidence calls how long after the last reading of a thing others like it were still read."""
 STANDING_SHARE = 0.5
 """Of a state's strength, when it stood like this through the whole window: it is nothing new."""
 
@@ -95,35 +98,35 @@ class Sign(msgspec.Struct, frozen=True):
 
 RATES = (
     Sign("ecc_uncorrected_errors_total", 1e-6, 0.85,
-         "has {0:.2g} uncorrected memory errors a second, its peers {1:.2g}"),
+         "has {0} uncorrected memory errors a second, its peers {1}"),
     # 5 a second cost a GPU nothing yet; maintainers call twenty a storm.
     Sign("ecc_corrected_errors_total", 5.0, 0.7,
-         "corrects {0:.0f} memory errors a second, its peers {1:.2g}"),
+         "corrects {0} memory errors a second, its peers {1}"),
     # Each replay costs microseconds: below some a second they are noise of a good slot.
     Sign("pcie_replays_total", 5.0, 0.5,
-         "repeats {0:.0f} PCIe packets a second, its peers {1:.2g}"),
+         "repeats {0} PCIe packets a second, its peers {1}"),
     Sign("pcie_correctable_errors_total", 10.0, 0.4,
-         "has {0:.0f} PCIe errors a second, its peers {1:.2g}"),
+         "has {0} PCIe errors a second, its peers {1}"),
     # A link that recovers stands still meanwhile; a rising count came days before a link was lost.
     Sign("nvlink_recovery_errors_total", 1e-6, 0.5,
-         "has an NVLink that recovers {0:.2g} times a second, its peers {1:.2g}"),
+         "has an NVLink that recovers {0} times a second, its peers {1}"),
     Sign("nvlink_replay_errors_total", 10.0, 0.4,
-         "repeats {0:.0f} NVLink packets a second, its peers {1:.2g}"),
+         "repeats {0} NVLink packets a second, its peers {1}"),
     Sign("nvlink_crc_flit_errors_total", 100.0, 0.4,
-         "has {0:.0f} damaged NVLink packets a second, its peers {1:.2g}"),
+         "has {0} damaged NVLink packets a second, its peers {1}"),
 )  # fmt: skip
 """Counters, held against the peers'."""
 LEVELS = (
     Sign("row_remap_failed", 1.0, 0.8, "could not replace a bad memory row"),
     Sign("recovery_action", 1.0, 0.8,
-         "asks for recovery {0:.0f} (1 reset, 2 reboot, 3 and 4 drain)"),
+         "asks for recovery {0} (1 reset, 2 reboot, 3 and 4 drain)"),
     Sign("row_remap_pending", 1.0, 0.3, "waits for a reset to replace a bad memory row"),
 )  # fmt: skip
 """States that are wrong in themselves."""
 RISES = (
-    Sign("remapped_rows_uncorrected", 1.0, 0.6, "replaced {0:.0f} memory rows that had failed"),
+    Sign("remapped_rows_uncorrected", 1.0, 0.6, "replaced {0} after a failure"),
     Sign("remapped_rows_corrected", 1.0, 0.2,
-         "replaced {0:.0f} memory rows that had needed mending"),
+         "replaced {0} that had needed mending"),
 )  # fmt: skip
 """States whose growth within the window tells of errors."""
 
@@ -271,7 +274,7 @@ def to_xid_clue(window: Window, row: int, number: int, times: list[tuple[int, st
             metric="fabric_gpu_xid_errors_total",
             text=f"{host}, {words}",
             value=float(len(times)),
-            unit="",
+            unit="errors",
             baseline=0.0,
             from_ns=since_ns,
             to_ns=last_ns,
@@ -283,12 +286,6 @@ def to_xid_clue(window: Window, row: int, number: int, times: list[tuple[int, st
 
 
 # Readings ----------------------------------------------------------------------------------------
-
-
-def known_values(gpus: Gpus, reading: str) -> Floats:
-    """[GPUs, cells]; NaN also for what is no number of anything."""
-    values = gpus.values(reading)
-    return np.where(np.isfinite(values), values, np.nan)
 
 
 def rate_clues(window: Window, group: Ints) -> Iterator[Clue]:
@@ -308,11 +305,14 @@ def rate_clues(window: Window, group: Ints) -> Iterator[Clue]:
         for row in np.flatnonzero(beyond.any(axis=1)).tolist():
             first, last = runs(beyond[row], gap=GAP_CELLS)[-1]
             during = beyond[row, first : last + 1]
-            value = float(np.mean(values[row, first : last + 1][during]))
-            peers = float(np.mean(level[row, first : last + 1]))
-            words = sign.words.format(value, peers)
-            told = (sign.reading, value, peers, "per second", words)
-            more = np.clip(np.log10(value / sign.least), 0.0, STRENGTH_DECADES_MAX)
+            own = values[row, first : last + 1]
+            value, peers = (
+                float(np.mean(part[~np.isnan(own)])) for part in (own, level[row, first : last + 1])
+            )
+            words = sign.words.format(amount(value), amount(peers))
+            told = (sign.reading, value, peers, "errors per second", words)
+            more = np.log10(float(np.mean(own[during])) / sign.least)
+            more = np.clip(more, 0.0, STRENGTH_DECADES_MAX)
             # Of errors that count from the first on, more are not clearer.
             more = more * STRENGTH_PER_DECADE if sign.least >= 1 else 0.0
             yield make_clue(window, row, (first, last), told, sign.strength + float(more))
@@ -331,7 +331,7 @@ def level_clues(window: Window) -> Iterator[Clue]:
             known = np.flatnonzero(np.isfinite(values[row]))
             share = STANDING_SHARE if first == known[0] else 1.0
             value = float(values[row, last])
-            told = (sign.reading, value, None, "", sign.words.format(value))
+            told = (sign.reading, value, None, "", sign.words.format(amount(value)))
             yield make_clue(window, row, (first, last), told, sign.strength * share)
 
 
@@ -349,7 +349,8 @@ def rise_clues(window: Window) -> Iterator[Clue]:
             grown = known[1:][np.diff(values[row][known]) > 0]
             if len(grown):
                 value = float(highest[row] - lowest[row])
-                told = (sign.reading, value, 0.0, "", sign.words.format(value))
+                words = sign.words.format(counted(value, "memory row"))
+                told = (sign.reading, value, 0.0, "rows", words)
                 cells = (int(grown[0]), int(grown[-1]))
                 yield make_clue(window, row, cells, told, sign.strength)
 
@@ -371,7 +372,7 @@ def gone_clues(window: Window) -> Iterator[Clue]:
         is_needed = (gpus.host[row], gpus.gpu[row]) in used
         share = 1.0 if is_needed or np.any(up[row] > 0) else STANDING_SHARE
         text = "cannot be read any more by its driver"
-        told = ("up", 0.0, 1.0, "", text)
+        told = ("up", 0.0, 1.0, "", f"{text} (`up` is 0)")
         yield make_clue(window, row, (first, last), told, STRENGTH_UNREADABLE * share, is_gone=True)
     for row, last_ns, others_ns in silent_ones(window):
         if is_down[row].any():
@@ -380,7 +381,7 @@ def gone_clues(window: Window) -> Iterator[Clue]:
         cells = (max(0, min(grid.cell_of(last_ns) + 1, grid.cells - 1)), grid.cells - 1)
         seconds = (others_ns - last_ns) / NS
         text = f"was last read {seconds:.0f} s before the other GPUs of its host"
-        told = ("up", seconds, 0.0, "seconds", text)
+        told = (LAST_READ, seconds, 0.0, "seconds", text)
         yield make_clue(window, row, cells, told, STRENGTH_SILENT, is_gone=True)
 
 

@@ -25,8 +25,9 @@ import numpy as np
 
 from alerts.columns import Flags, Floats, Ints
 from alerts.finding import Finding
-from alerts.peers import Usual, groups_of_gpus, usual_of
-from alerts.statistics import runs
+from alerts.peers import Usual, groups_of_gpus, known_values, usual_of
+from alerts.ports import percent
+from alerts.statistics import median_known, runs
 from alerts.window import Gpus, Window
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
@@ -58,6 +59,8 @@ HOTTER_CELSIUS = 8.0
 LIMIT_SHARE = 0.95
 """Of its peers' power limit, below which it is worth a word."""
 
+MASK_MOST = float(1 << 53)
+"""Bits that a sample's value holds exactly; NVML uses the lowest nine."""
 IDLE_BIT = 0x1
 POWER_CAP_BIT = 0x4
 TELLING_BITS = {
@@ -126,9 +129,8 @@ def detect(window: Window) -> list[Finding]:
 
 def look(gpus: Gpus, group: Ints) -> Slow:
     """Clocks, reasons and times in violation against those of the peers."""
-    clock, load = gpus.values("sm_clock_hertz"), gpus.values("utilization_ratio")
-    mask = gpus.values("clock_event_reasons")
-    reasons = np.where(np.isfinite(mask) & (mask >= 0), mask, 0).astype(np.int64)
+    clock, load = known_values(gpus, "sm_clock_hertz"), known_values(gpus, "utilization_ratio")
+    reasons = masks_of(gpus)
     is_busy = (np.isnan(load) | (load >= BUSY_SHARE)) & (reasons & IDLE_BIT == 0)
     is_busy &= np.isfinite(clock) & (clock > 0)
     clock = np.where(is_busy, clock, np.nan)
@@ -155,6 +157,13 @@ def look(gpus: Gpus, group: Ints) -> Slow:
     )
 
 
+def masks_of(gpus: Gpus) -> Ints:
+    """[GPUs, cells]: the bits of the driver's reasons; none where nobody read them."""
+    mask = known_values(gpus, "clock_event_reasons")
+    is_mask = (mask >= 0) & (mask < MASK_MOST)
+    return np.where(is_mask, mask, 0).astype(np.int64)
+
+
 def held_beyond_peers(
     gpus: Gpus, group: Ints, wanted: Flags, is_busy: Flags
 ) -> tuple[Floats, Ints]:
@@ -164,7 +173,7 @@ def held_beyond_peers(
     for place, name in enumerate(HELD_READINGS):
         if name not in gpus.readings or not wanted.any():
             continue
-        share = np.where(is_busy, gpus.values(name), np.nan)
+        share = np.where(is_busy, known_values(gpus, name), np.nan)
         beyond = np.nan_to_num(share - usual_of(share, group, wanted).level)
         held_by = np.where(beyond > held, place, held_by)
         held = np.maximum(held, beyond)
@@ -207,9 +216,8 @@ def evidence_of(
     """The clock, the reasons, the time in violation; temperature and limit where they differ."""
     during = slice(cells[0], cells[1] + 1)
     low = slow.is_low[row, during]
-    clock, usual = (
-        float(np.median(column[row, during][low])) for column in (slow.clock, slow.usual.level)
-    )
+    usual = float(np.median(slow.usual.level[row, during][low]))
+    clock = median_known(known_values(gpus, "sm_clock_hertz")[row, during])
     whose = "it had before" if slow.usual.is_past[row, during][low].any() else "its peers have"
     said = Said(gpus, row, cells, int(low.sum()))
     found = [
@@ -218,19 +226,20 @@ def evidence_of(
             f"runs at {clock / 1e6:.0f} MHz, {whose} {usual / 1e6:.0f}",
         )
     ]  # fmt: skip
-    bits = int(np.bitwise_or.reduce(slow.reasons[row, during][low]))
-    if bits:
-        why = ", ".join(word for bit, word in TELLING_BITS.items() if bits & bit)
+    telling = int(np.bitwise_or.reduce(slow.reasons[row, during][low]))
+    if telling:
+        why = ", ".join(word for bit, word in TELLING_BITS.items() if telling & bit)
         text = f"is slowed down by {why}, says its driver; its peers are not"
-        found.append(said.that("clock_event_reasons", bits, None, "", text))
+        bits = int(np.bitwise_or.reduce(masks_of(gpus)[row, during]))
+        found.append(said.that("clock_event_reasons", bits, None, "bits", text))
     worst = int(np.argmax(np.where(low, slow.held[row, during], -1.0)))
     if slow.held[row, during][worst] >= HELD_SHARE:
         name = list(HELD_READINGS)[slow.held_by[row, during][worst]]
-        held = float(gpus.values(name)[row, during][worst])
-        beyond = float(slow.held[row, during][worst])
-        text = f"was held back {held:.0%} of the time {HELD_READINGS[name]}, its peers"
-        text = f"{text} {max(held - beyond, 0.0):.0%}"
-        found.append(said.that(name, held, held - beyond, "seconds per second", text))
+        values = known_values(gpus, name)[row, during]
+        held = float(np.mean(values[~np.isnan(values)]))
+        peers = max(float(values[worst] - slow.held[row, during][worst]), 0.0)
+        text = f"was held back {percent(held)} of the time {HELD_READINGS[name]}, its peers"
+        found.append(said.that(name, held, peers, "ratio", f"{text} {percent(peers)}"))
     return found + beside_peers(gpus, said, during, group)
 
 
@@ -245,7 +254,7 @@ def beside_peers(gpus: Gpus, said: Said, during: slice, group: Ints) -> list[Evi
     ):
         if name not in gpus.readings:
             continue
-        values = gpus.values(name)
+        values = known_values(gpus, name)
         usual = usual_of(values, group, own)
         known = ~np.isnan(values[said.row, during]) & ~usual.is_past[said.row, during]
         if not known.any():
@@ -320,7 +329,7 @@ def hot_ones(window: Window, group: Ints, slow: Slow) -> list[Finding]:
     """GPUs that are about to slow down for heat, alone among their peers: context."""
     gpus = window.gpus
     heat, limit = (
-        gpus.values(name) for name in ("temperature_celsius", "temperature_slowdown_celsius")
+        known_values(gpus, name) for name in ("temperature_celsius", "temperature_slowdown_celsius")
     )
     is_near = heat >= limit - HOT_CELSIUS
     wanted: Flags = np.any(is_near, axis=1) & ~slow.is_low.any(axis=1)

@@ -160,15 +160,17 @@ def detect_live(window: Window, job: JobWindow) -> Finding | None:
 def stop_of(window: Window, job: JobWindow) -> Stopped | None:
     """How the job has stopped; None while it moves, has ended, or too little is known of it."""
     records = job.records
-    if not job.is_running or not len(records):
+    # Between slices records were not read; joined operations are all there.
+    exits = np.concatenate([records.exit_ns[records.timed()], job.operations.last_exit_ns])
+    if not job.is_running or not len(exits):
         return None
-    exits = np.unique(records.exit_ns[records.timed()])
-    if len(exits) < EXITS_MIN:
-        return None
-    last = int(exits[-1])
+    last = int(exits.max())
     step = int(np.median([one.end_ns - one.start_ns for one in job.steps])) if job.steps else NS
     silent = window.to_ns - last
     if silent < max(NAMED_NS_MIN, STEPS_MIN * step):
+        return None
+    exits = np.unique(exits)
+    if len(exits) < EXITS_MIN:
         return None
     placed = [
         (rank, window.gpus.row_of[rank.host, rank.gpu])
@@ -237,10 +239,12 @@ def by_error(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
         rank = ranks.get((event.labels.get("host", ""), int(gpu)))
         if rank is not None and event.time_ns >= stopped.since_ns - BEFORE_NS:
             text = f"GPU {gpu} of {rank.host} reports XID {xid}"
-            broken.setdefault(
-                rank.rank,
-                evidence_at(window, stopped, "fabric_gpu_xid_last", text, float(xid), 0.0),
-            )
+            said = Evidence(
+                metric="fabric_gpu_xid_errors_total", text=text, value=1.0, unit="errors",
+                baseline=0.0, from_ns=event.time_ns, to_ns=event.time_ns, samples=1,
+                labels={"host": rank.host, "gpu": gpu, "xid": xid},
+            )  # fmt: skip
+            broken.setdefault(rank.rank, said)
     up = window.gpus.values("up")[stopped.gpu]
     for place, rank in enumerate(stopped.ranks):
         known = up[place][~np.isnan(up[place])]
@@ -248,7 +252,15 @@ def by_error(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
             text = f"GPU {rank.gpu} of {rank.host} cannot be read any more"
             broken.setdefault(
                 rank.rank,
-                evidence_at(window, stopped, window.gpus.metric("up"), text, 0.0, 1.0),
+                evidence_at(
+                    window,
+                    stopped,
+                    window.gpus.metric("up"),
+                    text,
+                    0.0,
+                    1.0,
+                    {"host": rank.host, "gpu": str(rank.gpu)},
+                ),
             )
     if not broken or len(broken) > max(1, MINORITY * job.size):
         return None

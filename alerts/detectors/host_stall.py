@@ -29,6 +29,7 @@ import numpy as np
 from alerts.columns import Flags, Floats, Ints
 from alerts.finding import Finding
 from alerts.peers import groups_of_hosts, usual_of
+from alerts.ports import amount, percent
 from alerts.statistics import runs
 from alerts.window import Hosts, Window
 from collector.contract.verdict import Cause, Evidence, Reason
@@ -73,43 +74,43 @@ class Sign(msgspec.Struct, frozen=True):
     """With {0} for the value and {1} for what is usual."""
 
 
-SHARE = "seconds per second"
+SHARE = "ratio"
 SIGNS = (
     # From about a tenth on, launching cannot keep ahead of the GPU; half of that is worth a word.
     Sign("steal_share", 0.05, 0.85, "ratio",
-         "has {0:.0%} of its CPU time taken away, its peers {1:.0%}"),
+         "has {0} of its CPU time taken away, its peers {1}"),
     # Some task waits for a CPU on every busy host; a fifth of the time more is a queue.
     Sign("pressure_cpu_waiting_seconds_total", 0.2, 0.6, SHARE,
-         "lets tasks wait for a CPU {0:.0%} of the time, its peers {1:.0%}"),
+         "lets tasks wait for a CPU {0} of the time, its peers {1}"),
     # All tasks at once stand still: every percent is lost.
     Sign("pressure_io_stalled_seconds_total", 0.05, 0.8, SHARE,
-         "stands still for its disks {0:.0%} of the time, its peers {1:.0%}"),
+         "stands still for its disks {0} of the time, its peers {1}"),
     Sign("pressure_memory_stalled_seconds_total", 0.03, 0.8, SHARE,
-         "stands still for memory {0:.0%} of the time, its peers {1:.0%}"),
+         "stands still for memory {0} of the time, its peers {1}"),
     Sign("pressure_irq_stalled_seconds_total", 0.1, 0.6, SHARE,
-         "stands still for interrupts {0:.0%} of the time, its peers {1:.0%}"),
+         "stands still for interrupts {0} of the time, its peers {1}"),
     # Some task waits: writers of logs and checkpoints do so without harm.
     Sign("pressure_io_waiting_seconds_total", 0.3, 0.4, SHARE,
-         "lets tasks wait for its disks {0:.0%} of the time, its peers {1:.0%}"),
+         "lets tasks wait for its disks {0} of the time, its peers {1}"),
     Sign("pressure_memory_waiting_seconds_total", 0.2, 0.5, SHARE,
-         "lets tasks wait for memory {0:.0%} of the time, its peers {1:.0%}"),
+         "lets tasks wait for memory {0} of the time, its peers {1}"),
     # Summed over groups, each in seconds of one CPU.
     Sign("cgroup_cpu_throttled_seconds_total", 0.2, 0.6, SHARE,
-         "holds groups back by their CPU quota for {0:.2g} s a second, its peers {1:.2g}"),
+         "holds groups back by their CPU quota for {0} of a CPU's time, its peers {1}"),
     # A page from disk takes some 0.1 ms: a thousand are a tenth of a second of somebody's time.
-    Sign("major_faults_total", 1000.0, 0.5, "per second",
-         "reads {0:.0f} pages a second back from disk, its peers {1:.0f}"),
-    Sign("swap_in_pages_total", 500.0, 0.6, "per second",
-         "swaps {0:.0f} pages a second in, its peers {1:.0f}"),
-    Sign("swap_out_pages_total", 2000.0, 0.4, "per second",
-         "swaps {0:.0f} pages a second out, its peers {1:.0f}"),
-    Sign("allocation_stalls_total", 20.0, 0.5, "per second",
-         "stops {0:.0f} allocations a second until memory is freed, its peers {1:.0f}"),
-    Sign("oom_kills_total", 0.01, 0.7, "per second",
-         "kills processes for want of memory, {0:.2g} a second, its peers {1:.2g}"),
+    Sign("major_faults_total", 1000.0, 0.5, "faults per second",
+         "reads {0} pages a second back from disk, its peers {1}"),
+    Sign("swap_in_pages_total", 500.0, 0.6, "pages per second",
+         "swaps {0} pages a second in, its peers {1}"),
+    Sign("swap_out_pages_total", 2000.0, 0.4, "pages per second",
+         "swaps {0} pages a second out, its peers {1}"),
+    Sign("allocation_stalls_total", 20.0, 0.5, "stalls per second",
+         "stops {0} allocations a second until memory is freed, its peers {1}"),
+    Sign("oom_kills_total", 0.01, 0.7, "kills per second",
+         "kills processes for want of memory, {0} a second, its peers {1}"),
     # Threads in disk sleep: a rank has a handful of loaders.
-    Sign("tasks_blocked", 16.0, 0.3, "",
-         "has {0:.0f} tasks blocked, its peers {1:.0f}"),
+    Sign("tasks_blocked", 16.0, 0.3, "tasks",
+         "has {0} tasks blocked, its peers {1}"),
 )  # fmt: skip
 """What the operating system tells."""
 METRICS = {"steal_share": "cpu_seconds_total:steal"}
@@ -182,10 +183,17 @@ def look(
             if count < needed:
                 continue
             share = 1.0 if count > needed else FEW_STRENGTH_SHARE
+            told = (*means_of(values[row], level[row], first, last), count)
             yield make_clue(
-                window, row, (first, last), sign, (value, peers, count), sign.strength * share,
-                is_data=is_data,
-            )  # fmt: skip
+                window, row, (first, last), sign, told, sign.strength * share, is_data=is_data
+            )
+
+
+def means_of(values: Floats, level: Floats, first: int, last: int) -> tuple[float, float]:
+    """What a host showed and what was usual from one cell to another, as evidence says it."""
+    inside = slice(first, last + 1)
+    known = ~np.isnan(values[inside])
+    return float(np.mean(values[inside][known])), float(np.mean(level[inside][known]))
 
 
 def make_clue(
@@ -215,7 +223,7 @@ def make_clue(
         last_ns=last_ns,
         evidence=Evidence(
             metric=hosts.metric(reading),
-            text=f"{hosts.host[row]} {sign.words.format(value, peers)}.",
+            text=f"{hosts.host[row]} {in_words(sign, value, peers)}.",
             value=value,
             unit=sign.unit,
             baseline=peers,
@@ -226,6 +234,12 @@ def make_clue(
         ),
         is_data=is_data,
     )
+
+
+def in_words(sign: Sign, value: float, peers: float) -> str:
+    """A sign's sentence with both numbers."""
+    write = percent if sign.unit == SHARE else amount
+    return sign.words.format(write(value), write(peers))
 
 
 def data_clues(window: Window, group: Ints) -> Iterator[Clue]:
@@ -239,7 +253,7 @@ def data_clues(window: Window, group: Ints) -> Iterator[Clue]:
             continue
         sign = Sign(
             name, WAIT_SHARE_MIN, DATA_STRENGTH, SHARE,
-            "keeps each of its ranks waiting for data {0:.0%} of the time, its peers {1:.0%}",
+            "keeps each of its ranks waiting for data {0} of the time, its peers {1}",
         )  # fmt: skip
         # Of hosts whose ranks nobody knows, one is assumed: too high a share, for all of them.
         values = hosts.values(name) / np.maximum(count, 1.0)[:, None]

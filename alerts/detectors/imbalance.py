@@ -100,7 +100,7 @@ def varying_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
         job=job.job,
         evidence=(
             Evidence(
-                metric="rank_gap", text=text, value=share, unit="ratio", baseline=0.0,
+                metric="slowest_rank_late", text=text, value=share, unit="ratio",
                 from_ns=since, to_ns=last, labels={"job": job.job}, samples=len(slowest),
             ),
         ),

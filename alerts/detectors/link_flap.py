@@ -29,13 +29,14 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from alerts.columns import Flags, Floats
+from alerts.columns import Flags
 from alerts.finding import Finding
 from alerts.ports import (
     ACTIVE,
     Span,
     cable_of,
     called,
+    counted,
     gap_cells,
     latest,
     line_of,
@@ -69,6 +70,8 @@ TOGETHER_SHARE = 0.5
 TOGETHER_LEAST = 2
 SWITCH_LINKS_LEAST = 4
 """Links of a switch that must go down together before the switch is blamed."""
+STATES = {1.0: "down", 2.0: "init", 3.0: "armed"}
+"""A port's states without a working link (IBTA)."""
 STRENGTH = 0.95
 """The counters of downs count nothing else."""
 EVENTS_MAX = 20_000
@@ -92,8 +95,7 @@ def detect(window: Window) -> list[Finding]:
     ports = window.ports
     if not len(ports) or not ports.grid.cells:
         return []
-    counted, down = most_of(ports, COUNTERS), is_down(ports)
-    flags = (counted > 0) | down
+    flags = (most_of(ports, COUNTERS) > 0) | is_down(ports)
     told = news_of(window, flags)
     outages = gather(ports, flags, told)
     groups = hosts_of(ports, outages.values())
@@ -104,7 +106,7 @@ def detect(window: Window) -> list[Finding]:
     ]
     for _, outage in sorted(outages.items()):
         if not gone.intersection(ends_of(ports, outage.row)):
-            findings.append(one_link(window, outage, counted, down))
+            findings.append(one_link(window, outage))
     return findings
 
 
@@ -155,8 +157,11 @@ def gather(ports: Ports, flags: Flags, told: dict[int, int]) -> dict[tuple[int, 
             outages[key] = Outage(nic_end(ports, row), [row], span, told.get(row))
             continue
         known.seen.append(row)
+        # Of a cable without a NIC, or with two, the end whose name comes first.
+        known.row = min(known.row, nic_end(ports, row), key=lambda end: called(ports, end))
         known.span = Span(min(known.span.first, span.first), max(known.span.last, span.last))
-        known.since_ns = told.get(row, known.since_ns)
+        times = [time for time in (known.since_ns, told.get(row)) if time is not None]
+        known.since_ns = min(times, default=None)
     return outages
 
 
@@ -210,24 +215,10 @@ def is_still_down(ports: Ports, outage: Outage) -> bool:
     return False
 
 
-def one_link(window: Window, outage: Outage, counted: Floats, down: Flags) -> Finding:
+def one_link(window: Window, outage: Outage) -> Finding:
     """A cable."""
     ports, span = window.ports, outage.span
     stays = is_still_down(ports, outage)
-    evidence: list[Evidence] = []
-    seconds = ports.grid.step_ns / NS
-    for row in sorted(outage.seen):
-        downs = float(np.nansum(counted[row, span.cells]) * seconds)
-        if downs > 0:
-            name = loudest(ports, COUNTERS, row, span)
-            text = f"{called(ports, row)} counted {downs:.0f} changes of its link, 0 before"
-            evidence.append(
-                observe(window, row, name, span, text=text, value=downs, unit="", baseline=0.0)
-            )
-        if down[row, span.cells].any():
-            name = "state" if "state" in ports.readings else "up"
-            text = f"{called(ports, row)} has been seen without a link"
-            evidence.append(observe(window, row, name, span, text=text, value=0.0, unit=""))
     return report(
         window,
         span,
@@ -237,9 +228,47 @@ def one_link(window: Window, outage: Outage, counted: Floats, down: Flags) -> Fi
         culprit=ports.culprit(outage.row),
         strength=STRENGTH,
         rows=[outage.row],
-        evidence=evidence,
+        evidence=evidence_of(window, outage),
         since_ns=outage.since_ns,
     )
+
+
+def evidence_of(window: Window, outage: Outage) -> list[Evidence]:
+    """What both ends of a cable have counted, and the state in which they were seen."""
+    ports, span = window.ports, outage.span
+    seconds = ports.grid.step_ns / NS
+    found: list[Evidence] = []
+    for row in sorted(outage.seen):
+        name = loudest(ports, COUNTERS, row, span)
+        changes = float(np.nansum(line_of(ports, name, row)[span.cells]) * seconds)
+        if changes > 0:
+            text = f"{called(ports, row)} counted {counted(round(changes), 'change')} of its link"
+            found.append(
+                observe(
+                    window, row, name, span, text=text, value=changes, unit="changes", baseline=0.0
+                )
+            )
+        found += seen_down(window, row, span)
+    return found
+
+
+def seen_down(window: Window, row: int, span: Span) -> list[Evidence]:
+    """The worst state of a port without a link, as it was read."""
+    ports = window.ports
+    for name, healthy in (("state", ACTIVE), ("up", 1.0)):
+        levels = line_of(ports, name, row)[span.cells]
+        known = levels[~np.isnan(levels)]
+        if len(known) and known.min() < healthy:
+            lowest = float(known.min())
+            word = STATES.get(lowest, "no link") if name == "state" else "no link"
+            text = (
+                f"{called(ports, row)} was seen without a link: its {name} is {lowest:g} "
+                f"({word}), and {healthy:g} with one"
+            )
+            return [
+                observe(window, row, name, span, text=text, value=lowest, unit="", baseline=healthy)
+            ]
+    return []
 
 
 def whole_switch(window: Window, outages: list[Outage]) -> Finding:
@@ -255,8 +284,10 @@ def whole_switch(window: Window, outages: list[Outage]) -> Finding:
     span = Span(
         min(outage.span.first for outage in outages), max(outage.span.last for outage in outages)
     )
-    text = f"{len(outages)} links of {switch} went down together"
-    row = outages[0].seen[0]
+    evidence = [one for outage in outages for one in evidence_of(window, outage)[:1]]
+    if evidence:
+        text = f"{counted(len(outages), 'link')} of {switch} went down together: {evidence[0].text}"
+        evidence[0] = msgspec.structs.replace(evidence[0], text=text)
     return report(
         window,
         span,
@@ -266,7 +297,5 @@ def whole_switch(window: Window, outages: list[Outage]) -> Finding:
         culprit=Culprit(switch=switch),
         strength=STRENGTH,
         rows=[outage.row for outage in outages],
-        evidence=[
-            observe(window, row, "state", span, text=text, value=float(len(outages)), unit="")
-        ],
+        evidence=evidence,
     )

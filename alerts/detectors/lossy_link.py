@@ -33,8 +33,11 @@ import numpy as np
 from alerts.columns import Flags, Floats, Ints
 from alerts.finding import Finding
 from alerts.ports import (
+    ERRORS,
+    PACKETS,
     Span,
     added,
+    amount,
     cable_of,
     called,
     carried,
@@ -49,6 +52,7 @@ from alerts.ports import (
     nic_end,
     observe,
     packets,
+    percent,
     report,
     rhythm,
     rows_with,
@@ -126,6 +130,11 @@ SILENT_STRENGTH = 0.8
 VANISHED_STRENGTH = 0.93
 """Both ends of several cables agree on what went missing."""
 RECEIVER_STRENGTH = 0.85
+SHOWN_MAX = 3
+"""Of several ports that show the same, in the evidence."""
+VANISHED = "packets_vanished"
+"""What evidence calls the packets that a cable's far end has not received, of those sent: two
+series make it, so that neither can name it."""
 
 
 def detect(window: Window) -> list[Finding]:
@@ -150,15 +159,15 @@ def damaged(window: Window) -> list[Finding]:
     ratio = errors / speed[:, None]
     flags = ratio > BIT_ERRORS_MOST
     seconds = ports.grid.step_ns / NS
-    best: dict[tuple[int, int], tuple[float, Finding]] = {}
+    best: dict[tuple[int, int], tuple[tuple[float, str], Finding]] = {}
     for row in rows_with(flags):
         span = latest(ports, flags[row])
         if span is None or np.nansum(errors[row, span.cells]) * seconds < ERRORS_LEAST:
             continue
         worst = float(np.nanmax(ratio[row, span.cells]))
-        key = cable_of(ports, row)
-        if key not in best or worst > best[key][0]:
-            best[key] = worst, damaged_cable(window, row, span, worst, errors)
+        key, order = cable_of(ports, row), (-worst, called(ports, row))
+        if key not in best or order < best[key][0]:
+            best[key] = order, damaged_cable(window, row, span, worst, errors)
     return [best[key][1] for key in sorted(best)]
 
 
@@ -166,15 +175,15 @@ def damaged_cable(window: Window, row: int, span: Span, worst: float, errors: Fl
     """One cable, by the end that a NIC has or else by the end that sees the damage."""
     ports = window.ports
     name = loudest(ports, DAMAGE, row, span)
-    rate = mean(errors[row, span.cells])
+    rate = mean(line_of(ports, name, row)[span.cells])
     how = rhythm(errors[row, span.cells])
     text = (
-        f"{called(ports, row)} receives {rate:.3g} damaged symbols or packets a second"
+        f"{called(ports, row)} receives {amount(rate)} damaged symbols or packets a second"
         f"{f', {how}' if how else ''}: a bit error rate of {worst:.1g}, against {BIT_ERRORS_MOST:g}"
     )
     end = nic_end(ports, row)
     evidence = [
-        observe(window, row, name, span, text=text, value=rate, unit="per_second", baseline=0.0),
+        observe(window, row, name, span, text=text, value=rate, unit=ERRORS, baseline=0.0),
         *sent_again(window, row, span),
     ]
     return report(
@@ -199,8 +208,8 @@ def sent_again(window: Window, row: int, span: Span) -> list[Evidence]:
             continue
         rate = mean(line_of(ports, name, end)[span.cells])
         if rate >= RESENT_LEAST:
-            text = f"{called(ports, end)} notices {rate:.3g} gaps in its packets a second"
-            found.append(observe(window, end, name, span, text=text, value=rate, unit="per_second"))
+            text = f"{called(ports, end)} notices {amount(rate)} gaps in its packets a second"
+            found.append(observe(window, end, name, span, text=text, value=rate, unit=PACKETS))
     return found
 
 
@@ -223,14 +232,15 @@ def discarding(window: Window) -> list[Finding]:
     for row, span in sorted(spans.items()):
         if span is None or mean(dropped[row, span.cells]) < DISCARDS_SHARE * worst:
             continue
-        rate, lost = mean(dropped[row, span.cells]), mean(share[row, span.cells])
-        text = (
-            f"{called(ports, row)} drops {rate:.3g} packets a second, {lost:.2g} of what it was "
-            "given, and nobody is paused for it"
-        )
         name = loudest(ports, DISCARDS, row, span)
+        rate = mean(line_of(ports, name, row)[span.cells])
+        lost = mean(share[row, span.cells])
+        text = (
+            f"{called(ports, row)} drops {amount(rate)} packets a second, {percent(lost)} of what "
+            "it was given, and nobody is paused for it"
+        )
         evidence = observe(
-            window, row, name, span, text=text, value=rate, unit="per_second", baseline=0.0
+            window, row, name, span, text=text, value=rate, unit=PACKETS, baseline=0.0
         )
         finding = report(
             window,
@@ -293,14 +303,14 @@ def common_receiver(window: Window, losing: Losing) -> list[Finding]:
     rate = mean(losing.gaps[row, span.cells])
     count = int(losing.senders.sum())
     text = (
-        f"{called(ports, row)} alone sees gaps, {rate:.3g} a second; {count} NICs send to it "
+        f"{called(ports, row)} alone sees gaps, {amount(rate)} a second; {count} NICs send to it "
         "again, and no port counts damage"
     )
     marked = line_of(ports, "receive_ecn_marked_packets_total", row)
     base = float(np.nan_to_num(usual(marked[None, :])[0]))
     is_full = mean(marked[span.cells]) > max(RESENT_RISE * base, RESENT_LEAST)
     evidence = observe(
-        window, row, GAPS[0], span, text=text, value=rate, unit="per_second", baseline=0.0
+        window, row, GAPS[0], span, text=text, value=rate, unit=PACKETS, baseline=0.0
     )
     return [
         report(
@@ -354,16 +364,11 @@ def voted(window: Window, losing: Losing) -> list[Finding]:
         return []
     name = flows.switches[best]
     rows = sorted({*flows.source[crossing].tolist(), *flows.target[crossing].tolist()})
-    row = int(flows.target[crossing][0])
-    rate = float(means(losing.gaps[:, span.cells])[flows.target[crossing]].sum())
     text = (
-        f"{int(crossing.sum())} of {int(lossy.sum())} flows that are sent again cross {name} "
-        f"({rate:.3g} gaps a second); {int(clean.sum())} others lose nothing, and no port counts "
-        "an error"
+        f"{int(crossing.sum())} of {int(lossy.sum())} flows that are sent again cross {name}; "
+        f"{int(clean.sum())} others lose nothing, and no port counts an error"
     )
-    evidence = observe(
-        window, row, GAPS[0], span, text=text, value=rate, unit="per_second", baseline=0.0
-    )
+    evidence = gaps_of(window, losing, flows.target[crossing], text)
     return [
         report(
             window,
@@ -374,27 +379,42 @@ def voted(window: Window, losing: Losing) -> list[Finding]:
             culprit=Culprit(switch=name),
             strength=SILENT_STRENGTH,
             rows=rows,
-            evidence=[evidence],
+            evidence=evidence,
         )
     ]
+
+
+def gaps_of(window: Window, losing: Losing, targets: Ints, why: str) -> list[Evidence]:
+    """The receivers that see most gaps; the first one with the reason why they are shown."""
+    ports, span = window.ports, losing.span
+    rates = {row: mean(losing.gaps[row, span.cells]) for row in set(targets.tolist())}
+    worst = sorted(rates, key=lambda row: (-rates[row], called(ports, row)))
+    found = []
+    for place, row in enumerate(worst[:SHOWN_MAX]):
+        rate = rates[row]
+        text = f"{called(ports, row)} sees {amount(rate)} gaps in its packets a second"
+        text = f"{why}: {text}" if place == 0 else text
+        found.append(
+            observe(window, row, GAPS[0], span, text=text, value=rate, unit=PACKETS, baseline=0.0)
+        )
+    return found
 
 
 def vanishing(window: Window, losing: Losing, gone: Vanished) -> Finding:
     """A switch, or a cable between switches, that packets go into and do not come out of."""
     ports, span = window.ports, losing.span
-    own = ports.rows_of_device[gone.switch, gone.switch]
-    row = gone.row if gone.row >= 0 else min(own, key=lambda one: ports.port[one])
-    where = called(ports, row) if gone.row >= 0 else gone.switch
-    text = (
-        f"{gone.share:.2%} of packets vanish on {gone.cables} cables of {where}: one end has sent "
-        "them, the other has not received them, and no port counts an error"
-    )
-    name = "transmit_packets_total"
-    if name not in ports.readings:
-        name = "transmit_unicast_packets_total"
-    evidence = observe(
-        window, row, name, span, text=text, value=gone.share, unit="ratio", baseline=0.0
-    )
+    evidence = []
+    for place, (row, share) in enumerate(gone.worst[:SHOWN_MAX]):
+        text = (
+            f"{percent(share)} of the packets that {called(ports, row)} has sent were never "
+            f"received by {called(ports, int(ports.other_end[row]))}"
+        )
+        if place == 0:
+            where = "one way of one cable" if gone.row >= 0 else f"most ways of {gone.switch}"
+            text = f"{text}, and no port counts an error: so it is on {where}"
+        evidence.append(
+            observe(window, row, VANISHED, span, text=text, value=share, unit="ratio", baseline=0.0)
+        )
     ends = np.flatnonzero(losing.senders | losing.receivers).tolist()
     return report(
         window,
@@ -402,10 +422,10 @@ def vanishing(window: Window, losing: Losing, gone: Vanished) -> Finding:
         detector=NAME,
         cause=Cause.LOSSY_LINK,
         reason=Reason.SWITCH if gone.row < 0 else Reason.UNKNOWN,
-        culprit=ports.culprit(row) if gone.row >= 0 else Culprit(switch=gone.switch),
+        culprit=ports.culprit(gone.row) if gone.row >= 0 else Culprit(switch=gone.switch),
         strength=VANISHED_STRENGTH,
         rows=ends,
-        evidence=[evidence],
+        evidence=evidence,
     )
 
 

@@ -32,12 +32,14 @@ from alerts.ports import (
     Span,
     called,
     faces_nic,
+    held_back,
     latest,
     line_of,
     mean,
     means,
     observe,
     paused_frames,
+    percent,
     report,
     rows_with,
     scaled,
@@ -62,6 +64,8 @@ TICKS_LEAST = 1e7
 """A second, of a NIC's own count of waiting: devices differ in how long a tick is, so this only
 says that it waits, not for how long."""
 READINGS_LEAST = 2
+STALLED_LEAST = 0.15
+"""Of time in which the host took nothing: as `pcie` has it."""
 WAITING_SHOWN = 3
 """Of those who wait behind it, in the evidence; all are among the victims."""
 HOPS_MAX = 16
@@ -119,20 +123,18 @@ def root(window: Window, row: int, span: Span, held: Floats) -> Finding:
     base = float(np.nan_to_num(usual(held[row][None, :])[0]))
     behind = upstream(ports, row, span, held)
     own = mean(held[nic, span.cells])
-    name, told = told_by(ports, row, nic)
+    words = (
+        f"{called(ports, nic)} held {called(ports, row)} back {{0}}, {percent(base)} is usual; it "
+        f"was itself held back for {percent(own)}"
+    )
     evidence: list[Evidence] = [
-        observe(
-            window, told, name, span, value=share, unit="ratio", baseline=base,
-            text=f"{called(ports, nic)} held {called(ports, row)} back for {share:.0%} of the "
-            f"time, {base:.0%} before; it was itself held back for {own:.0%}",
-        )
-    ]  # fmt: skip
+        *held_back(window, row, span, words=words, baseline=base),
+        *not_taken(window, nic, span),
+    ]
     worst = sorted(behind, key=lambda one: (-mean(held[one, span.cells]), called(ports, one)))
     for other in worst[:WAITING_SHOWN]:
-        name, told = told_by(ports, other, int(ports.other_end[other]))
-        wait = mean(held[other, span.cells])
-        text = f"{called(ports, other)} waits behind it, for {wait:.0%} of the time"
-        evidence.append(observe(window, told, name, span, text=text, value=wait, unit="ratio"))
+        words = f"{called(ports, other)} waits behind it {{0}}"
+        evidence += held_back(window, other, span, words=words)
     return report(
         window,
         span,
@@ -146,13 +148,14 @@ def root(window: Window, row: int, span: Span, held: Floats) -> Finding:
     )
 
 
-def told_by(ports: Ports, row: int, far: int) -> tuple[str, int]:
-    """Which reading of which end says for how long a port was held back."""
-    for name, end in (
-        ("transmit_wait_seconds_total", row),
-        ("receive_pause_seconds_total", row),
-        ("transmit_pause_seconds_total", far),
-    ):
-        if end >= 0 and (line_of(ports, name, end) > 0).any():
-            return name, end
-    return "receive_pause_frames_total", row
+def not_taken(window: Window, nic: int, span: Span) -> list[Evidence]:
+    """Why: the host did not take what the NIC wrote, if the NIC says so."""
+    name = "pcie_write_stalled_seconds_total"
+    share = mean(line_of(window.ports, name, nic)[span.cells])
+    if share < STALLED_LEAST:
+        return []
+    text = (
+        f"{called(window.ports, nic)} could not write to its host's memory for {percent(share)} of "
+        "the time: its slot, the bridge above it or address translation do not keep up"
+    )
+    return [observe(window, nic, name, span, text=text, value=share, unit="ratio", baseline=0.0)]

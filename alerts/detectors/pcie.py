@@ -2,18 +2,22 @@
 
 *Phenomenon.* A slot came up with fewer lanes or a generation lower, or the host bridge does not
 take what the NIC writes. The network is healthy and the port has its full rate; what arrives piles
-up in the NIC, which then stops its switch.
+up in the NIC, which then stops its switch, and what is to be sent comes late.
 
 *Signal.* NICs: the share of time in which writing to memory (or reading from it) was stalled, by
 the NIC's own count, or packets that its buffer could not hold. GPUs: fewer lanes, or a lower
-generation while the GPU works, than both sides can do.
+generation while the GPU works, than both sides can do. A NIC that only cannot write, and stops its
+switch for it, is context: a receiver that does not keep up is `pause_storm`'s, whatever the reason,
+and that finding has the same stalls among its evidence. One that cannot read either, or whose next
+neighbour in a ring has to wait as it does itself, has a slot that is too slow both ways.
 
 *Assumptions.* mlx5 counts a second as stalled when more than 30 percent of it was; two readings in
 a row are asked for, because a single one can be a host that has just been busy. A GPU that rests
 goes down to generation 1 on purpose, so generations count under load only, and only where most GPUs
 of the window do not show the same.
 
-*Misses.* NICs that count no stalls; a slot that is slow for sending only.
+*Misses.* NICs that count no stalls. How many lanes a NIC's slot has is a setting and no reading of
+windows: `fabricscope audit` tells.
 
 *Reference.* mlx5 ethtool counters `outbound_pci_stalled_wr_events`, `outbound_pci_stalled_wr`,
 `outbound_pci_buffer_overflow`; NVML PCIe link generation and width, current against maximum.
@@ -21,17 +25,23 @@ of the window do not show the same.
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
+from alerts.both_ways import sends_as_slowly
 from alerts.columns import Flags
 from alerts.finding import Finding
+from alerts.peers import known_values
 from alerts.ports import (
+    Span,
     called,
     latest,
+    line_of,
     loudest,
     mean,
     most_of,
     observe,
+    percent,
     report,
     rows_with,
     scaled,
@@ -39,23 +49,23 @@ from alerts.ports import (
     unusual,
     usual,
     values_of,
+    waited,
 )
 from alerts.window import Gpus, Window
 from collector.contract.verdict import Cause, Evidence, Reason
 
 NAME = "pcie"
-STALLS = (
-    "pcie_write_stalled_seconds_total",
-    "pcie_read_stalled_seconds_total",
-    "pcie_write_stalled_ratio",
-    "pcie_read_stalled_ratio",
-)
+WRITES = ("pcie_write_stalled_seconds_total", "pcie_write_stalled_ratio")
+READS = ("pcie_read_stalled_seconds_total", "pcie_read_stalled_ratio")
+STALLS = (*WRITES, *READS)
 STALLED_LEAST = 0.15
 """Of time. Below it a NIC's buffer of microseconds rides it out; a slot with a quarter of its lanes
 stalls for half of the time."""
 STALLED_CLEAR = 0.5
 STALLED_RISE = 2.0
 """Times what is usual of this NIC, where most have such stalls."""
+HELD_LEAST = 0.05
+"""Of time for which a NIC that does not keep up holds its switch back: as `pause_storm` has it."""
 OVERFLOW_LEAST = 1.0
 """Packets a second that the NIC threw away because the host did not take them: none in health."""
 READINGS_LEAST = 2
@@ -64,6 +74,8 @@ BUSY = 0.2
 COMMON = 0.5
 """Where more than this share of GPUs show the same, the machines are built so."""
 GPU_STRENGTH = 0.85
+BOTH_WAYS_STRENGTH = 0.93
+"""Of a NIC that stalls and is slow both ways: two witnesses that know nothing of each other."""
 
 
 def detect(window: Window) -> list[Finding]:
@@ -86,11 +98,12 @@ def stalled_nics(window: Window) -> list[Finding]:
         span = latest(ports, flags[row], least=READINGS_LEAST)
         if span is None:
             continue
-        share = mean(stalled[row, span.cells])
         name = loudest(ports, STALLS, row, span)
+        share = mean(line_of(ports, name, row)[span.cells])
+        did = "take what it wrote" if name in WRITES else "give what it read"
         text = (
-            f"{called(ports, row)}: its host did not take what it wrote for {share:.0%} of the "
-            f"time, {base[row]:.0%} before"
+            f"{called(ports, row)}: its host did not {did} for {percent(share)} of the time, "
+            f"{percent(float(base[row]))} as a rule"
         )
         evidence = observe(
             window, row, name, span, text=text, value=share, unit="ratio", baseline=float(base[row])
@@ -106,8 +119,29 @@ def stalled_nics(window: Window) -> list[Finding]:
             rows=[row],
             evidence=[evidence],
         )
-        findings.append(finding)
+        is_slow_both_ways = cannot_send(window, row, span)
+        findings.append(
+            msgspec.structs.replace(
+                finding,
+                is_context=not is_slow_both_ways and holds_back(window, row, span),
+                strength=max(finding.strength, BOTH_WAYS_STRENGTH if is_slow_both_ways else 0.0),
+            )
+        )
     return findings
+
+
+def cannot_send(window: Window, row: int, span: Span) -> bool:
+    """Whether a NIC that stalls is slow for sending too: by its reads, or by its ring's exits."""
+    reads = max(mean(line_of(window.ports, name, row)[span.cells]) for name in READS)
+    if reads >= STALLED_LEAST:
+        return True
+    return sends_as_slowly(window, row, *times_of(window, span)) is True
+
+
+def holds_back(window: Window, row: int, span: Span) -> bool:
+    """Whether a NIC stops its switch, as receivers do that do not keep up."""
+    far = int(window.ports.other_end[row])
+    return far >= 0 and mean(waited(window.ports)[far, span.cells]) >= HELD_LEAST
 
 
 def narrow_gpus(window: Window) -> list[Finding]:
@@ -121,7 +155,7 @@ def narrow_gpus(window: Window) -> list[Finding]:
         ("pcie_lanes", "pcie_lanes_max", np.ones_like(works)),
         ("pcie_generation", "pcie_generation_max", works),
     ):
-        now, could = gpus.values(name), gpus.values(limit)
+        now, could = known_values(gpus, name), known_values(gpus, limit)
         flags = (now < could) & when
         slow = rows_with(flags, READINGS_LEAST)
         told = int((~np.isnan(now)).any(axis=1).sum())
@@ -137,15 +171,15 @@ def narrow_gpu(window: Window, row: int, name: str, flags: Flags) -> Finding | N
     span = latest(window.ports, flags, least=READINGS_LEAST)
     if span is None:
         return None
-    now = float(np.nanmin(gpus.values(name)[row, span.cells]))
-    could = float(np.nanmax(gpus.values(f"{name}_max")[row, span.cells]))
+    now = float(np.nanmin(known_values(gpus, name)[row, span.cells]))
+    could = float(np.nanmax(known_values(gpus, f"{name}_max")[row, span.cells]))
     what = "lanes" if name == "pcie_lanes" else "generation"
     from_ns, last_ns = times_of(window, span)
     evidence = Evidence(
         metric=gpus.metric(name),
         text=f"GPU {gpus.gpu[row]} of {gpus.host[row]}: PCIe {what} {now:g}; it can do {could:g}",
         value=now,
-        unit="",
+        unit="lanes" if name == "pcie_lanes" else "",
         baseline=could,
         from_ns=from_ns,
         to_ns=last_ns,

@@ -31,6 +31,7 @@ from alerts.ports import (
     first_of,
     is_active,
     latest,
+    line_of,
     nic_end,
     observe,
     report,
@@ -41,6 +42,8 @@ from alerts.window import Ports, Window
 from collector.contract.verdict import Cause, Reason
 
 NAME = "rate_downgrade"
+RATES = ("rate_bits_per_second", "speed_bits_per_second")
+"""A link's rate, by its port or by its interface."""
 SLOWER = 0.9
 """Of the rate that it should have: names of rates are rounded (53.125 and 50 Gb/s a lane)."""
 PEERS_LEAST = 4
@@ -58,7 +61,7 @@ def detect(window: Window) -> list[Finding]:
     ports = window.ports
     if not len(ports) or not ports.grid.cells:
         return []
-    rate = first_of(ports, ("rate_bits_per_second", "speed_bits_per_second"))
+    rate = first_of(ports, RATES)
     rate = np.where(is_active(ports) & (rate > 0), rate, np.nan)
     lanes = np.where(is_active(ports), values_of(ports, "lanes"), np.nan)
     should = expected(ports, rate)
@@ -66,13 +69,16 @@ def detect(window: Window) -> list[Finding]:
         is_slow = rate < SLOWER * should[:, None]
         is_narrow = lanes < np.fmax.reduce(lanes, axis=1)[:, None]
         flags = is_slow | is_narrow | (is_active(ports) & (values_of(ports, "could_be_faster") > 0))
-    found: dict[tuple[int, int], Finding] = {}
+    found: dict[tuple[int, int], tuple[tuple[float, str], Finding]] = {}
     for row in rows_with(flags):
         key = cable_of(ports, row)
         finding = judge_port(window, row, flags[row], rate, float(should[row]))
-        if finding is not None and (key not in found or finding.strength > found[key].strength):
-            found[key] = finding
-    return [found[key] for key in sorted(found)]
+        if finding is None:
+            continue
+        order = (-finding.strength, called(ports, row))
+        if key not in found or order < found[key][0]:
+            found[key] = order, finding
+    return [found[key][1] for key in sorted(found)]
 
 
 def expected(ports: Ports, rate: Floats) -> Floats:
@@ -119,17 +125,13 @@ def judge_port(
     if not now > 0:
         return None
     usual = float(np.nanmax(before)) if fell else should
-    name = (
-        "rate_bits_per_second"
-        if "rate_bits_per_second" in ports.readings
-        else "speed_bits_per_second"
-    )
+    name = next((one for one in RATES if not np.isnan(line_of(ports, one, row)).all()), RATES[0])
     text = (
         f"{called(ports, row)} runs at {now / 1e9:g} Gb/s; "
-        f"{'before it were' if fell else 'its peers have'} {usual / 1e9:g} Gb/s"
+        f"{'before, it ran at' if fell else 'its peers run at'} {usual / 1e9:g} Gb/s"
     )
     evidence = observe(
-        window, row, name, span, text=text, value=now, unit="bits_per_second", baseline=usual
+        window, row, name, span, text=text, value=now, unit="bits per second", baseline=usual
     )
     end = nic_end(ports, row)
     return report(

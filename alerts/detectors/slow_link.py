@@ -8,15 +8,19 @@ goes at the pace of its slowest edge, so counters of bytes look alike on all hos
 window or the long past, nearly all of the time (`alerts.transfer`). Where it is: the exits of a
 ring form a ladder that begins behind the slow edge (`alerts.ladder`); slow communicators share
 what healthy ones do not cross (`alerts.edges`); the slow NIC is the smooth one
-(`alerts.smoothness`). A stretch must be clear by its times alone or by its ladder.
+(`alerts.smoothness`). A stretch must be clear by its times alone or by its ladder. Where nothing
+changed at all, a ladder that is in long operations and not in short ones beside them is enough
+(`alerts.lasting`).
 
 *Assumptions.* Clocks are aligned. Rings are as NCCL said, or in the order of ranks. Operations of
 one kind move the same bytes. One fault at a time in one job.
 
-*Misses.* What is slow from the beginning of the window and has no known past. The direction of a
+*Misses.* What is slow from the beginning of the window, has no known past and no ladder (trees, two
+ranks, bytes that go round in many small pieces, operations of one length only). The direction of a
 cable that alone is slow has two ends, and a ring cannot tell them apart: both are suspects, and
-counters must decide. All-reduces over trees show that they are slow, not where. Jobs that are too
-small for a ladder (two ranks) and share no communicator with others: both ends are suspects.
+counters must decide (nothing waits in front of a receiver that is fast: `alerts.backlog`).
+All-reduces over trees show that they are slow, not where. Jobs that are too small for a ladder (two
+ranks) and share no communicator with others: both ends are suspects.
 
 *Reference.* C4 (Alibaba, HPCA 2025) compares rank with rank: a hot cell is a link, a row a sender.
 Holmes (NSDI 2025) looks for the group whose members alone are slow. Greyhound (ATC 2025) takes a
@@ -27,18 +31,39 @@ the recurrence), and was seen in measured rings of four and eight ranks.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 import numpy as np
 
-from alerts.columns import Step
-from alerts.edges import Fabric, Vote, crosses_network, fabric_of, suspects_of
+from alerts.backlog import free_inflow
+from alerts.columns import Ints, Step
+from alerts.edges import (
+    ONE_EDGE_SHARE,
+    Fabric,
+    Vote,
+    crosses_network,
+    fabric_of,
+    free_receivers,
+    suspects_of,
+)
 from alerts.finding import Finding, Suspect
-from alerts.ladder import RANKS_MIN, Ladder, ladder_of
+from alerts.gaps import own_time
+from alerts.ladder import RANKS_MIN, Ladder, is_of_late_rank, ladder_of
+from alerts.lasting import Lasting, lasting
 from alerts.smoothness import Smoothest, smoothest
-from alerts.transfer import MANY, Company, Stretch, company_in, slow_stretches
+from alerts.transfer import (
+    MANY,
+    Company,
+    Stretch,
+    company_in,
+    shown_size,
+    slow_stretches,
+    sorted_kinds,
+)
 from alerts.window import NS, JobWindow, Window
+from alerts.words import duration
+from alerts.words import share as percentage
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
 
 LADDERS_MAX = 64
@@ -51,8 +76,9 @@ OVER_SHARE_MIN = 0.1
 operations: single connections were seen to be slow for half a second in healthy jobs."""
 BRIEF_SECONDS = 1.0
 BRIEF_RATIO = 12.0
-"""What is younger is believed only of a NIC as a whole, or if it is so many times slower: single
-connections stumble for half a second, and then make a ladder, too."""
+"""What is shorter is believed only of a ladder that one NIC explains, if times are clear as well
+or, while it goes on, both edges of the NIC are slow: single connections stumble for half a second,
+and then make a ladder, too. Where no ladder can be, it must go on and be so many times slower."""
 LIVE_SECONDS_MIN = 2.0
 """The same of what goes on: a moment later more is known."""
 SUSPECT_SHARE_MIN = 0.15
@@ -62,7 +88,9 @@ LEAD, ENDS = 1.5, 2
 WITHOUT_LADDER_SIGMAS = 8.0
 """How clear times must be that no ladder supports. Small all-reduces of healthy jobs change between
 two paces, eight times apart; in parts of such a run nearly all of these were below 7.5."""
-LADDER_BELIEF_MIN = 0.3
+LADDER_BELIEF_MIN = 0.6
+"""Of a ladder beside times that are clear, but not so clear that they need none: behind slow NICs
+it was 0.87 and more; a small ring of four that fell back into its slower pace had 0.33."""
 LADDER_FOCUS_MIN, LADDER_STEP_MIN = 0.85, 0.6
 """Of a ladder that supports times which are not clear by themselves: a slow NIC's had 0.95 and 0.9,
 single connections that stumble for half a second 0.65 and 0.7, chance 0.5 and 0.3."""
@@ -78,8 +106,13 @@ NOBODY_STRENGTH = 0.3
 """Of a finding that names nobody."""
 INCOMPLETE = 0.7
 """How much less is believed where records of ranks are missing."""
-
-MS = 1e6
+WITHOUT_USUAL = 0.7
+"""How much less where no healthy time is known, and a ring's ladder alone speaks."""
+SAID_NS_MIN = 100_000.0
+"""Less than this is not worth a figure."""
+OWN_SHARE_MAX = 0.25
+"""Of what transfers take too long, which a rank may be late by through its own doing, and still
+nobody is to be called a straggler."""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +126,10 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     votes: list[Vote]
     company: Company
     smooth: Smoothest | None
+    free_rows: Collection[int] = ()
+    """Ports of NICs of slow communicators with nothing waiting in front of them."""
+    short: Stretch | None = None
+    """Where no healthy time is known: the short operations that the long ones are held against."""
 
 
 def detect(window: Window) -> list[Finding]:
@@ -102,10 +139,16 @@ def detect(window: Window) -> list[Finding]:
 
 def of_job(window: Window, job: JobWindow) -> list[Finding]:
     """The slow times of one job."""
-    found = [one for one in slow_stretches(job) if crosses_network(job, one.communicator)]
+    kinds = sorted_kinds(job.operations)
+    found = [one for one in slow_stretches(job, kinds) if crosses_network(job, one.communicator)]
     seeds = [one for one in found[:LADDERS_MAX] if is_certain(window, job, one)]
     if not seeds:
-        return []
+        names = {name for name in job.operations.communicators if crosses_network(job, name)}
+        always = lasting(job, kinds, names)
+        if not always:
+            return []
+        fabric = fabric_of(window, job)
+        return [to_finding(fabric, lasting_episode(fabric, always))]
     fabric = fabric_of(window, job)
     episodes = [episode_of(fabric, group) for group in together(seeds)[-EPISODES_MAX:]]
     return [to_finding(fabric, one) for one in episodes if not is_contradicted(job, one)]
@@ -118,29 +161,40 @@ def is_certain(window: Window, job: JobWindow, stretch: Stretch) -> bool:
         is_long = not window.is_live or seconds >= LIVE_SECONDS_MIN
     else:
         lasted = seconds >= OVER_SECONDS_MIN or stretch.share >= OVER_SHARE_MIN
-        is_long = lasted and len(stretch.slow) >= MANY and seconds >= BRIEF_SECONDS
+        is_long = lasted and len(stretch.slow) >= MANY
     if not is_long:
         return False
     ladder = None if job.is_estimate else ladder_of(job, stretch)
-    if seconds < BRIEF_SECONDS and stretch.ratio < BRIEF_RATIO:
-        is_nic = ladder is not None and ladder.is_clear and ladder.is_of_nic
-        return is_nic and is_explained(stretch, ladder)
-    return is_explained(stretch, ladder)
+    is_late = ladder is not None and is_of_late_rank(job, stretch, ladder)
+    is_fine = is_explained(stretch, ladder, is_late=is_late)
+    if seconds >= BRIEF_SECONDS or not is_fine:
+        return is_fine
+    if ladder is None or stretch.ranks < RANKS_MIN:
+        return stretch.goes_on and stretch.ratio >= BRIEF_RATIO
+    is_twice = stretch.is_clear or (stretch.goes_on and ladder.is_of_nic)
+    return is_twice and is_of_one(ladder) and not is_late
 
 
-def is_explained(stretch: Stretch, ladder: Ladder | None) -> bool:
+def is_of_one(ladder: Ladder | None) -> bool:
+    """Whether it is a ladder beyond doubt, by one NIC, and as high as transfers are long."""
+    if ladder is None or not ladder.is_clear:
+        return False
+    return ladder.focus >= LADDER_FOCUS_MIN and ladder.step_share >= LADDER_STEP_MIN
+
+
+def is_explained(stretch: Stretch, ladder: Ladder | None, *, is_late: bool) -> bool:
     """Whether times and exits together leave no doubt.
 
-    Where times alone are not clear, exits must be a ladder that one NIC explains, and as high as
-    the operation is long. Where they are clear, a ring should still show one: what becomes slower
-    without it is a different way of doing the same (a tree, a processor's clock), so more is asked.
+    Where times alone are not clear, exits must be a ladder that one NIC explains, as high as the
+    operation is long, and higher than a rank that comes late could make it (``is_late``). Where
+    they are clear, a ring should still show one: what becomes slower without it is a different way
+    of doing the same (a tree, a processor's clock), so more is asked.
     """
     if ladder is None or stretch.ranks < RANKS_MIN:
         return stretch.clarity >= WITHOUT_LADDER_SIGMAS
     if stretch.is_clear:
         return ladder.belief >= LADDER_BELIEF_MIN or stretch.clarity >= WITHOUT_LADDER_SIGMAS
-    is_one = ladder.focus >= LADDER_FOCUS_MIN and ladder.step_share >= LADDER_STEP_MIN
-    return ladder.is_clear and is_one
+    return is_of_one(ladder) and not is_late
 
 
 def together(stretches: Sequence[Stretch]) -> list[list[Stretch]]:
@@ -166,10 +220,8 @@ def episode_of(fabric: Fabric, seeds: Sequence[Stretch]) -> Episode:
     wanted = {name for name in job.operations.communicators if crosses_network(job, name)}
     until_ns = window_end(job) if goes_on else last_ns + period_ns
     company = company_in(job, since_ns, until_ns, wanted)
-    slow = {one.communicator: one for one in reversed([*seeds, *company.slower])}
+    rows = rows_of(fabric, {one.communicator for one in [*seeds, *company.slower]})
     votes = votes_of(job, [*seeds, *company.slower])
-    used = [fabric.nic_of_rank.get(rank, -1) for name in slow for rank in members(job, name)]
-    rows = sorted({fabric.nics[number].row for number in used if number >= 0} - {-1})
     return Episode(
         since_ns=since_ns,
         last_ns=last_ns,
@@ -177,8 +229,40 @@ def episode_of(fabric: Fabric, seeds: Sequence[Stretch]) -> Episode:
         worst=worst,
         votes=votes,
         company=company,
-        smooth=smoothest(ports, np.array(rows, dtype=np.int64), since_ns, last_ns),
+        smooth=smoothest(ports, rows, since_ns, last_ns),
+        free_rows=free_inflow(ports, rows, since_ns, last_ns),
     )
+
+
+def lasting_episode(fabric: Fabric, found: Sequence[Lasting]) -> Episode:
+    """All of the window, in which these were slow; nothing is known of any other time."""
+    since_ns = min(one.stretch.since_ns for one in found)
+    last_ns = max(one.stretch.last_ns for one in found)
+    rows = rows_of(fabric, {one.stretch.communicator for one in found})
+    return Episode(
+        since_ns=since_ns,
+        last_ns=last_ns,
+        goes_on=True,
+        worst=found[0].stretch,
+        votes=[
+            Vote(communicator=one.stretch.communicator, ladder=one.ladder, weight=1.0)
+            for one in found
+        ],
+        company=Company(slower=[], as_usual=frozenset()),
+        smooth=smoothest(fabric.window.ports, rows, since_ns, last_ns),
+        free_rows=free_inflow(fabric.window.ports, rows, since_ns, last_ns),
+        short=found[0].other,
+    )
+
+
+def rows_of(fabric: Fabric, communicators: Iterable[str]) -> Ints:
+    """The ports that members of these send by, as far as they are known."""
+    job = fabric.job
+    used = [
+        fabric.nic_of_rank.get(rank, -1) for name in communicators for rank in members(job, name)
+    ]
+    rows = sorted({fabric.nics[number].row for number in used if number >= 0} - {-1})
+    return np.array(rows, dtype=np.int64)
 
 
 def window_end(job: JobWindow) -> int:
@@ -232,7 +316,8 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
     """What is said of an episode."""
     job, window = fabric.job, fabric.window
     healthy = sorted(episode.company.as_usual)
-    suspects = with_smoothness(fabric, episode, suspects_of(fabric, episode.votes, healthy))
+    suspects = suspects_of(fabric, episode.votes, healthy, episode.free_rows)
+    suspects = with_smoothness(fabric, episode, suspects)
     first = suspects[0] if suspects else None
     is_named = first is not None and stands_out(suspects)
     culprit = first.culprit if first is not None and is_named else Culprit()
@@ -243,7 +328,7 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
         detector="slow_link",
         cause=Cause.SLOW_LINK,
         culprit=culprit,
-        strength=strength_of(episode, first.share if first is not None and is_named else 0.0),
+        strength=strength_of(episode, suspects if is_named else []),
         since_ns=episode.since_ns,
         until_ns=window.until(episode.last_ns) if episode.goes_on else episode.last_ns,
         last_ns=episode.last_ns,
@@ -253,7 +338,7 @@ def to_finding(fabric: Fabric, episode: Episode) -> Finding:
         victims=victims_of(fabric, slow, culprit) if is_named else (),
         evidence=evidence_of(fabric, episode, culprit, healthy),
         ruled_out=ruled_out_of(job, episode),
-        cost=cost_of(job, episode),
+        cost=cost_of(job, episode) if episode.short is None else None,
     )
 
 
@@ -278,14 +363,21 @@ def with_smoothness(fabric: Fabric, episode: Episode, suspects: Sequence[Suspect
     return sorted(changed, key=lambda one: -one.share)
 
 
-def strength_of(episode: Episode, share: float) -> float:
-    """0 to 1: how clear the slowness is, and how clear who it is."""
+def strength_of(episode: Episode, suspects: Sequence[Suspect]) -> float:
+    """0 to 1: how clear the slowness is, and how clear who it is; without suspects nobody is named.
+
+    Of two who have nearly the same share one is named because one must be looked at first: no more
+    than that share speaks for it.
+    """
     belief = max((vote.ladder.belief for vote in episode.votes), default=0.0)
     clear = 1.0 - math.exp(-(episode.worst.clarity + 4.0 * belief) / 2.0)
     known = clear * (1.0 if episode.worst.is_complete else INCOMPLETE)
-    if share <= 0:
+    known *= 1.0 if episode.short is None else WITHOUT_USUAL
+    if not suspects:
         return NOBODY_STRENGTH * known
-    return known * (0.5 + 0.5 * min(1.0, share))
+    share = min(1.0, suspects[0].share)
+    is_tied = len(suspects) > 1 and LEAD * suspects[1].share >= share
+    return known * (share if is_tied else 0.5 + 0.5 * share)
 
 
 def victims_of(fabric: Fabric, slow: Sequence[str], culprit: Culprit) -> tuple[Culprit, ...]:
@@ -307,7 +399,7 @@ def evidence_of(
     found = [transfer_evidence(fabric.job, episode)]
     clearest = max(episode.votes, key=lambda vote: vote.ladder.belief, default=None)
     if clearest is not None and clearest.ladder.belief > 0:
-        found.append(ladder_evidence(fabric.job, episode, clearest))
+        found.append(ladder_evidence(fabric, episode, clearest))
     if healthy:
         found.append(vote_evidence(fabric.job, episode, len(healthy)))
     smooth, ports = episode.smooth, fabric.window.ports
@@ -319,14 +411,18 @@ def evidence_of(
 def transfer_evidence(job: JobWindow, episode: Episode) -> Evidence:
     """What the slowest kind took, and what it takes otherwise."""
     worst = episode.worst
+    has_usual = episode.short is None
+    took = f"{kind_name(worst)} took {duration(worst.slow_ns / NS)} after the last rank had come"
+    other = (
+        f"usually {duration(worst.usual_ns / NS)}"
+        if has_usual
+        else "all the time: no other time is known to compare it with"
+    )
     return Evidence(
         metric="collective_transfer",
-        text=(
-            f"{worst.operation} of {worst.size_bytes:,} bytes took {worst.slow_ns / MS:.1f} ms "
-            f"after the last rank had come, usually {worst.usual_ns / MS:.1f} ms."
-        ),
+        text=f"{took}, {other}.",
         value=worst.slow_ns / NS,
-        baseline=worst.usual_ns / NS,
+        baseline=worst.usual_ns / NS if has_usual else None,
         unit="seconds",
         from_ns=episode.since_ns,
         to_ns=episode.last_ns,
@@ -340,24 +436,38 @@ def transfer_evidence(job: JobWindow, episode: Episode) -> Evidence:
     )
 
 
-def ladder_evidence(job: JobWindow, episode: Episode, vote: Vote) -> Evidence:
+def kind_name(stretch: Stretch) -> str:
+    """An operation and its size, for people."""
+    size = shown_size(stretch.size_bytes)
+    return f"{stretch.operation} of {size}" if size else stretch.operation
+
+
+def ladder_evidence(fabric: Fabric, episode: Episode, vote: Vote) -> Evidence:
     """Who leaves first, who last, and by how much exits fall from one to the next."""
-    ladder = vote.ladder
+    job, ladder = fabric.job, vote.ladder
     ends = [rank_name(job, vote.communicator, rank) for rank in (ladder.first_out, ladder.last_out)]
     largest = int(np.argmax(ladder.share))
     edge = [
         rank_name(job, vote.communicator, int(rank[largest]))
         for rank in (ladder.source, ladder.target)
     ]
+    more = ""
+    if free_receivers(fabric, [vote], episode.free_rows):
+        more += f" Nothing waits in front of {edge[1]}'s NIC, so that {edge[0]}'s sends too slowly."
+    elif ladder.share[largest] >= ONE_EDGE_SHARE:
+        more += " Only this direction is slow: its sender or its receiver may be at fault."
+    if episode.short is not None:
+        beside = kind_name(episode.short)
+        more += f" It is the difference to {beside} beside it, so that clocks drop out."
     return Evidence(
         metric="exit_ladder",
         text=(
-            f"{ends[0]} leaves first and {ends[1]} last, {ladder.height_ns / MS:.1f} ms apart: "
-            f"round the ring exits fall by {ladder.step_ns / MS:.2f} ms from one rank to the next "
-            f"and jump from {edge[0]} to {edge[1]}."
+            f"{ends[0]} leaves first and {ends[1]} last, {duration(ladder.height_ns / NS)} apart: "
+            f"round the ring exits fall by {duration(ladder.step_ns / NS)} from one rank to the "
+            f"next and jump from {edge[0]} to {edge[1]}.{more}"
         ),
         value=ladder.height_ns / NS,
-        baseline=0.0,
+        baseline=None if ladder.usual_ns is None else ladder.usual_ns / NS,
         unit="seconds",
         from_ns=episode.since_ns,
         to_ns=episode.last_ns,
@@ -397,8 +507,9 @@ def smooth_evidence(window: Window, episode: Episode, smooth: Smoothest) -> Evid
         metric="nic_smoothness",
         text=(
             f"{window.ports.host[smooth.row]} {window.ports.device[smooth.row]} is never much "
-            f"faster than its mean (by {smooth.variation:.0%}; every other is, by "
-            f"{smooth.others:.0%} and more): it works without a pause, and the others wait for it."
+            f"faster than its mean (by {percentage(smooth.variation)}; every other is, by "
+            f"{percentage(smooth.others)} and more): it works without a pause, and the others wait "
+            "for it."
         ),
         value=smooth.variation,
         baseline=smooth.others,
@@ -425,22 +536,47 @@ def steps_in(job: JobWindow, episode: Episode) -> tuple[list[Step], list[Step]]:
 
 
 def ruled_out_of(job: JobWindow, episode: Episode) -> tuple[RuledOut, ...]:
-    """Why it is not a rank that comes late."""
-    within, outside = steps_in(job, episode)
-    if min(len(within), len(outside)) >= STEPS_MIN:
-        now, before = (
-            float(np.median([step.compute_ns for step in steps])) / MS
-            for steps in (within, outside)
+    """Why it is not a rank that comes late; nothing, where that is not certain."""
+    worst = episode.worst
+    skew = duration(float(np.median(job.operations.skew_ns[worst.slow])) / NS)
+    if episode.short is not None:
+        height = max(vote.ladder.height_ns for vote in episode.votes)
+        why = (
+            f"Ranks come within {skew} and leave {duration(height / NS)} apart: coming late "
+            "cannot move exits further apart than entries."
         )
-        why = f"Between collectives a step takes {now:.0f} ms, and {before:.0f} ms at other times."
-    else:
-        rows = job.operations.skew_ns
-        now = float(np.median(rows[episode.worst.slow])) / MS
+        return (RuledOut(what=str(Cause.STRAGGLER), why=why),)
+    late_ns = own_lateness(job, episode)
+    if late_ns is None:
         why = (
             "Only the time after the last rank had come is counted; "
-            f"until then they waited for each other {now:.1f} ms."
+            f"until then they waited for each other {skew}."
         )
+    elif late_ns <= OWN_SHARE_MAX * worst.excess_ns:
+        late = duration(max(late_ns, SAID_NS_MIN) / NS)
+        why = (
+            f"No rank comes later than its peers by more than {late} a step through what it does "
+            f"outside of collectives; {kind_name(worst)} alone takes "
+            f"{duration(worst.excess_ns / NS)} longer."
+        )
+    else:
+        return ()
     return (RuledOut(what=str(Cause.STRAGGLER), why=why),)
+
+
+def own_lateness(job: JobWindow, episode: Episode) -> float | None:
+    """How late the latest rank is through its own doing in a step of the episode, in nanoseconds.
+
+    By medians over its steps; None where too few are known. Ranks that come late only because they
+    left late do not count (`alerts.gaps`).
+    """
+    own = own_time(job)
+    if own is None:
+        return None
+    inside = (own.start_ns < episode.last_ns) & (own.end_ns > episode.since_ns)
+    excess = own.excess_ns[:, inside]
+    excess = excess[np.isfinite(excess).sum(axis=1) >= STEPS_MIN]
+    return max(0.0, float(np.nanmedian(excess, axis=1).max())) if len(excess) else None
 
 
 def cost_of(job: JobWindow, episode: Episode) -> Cost:

@@ -5,8 +5,9 @@ usual; then it does. A switch that reboots, a route that converges, a transport 
 leave no trace in the job's own times that could accuse a rank.
 
 *Signal.* A collective whose transfer, from its last entry to its last exit, lasts for seconds and
-for many times what is usual of its kind and of the job's steps; most ranks of it were inside for
-that time by their own clocks; nothing else of the job was completed meanwhile; it happens seldom.
+for many times what is usual of its kind and of the job's steps; most ranks of it were in it, or
+already in the next one, for that time by their own clocks; nothing else was completed meanwhile; it
+happens seldom.
 
 *Assumptions.* All ranks' records of that collective are there: who is missing may have come late.
 
@@ -21,10 +22,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from alerts.columns import Flags, Ints, Operations
+from alerts.columns import Ints, Operations, Records
 from alerts.finding import Finding
-from alerts.split import distinct, joinable, medians
+from alerts.gaps import job_ranks_of_rows
+from alerts.split import distinct, medians
 from alerts.window import NS, JobWindow, Window
+from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
 
 STALL_NS_MIN = 2 * NS
@@ -80,21 +83,27 @@ def usual_of(operations: Operations) -> Ints:
 
 
 def all_inside(job: JobWindow, operations: Operations, row: int) -> bool:
-    """Whether nearly all ranks were inside for the stall; unknown where records are thinned."""
+    """Whether nearly all members were in this collective, or in the next one, for the stall.
+
+    Of a ring that stands some ranks may have all their bytes: they leave, and wait in whatever
+    comes next. By each rank's own clock, so that a clock that was set stops nobody.
+    """
     records = job.records
-    chosen: Flags = joinable(records)
-    names = operations.communicators[operations.communicator[row]]
-    kind = operations.operations[operations.operation[row]]
-    if names not in records.communicators or kind not in records.operations:
+    first, last = int(operations.last_entry_ns[row]), int(operations.last_exit_ns[row])
+    if job.slices and not any(begin <= first and last <= end for begin, end in job.slices):
+        # Nobody's records were read; that nothing else was completed must do.
+        return True
+    met = records.timed() & (records.entry_ns < last) & (records.exit_ns > first)
+    near: Records = records.select(met)
+    name = operations.communicators[operations.communicator[row]]
+    members = job.communicators.get(name)
+    if not len(near) or members is None:
         return False
-    chosen &= records.communicator == records.communicators.index(names)
-    chosen &= records.operation == records.operations.index(kind)
-    chosen &= records.sequence == operations.sequence[row]
-    inside = records.exit_ns[chosen] - records.entry_ns[chosen]
-    if not len(inside):
-        # Every nth operation is kept: the joined row says that the last to come was inside.
-        return job.kept_one_in > 1
-    return bool((inside >= INSIDE_SHARE * operations.transfer_ns[row]).mean() >= RANKS_SHARE)
+    number = job_ranks_of_rows(job, near)
+    overlap = np.minimum(near.exit_ns, last) - np.maximum(near.entry_ns, first)
+    inside = number[overlap >= INSIDE_SHARE * (last - first)]
+    waiting = np.intersect1d(inside, np.array(list(members.job_rank.values()), dtype=np.int64))
+    return len(waiting) >= RANKS_SHARE * int(operations.ranks_seen[row])
 
 
 def merged(operations: Operations, rows: Ints) -> list[int]:
@@ -128,7 +137,10 @@ def to_finding(job: JobWindow, row: int, usual_ns: int) -> Finding:
     seconds, usual = (last - since) / NS, usual_ns / NS
     kind = operations.operations[operations.operation[row]]
     ranks = int(operations.ranks_seen[row])
-    text = f"all {ranks} ranks stood in one {kind} for {seconds:.3g} s; {usual:.2g} s are usual"
+    text = (
+        f"when all {ranks} ranks had entered, one {kind} took another {seconds:.3g} s; "
+        f"{usual:.2g} s are usual"
+    )
     skew = int(operations.skew_ns[row]) / 1e6
     return Finding(
         detector="stall",
@@ -143,7 +155,8 @@ def to_finding(job: JobWindow, row: int, usual_ns: int) -> Finding:
         evidence=(
             Evidence(
                 metric="collective_transfer", text=text, value=seconds, unit="seconds",
-                baseline=usual, from_ns=since, to_ns=last, labels={"job": job.job}, samples=ranks,
+                baseline=usual, from_ns=since, to_ns=last, samples=ranks,
+                labels=labels_of(job, row),
             ),
         ),
         ruled_out=(
@@ -155,3 +168,16 @@ def to_finding(job: JobWindow, row: int, usual_ns: int) -> Finding:
             gpu_hours=max(0.0, seconds - usual) * job.size / 3600,
         ),
     )  # fmt: skip
+
+
+def labels_of(job: JobWindow, row: int) -> dict[str, str]:
+    """The one operation that is meant."""
+    operations = job.operations
+    labels = {
+        "job": job.job,
+        "communicator": operations.communicators[operations.communicator[row]],
+        "operation": operations.operations[operations.operation[row]],
+        "sequence": str(int(operations.sequence[row])),
+    }
+    size = int(operations.size_bytes[row])
+    return labels if size == ABSENT else {**labels, "size_bytes": str(size)}

@@ -16,7 +16,9 @@ Records are there for all operations: where some were lost nobody is accused.
 
 *Misses.* A rank that is slow while all others hide it behind overlapped communication. A slowness
 of a few percent that has lasted for the whole window is unequal work, which `imbalance` reports.
-Half of a group that is slow alike. Windows that hold every nth operation only.
+Half of a group that is slow alike. Windows that hold every nth operation only; of a job with more
+records than a window holds what lies between the slices that were read, and everything if a slice
+is shorter than some steps.
 
 *Reference.* The own time of a worker against its group's median, and replay with it: What-if
 analysis (OSDI'25). Least time inside and last to enter: the analyzer of Meta's collective traces.
@@ -34,7 +36,7 @@ from alerts.columns import Flags, Floats, Ints
 from alerts.finding import Finding
 from alerts.gaps import OwnTime, own_time
 from alerts.late import LateStretch, find_stretch
-from alerts.replay import cost_of, seen_last
+from alerts.replay import cost_of, labels_of, seen_last
 from alerts.statistics import median_known
 from alerts.window import JobWindow, Window
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason, RuledOut
@@ -310,7 +312,8 @@ def evidence_of(
     return (
         Evidence(
             metric="rank_gap", text=text, value=outside, unit="seconds", baseline=peers,
-            from_ns=when[0], to_ns=when[1], labels={"job": job.job}, samples=one.stretch.known,
+            from_ns=when[0], to_ns=when[1], samples=one.stretch.known,
+            labels=labels_of(job, own.ranks[one.rows]),
         ),
     )  # fmt: skip
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from alerts.columns import Records
+from alerts.columns import Ints, Records
 from api.store.store import Store
 from collector.contract.errors import StoreError
 from collector.contract.records import ABSENT
@@ -20,6 +20,10 @@ joins them all (`api.correlate.join`)."""
 
 SOURCES_TIMED = ("nccl_inspector", "kineto")
 """Sources whose entries and exits can be compared, best first."""
+
+SPARSE = 4
+"""Where records are in less than one of so many parts of the time that is asked about, pieces of it
+would be too long to choose from."""
 
 WHERE = """
     time BETWEEN fromUnixTimestamp64Nano({from_ns:Int64}) AND fromUnixTimestamp64Nano({to_ns:Int64})
@@ -74,6 +78,55 @@ def count_records(store: Store, question: Question) -> int:
     """How many records there are; repeats that are not merged yet count twice."""
     sql = f"SELECT count() AS n FROM collectives WHERE {question.where}"  # noqa: S608 - our words
     return int(store.query(sql, question.parameters)["n"][0].as_py())
+
+
+def is_over(store: Store, question: Question, records_max: int) -> bool:
+    """Whether there are more records than this; no more of them are looked at than that takes."""
+    sql = f"""
+        SELECT count() AS n
+        FROM (SELECT 1 FROM collectives WHERE {question.where} LIMIT {int(records_max) + 1})
+    """  # noqa: S608 - our words
+    return int(store.query(sql, question.parameters)["n"][0].as_py()) > records_max
+
+
+def count_in_pieces(store: Store, question: Question, pieces: int) -> tuple[Ints, Ints]:
+    """How many records there are in each of so many pieces of the question's time, and their edges.
+
+    There is one edge more than pieces. Where records are in a small part of the time only, of that
+    part.
+    """
+    first, last = question.parameters["from_ns"], question.parameters["to_ns"]
+    counts, edges = np.zeros(pieces, dtype=np.int64), np.zeros(pieces + 1, dtype=np.int64)
+    for _ in range(2):
+        width = (last - first) // pieces + 1
+        sql = f"""
+            SELECT intDiv(toUnixTimestamp64Nano(time) - {{first:Int64}}, {{width:Int64}}) AS piece,
+                   count() AS n
+            FROM collectives WHERE {question.where} GROUP BY piece
+        """  # noqa: S608 - our words
+        asked = question.narrowed(first, last).parameters
+        table = store.query(sql, {**asked, "first": first, "width": width})
+        counts = np.zeros(pieces, dtype=np.int64)
+        counts[table["piece"].to_numpy().astype(np.int64)] = table["n"].to_numpy().astype(np.int64)
+        edges = first + np.arange(pieces + 1, dtype=np.int64) * width
+        present = np.flatnonzero(counts)
+        if not len(present) or len(counts) < SPARSE * (present[-1] + 1 - present[0]):
+            break
+        first, last = int(edges[present[0]]), int(edges[present[-1] + 1])
+    return counts, edges
+
+
+def query_slices(store: Store, question: Question, slices: Sequence[tuple[int, int]]) -> Records:
+    """The records within these slices of the question's time."""
+    parts: list[str] = []
+    parameters: dict[str, Any] = {}
+    for number, (begin, end) in enumerate(slices):
+        parts.append(
+            f"time BETWEEN fromUnixTimestamp64Nano({{begin{number}:Int64}}) "
+            f"AND fromUnixTimestamp64Nano({{end{number}:Int64}})"
+        )
+        parameters |= {f"begin{number}": begin, f"end{number}": end}
+    return query_records(store, question, f" AND ({' OR '.join(parts) or '0'})", parameters)
 
 
 def read_records(

@@ -190,7 +190,11 @@ def without_doubles(
         values = np.concatenate([own[name].values, nic[name].values[more]])
         order = np.argsort(row, kind="stable")
         found[name] = Readings(
-            metric=own[name].metric, row=row[order], values=values[order], label=own[name].label
+            metric=own[name].metric,
+            row=row[order],
+            values=values[order],
+            label=own[name].label,
+            others=dict.fromkeys(nic[name].row[more].tolist(), nic[name].metric),
         )
     return found
 
@@ -208,6 +212,7 @@ def make_ports(
     rail = np.full(len(keys), -1, dtype=np.int64)
     tier = np.full(len(keys), -1, dtype=np.int64)
     rate = best_rates(len(keys), readings)
+    netdev = [""] * len(keys)
     is_switch = np.array([host == device for host, device, _ in keys], dtype=bool)
     if topology is not None:
         for row, key in enumerate(keys):
@@ -215,6 +220,7 @@ def make_ports(
             port = topology.ports.get(place)
             if port is not None:
                 rail[row] = -1 if port.rail is None else port.rail
+                netdev[row] = port.netdev or ""
                 rate[row] = np.fmax(rate[row], port.rate_bits_per_second or np.nan)
             far = topology.other_end(place)
             if far is not None:
@@ -234,6 +240,7 @@ def make_ports(
         rate_bits_per_second=rate,
         rail=rail,
         tier=tier,
+        netdev=netdev,
     )
 
 

@@ -7,19 +7,30 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from alerts.clocks import align, correct
+from alerts.clocks import correct
 from alerts.columns import ClockFit, Floats, Ints, Operations, Records, Step
-from alerts.split import joinable, medians, split
+from alerts.split import joinable, medians, members_in, split
 from api.correlate.join import split_in_store
 from api.correlate.read import (
     SOURCES_TIMED,
     Question,
+    count_in_pieces,
     count_records,
+    is_over,
     query_records,
+    query_slices,
     read_members,
 )
+from api.correlate.slices import PIECES, align_slices, align_whole, choose_slices, shrunk
 from api.correlate.steps import infer_steps, to_work
 from api.store.store import Store
+
+MEMBERS_MAX = 128
+"""Ranks that the steps of a large job are told from: steps are medians over ranks, which more of
+them do not change, and each rank takes a millisecond."""
+IN_SLICES_SHARE = 0.5
+"""Of the records that may be held, for those of slices: they stand for all of a long time, and half
+of them say the same in half the time."""
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +40,12 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Whose records: the best source that has any."""
     kept_one_in: int
     """Of how many operations one is in ``records``; 1 unless there were too many."""
+    slices: Sequence[tuple[int, int]] = ()
+    """The times in which ``records`` are complete; empty: everywhere."""
     records: Records
     """Records of all ranks."""
     members: Records
-    """Records of all operations, of some ranks if there were too many."""
+    """Records of all operations, or of all within slices; of some ranks if there were too many."""
     clocks: list[ClockFit]
     operations: Operations
     """All operations, whatever was kept of their records."""
@@ -49,7 +62,7 @@ def look(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_
     question = Question(communicators, from_ns, to_ns, [source])
     keep = power_of_two(-(-count // records_max))
     raw = query_records(store, question, keep_one_in=keep)
-    clocks = align(raw)
+    clocks = align_whole(raw)
     records = correct(raw, clocks)
     if keep == 1:
         members, operations = records, split(records)
@@ -67,6 +80,36 @@ def look(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_
     )
 
 
+def look_in_slices(
+    store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_max: int
+) -> Window:
+    """The same, but of too many records those of some slices of time, each of them whole.
+
+    For who looks at what happens between operations (`api.correlate.slices`).
+    """
+    communicators = sorted({communicator for communicator, _ in job_rank})
+    chosen = some_members(job_rank, MEMBERS_MAX / max(1, len(set(job_rank.values()))))
+    asked = [Question(communicators, from_ns, to_ns, [source]) for source in SOURCES_TIMED]
+    question = next((one for one in asked if is_over(store, one, 0)), asked[0])
+    if not is_over(store, question, records_max):
+        whole = look(store, job_rank, from_ns, to_ns, records_max=records_max)
+        return msgspec.structs.replace(whole, members=records_of(whole.records, chosen))
+    counts, edges = count_in_pieces(store, question, PIECES)
+    slices = choose_slices(counts, edges, int(IN_SLICES_SHARE * records_max))
+    raw = query_slices(store, question, slices)
+    clocks = align_slices(raw, slices)
+    records = correct(raw, clocks)
+    return Window(
+        source=question.parameters["sources"][0],
+        kept_one_in=1,
+        slices=shrunk(slices, clocks) or [(to_ns, to_ns)],
+        records=records,
+        members=records_of(records, chosen),
+        clocks=clocks,
+        operations=split_in_store(store, question, clocks),
+    )
+
+
 def best_source(
     store: Store, communicators: Sequence[str] | None, from_ns: int, to_ns: int
 ) -> tuple[str, int]:
@@ -81,9 +124,18 @@ def best_source(
 def some_members(job_rank: JobRanks, share: float) -> list[tuple[str, int]]:
     """Members of so large a share of the job's ranks, evenly spread; of one rank at least."""
     ranks = sorted(set(job_rank.values()))
-    count = max(1, int(len(ranks) * share))
+    count = max(1, min(len(ranks), int(len(ranks) * share)))
     chosen = {ranks[place * len(ranks) // count] for place in range(count)}
     return [key for key, rank in job_rank.items() if rank in chosen]
+
+
+def records_of(records: Records, members: Sequence[tuple[str, int]]) -> Records:
+    """The records of these ranks of communicators."""
+    wanted = set(members)
+    found, which = members_in(records)
+    is_wanted = np.array([one in wanted for one in found], dtype=bool)
+    chosen: Records = records.select(is_wanted[which]) if len(records) else records
+    return chosen
 
 
 def power_of_two(number: int) -> int:
@@ -96,7 +148,7 @@ def power_of_two(number: int) -> int:
 
 
 def steps_of(window: Window, job_rank: JobRanks) -> list[Step]:
-    """The job's steps in the window, by the ranks whose records are all there."""
+    """The job's steps in the window, or in its slices, by the ranks whose records are all there."""
     return infer_steps(window.members, job_rank, window.operations)
 
 

@@ -28,7 +28,7 @@ from api.correlate.baseline import Baselines, read_baselines
 from api.correlate.places import job_ranks_of
 from api.correlate.readings import GridReader
 from api.correlate.things import read_gpus, read_hosts, read_ports, read_samples
-from api.correlate.window import look, steps_of
+from api.correlate.window import look_in_slices, steps_of
 from api.inventory.job_model import JobRank
 from api.inventory.repository import Inventory
 from api.inventory.tables import JobState
@@ -44,7 +44,7 @@ STEP_SECONDS = 5
 CELLS_MAX = 8_000
 """Cells of a grid: a window of hours has longer ones."""
 RECORDS_MAX = 2_000_000
-"""Records of a job that a window holds: 160 MB. Of more it has every nth operation."""
+"""Records of a job that a window holds: 160 MB. Of more it has some slices of its time."""
 EVENTS_MAX = 10_000
 """Events of a window, the newest."""
 EDGES_MAX = 20_000
@@ -211,7 +211,7 @@ class WindowReader:
         dumped: frozenset[str],
     ) -> JobWindow:
         job_rank = job_ranks_of(self._inventory, job)
-        seen = look(self._store, job_rank, from_ns, to_ns, records_max=records_max)
+        seen = look_in_slices(self._store, job_rank, from_ns, to_ns, records_max=records_max)
         ranks = {place.rank: to_rank(place) for place in self._inventory.job_ranks(job)}
         communicators = self._communicators(job, job_rank, ranks)
         known = self._inventory.job(job)
@@ -223,6 +223,7 @@ class WindowReader:
             communicators=communicators,
             source=seen.source,
             kept_one_in=seen.kept_one_in,
+            slices=seen.slices,
             records=seen.records,
             operations=seen.operations,
             clocks=seen.clocks,

@@ -13,7 +13,7 @@ import numpy as np
 from alerts import words
 from alerts.columns import Flags, Floats
 from alerts.split import medians
-from alerts.window import NS, JobWindow, Things, Window
+from alerts.window import NS, JobWindow, Ports, Things, Window
 from api.diagnose import plots, units
 from api.diagnose.analyse import Analysis
 from api.diagnose.cards import legend, table
@@ -330,7 +330,7 @@ def series_drawing(evidence: Evidence, seen: Window, start_ns: int, inside: tupl
     """A metric of the evidence: the culprit's line over those of its peers; empty if unknown."""
     for things in (seen.ports, seen.gpus, seen.hosts):
         for name, readings in things.readings.items():
-            if evidence.metric not in (readings.metric, name):
+            if evidence.metric not in (readings.metric, name, *readings.others.values()):
                 continue
             is_own = own_rows(things, evidence)
             if is_own.any():
@@ -344,7 +344,11 @@ def own_rows(things: Things, evidence: Evidence) -> Flags:
     for label in ("host", "device", "port", "gpu"):
         wanted, column = evidence.labels.get(label), getattr(things, label, None)
         if wanted is not None and column is not None:
-            chosen &= np.array([str(value) == wanted for value in column], dtype=bool)
+            is_named = np.array([str(value) == wanted for value in column], dtype=bool)
+            if label == "device" and isinstance(things, Ports) and things.netdev:
+                # `fabric_nic_…` is named by the interface.
+                is_named |= np.array([name == wanted for name in things.netdev], dtype=bool)
+            chosen &= is_named
     return chosen & ("host" in evidence.labels)
 
 

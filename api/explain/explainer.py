@@ -21,7 +21,7 @@ from api.limits import EXPLAIN_EVENTS_MAX, EXPLAIN_JOBS_MAX
 from api.store.store import Store
 from api.topology.cache import BuiltTopology
 from collector.contract.identity import PortId
-from collector.contract.verdict import Culprit, Verdict
+from collector.contract.verdict import Culprit, Evidence, Verdict
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,6 @@ class Explainer:
         panel: Panel,
     ) -> None:
         self._inventory = inventory
-        self._topology = topology
         self._reader = WindowReader(store, inventory, topology)
         self._panel = panel
         self._lock = threading.Lock()
@@ -63,11 +62,10 @@ class Explainer:
         """The answer; what is asked for must exist."""
         with self._lock:
             window = self._read(question)
-            built = self._topology(moment_of(question.to_ns))
             findings = self._panel.find(window)
             verdicts = self._panel.judge(window, findings)
             failed = self._panel.broken
-        return explain(window, question, built, (findings, verdicts or [], failed))
+        return explain(window, question, (findings, verdicts or [], failed))
 
     def _read(self, question: Question) -> Window:
         """The window as it was seen at its end: what reached it went on then.
@@ -92,29 +90,16 @@ class Explainer:
         return msgspec.structs.replace(job, is_running=ended.timestamp() * NS > moment_ns)
 
 
-def moment_of(time_ns: int) -> dt.datetime:
-    """A time of ours as a date."""
-    return dt.datetime.fromtimestamp(time_ns / NS, tz=dt.UTC)
-
-
 def explain(
     window: Window,
     question: Question,
-    built: BuiltTopology | None,
     said: tuple[Sequence[Finding], Sequence[Verdict], Sequence[str]],
 ) -> Explanation:
     """A window as data. ``said``: findings, verdicts, and who broke. Pure."""
     findings, verdicts, failed = said
     left: list[LeftOut] = []
     jobs = explain_jobs(window, question, findings, verdicts, left)
-
-    def netdev_of(host: str, device: str, port: str) -> str | None:
-        found = built.topology.ports.get(PortId(host, device, port)) if built else None
-        return found.netdev if found is not None else None
-
-    things, peers, unshown = explain_things(
-        window, rows_of(window, question, findings, verdicts), netdev_of
-    )
+    things, peers, unshown = explain_things(window, rows_of(window, question, findings, verdicts))
     return Explanation(
         from_ns=window.from_ns,
         to_ns=window.to_ns,
@@ -226,7 +211,7 @@ def named_by(
     for verdict in verdicts:
         if not about_job or about_job & set(verdict.jobs):
             found |= dict.fromkeys((verdict.culprit, *verdict.accomplices))
-            found |= dict.fromkeys(culprit_of(one.labels) for one in verdict.evidence)
+            found |= dict.fromkeys(culprit_of(one) for one in verdict.evidence)
     if about_job:
         for finding in findings:
             if finding.job in about_job and not finding.is_context:
@@ -234,8 +219,9 @@ def named_by(
     return found
 
 
-def culprit_of(labels: dict[str, str]) -> Culprit:
+def culprit_of(evidence: Evidence) -> Culprit:
     """Whom an evidence's labels name."""
+    labels = evidence.labels
     gpu = labels.get("gpu", "")
     return Culprit(
         host=labels.get("host", ""),
@@ -250,7 +236,9 @@ def rows_of_culprit(window: Window, culprit: Culprit) -> Rows:
     ports: dict[int, None] = {}
     table = window.ports
     if culprit.host and culprit.device:
-        for row in table.rows_of_device.get((culprit.host, culprit.device), []):
+        named = (culprit.host, culprit.device)
+        by_interface = [table.row_of_netdev[named]] if named in table.row_of_netdev else []
+        for row in table.rows_of_device.get(named, by_interface):
             if not culprit.port or table.port[row] == culprit.port:
                 ports |= with_other_end(window, row)
     if culprit.switch and culprit.switch_port:
@@ -262,9 +250,11 @@ def rows_of_culprit(window: Window, culprit: Culprit) -> Rows:
             ports |= with_other_end(window, row)
     gpu = window.gpus.row_of.get((culprit.host, culprit.gpu)) if culprit.gpu is not None else None
     host = window.hosts.row_of.get(culprit.host)
+    # The others of its host too: when they were last read tells that this one has fallen silent.
+    beside = [row for row, name in enumerate(window.gpus.host) if name == culprit.host]
     return Rows(
         ports=list(ports),
-        gpus=[] if gpu is None else [gpu],
+        gpus=[] if gpu is None else [gpu, *(row for row in beside if row != gpu)],
         hosts=[] if host is None else [host],
     )
 

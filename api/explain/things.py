@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
 
 from alerts.columns import Floats, Ints
-from alerts.window import NS, Grid, Readings, Things, Window
+from alerts.window import NS, Grid, Ports, Readings, Things, Window
 from api.explain.answer import (
     GridExplained,
     LeftOut,
@@ -27,10 +27,6 @@ RATE_CELLS = 4
 two readings also when one was lost."""
 
 PORT, SWITCH_PORT, GPU, HOST = "port", "switch_port", "gpu", "host"
-NIC_METRICS = "fabric_nic_"
-
-NetdevOf = Callable[[str, str, str], str | None]
-"""The interface of a port (host, device, port), if it is known: `fabric_nic_…` is named by it."""
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +48,7 @@ class Shown(msgspec.Struct, kw_only=True):
 
 
 def explain_things(
-    window: Window, rows: Rows, netdev_of: NetdevOf
+    window: Window, rows: Rows
 ) -> tuple[list[ThingExplained], list[PeersExplained], list[LeftOut]]:
     """The rows' readings, what their peers read, and what had to be left out."""
     shown = Shown()
@@ -70,7 +66,7 @@ def explain_things(
                 LeftOut(what="things", count=len(waiting) - place, rule=rule, hint=hint)
             )
             break
-        show_thing(window, things, kind, row, netdev_of, shown)
+        show_thing(window, things, kind, row, shown)
     return shown.things, peers_of(window, shown.used), shown.left
 
 
@@ -79,11 +75,8 @@ def port_kind(window: Window, row: int) -> str:
     return SWITCH_PORT if window.ports.is_switch[row] else PORT
 
 
-def show_thing(
-    window: Window, things: Things, kind: str, row: int, netdev_of: NetdevOf, shown: Shown
-) -> None:
+def show_thing(window: Window, things: Things, kind: str, row: int, shown: Shown) -> None:
     """One thing with all that was read of it; counters that stood still are only named."""
-    labels = labels_of(window, kind, row)
     readings: list[SeriesExplained] = []
     still: list[str] = []
     for name in sorted(things.readings):
@@ -91,20 +84,18 @@ def show_thing(
         values = values_of(found, row)
         if values is None or np.isnan(values).all():
             continue
-        metric = metric_of(found, name, kind)
+        called = found.metric_of(row)
+        metric = metric_of(called, name, kind)
         is_rate = metric is not None and metric.kind is Kind.COUNTER
         if is_rate and not np.nan_to_num(values).any():
-            still.append(found.metric)
+            still.append(called)
             continue
-        own = dict(labels)
-        if kind == PORT and found.metric.startswith(NIC_METRICS):
-            netdev = netdev_of(labels["host"], labels["device"], labels["port"])
-            own = {"host": labels["host"], "device": netdev or labels["device"]}
+        own = labels_of(window, kind, row, called)
         if found.label and ":" in name:
             own |= split_label(metric, name.partition(":")[2])
         readings.append(
             SeriesExplained(
-                metric=found.metric,
+                metric=called,
                 labels=own,
                 query=query_of(metric, own, is_rate=is_rate, grid=things.grid),
                 is_rate=is_rate,
@@ -140,13 +131,13 @@ def values_of(found: Readings, row: int) -> Floats | None:
     return line
 
 
-def labels_of(window: Window, kind: str, row: int) -> dict[str, str]:
-    """As PromQL selects the thing's series."""
+def labels_of(window: Window, kind: str, row: int, metric: str) -> dict[str, str]:
+    """As PromQL selects the metric's series of a thing."""
     if kind == HOST:
         return {"host": window.hosts.host[row]}
     if kind == GPU:
         return {"host": window.gpus.host[row], "gpu": str(window.gpus.gpu[row])}
-    return window.ports.labels(row)
+    return window.ports.labels(row, metric)
 
 
 def name_of(window: Window, kind: str, row: int) -> str:
@@ -174,15 +165,15 @@ def rate_of(window: Window, kind: str, row: int) -> Number:
     return None if kind in {HOST, GPU} else number(float(window.ports.rate_bits_per_second[row]))
 
 
-def metric_of(found: Readings, name: str, kind: str) -> Metric | None:
+def metric_of(called: str, name: str, kind: str) -> Metric | None:
     """The catalog's metric of a reading, also where another exporter's series were read."""
     catalog = load_catalog()
-    own = catalog.metric(found.metric)
+    own = catalog.metric(called)
     if own is not None:
         return own
     reading = name.partition(":")[0]
     prefixes = {HOST: ("fabric_host_",), GPU: ("fabric_gpu_",)}.get(
-        kind, ("fabric_port_", NIC_METRICS)
+        kind, ("fabric_port_", Ports.NIC_METRICS)
     )
     known = (catalog.metric(prefix + reading) for prefix in prefixes)
     return next((metric for metric in known if metric is not None), None)

@@ -7,6 +7,7 @@ Benign things have truths too, without a right cause: whatever is said of them i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 import numpy as np
@@ -18,6 +19,8 @@ NS = 1_000_000_000
 GRACE_NS = 30 * NS
 """How long after the end of a fault a verdict on it still counts: windows close late."""
 DAY_SECONDS = 86_400.0
+CONFIDENCES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.01)
+"""Edges of the table that holds confidence against what was right."""
 NOTHING = "nothing"
 """In tables: no cause, or no verdict."""
 
@@ -86,6 +89,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return self.right / self.sayings if self.sayings else None
 
 
+class Sureness(msgspec.Struct, frozen=True, kw_only=True):
+    """Verdicts of about one confidence, and how many of them were right."""
+
+    from_confidence: float
+    to_confidence: float
+    said: int
+    right: int
+    mean_confidence: float
+
+
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a scoreboard shows."""
 
@@ -101,6 +114,8 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     """Simulated time in which nothing was wrong."""
     false_incidents: int
     """Verdicts in that time."""
+    sureness: list[Sureness] = []
+    """Confidence against what was right: a calibrated 0.9 is right nine times of ten."""
 
     @property
     def false_per_day(self) -> float | None:
@@ -215,7 +230,36 @@ def mark(runs: Sequence[Run]) -> Marks:
         confusion={cause: dict(sorted(row.items())) for cause, row in sorted(confusion.items())},
         benign_seconds=sum(run.seconds for run in benign),
         false_incidents=sum(len(run.sayings) for run in benign),
+        sureness=mark_sureness(runs),
     )
+
+
+def mark_sureness(runs: Sequence[Run]) -> list[Sureness]:
+    """How often verdicts of each confidence were right; those nobody said are left out."""
+    said = [
+        (
+            saying.verdict.confidence,
+            any(
+                is_about(saying, truth) and is_right(saying.verdict, truth) for truth in run.truths
+            ),
+        )
+        for run in runs
+        for saying in run.sayings
+    ]
+    rows = []
+    for low, high in pairwise(CONFIDENCES):
+        own = [(sure, right) for sure, right in said if low <= sure < high]
+        if own:
+            rows.append(
+                Sureness(
+                    from_confidence=low,
+                    to_confidence=min(high, 1.0),
+                    said=len(own),
+                    right=sum(right for _, right in own),
+                    mean_confidence=float(np.mean([sure for sure, _ in own])),
+                )
+            )
+    return rows
 
 
 def make_row(name: str, results: Sequence[Result], wrong: int) -> Row:

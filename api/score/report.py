@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api.score.marks import NOTHING, Marks, Row, Run
+from api.score.marks import NOTHING, Marks, Row, Run, Sureness
 
 FALSE_PER_DAY_MAX = 0.1
 """The bar: one false incident in ten days of a healthy cluster."""
@@ -62,6 +62,10 @@ def to_markdown(board: Scoreboard) -> str:
         "",
         *confusion_table(marks.confusion),
         "",
+        "## How sure, and how often right",
+        "",
+        *sureness_table(marks.sureness),
+        "",
     ]
     if marks.broken:
         lines += ["## Runs that broke off", "", *(f"- {text}" for text in marks.broken), ""]
@@ -99,6 +103,16 @@ def confusion_table(confusion: dict[str, dict[str, int]]) -> list[str]:
         cells = [str(row.get(name, "")) for name in columns]
         lines.append(f"| {true} | {' | '.join(cells)} |")
     return lines
+
+
+def sureness_table(rows: Sequence[Sureness]) -> list[str]:
+    """Confidence against what was right."""
+    lines = ["| confidence | said | mean | right |", "|---|---|---|---|"]
+    return lines + [
+        f"| {row.from_confidence:.2f} to {row.to_confidence:.2f} | {row.said} "
+        f"| {row.mean_confidence:.2f} | {percent(row.right / row.said)} |"
+        for row in rows
+    ]
 
 
 def percent(share: float | None) -> str:

@@ -11,7 +11,18 @@ import shutil
 import sys
 import time
 
-from tests.bench import agent, bursts, decode, ib_fabric, ingest, jobs, query, simulator, snmp
+from tests.bench import (
+    agent,
+    bursts,
+    decode,
+    ib_fabric,
+    ingest,
+    jobs,
+    query,
+    simulator,
+    snmp,
+    verdict,
+)
 from tests.bench.processes import say
 from tests.bench.report import OUTPUT, PAGE, BenchError, load_results, save, show, write_page
 
@@ -22,6 +33,7 @@ BENCHES = {
     "ingest": ingest.run,
     "query": query.run,
     "jobs": jobs.run,
+    "verdict": verdict.run,
     "simulator": simulator.run,
     "ib_fabric": ib_fabric.run,
     "snmp": snmp.run,

@@ -10,7 +10,7 @@ from alerts.columns import Operations
 from alerts.split import split
 from api.correlate.join import split_in_store
 from api.correlate.read import Question, read_records
-from api.correlate.window import look, steps_of
+from api.correlate.window import look, look_in_slices, steps_of
 from api.ingest.records import insert_collectives
 from api.store.store import Store, StoreUrl
 from collector.contract.collective import Collective, Operation, Timing
@@ -105,6 +105,35 @@ def test_a_long_window_is_thinned_and_still_complete(store: Store) -> None:
     assert len(steps[0]) == len(steps[1]) == 400
     differences = [abs(a.transfer_ns - b.transfer_ns) for a, b in zip(*steps, strict=True)]
     assert np.median(differences) < MS
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_too_many_records_are_read_in_slices_each_of_them_whole(
+    store: Store,
+    moved: bool,  # noqa: FBT001 - the two cases
+) -> None:
+    fill(store, moved=moved)
+    job_rank = {("0xabc", rank): rank for rank in range(8)}
+    whole = look_in_slices(store, job_rank, START_NS - NS, END_NS, records_max=1_000_000)
+    sliced = look_in_slices(store, job_rank, START_NS - NS, END_NS, records_max=3_000)
+    assert (whole.slices, sliced.kept_one_in) == ((), 1)
+    assert 2 <= len(sliced.slices) <= 4
+    assert len(sliced.records) <= 1_700
+    # Within a slice nothing is missing, by the common clock.
+    for begin, end in sliced.slices:
+        counts = [
+            np.count_nonzero((one.records.exit_ns > begin + MS) & (one.records.exit_ns < end - MS))
+            for one in (whole, sliced)
+        ]
+        assert counts[0] == pytest.approx(counts[1], abs=2)
+        assert counts[0] > 100
+    assert len(sliced.operations) == len(whole.operations)
+    assert np.abs(sliced.operations.skew_ns - whole.operations.skew_ns).max() < MS
+    # Steps are those within the slices.
+    steps = [step for step in steps_of(sliced, job_rank) if step.end_ns > step.start_ns]
+    assert 30 < len(steps) < 200
+    lengths = [step.end_ns - step.start_ns for step in steps]
+    assert np.median(lengths) == pytest.approx(0.6 * NS, rel=0.02)
 
 
 def test_nothing_there_gives_nothing(store: Store) -> None:

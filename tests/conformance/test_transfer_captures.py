@@ -131,6 +131,29 @@ def test_the_beginning_of_the_fault_is_enough(run: str) -> None:
     assert culprits(detect(window_of(cut))) == [f"node{SLOW[run]}"]
 
 
+def test_without_any_healthy_time_the_ladder_is_enough() -> None:
+    """The middle of the fault alone, as if it had been so for ever."""
+    records = records_of("net3")
+    (whole,) = detect(window_of(records))
+    lasted = whole.last_ns - whole.since_ns
+    inside = (records.entry_ns > whole.since_ns + lasted // 10) & (
+        records.exit_ns < whole.last_ns - lasted // 10
+    )
+    (found,) = detect(window_of(records.select(inside)))
+    assert found.culprit.host == "node3"
+    assert found.evidence[0].baseline is None
+    assert found.strength < 0.7 * whole.strength
+
+
+@each_slow_run
+def test_what_is_said_against_a_straggler_speaks_against_it(run: str) -> None:
+    """Behind a slow NIC ranks come late only because they left late."""
+    (found,) = detect(window_of(records_of(run)))
+    (ruled_out,) = found.ruled_out
+    assert ruled_out.what == "straggler"
+    assert ruled_out.why.startswith("No rank comes later")
+
+
 @pytest.mark.parametrize("run", NOT_SLOW)
 def test_nobody_is_accused_of_what_is_not_the_networks(run: str) -> None:
     records = records_of(run)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from alerts.detectors import discover
 from tests import docs_tables
 from tests.docs_tables import ROOT
 
@@ -36,3 +37,10 @@ def test_every_generated_part_is_used() -> None:
         for _, name, _ in docs_tables.PART.findall(file.read_text("utf-8"))
     }
     assert used == set(docs_tables.PARTS)
+
+
+@pytest.mark.parametrize("name", discover())
+def test_every_detector_says_what_it_sees_and_what_it_misses(name: str) -> None:
+    told = docs_tables.detector_paragraphs(name)
+    assert list(told) == ["Phenomenon", "Signal", "Assumptions", "Misses", "Reference"]
+    assert all(told.values())

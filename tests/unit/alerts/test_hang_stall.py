@@ -267,6 +267,54 @@ def test_short_ones_habits_and_single_ranks_are_no_stalls() -> None:
     assert not stall.detect(make_window(stalled(8.0, ranks=1)))
 
 
+def test_who_has_all_its_bytes_waits_in_the_next_collective_and_the_job_stands_all_the_same() -> (
+    None
+):
+    """One rank of each host is held; the other leaves, and waits for it where the host meets."""
+    job = make_job()
+    records, more = job.records, 8 * NS
+    between = (records.communicator >= 4) & (records.sequence == 20)
+    held = between & np.isin(records.pid, [0, 3, 4, 7])
+    ends = records.exit_ns[between].min()
+    after = (records.exit_ns > ends) & ~between & (records.entry_ns > ends)
+    free = ~np.isin(records.pid, [0, 3, 4, 7])
+    waits = after & free & (records.communicator < 4) & (records.sequence == 21)
+    moved = msgspec.structs.replace(
+        records,
+        entry_ns=np.where(after & ~waits, records.entry_ns + more, records.entry_ns),
+        exit_ns=np.where(held | after, records.exit_ns + more, records.exit_ns),
+    )
+    stands = msgspec.structs.replace(job, records=moved, operations=split(moved))
+    (finding,) = stall.detect(make_window(stands, is_live=False))
+    assert (finding.cause, finding.culprit) == (Cause.STALL, Culprit(job="training"))
+    labels = finding.evidence[0].labels
+    assert (labels["sequence"], labels["communicator"]) == ("20", finding.communicators[0])
+    # Where those who left wait nowhere, they were late, or a clock was set.
+    assert not stall.detect(make_window(stalled(8.0, ranks=4)))
+
+
+def in_slices(job: JobWindow, *slices: tuple[int, int]) -> JobWindow:
+    """The job as it is read where it has too many records: those of some steps only."""
+    times = [(job.steps[first].start_ns, job.steps[last].end_ns) for first, last in slices]
+    exits = job.records.exit_ns
+    inside = np.any([(exits >= begin) & (exits <= end) for begin, end in times], axis=0)
+    return msgspec.structs.replace(job, records=job.records.select(inside), slices=times)
+
+
+def test_a_stall_between_the_slices_that_were_read_is_seen_in_the_joined_operations() -> None:
+    job = stalled(8.0)
+    assert len(stall.detect(make_window(in_slices(job, (2, 10), (30, 39)), is_live=False))) == 1
+
+
+def test_what_was_not_read_between_slices_is_no_pause() -> None:
+    """Of a job that hangs: it stood for longer than ever, though records end and begin again."""
+    job = make_job(steps=200)
+    window = make_window(in_slices(job, (2, 12), (188, 199)), silent_ns=40 * NS, gpu_levels=SPIN)
+    (finding,) = hang.detect(window)
+    assert finding.evidence[0].baseline == pytest.approx(0.1, abs=0.1)
+    assert not stall.detect(window)
+
+
 def test_waiting_for_a_rank_is_no_stall() -> None:
     pause = np.zeros((40, 8))
     pause[20, 0] = 8000.0

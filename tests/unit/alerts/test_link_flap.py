@@ -121,3 +121,16 @@ def test_flaps_do_not_depend_on_the_order_of_ports() -> None:
 
 def test_garbage_accuses_no_link() -> None:
     check_garbage_accuses_nobody(detect, COUNTERS)
+
+
+def test_a_state_is_told_as_it_was_read_and_changes_are_counted() -> None:
+    fabric = SmallFabric()
+    fabric.set("state", host(3), 4.0)
+    fabric.set("state", host(3), 1.0, slice(20, 22))
+    fabric.set("link_downed_total", host(3), NS / STEP_NS, slice(20, 21))
+    (found,) = detect(fabric.window())
+    changes, state = found.evidence
+    assert (changes.value, changes.unit) == (pytest.approx(1.0), "changes")
+    assert "1 change of its link" in changes.text
+    assert (state.metric, state.value, state.baseline) == ("fabric_port_state", 1.0, 4.0)
+    assert "(down)" in state.text

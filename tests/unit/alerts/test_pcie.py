@@ -93,3 +93,15 @@ def test_stalls_do_not_depend_on_the_order_of_ports() -> None:
 
 def test_garbage_stalls_nobody() -> None:
     check_garbage_accuses_nobody(detect, (*STALLS, "pcie_buffer_overflow_packets_total"))
+
+
+@pytest.mark.parametrize(("reads", "is_context"), [(0.0, True), (0.4, False)])
+def test_a_receiver_that_stops_its_switch_is_no_slot_unless_it_cannot_read_either(
+    reads: float, *, is_context: bool
+) -> None:
+    fabric = SmallFabric()
+    fabric.set("pcie_write_stalled_seconds_total", host(3), 0.5, LATE)
+    fabric.set("pcie_read_stalled_seconds_total", host(3), reads, LATE)
+    fabric.set("transmit_pause_seconds_total", host(3), 0.5, LATE)
+    (found,) = detect(fabric.window())
+    assert found.is_context is is_context

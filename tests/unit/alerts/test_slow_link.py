@@ -156,6 +156,74 @@ def test_the_smooth_nic_never_overrules_a_ladder() -> None:
     assert one_finding(with_rates(window, 20_000_000)).culprit.host == "node6"
 
 
+def with_pauses(window: Window, pauses: float) -> Window:
+    """Every NIC's pauses are counted, and node3 pauses its switch so often once it is slow."""
+    values = np.zeros((8, 12))
+    values[3, 6:] = pauses
+    reading = Readings(metric="fabric_port_pauses", row=np.arange(8), values=values)
+    ports = msgspec.structs.replace(
+        window.ports,
+        grid=Grid(START_NS, NS, 12),
+        readings={"transmit_pause_frames_total": reading},
+    )
+    return msgspec.structs.replace(window, ports=ports)
+
+
+def test_where_nothing_waits_in_front_of_the_receiver_its_sender_is_named() -> None:
+    window = make_window(make_job([Group(range(8), {2: 0.02}, SLOW)]))
+    found = one_finding(with_pauses(window, 0.0))
+    assert found.culprit.host == "node2"
+    assert found.suspects[0].share > 2 * found.suspects[1].share
+    assert "Nothing waits in front of rank 3 (node3)'s NIC" in found.evidence[1].text
+    held = one_finding(with_pauses(window, 5000.0))
+    assert held.suspects[0].share < 1.1 * held.suspects[1].share
+    assert held.strength < 0.7 * found.strength
+
+
+def test_a_nic_that_is_slow_both_ways_is_named_whatever_waits() -> None:
+    window = make_window(make_job([Group(range(8), NIC, SLOW)]))
+    assert one_finding(with_pauses(window, 0.0)).culprit.host == "node3"
+
+
+def test_of_two_alike_no_more_is_believed_than_their_share() -> None:
+    found = one_finding(make_window(make_job([Group(range(8), {2: 0.02}, SLOW)])))
+    assert found.strength <= found.suspects[0].share
+    assert "its sender or its receiver may be at fault" in found.evidence[1].text
+
+
+def faster(job: JobWindow, factor: int) -> JobWindow:
+    """The same in so many times less time."""
+    records = job.records
+    times = {
+        name: START_NS + (getattr(records, name) - START_NS) // factor
+        for name in ("entry_ns", "exit_ns")
+    }
+    return with_records(job, msgspec.structs.replace(records, **times))
+
+
+def test_less_than_a_second_is_enough_where_times_and_exits_are_both_clear() -> None:
+    job = faster(make_job([Group(range(8), NIC, range(20, 40))], noise=0.0001), 5)
+    found = one_finding(make_window(job))
+    assert found.culprit.host == "node3"
+    assert found.last_ns - found.since_ns < NS
+
+
+def test_less_than_a_second_is_not_enough_without_a_ladder() -> None:
+    """All edges alike: the whole ring is slower for a moment."""
+    edges = dict.fromkeys(range(8), 0.01)
+    job = faster(make_job([Group(range(8), edges, range(20, 40))], noise=0.0001), 5)
+    assert detect(make_window(job)) == []
+
+
+def test_what_is_usual_is_said_with_each_piece_of_evidence() -> None:
+    found = one_finding(make_window(make_job([Group(range(8), NIC, SLOW)])))
+    transfer, ladder = found.evidence
+    assert transfer.text.startswith("all_reduce of 8 MiB took 14")
+    assert transfer.baseline == pytest.approx(0.007, rel=0.1)
+    assert ladder.baseline is not None
+    assert 0 < ladder.baseline < 0.02 * ladder.value
+
+
 # Nobody is accused ------------------------------------------------------------------------------
 
 

@@ -224,3 +224,51 @@ def test_without_steps_equal_pieces_of_time_do() -> None:
     job = msgspec.structs.replace(make_job(extra_ms=extra({5: 60.0})), steps=())
     (finding,) = detect(make_window(job))
     assert finding.culprit.rank == 5
+
+
+def in_slices(job: JobWindow, *slices: tuple[int, int]) -> JobWindow:
+    """The job as it is read where it has too many records: some stretches of steps, each whole."""
+    times = [(job.steps[first].start_ns, job.steps[last].end_ns) for first, last in slices]
+    exits = job.records.exit_ns
+    inside = np.any([(exits >= begin) & (exits <= end) for begin, end in times], axis=0)
+    steps = [
+        step
+        for step in job.steps
+        if any(step.end_ns > begin and step.start_ns < end for begin, end in times)
+    ]
+    records = job.records.select(inside)
+    return msgspec.structs.replace(job, records=records, slices=times, steps=steps)
+
+
+def test_of_a_job_that_is_read_in_slices_the_same_rank_is_named() -> None:
+    job = make_job(extra_ms=extra({5: 30.0}))
+    whole = detect(make_window(job))[0]
+    sliced = in_slices(job, (3, 11), (17, 24), (31, 39))
+    (finding,) = detect(make_window(sliced))
+    assert finding.culprit == whole.culprit
+    assert job.steps[19].start_ns <= finding.since_ns <= job.steps[21].start_ns
+    assert finding.evidence[0].value == pytest.approx(whole.evidence[0].value, rel=0.02)
+    assert finding.evidence[0].labels == {"job": "training", "host": "node2", "rank": "5"}
+    assert finding.cost is not None
+    assert whole.cost is not None
+    # What lies between was not read, and lost as much.
+    assert finding.cost.lost_seconds == pytest.approx(whole.cost.lost_seconds, rel=0.15)
+
+
+def test_between_slices_nobody_is_late() -> None:
+    job = in_slices(make_job(), (3, 11), (17, 24), (31, 39))
+    assert not detect(make_window(job))
+    own = own_time(job)
+    assert own is not None
+    # The time that was not read is nobody's time outside, and its steps are not there.
+    assert own.rows.gap_ns.max() < 0.2 * NS
+    assert 18 <= len(own.end_ns) <= 24
+    # Nor in slices that are too short to show a step as a whole.
+    short = in_slices(make_job(extra_ms=extra({5: 30.0})), (10, 10), (25, 25), (38, 39))
+    assert not detect(make_window(short))
+
+
+def test_evidence_of_a_host_names_it_and_its_ranks() -> None:
+    (finding,) = detect(make_window(make_job(extra_ms=extra({2: 25.0, 3: 30.0}))))
+    for evidence in finding.evidence:
+        assert evidence.labels == {"job": "training", "host": "node1", "ranks": "2,3"}

@@ -101,7 +101,7 @@ def make_window(*jobs: JobWindow, values: list[float] | None = None) -> Detector
 
 def ask(window: DetectorWindow, **about: object) -> Explanation:
     question = Question(from_ns=window.from_ns, to_ns=window.to_ns, about={}, **about)  # type: ignore[arg-type]
-    answer = explain(window, question, None, ([], [], []))
+    answer = explain(window, question, ([], [], []))
     msgspec.json.decode(msgspec.json.encode(answer))
     return answer
 
