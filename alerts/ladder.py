@@ -29,7 +29,7 @@ from alerts.window import Communicator, JobWindow
 from collector.contract.collective import Operation
 
 RANKS_MIN = 3
-"""Two ranks have no order to leave in."""
+"""Two ranks have no order to leave in; see `pair`."""
 SLOW_EDGES = 2
 """Edges that may be slow at once in a ladder that is believed: those of one NIC."""
 OPERATIONS_MAX = 256
@@ -123,10 +123,10 @@ def ladder_of(job: JobWindow, stretch: Stretch) -> Ladder | None:
     orders = ring_orders(communicator, stretch.ranks)
     if not orders:
         return None
-    if stretch.ranks < RANKS_MIN:
-        return without_order(orders[0])
     slow = exits_of(job, stretch, stretch.slow)
     usual = exits_of(job, stretch, stretch.usual)
+    if stretch.ranks < RANKS_MIN:
+        return pair(orders[0], slow, usual, stretch) or without_order(orders[0])
     found = [one for order in orders for one in ladders(order, slow, usual, stretch)]
     best = max(found, key=lambda one: one.quality, default=None)
     return best if best is not None and best.quality > 0 else without_order(orders[0])
@@ -227,6 +227,43 @@ def ladders(order: Ints, slow: Floats, usual: Floats, stretch: Stretch) -> list[
         found.append(fit(ring, span, change, stretch))
     known = [measured(one, now, before) for one in found if one is not None]
     return [spread_out(one, order, ring) for one in known]
+
+
+def pair(order: Ints, slow: Floats, usual: Floats, stretch: Stretch) -> Ladder | None:
+    """Which of the two directions between two ranks is slow; None where exits do not tell.
+
+    What a rank receives last came over the edge into it. With one slow edge the rank behind it
+    leaves one step later than the other, less what a step usually takes; where both are slow, both
+    leave together.
+    """
+    rounds = STEPS_OF.get(stretch.operation, 0)
+    if not rounds or stretch.slow_ns <= 0 or not np.isfinite(slow).any(axis=0).all():
+        return None
+    now = steps_between(slow, order)
+    change, error = float(now.jump_ns[0]), float(now.error_ns[0])
+    if len(usual) and np.isfinite(usual).any(axis=0).all():
+        before = steps_between(usual, order)
+        change -= float(before.jump_ns[0])
+        error = float(np.hypot(error, before.error_ns[0]))
+    error = max(error, ERROR_NS_MIN)
+    if abs(change) < SIGMAS * error:
+        return None
+    step_ns = stretch.slow_ns / rounds
+    # Over the other edge a step takes as long as ever.
+    lean = float(np.clip(change / (step_ns * (1.0 - 1.0 / max(stretch.ratio, 1.1))), -1.0, 1.0))
+    first, last = (0, 1) if change > 0 else (1, 0)
+    return msgspec.structs.replace(
+        without_order(order),
+        share=np.array([0.5 + lean / 2, 0.5 - lean / 2]),
+        quality=abs(lean),
+        step_ns=step_ns,
+        step_share=abs(lean),
+        height_ns=abs(float(now.jump_ns[0])),
+        height_sigmas=abs(change) / error,
+        first_out=int(order[first]),
+        last_out=int(order[last]),
+        samples=now.samples,
+    )
 
 
 def measured(ladder: Ladder, now: Steps, before: Steps | None) -> Ladder:

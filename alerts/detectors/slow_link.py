@@ -459,12 +459,17 @@ def ladder_evidence(fabric: Fabric, episode: Episode, vote: Vote) -> Evidence:
     if episode.short is not None:
         beside = kind_name(episode.short)
         more += f" It is the difference to {beside} beside it, so that clocks drop out."
+    shape = (
+        f"round the ring exits fall by {duration(ladder.step_ns / NS)} from one rank to the next "
+        f"and jump from {edge[0]} to {edge[1]}."
+    )
+    if len(ladder.source) < RANKS_MIN:
+        shape = f"what {edge[0]} sends to {edge[1]} takes longer than what comes back."
     return Evidence(
         metric="exit_ladder",
         text=(
             f"{ends[0]} leaves first and {ends[1]} last, {duration(ladder.height_ns / NS)} apart: "
-            f"round the ring exits fall by {duration(ladder.step_ns / NS)} from one rank to the "
-            f"next and jump from {edge[0]} to {edge[1]}.{more}"
+            f"{shape}{more}"
         ),
         value=ladder.height_ns / NS,
         baseline=None if ladder.usual_ns is None else ladder.usual_ns / NS,

@@ -117,10 +117,17 @@ def test_exits_without_an_order_are_no_ladder() -> None:
     assert clear == 0
 
 
-def test_two_ranks_have_no_order_to_leave_in() -> None:
+def test_of_two_ranks_the_one_behind_the_slow_direction_leaves_last() -> None:
     ladder = ladder_in(make_job([Group([0, 1], {0: 0.05}, SLOW)]))
-    assert ladder.belief == 0.0
-    assert ladder.share.tolist() == [0.5, 0.5]
+    assert (ladder.first_out, ladder.last_out) == (0, 1)
+    assert ladder.share[0] > 0.9
+    assert ladder.belief > 0.6
+
+
+def test_two_ranks_that_are_slow_both_ways_leave_together() -> None:
+    ladder = ladder_in(make_job([Group([0, 1], {0: 0.05, 1: 0.05}, SLOW)]))
+    assert ladder.belief < 0.1
+    assert abs(ladder.share[0] - 0.5) < 0.05
 
 
 def test_rings_that_do_not_fit_the_ranks_are_not_believed() -> None:
