@@ -43,8 +43,8 @@ STEP_SECONDS = 5
 """A cell of the grid: how often agents read, by default."""
 CELLS_MAX = 8_000
 """Cells of a grid: a window of hours has longer ones."""
-RECORDS_MAX = 2_000_000
-"""Records of a job that a window holds: 160 MB. Of more it has some slices of its time."""
+RECORDS_MAX = 800_000
+"""Records of a job that a window holds: 64 MB. Of more it has some slices of its time."""
 EVENTS_MAX = 10_000
 """Events of a window, the newest."""
 EDGES_MAX = 20_000
