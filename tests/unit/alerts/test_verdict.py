@@ -1,0 +1,216 @@
+"""The judge: findings of jobs and of machines become one root with its victims."""
+
+import msgspec
+import pytest
+
+from alerts.confidence import confidence
+from alerts.finding import Finding, Suspect
+from alerts.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge
+from alerts.window import NS, Window
+from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason
+from tests.small_fabric import SmallFabric
+
+JOB = "ring"
+AGE_NS = 40 * NS
+
+
+def nic(number: int) -> Culprit:
+    return Culprit(host=f"node{number}", device="mlx5_0", port="1")
+
+
+def leaf(number: int) -> Culprit:
+    """The other end of the same cable."""
+    return Culprit(switch=f"leaf-{number // 4}", switch_port=str(number % 4 + 1))
+
+
+@pytest.fixture(name="window")
+def make_window() -> Window:
+    window = SmallFabric().window()
+    assert [job.job for job in window.jobs] == [JOB]
+    return window
+
+
+def found(
+    window: Window,
+    cause: Cause,
+    culprit: Culprit,
+    *,
+    reason: Reason = Reason.UNKNOWN,
+    job: str = "",
+    age_ns: int = AGE_NS,
+    strength: float = 0.9,
+    suspects: tuple[tuple[Culprit, float], ...] = (),
+) -> Finding:
+    """A finding that began so long ago and lasts."""
+    communicators = tuple(window.jobs[0].communicators) if job and window.jobs else ()
+    return Finding(
+        detector=str(cause),
+        cause=cause,
+        reason=reason,
+        culprit=culprit,
+        strength=strength,
+        job=job,
+        since_ns=window.to_ns - age_ns,
+        last_ns=window.to_ns,
+        until_ns=None,
+        communicators=communicators,
+        suspects=tuple(Suspect(culprit=one, share=share) for one, share in suspects),
+        evidence=(Evidence(metric=str(cause), text="seen", value=1.0, unit="ratio"),),
+        cost=(
+            Cost(
+                job=job,
+                lost_seconds=10.0,
+                step_seconds=2.0,
+                step_seconds_without=1.0,
+                lost_share=0.5,
+                gpu_hours=1.0,
+            )
+            if job
+            else None
+        ),
+    )
+
+
+def slow(window: Window, culprit: Culprit, **more: int) -> Finding:
+    """The job's own times accuse two NICs alike, the first by its name."""
+    both = ((culprit, 0.5), (nic(2), 0.5))
+    return found(
+        window, Cause.SLOW_LINK, culprit, job=JOB, suspects=both, age_ns=more.get("age_ns", AGE_NS)
+    )
+
+
+def test_a_slow_transfer_is_explained_by_what_the_accused_port_counts(window: Window) -> None:
+    damage = found(window, Cause.LOSSY_LINK, leaf(2), reason=Reason.CABLE)
+    [verdict] = judge(window, [slow(window, nic(1)), damage])
+    assert (verdict.cause, verdict.reason) == (Cause.LOSSY_LINK, Reason.CABLE)
+    assert (verdict.culprit.host, verdict.culprit.switch_port) == ("node2", "3")
+    assert verdict.culprit.rank == 2
+    assert verdict.jobs == (JOB,)
+    assert [cost.lost_share for cost in verdict.costs] == [0.5]
+    assert {one.metric for one in verdict.evidence} == {"lossy_link", "slow_link"}
+    assert verdict.layer is Layer.NETWORK
+    assert verdict.summary
+    assert verdict.action
+
+
+def test_of_several_findings_on_one_way_the_one_nearest_to_the_root_stands(window: Window) -> None:
+    findings = [
+        slow(window, nic(2)),
+        found(window, Cause.CONGESTION, leaf(2)),
+        found(window, Cause.PAUSE_STORM, nic(2), reason=Reason.NIC),
+        found(window, Cause.SLOW_LINK, nic(2), reason=Reason.RATE_DOWNGRADE),
+    ]
+    [verdict] = judge(window, findings)
+    assert (verdict.cause, verdict.reason) == (Cause.SLOW_LINK, Reason.RATE_DOWNGRADE)
+
+
+def test_what_happens_to_hosts_without_a_job_is_no_verdict(window: Window) -> None:
+    assert judge(window, [found(window, Cause.LINK_FLAP, nic(7), reason=Reason.CABLE)]) == []
+    assert judge(window, [found(window, Cause.LINK_FLAP, nic(3), reason=Reason.CABLE)]) != []
+
+
+def test_a_port_far_from_the_slow_bytes_explains_nothing(window: Window) -> None:
+    elsewhere = found(window, Cause.LOSSY_LINK, nic(7), reason=Reason.CABLE)
+    [verdict] = judge(window, [slow(window, nic(1)), elsewhere])
+    assert (verdict.cause, verdict.culprit.host) == (Cause.SLOW_LINK, "node1")
+
+
+def test_what_ended_before_the_trouble_began_explains_nothing(window: Window) -> None:
+    before = msgspec.structs.replace(
+        found(window, Cause.LOSSY_LINK, nic(2), reason=Reason.CABLE),
+        since_ns=window.from_ns,
+        last_ns=window.from_ns + 5 * NS,
+        until_ns=window.from_ns + 5 * NS,
+    )
+    verdicts = judge(window, [slow(window, nic(1)), before])
+    assert Cause.SLOW_LINK in {verdict.cause for verdict in verdicts}
+
+
+@pytest.mark.parametrize(
+    ("cause", "wait_ns"), [(Cause.CONGESTION, SOFT_WAIT_NS), (Cause.SLOW_LINK, BARE_WAIT_NS)]
+)
+def test_nothing_is_said_before_better_evidence_had_its_turn(
+    window: Window, cause: Cause, wait_ns: int
+) -> None:
+    def at(age_ns: int) -> list[Finding]:
+        if cause is Cause.SLOW_LINK:
+            return [slow(window, nic(1), age_ns=age_ns)]
+        return [found(window, cause, leaf(1), age_ns=age_ns)]
+
+    assert judge(window, at(wait_ns - NS)) == []
+    assert [verdict.cause for verdict in judge(window, at(wait_ns))] == [cause]
+    ended = msgspec.structs.replace(window, is_live=False)
+    assert [verdict.cause for verdict in judge(ended, at(wait_ns - NS))] == [cause]
+
+
+def test_a_late_rank_gets_the_reason_of_its_own_gpu_and_of_no_other(window: Window) -> None:
+    late = found(window, Cause.STRAGGLER, Culprit(job=JOB, rank=3, host="node3", gpu=0), job=JOB)
+    hot = found(window, Cause.STRAGGLER, Culprit(host="node3", gpu=0), reason=Reason.GPU_THROTTLED)
+    other = found(window, Cause.STRAGGLER, Culprit(host="node4", gpu=0), reason=Reason.GPU_ERROR)
+    [verdict] = judge(window, [late, hot, other])
+    assert (verdict.cause, verdict.reason) == (Cause.STRAGGLER, Reason.GPU_THROTTLED)
+    assert verdict.layer is Layer.COMPUTE
+    [bare] = judge(window, [late, other])
+    assert bare.reason is Reason.UNKNOWN
+
+
+def test_a_machine_that_makes_nobody_late_is_no_verdict_unless_no_job_is_known(
+    window: Window,
+) -> None:
+    hot = found(window, Cause.STRAGGLER, Culprit(host="node3", gpu=0), reason=Reason.GPU_THROTTLED)
+    assert judge(window, [hot]) == []
+    [verdict] = judge(msgspec.structs.replace(window, jobs=()), [hot])
+    assert verdict.culprit.host == "node3"
+
+
+def test_of_a_job_that_stands_still_nothing_else_is_said(window: Window) -> None:
+    hang = found(
+        window, Cause.HANG, Culprit(job=JOB, rank=2, host="node2"), job=JOB, reason=Reason.LINK_DOWN
+    )
+    down = found(window, Cause.LINK_FLAP, nic(2), reason=Reason.LINK_DOWN)
+    stall = found(window, Cause.STALL, Culprit(job=JOB), job=JOB)
+    [verdict] = judge(window, [hang, down, stall, slow(window, nic(1))])
+    assert verdict.cause is Cause.HANG
+    assert verdict.layer is Layer.NETWORK
+
+
+def test_a_stall_accuses_nobody(window: Window) -> None:
+    [verdict] = judge(window, [found(window, Cause.STALL, Culprit(job=JOB), job=JOB)])
+    assert verdict.cause is Cause.STALL
+    assert (verdict.culprit.rank, verdict.culprit.host) == (None, "")
+
+
+def test_context_and_weak_findings_are_never_said(window: Window) -> None:
+    weak = found(window, Cause.LOSSY_LINK, nic(1), strength=0.2)
+    context = msgspec.structs.replace(found(window, Cause.CONGESTION, nic(1)), is_context=True)
+    assert judge(window, [weak, context]) == []
+
+
+def test_what_had_data_and_was_not_found_is_ruled_out(window: Window) -> None:
+    [verdict] = judge(window, [slow(window, nic(1))])
+    ruled = {one.what: one.why for one in verdict.ruled_out}
+    assert "link_flap" in ruled
+    assert "ports were read" in ruled["link_flap"]
+    assert "gpu_throttled" not in ruled  # no GPU was read
+
+
+def test_the_order_of_findings_does_not_matter(window: Window) -> None:
+    findings = [
+        slow(window, nic(1)),
+        found(window, Cause.LOSSY_LINK, nic(2), reason=Reason.CABLE),
+        found(window, Cause.PAUSE_STORM, nic(2)),
+        found(window, Cause.CONGESTION, leaf(4)),
+    ]
+    assert judge(window, findings) == judge(window, findings[::-1])
+
+
+def test_two_suspects_alike_are_a_coin_toss_and_evidence_of_machines_adds(window: Window) -> None:
+    tie = slow(window, nic(1))
+    clear = found(window, Cause.SLOW_LINK, nic(1), job=JOB, suspects=((nic(1), 0.9), (nic(2), 0.1)))
+    damage = found(window, Cause.LOSSY_LINK, nic(1), reason=Reason.CABLE)
+    toss, sure, both = (
+        confidence(tie, [tie], []),
+        confidence(clear, [clear], []),
+        confidence(damage, [clear], []),
+    )
+    assert 0.45 <= toss <= 0.7 < sure < both <= 1.0
