@@ -25,7 +25,7 @@ from api.correlate.places import job_ranks_of
 from api.correlate.steps import Bounds, infer_bounds, to_work
 from api.correlate.traffic import Read, read_counted, read_some, read_traffic
 from api.correlate.window import JobRanks
-from api.correlate.windows import to_communicator, to_rank
+from api.correlate.windows import read_communicators, to_rank
 from api.inventory.repository import Inventory
 from api.store.store import Store
 from api.topology.model import Topology
@@ -104,26 +104,6 @@ def read_pattern(
         rhythm_from_ns=from_ns,
         hosts=hosts,
     )
-
-
-def read_communicators(
-    inventory: Inventory, job: str, job_rank: JobRanks, ranks: Mapping[int, Rank]
-) -> dict[str, Communicator]:
-    """The job's communicators with their rings and trees."""
-    members: dict[str, dict[int, int]] = {}
-    for (name, rank), number in job_rank.items():
-        members.setdefault(name, {})[rank] = number
-    return {
-        row.communicator: to_communicator(
-            row.communicator,
-            members.get(row.communicator, {}),
-            row.ranks or 0,
-            row.rings,
-            [{int(rank): parent for rank, parent in tree.items()} for tree in row.trees],
-            ranks,
-        )
-        for row in inventory.communicators(job)
-    }
 
 
 def nics_in(

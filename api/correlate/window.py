@@ -122,9 +122,9 @@ def best_source(
 
 
 def some_members(job_rank: JobRanks, share: float) -> list[tuple[str, int]]:
-    """Members of so large a share of the job's ranks, evenly spread; of one rank at least."""
+    """Members of so large a share of the job's ranks, evenly spread; of one at least, if any."""
     ranks = sorted(set(job_rank.values()))
-    count = max(1, min(len(ranks), int(len(ranks) * share)))
+    count = min(len(ranks), max(1, int(len(ranks) * share)))
     chosen = {ranks[place * len(ranks) // count] for place in range(count)}
     return [key for key, rank in job_rank.items() if rank in chosen]
 

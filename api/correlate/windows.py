@@ -213,7 +213,7 @@ class WindowReader:
         job_rank = job_ranks_of(self._inventory, job)
         seen = look_in_slices(self._store, job_rank, from_ns, to_ns, records_max=records_max)
         ranks = {place.rank: to_rank(place) for place in self._inventory.job_ranks(job)}
-        communicators = self._communicators(job, job_rank, ranks)
+        communicators = read_communicators(self._inventory, job, job_rank, ranks)
         known = self._inventory.job(job)
         hung = sorted(dumped & communicators.keys())
         window = JobWindow(
@@ -235,23 +235,28 @@ class WindowReader:
         )
         return msgspec.structs.replace(window, paths=find_paths(window, built, ports))
 
-    def _communicators(
-        self, job: str, job_rank: Mapping[tuple[str, int], int], ranks: Mapping[int, Rank]
-    ) -> dict[str, Communicator]:
-        members: dict[str, dict[int, int]] = {}
-        for (name, rank), number in job_rank.items():
-            members.setdefault(name, {})[rank] = number
-        return {
-            row.communicator: to_communicator(
-                row.communicator,
-                members.get(row.communicator, {}),
-                row.ranks or 0,
-                row.rings,
-                [{int(rank): parent for rank, parent in tree.items()} for tree in row.trees],
-                ranks,
-            )
-            for row in self._inventory.communicators(job)
-        }
+
+def read_communicators(
+    inventory: Inventory,
+    job: str,
+    job_rank: Mapping[tuple[str, int], int],
+    ranks: Mapping[int, Rank],
+) -> dict[str, Communicator]:
+    """The job's communicators with their rings and trees."""
+    members: dict[str, dict[int, int]] = {}
+    for (name, rank), number in job_rank.items():
+        members.setdefault(name, {})[rank] = number
+    return {
+        row.communicator: to_communicator(
+            row.communicator,
+            members.get(row.communicator, {}),
+            row.ranks or 0,
+            row.rings,
+            [{int(rank): parent for rank, parent in tree.items()} for tree in row.trees],
+            ranks,
+        )
+        for row in inventory.communicators(job)
+    }
 
 
 def grid_of(from_ns: int, to_ns: int, step_seconds: float = STEP_SECONDS) -> Grid:

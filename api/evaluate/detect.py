@@ -13,13 +13,15 @@ from alerts.verdict import judge
 from alerts.window import Window
 from api.evaluate.said import sound_finding, sound_verdict
 from api.metrics import ServiceMetrics
+from collector.contract.errors import FabricscopeError
 from collector.contract.verdict import Verdict
 
 FINDINGS_PER_DETECTOR_MAX = 2_000
 """Of one detector and round, the strongest: a whole fabric's ports may flap at once. More are
 counted and left out."""
-JUDGE = "verdict"
-"""The name under which the judge's errors and time are counted, among the detectors'."""
+JUDGE, READER = "verdict", "window"
+"""The names under which the judge's errors and time, and those of reading the window, are counted
+among the detectors'."""
 
 Result = TypeVar("Result")
 Judge = Callable[[Window, Sequence[Finding]], list[Verdict]]
@@ -46,6 +48,10 @@ class Panel:
         """Whoever broke the last time."""
         return sorted(self._broken)
 
+    def look(self, read: Callable[[], Window]) -> Window | None:
+        """The window; None if a bug keeps it from being read. A store that is away is no bug."""
+        return self._watched(READER, read)
+
     def find(self, window: Window) -> list[Finding]:
         """What all detectors find; of one that breaks, nothing. Ordered as `detect_all` does."""
         found: list[Finding] = []
@@ -67,10 +73,12 @@ class Panel:
         started = time.perf_counter()
         try:
             result = work()
+        except FabricscopeError:
+            raise
         except Exception:
             self._metrics.detector_errors.labels(name).inc()
             if name not in self._broken:
-                log.exception("the detector %s is broken: it finds nothing", name)
+                log.exception("%s is broken: it finds nothing", name)
             self._broken.add(name)
             return None
         finally:

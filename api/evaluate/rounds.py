@@ -48,7 +48,7 @@ class LostLead(Exception):  # noqa: N818 - reads as the statement it is
 
 
 class BrokenJudge(Exception):  # noqa: N818 - reads as the statement it is
-    """The judge broke: nothing is known of this round, and what stood stands."""
+    """Reading or judging broke: nothing is known of this round, and what stood stands."""
 
 
 class Rounds:
@@ -85,7 +85,9 @@ class Rounds:
         """
         from_ns = now_ns - LOOK_SECONDS * NS
         standing = self._recall(now_ns)
-        window = self._read(from_ns, now_ns)
+        window = self._panel.look(lambda: self._read(from_ns, now_ns))
+        if window is None:
+            raise BrokenJudge
         findings = self._panel.find(window)
         verdicts = self._panel.judge(window, findings)
         if verdicts is None:

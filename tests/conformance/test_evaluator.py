@@ -168,6 +168,21 @@ def test_a_judge_that_breaks_ends_no_incident(inventory: Inventory) -> None:
     assert incident.reopened == 0
 
 
+def test_a_window_that_a_bug_keeps_from_being_read_ends_no_incident(inventory: Inventory) -> None:
+    process = Process(inventory)
+    (incident,) = process.look(0)
+
+    def broken(from_ns: int, to_ns: int) -> Window:
+        raise IndexError(f"{from_ns} to {to_ns}")
+
+    process.read = broken
+    with pytest.raises(BrokenJudge):
+        process.look(5)
+    assert process.number("fabric_service_detector_errors_total", detector="window") == 1
+    process.read = empty_window
+    assert [each.id for each in process.look(10)] == [incident.id]
+
+
 def test_what_is_no_number_is_no_evidence_and_no_certainty(inventory: Inventory) -> None:
     process = Process(inventory)
     nan = float("nan")

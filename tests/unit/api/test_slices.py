@@ -13,6 +13,7 @@ from api.correlate.slices import (
     shrunk,
     some_operations,
 )
+from api.correlate.window import some_members
 from tests.collectives import NS, START_NS, make_records, shift_clocks
 
 PIECES = 3_600
@@ -91,3 +92,8 @@ def test_clocks_of_slices_are_found_from_some_operations(monkeypatch: pytest.Mon
     for one in fits:
         found = np.array([clock.offset_ns for clock in one.clocks])
         assert np.abs(found - found.mean() - offsets).max() < 1e6
+
+
+def test_of_a_job_whose_ranks_nobody_knows_no_member_is_chosen() -> None:
+    assert some_members({}, 0.5) == []
+    assert some_members({("c", 0): 0, ("c", 1): 1}, 0.1) == [("c", 0)]
