@@ -70,6 +70,12 @@ ALONE_STRENGTH_MIN = 0.6
 hide a part of their communication behind computing."""
 SHARE_MIN = 0.05
 """Of a job's bytes that must cross a place for it to be to blame: one of twenty equal ways."""
+CASES_MAX = 256
+"""Cases that are weighed against each other, each with each. More at once are one trouble with many
+signs, and its root is among those that are felt or clear."""
+SWITCH_LINKS_MIN = 4
+"""Links of one switch that go down within the same minutes before the switch is blamed: two bad
+cables are chance, a card or a reboot takes many."""
 VICTIMS_MAX = 64
 EVIDENCE_MAX = 24
 """Of one verdict: what a person reads."""
@@ -104,8 +110,9 @@ def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Ver
         *compute_cases(window, solid, machines),
         *standstill_cases(window, solid, machines, around),
     ]
-    kept = without_effects(window, merged(window, cases))
-    verdicts = [to_verdict(window, case, found) for case in kept if not waits(window, case)]
+    joined = by_switch(window, merged(window, foremost(cases)))
+    kept = without_effects(window, joined)
+    verdicts = [to_verdict(window, case, found, around) for case in kept if not waits(window, case)]
     return sorted(verdicts, key=lambda one: (-cost_of(one), one.since_ns, repr(one.culprit)))
 
 
@@ -282,6 +289,47 @@ def is_part_of(finding: Finding, place: Surroundings) -> bool:
 # Merging -----------------------------------------------------------------------------------------
 
 
+def foremost(cases: Sequence[Case]) -> list[Case]:
+    """The cases that are looked at: those that somebody feels first, then the clearest."""
+    order = sorted(
+        cases, key=lambda case: (not case.symptoms, -case.root.strength, repr(case.root))
+    )
+    return order[:CASES_MAX]
+
+
+def by_switch(window: Window, cases: Sequence[Case]) -> list[Case]:
+    """Links that go down together at one switch are that switch's trouble, not theirs."""
+    ports = window.ports
+    at: dict[str, list[Case]] = {}
+    for case in cases:
+        row = port_row(ports, case.culprit) if case.root.cause is Cause.LINK_FLAP else None
+        for end in () if row is None else (row, int(ports.other_end[row])):
+            if end >= 0 and ports.is_switch[end]:
+                at.setdefault(ports.host[end], []).append(case)
+    kept = list(cases)
+    for switch, own in sorted(at.items(), key=lambda each: (-len(each[1]), each[0])):
+        there = [case for case in own if case in kept]
+        if len(there) < SWITCH_LINKS_MIN:
+            continue
+        first = max(there, key=lambda case: (case.root.strength, repr(case.culprit)))
+        root = msgspec.structs.replace(
+            first.root,
+            culprit=Culprit(switch=switch),
+            reason=Reason.SWITCH,
+            since_ns=min(case.root.since_ns for case in there),
+            last_ns=max(case.root.last_ns for case in there),
+            accomplices=tuple(with_all_names(window, case.culprit) for case in there)[:VICTIMS_MAX],
+        )
+        whole = Case(root=root, culprit=root.culprit)
+        for case in there:
+            kept.remove(case)
+            whole.symptoms += case.symptoms
+            whole.support += case.support
+            whole.explained += [case.root, *case.explained]
+        kept.append(whole)
+    return kept
+
+
 def merged(window: Window, cases: Sequence[Case]) -> list[Case]:
     """One case for one culprit and cause, whoever suffers."""
     kept: list[Case] = []
@@ -369,7 +417,9 @@ def waits(window: Window, case: Case) -> bool:
     return age_ns < HARD_WAIT_NS
 
 
-def to_verdict(window: Window, case: Case, findings: Sequence[Finding]) -> Verdict:
+def to_verdict(
+    window: Window, case: Case, findings: Sequence[Finding], around: dict[str, Surroundings]
+) -> Verdict:
     """The case in the words of a verdict."""
     root = case.root
     reason = root.reason
@@ -379,7 +429,7 @@ def to_verdict(window: Window, case: Case, findings: Sequence[Finding]) -> Verdi
     ends = [one.until_ns for one in (root, *case.symptoms)]
     parts = [root, *case.symptoms, *case.support]
     evidence = [each for part in unique(parts) for each in part.evidence]
-    jobs = tuple(jobs_of(case)) or jobs_around(window, case.culprit)
+    jobs = tuple(jobs_of(case)) or jobs_around(window, case.culprit, around)
     verdict = Verdict(
         cause=root.cause,
         culprit=with_all_names(window, case.culprit),
@@ -441,14 +491,14 @@ def cost_of(verdict: Verdict) -> float:
     return sum(cost.gpu_hours for cost in verdict.costs)
 
 
-def jobs_around(window: Window, culprit: Culprit) -> tuple[str, ...]:
+def jobs_around(
+    window: Window, culprit: Culprit, around: dict[str, Surroundings]
+) -> tuple[str, ...]:
     """Jobs whose bytes cross a place, where none of them says that it suffers."""
     row = port_row(window.ports, culprit)
     if row is None and not culprit.switch and not culprit.host:
         return (culprit.job,) if culprit.job else ()
-    return tuple(
-        job.job for job in window.jobs if Surroundings(window, job).share_of(culprit) >= SHARE_MIN
-    )
+    return tuple(name for name, place in around.items() if place.share_of(culprit) >= SHARE_MIN)
 
 
 def clock_error(window: Window, jobs: Iterable[str]) -> int | None:

@@ -214,3 +214,27 @@ def test_two_suspects_alike_are_a_coin_toss_and_evidence_of_machines_adds(window
         confidence(damage, [clear], []),
     )
     assert 0.45 <= toss <= 0.7 < sure < both <= 1.0
+
+
+def test_many_links_of_one_switch_that_go_down_together_are_the_switch(window: Window) -> None:
+    flaps = [
+        found(window, Cause.LINK_FLAP, leaf(number), reason=Reason.CABLE) for number in range(4)
+    ]
+    [verdict] = judge(window, flaps)
+    assert (verdict.cause, verdict.reason) == (Cause.LINK_FLAP, Reason.SWITCH)
+    assert (verdict.culprit.switch, verdict.culprit.host) == ("leaf-0", "")
+    assert sorted(each.host for each in verdict.accomplices) == ["node0", "node1", "node2", "node3"]
+    assert "leaf-0" in verdict.summary
+    two = judge(window, flaps[:2])
+    assert sorted(verdict.culprit.host for verdict in two) == ["node0", "node1"]
+
+
+def test_a_thousand_symptoms_are_weighed_in_bounded_numbers(window: Window) -> None:
+    noise = [
+        msgspec.structs.replace(found(window, Cause.CONGESTION, leaf(number % 4)), since_ns=number)
+        for number in range(2000)
+    ]
+    root = found(window, Cause.LOSSY_LINK, nic(1), reason=Reason.CABLE)
+    verdicts = judge(window, [*noise, slow(window, nic(1)), root])
+    assert verdicts[0].cause is Cause.LOSSY_LINK
+    assert len(verdicts) < 10
