@@ -296,6 +296,7 @@ def test_a_store_lives_through_releases(open_store: Open, monkeypatch: pytest.Mo
         "0001_samples.sql",
         "0002_merge_quiet_days.sql",
         "0003_records.sql",
+        "0004_findings.sql",
     ]
     assert store.migrate() == []
     write(store, 1, [(1, int(dt.datetime.now(dt.UTC).timestamp() * 1000), 1.0)])
