@@ -1,8 +1,8 @@
-"""How sure a verdict is: the share of verdicts with evidence like this that were right. Pure.
+"""How sure a verdict is: the share of verdicts with evidence like this that should be right. Pure.
 
 Evidence gives a raw score: independent pieces (what the job's own times say, what machines say)
-leave doubt that multiplies. The scoreboard then says how often verdicts of such a score were right
-(CALIBRATION), so that 0.9 means nine of ten.
+leave doubt that multiplies. A table (CALIBRATION) makes it a share: 0.9 is meant to be nine of ten,
+and the scoreboard shows whether it is.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 from alerts.finding import Finding
 
 CALIBRATION = ((0.0, 0.3), (0.25, 0.5), (0.5, 0.65), (0.7, 0.85), (0.85, 0.95), (1.0, 0.99))
-"""Raw score, and the share of verdicts with that score that are right. Two suspects alike are a
-coin toss. Of the scoreboard's second seed every verdict above 0.8 was right (21 of 21), which
-bounds the upper end from below only; what lies between is drawn evenly."""
+"""Raw score, and the share of verdicts with that score that should be right. Two suspects alike are
+a coin toss; the rest is drawn, not measured: of the scoreboard's second seed 21 of 22 verdicts were
+right and the wrong one was the least certain, which is too few to fit a curve to."""
 
 
 def confidence(root: Finding, symptoms: Sequence[Finding], support: Sequence[Finding]) -> float:

@@ -26,7 +26,7 @@ RDMA_DEVICE_PREFIXES = ("mlx", "bnxt_re", "irdma", "rocep", "ibp", "hfi", "qib",
 """How the kernel names devices that the RDMA tools can open; others are plain interfaces."""
 
 SURE = ((0.9, "almost certain"), (0.7, "likely"), (0.5, "more likely than not"))
-"""Words for a confidence from so much on. Confidences are calibrated: 0.9 is nine of ten."""
+"""Words for a confidence from so much on. 0.9 is meant to be nine of ten."""
 UNSURE = "a suspicion"
 
 TIME_UNITS = {"s": 1.0, "seconds": 1.0, "ms": 1e-3, "milliseconds": 1e-3, "ns": 1e-9,
