@@ -37,6 +37,7 @@ from api.inventory.feed import InventoryFeed
 from api.inventory.repository import Inventory
 from api.jobs.watch import JobWatch
 from api.metrics import ServiceMetrics
+from api.notify.task import Notifying
 from api.promql.engine import Engine
 from api.promql.gate import Gate
 from api.promql.values import Dialect
@@ -61,11 +62,17 @@ from api.routes import (
     prometheus_meta,
     records,
     remote_write,
+    rules,
+    runbooks,
     samples,
+    silences,
     timeline,
     topology,
     verdicts,
 )
+from api.rules.explain import explain_by_incidents
+from api.rules.parts import make_rules
+from api.rules.task import Hooks
 from api.settings import ServiceSettings
 from api.store.store import Store
 from api.topology.cache import TopologyCache
@@ -95,6 +102,7 @@ ROUTERS = tuple(
         otlp,
         prometheus,
         prometheus_meta,
+        rules,
         inventory,
         topology,
         jobs,
@@ -109,16 +117,19 @@ ROUTERS = tuple(
         bursts,
         captures,
         audit,
+        silences,
         samples,
         catalog,
         health,
+        runbooks,
         docs,
     )
 )
 """Every path of the service, in the order in which the documentation shows them."""
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Supervisors and load balancers have no token; these say nothing worth hiding."""
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/runbooks"})
+"""Supervisors and load balancers have no token, nor has the browser of whoever was woken by a page;
+these say nothing worth hiding. What lies below a path is open with it."""
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -151,7 +162,12 @@ def create_app(
     leads = evaluation.lead.is_held
     roll = RollTask(store, OwnSamples(intake.commit), RunningPlaces(stock), metrics, clock, leads)
     aliases = load_catalog() if settings.promql_aliases else None
-    gate = Gate(Engine(store, Dialect(settings.promql_dialect), aliases))
+    engine = Engine(store, Dialect(settings.promql_dialect), aliases)
+    gate = Gate(engine)
+    notifying = Notifying(settings, stock, evaluation.lead, metrics, clock)
+    explain_alerts = explain_by_incidents(stock, settings.public_url)
+    lead, hooks = evaluation.lead, Hooks(explain=explain_alerts, notify=notifying.notify)
+    rulebook = make_rules(settings, engine, stock, lead, intake.commit, metrics, clock, hooks)
     kept_days = settings.retention_days.steps
     works: dict[str, Work] = {
         "commit": intake.run,
@@ -163,6 +179,9 @@ def create_app(
         "evaluator": evaluation.task.run,
         "news": evaluation.changes.run,
         "captures": lambda: watch_captures(requests),
+        "rules": rulebook.task.run,
+        "notifier": notifying.run,
+        **({"own numbers": rulebook.own.run} if settings.own_numbers else {}),
     }
     app = make_bare_app(working(works, gate))
     app.state.context = Context(
@@ -179,13 +198,17 @@ def create_app(
         clock=clock,
         started_s=clock(),
     )
-    app.state.audit = FleetAudit(
-        store,
-        stock,
-        topologies,
-        load_expectations(settings.audit_expectations),
-    )
+    expectations = load_expectations(settings.audit_expectations)
+    app.state.audit = FleetAudit(store, stock, topologies, expectations)
+    app.state.rules = rulebook.book
+    app.state.notifying = notifying
     app.state.explanations = explain.Turns(Explainer(store, stock, topologies.at, Panel(metrics)))
+    add_routes(app, settings, metrics)
+    return app
+
+
+def add_routes(app: FastAPI, settings: ServiceSettings, metrics: ServiceMetrics) -> None:
+    """Every path, and what stands before all of them."""
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/", to_docs, include_in_schema=False)
@@ -193,7 +216,6 @@ def create_app(
     app.add_middleware(Guard, tokens=settings.read_tokens())
     app.add_middleware(Meter, metrics=metrics)
     app.add_middleware(Boundary)
-    return app
 
 
 def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
@@ -297,6 +319,15 @@ def stop_if_broken(task: asyncio.Task[None]) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
+def is_open(path: str) -> bool:
+    """Whether a path is answered to everybody.
+
+    >>> is_open("/runbooks/incident"), is_open("/runbooksx"), is_open("/v1/hosts")
+    (True, False, False)
+    """
+    return path in OPEN_PATHS or path.rpartition("/")[0] in OPEN_PATHS
+
+
 class Guard:
     """Asks for a bearer token, where tokens are set."""
 
@@ -306,7 +337,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on who has a token."""
-        if scope["type"] == "http" and self._tokens and scope["path"] not in OPEN_PATHS:
+        if scope["type"] == "http" and self._tokens and not is_open(scope["path"]):
             scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
             presented = given.strip().encode()
             # Every token is compared, each in constant time: time tells nothing about them.

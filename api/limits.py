@@ -294,3 +294,63 @@ is dropped: it comes back with `Last-Event-ID` and gets what it missed."""
 
 LIVE_RESUMED_MAX: Final = 1_000
 """Changes that a client which comes back is told. Of more it is told that it missed something."""
+
+RULE_FILES_MAX: Final = 500
+"""Rule files in the folder of the user's; those past it, by name, are not read. → said, counted"""
+
+RULE_GROUPS_MAX: Final = 5_000
+"""Rule groups of all files together. A file that would pass it is refused, by name."""
+
+RULES_MAX: Final = 20_000
+"""Rules of all files together; large installations of Prometheus have 10,000. → file refused"""
+
+ALERTS_PER_RULE_MAX: Final = 5_000
+"""Alerts of one rule. A rule that finds more says nothing that a person could act upon; it fails,
+and what it had found stands."""
+
+ALERTS_MAX: Final = 50_000
+"""Alerts of all rules together, about 100 MB. A rule that would pass it fails, likewise."""
+
+ALERT_BYTES_MAX: Final = 16 << 10
+"""One alert in the inventory. What has more is kept there without its annotations, and counted."""
+
+ALERT_LABELS_BYTES_MAX: Final = 8 << 10
+"""An alert's labels. A rule that makes more fails: its templates write texts into labels."""
+
+RECORDED_SERIES_MAX: Final = 50_000
+"""Series that one rule may record; it fails past that."""
+
+RULES_TEMPLATE_QUERIES_MAX: Final = 200
+"""Different questions that the templates of one rule may ask in one evaluation."""
+
+OWN_SERIES_MAX: Final = 5_000
+"""Series of the service's own numbers that it writes to its store; there are about 1,000. The
+others are left out and counted."""
+
+OUTBOX_MAX: Final = 10_000
+"""Notices that wait for their receivers, about 100 MB at worst. One waits for each group of alerts
+and receiver, whatever the outage; past it the oldest that are not critical are dropped, counted."""
+
+NOTICES_KEPT_MAX: Final = 10_000
+"""Notices that were sent, or not, and are kept for people to look at: the latest."""
+
+NOTICES_KEPT_DAYS: Final = 30
+"""How long they are kept."""
+
+SILENCES_MAX: Final = 1_000
+"""Silences that are not over. Each alert is held against all of them. → 409"""
+
+SILENCES_KEPT_DAYS: Final = 5
+"""How long a silence is known after its end, as in Alertmanager: who silenced what, last night."""
+
+SILENCE_MATCHERS_MAX: Final = 20
+"""Matchers of one silence, or route. → 422"""
+
+SILENCE_DAYS_MAX: Final = 366
+"""From now to a silence's end: one for ever is a rule that should not be there. → 422"""
+
+PATTERN_CHARS_MAX: Final = 1_000
+"""Of a matcher's value. Patterns are RE2's, whose time and memory are linear in it. → 422"""
+
+COMMENT_CHARS_MAX: Final = 2_000
+"""Of a silence's comment. → 422"""

@@ -59,6 +59,26 @@ class ServiceMetrics:
         self.detector_errors = self._counter("fabric_service_detector_errors_total")
         self.findings_left_out = self._counter("fabric_service_findings_left_out_total")
         self.live_dropped = self._counter("fabric_service_live_dropped_total")
+        self.alertmanager_sent = self._counter("fabric_service_alertmanager_sent_total")
+        self.alertmanager_errors = self._counter("fabric_service_alertmanager_errors_total")
+        self.alertmanager_dropped = self._counter("fabric_service_alertmanager_dropped_total")
+        self.notices = self._counter("fabric_service_notices_total")
+        self.notify_errors = self._counter("fabric_service_notify_errors_total")
+        self.rule_evaluations = self._counter("fabric_service_rule_evaluations_total")
+        self.rule_failures = self._counter("fabric_service_rule_failures_total")
+        self.rule_seconds = self._histogram("fabric_service_rule_seconds", SECONDS_BUCKETS)
+        self.rule_group_seconds = self._histogram(
+            "fabric_service_rule_group_seconds", SECONDS_BUCKETS
+        )
+        self.rule_groups_missed = self._counter("fabric_service_rule_groups_missed_total")
+        self.rule_rounds = self._counter("fabric_service_rule_groups_total")
+        self.rule_reloads = self._counter("fabric_service_rule_reloads_total")
+        self.rule_files_left_out = self._counter("fabric_service_rule_files_left_out_total")
+        self.rule_samples_left_out = self._counter("fabric_service_rule_samples_left_out_total")
+        self.alert_annotations_left_out = self._counter(
+            "fabric_service_alert_annotations_left_out_total"
+        )
+        self.own_left_out = self._counter("fabric_service_own_samples_left_out_total")
 
     def _counter(self, name: str) -> Counter:
         metric = defined(name)

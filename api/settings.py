@@ -9,12 +9,15 @@ from pathlib import Path
 
 import msgspec
 
+from alerts.rulebook.knobs import default_knobs, turn
+from api.notify.settings import AlertmanagerTable, read_alertmanagers, read_notify_file
 from api.promql.values import Dialect
 from api.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
 from api.topology.file import links_of, naming, read_file
 from api.topology.plan import read_plan
-from collector.contract.errors import SettingsError
-from collector.contract.layers import combine, read_layers
+from collector.contract.errors import IdentityError, SettingsError
+from collector.contract.identity import METRIC_LABEL, canonical_labels, check_labels
+from collector.contract.layers import combine, read_layers, read_toml
 
 ENVIRONMENT_PREFIX = "FABRICSCOPE_"
 AGENT_PREFIX = "FABRICSCOPE_AGENT_"
@@ -22,6 +25,9 @@ AGENT_PREFIX = "FABRICSCOPE_AGENT_"
 
 TOKEN_BYTES_MIN = 16
 """A shorter token can be guessed."""
+
+RULES_INTERVAL_S_MIN, RULES_INTERVAL_S_MAX = 1.0, 3_600.0
+"""Agents report every five seconds; and rules that look less than once an hour alarm nobody."""
 
 
 class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,6 +79,25 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Cables that nobody can be asked about (TOML or JSON), beside those that are seen."""
     topology_plan: str = ""
     """What should be cabled (TOML or JSON: links, or a pattern); cables are held against it."""
+    rules_pack: bool = True
+    """Whether the rule pack that is shipped is evaluated."""
+    rules_knobs: str = ""
+    """File (TOML) with `name = value` lines: other thresholds for the pack. Empty: its own."""
+    rules_dir: str = ""
+    """Folder of rule files of your own (*.yaml, *.yml); read again when they change."""
+    rules_interval_s: float = 30.0
+    """How often a rule group is evaluated that says nothing else, in seconds."""
+    own_numbers: bool = True
+    """Whether the service writes its own metrics to its store, so that rules can be about it."""
+    external_url: str = ""
+    """The address at which people reach this service: links in alerts begin with it."""
+    external_labels: dict[str, str] = {}
+    """Labels that tell this installation's alerts from those of others."""
+    alertmanagers: str | list[str | AlertmanagerTable] = ""
+    """Alertmanagers that are sent every alert: addresses with commas between them, or in the file a
+    list of addresses or tables (url, username, password_file, bearer_token_file, timeout_s)."""
+    notify_file: str = ""
+    """File (TOML) with receivers and routes of the built-in notifier. Empty: it tells nobody."""
     log_level: str = "info"
     """debug, info, warning or error."""
 
@@ -99,6 +124,12 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if not host or not port.isdecimal() or int(port) >= 1 << 16:
             raise SettingsError(f"listen is {self.listen!r}; write HOST:PORT, as 127.0.0.1:9700")
         return host, int(port)
+
+    @property
+    def public_url(self) -> str:
+        """What links in alerts begin with: ``external_url``, or where the service listens."""
+        scheme = "https" if self.tls_certificate else "http"
+        return self.external_url.rstrip("/") or f"{scheme}://{self.listen}"
 
     @property
     def is_loopback(self) -> bool:
@@ -141,6 +172,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 links_of(read_file(Path(self.topology_file)))
         if self.topology_plan:
             read_plan(Path(self.topology_plan))
+        self._check_rules()
+        read_alertmanagers(self.alertmanagers)
+        read_notify_file(self.notify_file)
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise SettingsError("tls_certificate and tls_key go together; one of them is not set")
         if self.promql_dialect not in set(Dialect):
@@ -156,6 +190,26 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 f"retention_days.series is {self.retention_days.series}, less than samples' "
                 f"{self.retention_days.samples}: samples would outlive their names"
             )
+
+    def _check_rules(self) -> None:
+        """Raise SettingsError for what rules cannot work with."""
+        if not RULES_INTERVAL_S_MIN <= self.rules_interval_s <= RULES_INTERVAL_S_MAX:
+            raise SettingsError(
+                f"rules_interval_s is {self.rules_interval_s:g}; between "
+                f"{RULES_INTERVAL_S_MIN:g} and {RULES_INTERVAL_S_MAX:g} seconds"
+            )
+        if self.rules_knobs:
+            turn(read_toml(Path(self.rules_knobs)), default_knobs())
+        if self.rules_dir and not Path(self.rules_dir).is_dir():
+            raise SettingsError(f"rules_dir is {self.rules_dir}, which is no folder")
+        if self.external_url and not self.external_url.startswith(("http://", "https://")):
+            raise SettingsError(
+                f"external_url is {self.external_url!r}; write http://HOST:PORT or https://HOST"
+            )
+        try:
+            check_labels(canonical_labels({**self.external_labels, METRIC_LABEL: "x"}))
+        except IdentityError as error:
+            raise SettingsError(f"external_labels: {error}") from error
 
 
 def load_service_settings(

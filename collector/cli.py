@@ -30,6 +30,7 @@ VERBS = {
     "simulate": "run a simulated cluster as fast as it goes, and write what it shows",
     "score": "let known faults strike simulated clusters, and mark what is found",
     "audit": "say which settings of this host cost bandwidth, and how to set them right",
+    "rules": "check and test alerting rules, turn the thresholds of those that we ship",
 }
 MODULES = {
     "serve": "api.cli",
@@ -38,6 +39,7 @@ MODULES = {
     "simulate": "simulator.cli",
     "score": "api.score.cli",
     "audit": "collector.audit.cli",
+    "rules": "api.rules.cli",
 }
 """Where verbs live that need more than an agent's packages."""
 LOG_LEVELS = ("debug", "info", "warning", "error")

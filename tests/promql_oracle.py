@@ -39,6 +39,8 @@ PROMETHEUS_CONFIG = "storage: {tsdb: {out_of_order_time_window: 1d}}\n"
 # The data sets lie at fixed times, so that a seed says everything; they must not be too old.
 SERVICE_CONFIG = """
 promql_dialect = "{dialect}"
+rules_pack = false
+own_numbers = false
 [retention_days]
 samples = 3650
 series = 3650

@@ -192,7 +192,9 @@ def in_process(
     store = Store(StoreUrl.parse(store_url or f"chdb://{data / 'telemetry'}"))
     try:
         store.migrate()
-        app = create_app(settings or ServiceSettings(data=str(data)), store, stock, clock)
+        # What the service itself would write is no answer to what tests ask.
+        quiet = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
+        app = create_app(settings or quiet, store, stock, clock)
         impatient = patch.object(commit, "COMMIT_WAIT_SECONDS", commit_wait_seconds)
         with impatient, serving(app) as url, httpx.Client(base_url=url, timeout=60) as client:
             yield InProcess(client, store, stock)

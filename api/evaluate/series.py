@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from alerts.finding import Finding
 from alerts.incident import Incident
+from alerts.rulebook.inhibit import SCOPE_LABEL, covered_by
 from api.promql.fetch import STALE_BITS
 from collector.contract.model import Sample, Series
 from collector.contract.verdict import Culprit
@@ -63,7 +64,7 @@ def finding_sample(finding: Finding, now_ns: int) -> Sample:
 
 
 def incident_samples(incident: Incident, now_ns: int) -> Iterator[Sample]:
-    """How sure it is, for each job that suffers from it, and what it has cost that job."""
+    """How sure it is, for each job that suffers, what that job has lost, and what it explains."""
     verdict = incident.verdict
     named = {
         "incident": incident.id,
@@ -81,6 +82,9 @@ def incident_samples(incident: Incident, now_ns: int) -> Iterator[Sample]:
             ("fabric_incident_lost_gpu_seconds_total", cost.gpu_hours * 3_600),
         ):
             yield Sample(Series(name, labels), value, now_ns)
+    for covered in covered_by(incident):
+        labels = {"incident": incident.id, SCOPE_LABEL: covered.scope, **dict(covered.labels)}
+        yield Sample(Series("fabric_incident_victim", labels), 1.0, now_ns)
 
 
 def culprit_labels(culprit: Culprit) -> dict[str, str]:

@@ -16,6 +16,7 @@ import msgspec
 from sqlalchemy import Connection, RowMapping, Table, case, select, tuple_, update
 from sqlalchemy.sql.expression import bindparam
 
+from api.inventory.alerts import AlertStock
 from api.inventory.batches import BatchRun
 from api.inventory.captures import CaptureStock
 from api.inventory.database import ROWS_PER_STATEMENT, Query, before_nul, insert_into, table_of
@@ -25,6 +26,7 @@ from api.inventory.jobs import JobStock
 from api.inventory.link_rows import write_links
 from api.inventory.links import LinkStock
 from api.inventory.merge import Key, Seen, Stamped, Tally, Things, join
+from api.inventory.notices import NoticeStock
 from api.inventory.records import Agent, Device, Host, Port
 from api.inventory.sightings import Observation, PortValues, Sighting, is_name
 from api.inventory.tables import AgentRow, DeviceKind, DeviceRow, HostRole, HostRow, PortRow
@@ -55,8 +57,8 @@ PORTS: Final = Kept(
 AGENTS: Final = table_of(AgentRow)
 
 
-class Inventory(JobStock, LinkStock, CaptureStock, IncidentStock):
-    """Hosts, devices, ports, cables, agents, jobs and incidents.
+class Inventory(JobStock, LinkStock, CaptureStock, IncidentStock, AlertStock, NoticeStock):
+    """Hosts, devices, ports, cables, agents, jobs, incidents, alerts and notices.
 
     On `sqlite:///path` or `postgresql+psycopg://…`.
     """

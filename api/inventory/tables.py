@@ -286,6 +286,87 @@ class LeaseRow(Base):
     """When the task was last done to its end, by whomever."""
 
 
+# --- alerts -------------------------------------------------------------------------------------
+
+
+class AlertRow(Base):
+    """An alert that stands, of one rule for one label set. Keys are digests: names may be any."""
+
+    __tablename__ = "alerts"
+
+    rule_group: Mapped[str] = mapped_column(NAME, primary_key=True)
+    rule: Mapped[str] = mapped_column(NAME, primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(NAME, primary_key=True)
+    document: Mapped[str]
+
+
+class RuleGroupRow(Base):
+    """A group of rules and how its last evaluation went."""
+
+    __tablename__ = "rule_groups"
+
+    rule_group: Mapped[str] = mapped_column(NAME, primary_key=True)
+    evaluated_at: Mapped[datetime]
+    document: Mapped[str]
+
+
+# --- notices ------------------------------------------------------------------------------------
+
+
+class NoticeState(enum.StrEnum):
+    """How far a notice has come."""
+
+    WAITING = "waiting"
+    """For its receiver to say yes."""
+    SENT = "sent"
+    SUPERSEDED = "superseded"
+    """A newer one about the same says more."""
+    REFUSED = "refused"
+    """By the receiver, for what it is: trying again would not help."""
+    DROPPED = "dropped"
+    """There were too many, or its receiver is no longer configured."""
+
+
+class TalkRow(Base):
+    """What a receiver was last told about a group of alerts. The key is a digest of its name."""
+
+    __tablename__ = "talks"
+
+    talk: Mapped[str] = mapped_column(NAME, primary_key=True)
+    document: Mapped[str]
+
+
+class NoticeRow(Base):
+    """Something that a receiver is told, once: the outbox, and the memory of what was sent."""
+
+    __tablename__ = "notices"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    talk: Mapped[str] = mapped_column(NAME, index=True)
+    receiver: Mapped[str] = mapped_column(NAME)
+    state: Mapped[str]
+    status: Mapped[str]
+    is_critical: Mapped[bool]
+    planned_at: Mapped[datetime] = mapped_column(index=True)
+    due_at: Mapped[datetime]
+    attempts: Mapped[int] = mapped_column(BigInteger)
+    ended_at: Mapped[datetime | None]
+    detail: Mapped[str]
+    document: Mapped[str]
+
+    __table_args__ = (Index(None, "state", "due_at"),)
+
+
+class SilenceRow(Base):
+    """Alerts that page nobody for a while."""
+
+    __tablename__ = "silences"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    ends_at: Mapped[datetime] = mapped_column(index=True)
+    document: Mapped[str]
+
+
 # --- jobs ---------------------------------------------------------------------------------------
 
 

@@ -265,6 +265,13 @@ MEANINGS = {
     "match[]": "A selector; may be given several times.",
     "metric": "The one metric of interest.",
     "limit_per_metric": "How many entries for one metric at most.",
+    "type": "`alert` or `record`: only rules of this kind.",
+    "rule_name[]": "Only rules of this name; may be given several times.",
+    "rule_group[]": "Only groups of this name; may be given several times.",
+    "file[]": "Only groups of this file; may be given several times.",
+    "exclude_alerts": "`true`: rules without their alerts.",
+    "group_limit": "How many groups at most; `groupNextToken` says where the next page begins.",
+    "group_next_token": "`groupNextToken` of the page before.",
 }
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -285,7 +292,7 @@ def endpoint(
             "required": False,
             "description": MEANINGS[name],
             "schema": {"type": "array", "items": {"type": "string"}}
-            if name == "match[]"
+            if name.endswith("[]")
             else {"type": "string"},
         }
         for name in parameters

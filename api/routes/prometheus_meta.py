@@ -1,8 +1,8 @@
 """Which series there are, what metrics mean, and what Prometheus' clients ask about a server.
 
-Some paths are about things that this service does not do: it scrapes nothing and discovers no
-Alertmanager. They answer with empty lists in the right shape, which is the truth, and which clients
-understand better than an error.
+Some paths are about things that this service does not do: it scrapes nothing. They answer with
+empty lists in the right shape, which is the truth, and which clients understand better than an
+error.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.context import Context, Parts
 from api.limits import QUERIES_MAX, QUERY_SAMPLES_MAX, QUERY_SECONDS_DEFAULT, SERIES_FOUND_MAX
+from api.notify.alertmanager import Sender
 from api.promql.engine import LOOKBACK_MS_DEFAULT
 from api.promql.errors import bad_data
 from api.promql.exposition import ALLOW_UTF8, MEDIA_TYPE, render_exposition
@@ -246,22 +247,12 @@ async def tsdb(parts: Parts, form: Parameters) -> Response:
 # --- what this service does not do -------------------------------------------------------------
 
 
-@endpoint(router, "/api/v1/rules", "Rules")
-async def rules() -> Response:
-    """No groups: the service evaluates no rules yet."""
-    return success({"groups": []})
-
-
-@endpoint(router, "/api/v1/alerts", "Alerts")
-async def alerts() -> Response:
-    """No alerts: the service evaluates no rules yet."""
-    return success({"alerts": []})
-
-
 @endpoint(router, "/api/v1/alertmanagers", "Alertmanagers")
-async def alertmanagers() -> Response:
-    """None: the service notifies nobody yet."""
-    return success({"activeAlertmanagers": [], "droppedAlertmanagers": []})
+async def alertmanagers(request: Request) -> Response:
+    """The Alertmanagers that are told; the service's own metrics say how each is."""
+    senders: list[Sender] = request.app.state.notifying.senders
+    active = [{"url": sender.url} for sender in senders]
+    return success({"activeAlertmanagers": active, "droppedAlertmanagers": []})
 
 
 @endpoint(router, "/api/v1/targets", "Targets")

@@ -8,13 +8,17 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from api.score.cases import case_names, make_case
+from api.score.day import FAULTS_DEFAULT, HOURS_DEFAULT, SHIFTS_DEFAULT, Shift, make_shift
 from api.score.handicap import Handicap
 from api.score.marks import Run, mark
+from api.score.oncall import watch_all
+from api.score.pages import day_markdown, mark_day
 from api.score.report import Scoreboard, to_json, to_markdown
 from api.score.run import run_all
 from api.version import VERSION
@@ -28,6 +32,8 @@ SEEDS_DEFAULT = 1
 SEEDS_MAX = 1000
 SEED_MOST = 1_000_000_000
 PROCESSES_MAX = 1000
+HOURS_MAX, FAULTS_MAX, SHIFTS_MAX = 1000.0, 1000, 100
+"""A month and a half; more is a job for several runs."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,6 +78,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is taken away, to see what still works (default none)",
     )
     parser.add_argument("--list", action="store_true", help="print the cases and exit")
+    parser.add_argument(
+        "--day",
+        action="store_true",
+        help="a day on call instead: faults one after the other, and the pages that are sent",
+    )
+    parser.add_argument(
+        "--hours",
+        type=float,
+        default=HOURS_DEFAULT,
+        metavar="N",
+        help=f"how long the day is (default {HOURS_DEFAULT:g})",
+    )
+    parser.add_argument(
+        "--faults",
+        type=int,
+        default=FAULTS_DEFAULT,
+        metavar="N",
+        help=f"faults of the day, 0 for a healthy one (default {FAULTS_DEFAULT})",
+    )
+    parser.add_argument(
+        "--shifts",
+        type=int,
+        default=SHIFTS_DEFAULT,
+        metavar="N",
+        help=f"parts of the day, each on a cluster of its own (default {SHIFTS_DEFAULT})",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -79,6 +111,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print("\n".join(case_names()))
         return 0
+    if arguments.day:
+        return run_day(arguments)
     cases = check(arguments)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     # A supervisor's request to end ends us as Ctrl-C does: nothing is left behind.
@@ -103,6 +137,45 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(Markdown(text))
     print(f"Written: {arguments.out / 'score.json'}, {arguments.out / 'score.md'}")
     return 1 if board.marks.broken else 0
+
+
+def run_day(arguments: argparse.Namespace) -> int:
+    """Play a day on call, write what became of it, show it."""
+    for flag, value, least, most in (
+        ("--hours", arguments.hours, 0.5, HOURS_MAX),
+        ("--faults", arguments.faults, 0, FAULTS_MAX),
+        ("--shifts", arguments.shifts, 1, SHIFTS_MAX),
+        ("--processes", arguments.processes, 1, PROCESSES_MAX),
+    ):
+        if not least <= value <= most:
+            raise SettingsError(f"{flag} {value:g}: must be {least:g} to {most:g}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    shifts = [
+        Shift(
+            seed=arguments.first_seed,
+            number=number,
+            shifts=arguments.shifts,
+            hours=arguments.hours,
+            faults=arguments.faults,
+        )
+        for number in range(arguments.shifts)
+    ]
+    make_shift(shifts[0])  # says at once what cannot be
+    console = Console()
+    watches = []
+    for done in watch_all(shifts, arguments.processes):
+        watches.append(done)
+        console.print(f"shift {done.shift.number}: {len(done.pages)} pages", markup=False)
+    watches.sort(key=lambda each: each.shift.number)
+    marks = mark_day(watches)
+    text = day_markdown(marks)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    document = msgspec.json.format(msgspec.json.encode(watches), indent=1) + b"\n"
+    (arguments.out / "day.json").write_bytes(document)
+    (arguments.out / "day.md").write_text(text, encoding="utf-8")
+    console.print(Markdown(text))
+    print(f"Written: {arguments.out / 'day.json'}, {arguments.out / 'day.md'}")
+    return 1 if marks.broken else 0
 
 
 def run_with_progress(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from alerts.incident import standing_verdicts
 from api.evaluate.lead import Lead
 from api.evaluate.parts import make_rounds
-from api.evaluate.rounds import BrokenJudge
+from api.evaluate.rounds import BrokenJudge, Outcome
 from api.metrics import ServiceMetrics
 from api.score.handicap import Handicap, seen
 from api.score.service import Evaluator, SimulatedService
@@ -26,31 +26,32 @@ class Incidents:
     """Says the verdict of every incident that is open: what somebody on call would see."""
 
     def __init__(self, service: SimulatedService, handicap: Handicap = Handicap.NONE) -> None:
-        def clock() -> float:
-            return service.now_s
-
         self._metrics = ServiceMetrics()
-        self._lead = Lead(service.inventory, clock, holder=HOLDER, is_alone=True)
-        topologies = TopologyCache(service.inventory, clock)
+        self.lead = Lead(service.inventory, service.clock, holder=HOLDER, is_alone=True)
+        topologies = TopologyCache(service.inventory, service.clock)
         self._rounds = make_rounds(
             service.store,
             service.inventory,
             topologies,
-            self._lead,
+            self.lead,
             self._metrics,
             see=lambda window: seen(window, handicap),
         )
 
     def evaluate(self, now_ns: int) -> Sequence[Verdict]:
         """Every verdict that stands at this moment, by data that has arrived by now."""
-        self._lead.renew()
+        return standing_verdicts(self.look(now_ns).incidents)
+
+    def look(self, now_ns: int) -> Outcome:
+        """One round of the evaluator."""
+        self.lead.renew()
         try:
             outcome = self._rounds.look(now_ns)
         except BrokenJudge as error:
             raise BrokenEvaluator("the judge broke: the log has its trace") from error
         if broken := broken_detectors(self._metrics):
             raise BrokenEvaluator(f"{', '.join(broken)} broke: the log has the trace")
-        return standing_verdicts(outcome.incidents)
+        return outcome
 
 
 def broken_detectors(metrics: ServiceMetrics) -> list[str]:

@@ -60,10 +60,11 @@ class SimulatedService:
         self._catalog = catalog
         self._feed = InventoryFeed(self.inventory, catalog, self._now)
         self._ingest = Ingest(
-            self.store, self._feed, metrics, self._clock, retention_days=retention.samples
+            self.store, self._feed, metrics, self.clock, retention_days=retention.samples
         )
-        own, places = OwnSamples(self._ingest.commit), RunningPlaces(self.inventory)
-        self._roll = RollTask(self.store, own, places, metrics, self._clock)
+        self.commit = self._ingest.commit
+        own, places = OwnSamples(self.commit), RunningPlaces(self.inventory)
+        self._roll = RollTask(self.store, own, places, metrics, self.clock)
         self._watch = JobWatch(self.store, self.inventory)
         self._looked_s = self._refreshed_s = now_s
 
@@ -97,7 +98,8 @@ class SimulatedService:
             self.inventory.note_unplugged(self._now())
         await self._roll.catch_up()
 
-    def _clock(self) -> float:
+    def clock(self) -> float:
+        """Simulated time, unix seconds."""
         return self.now_s
 
     def _now(self) -> dt.datetime:

@@ -11,6 +11,9 @@
     ├── ParseError               a file of another program is not what it should be
     ├── HostError                the machine did not give what a source asked for (carries a Reason)
     ├── SpoolError               the agent's spool cannot be used: in use, or not a writable folder
+    ├── RuleFileError            a rule file is not what it should be (carries all its problems)
+    ├── RuleError                a rule cannot be evaluated: what was found has no meaning
+    │   └── RuleLimitError       it makes more alerts than its group allows
     ├── StoreError               the telemetry store refused or failed
     └── InventoryError           the inventory refused or failed
 
@@ -18,6 +21,8 @@ Messages name the thing, the value seen and what to do about it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from collector.contract.reason import Reason
 
@@ -79,6 +84,32 @@ class HostError(FabricscopeError):
 
 class SpoolError(FabricscopeError):
     """The agent's spool cannot be used: another agent has it, or it is not a writable folder."""
+
+
+class RuleFileError(FabricscopeError):
+    """A rule file is not what it should be.
+
+    ``file`` and ``line`` (from 1; 0: not known) say where the first problem is, ``detail`` what.
+    ``problems`` has all of them in order, because a person mends a file in one go; ``left_out``
+    says how many more there were than anybody would read.
+    """
+
+    def __init__(self, file: str, problems: Sequence[tuple[int, str]], left_out: int = 0) -> None:
+        self.file = file
+        self.problems = tuple(problems)
+        self.left_out = left_out
+        self.line, self.detail = self.problems[0]
+        where = f"{file}:{self.line}" if self.line else file
+        more = len(self.problems) - 1 + left_out
+        super().__init__(f"{where}: {self.detail}" + (f" (and {more} more)" if more else ""))
+
+
+class RuleError(FabricscopeError):
+    """A rule cannot be evaluated: what was found has no meaning. Its alerts stay as they are."""
+
+
+class RuleLimitError(RuleError):
+    """A rule makes more alerts than its group allows. All of its alerts are to be forgotten."""
 
 
 class StoreError(FabricscopeError):

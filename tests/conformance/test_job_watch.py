@@ -118,8 +118,13 @@ def test_a_rank_s_gpu_is_known_by_its_address_and_its_nic_is_the_nearest(
 
         content = wire.encode_batch(batch)
         assert service.client.post("/v1/ingest", content=content, headers=headers).is_success
-        eventually(lambda: all(r["device"] for r in ranks()) and len(ranks()) == 2, "its NICs")
-        places = ranks()
+        places: list[dict[str, Any]] = []
+
+        def are_known() -> bool:
+            places[:] = ranks()
+            return len(places) == 2 and all(place["device"] for place in places)
+
+        eventually(are_known, "its NICs")
     assert [(place["gpu"], place["device"]) for place in places] == [
         ("0", "mlx5_1"),
         ("1", "mlx5_0"),

@@ -22,19 +22,18 @@ from typing import Any
 
 import pytest
 
+from api.rules import notation
 from tests import promql_oracle
 from tests.promql_oracle import Key, Reply, read_reply, show_time
 from tests.promql_random import START_MS
-from tests.remote_write import STALE, TimeSeries
+from tests.remote_write import TimeSeries
 from tests.service import ROOT, ServiceProcess
 
 FOLDER = ROOT / "tests/fixtures/promql"
 DAY_MS = 86_400_000
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "": 1000}
 
-SERIES = re.compile(r"(?P<name>[\w:]*)(?P<labels>\{[^}]*\})?\s+(?P<values>.+)")
-LABEL = re.compile(r'(\w+)="([^"]*)"')
-REPEATED = re.compile(r"(?P<start>.+?)(?P<change>[+-][\d.]+)?x(?P<times>\d+)")
+SERIES = re.compile(r"(?P<series>[\w:]*(?:\{[^}]*\})?)\s+(?P<values>.+)")
 INSTANT = re.compile(r"eval instant at (?P<start>\S+) +(?P<query>.+)")
 RANGE = re.compile(
     r"eval range from (?P<start>\S+) to (?P<end>\S+) step (?P<step>\S+) +(?P<query>.+)"
@@ -143,36 +142,16 @@ def duration_ms(text: str) -> int:
 
 
 def read_series(line: str, day: int = 0) -> tuple[Key, list[float | None]]:
-    """Labels and values; None where there is no value."""
+    """Labels and values; None where there is no value. `t60` is a moment of the day."""
     found = SERIES.fullmatch(line)
     assert found, f"cannot read the series {line!r}"
-    labels = LABEL.findall(found["labels"] or "")
-    if found["name"]:
-        labels.append(("__name__", found["name"]))
-    values = [value for word in found["values"].split() for value in read_values(word, day)]
-    return tuple(sorted(labels)), values
 
+    def read_moment(word: str) -> float:
+        assert word.startswith("t"), f"cannot read the value {word!r}"
+        return day + float(word[1:])
 
-def read_values(word: str, day: int) -> Iterator[float | None]:
-    """`3`, `_`, `stale`, `t60`, `0+5x3` (four values) or `_x3` (three gaps)."""
-    repeated = REPEATED.fullmatch(word)
-    if repeated is None:
-        yield read_value(word, day)
-    elif repeated["start"] == "_":
-        yield from [None] * int(repeated["times"])
-    else:
-        change = float(repeated["change"] or 0)
-        for number in range(int(repeated["times"]) + 1):
-            yield float(repeated["start"]) + number * change
-
-
-def read_value(word: str, day: int) -> float | None:
-    """One value."""
-    if word == "_":
-        return None
-    if word == "stale":
-        return STALE
-    return day + float(word[1:]) if word.startswith("t") else float(word)
+    labels = notation.read_metric(found["series"])
+    return tuple(sorted(labels.items())), notation.read_values(found["values"], read_moment)
 
 
 def loaded_series(line: str, interval_ms: int, day_ms: int) -> TimeSeries:

@@ -1,0 +1,139 @@
+"""Which alerts an incident explains: they are its symptoms, and page nobody.
+
+While an incident names a root, its victims' alerts say no more than that they suffer. What an
+incident covers is said once, as scopes with labels (`covered_by`): the service marks alerts with
+it, and it becomes series (`fabric_incident_victim`) by which an Alertmanager can do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from alerts.incident import FAMILY_OF, Family, Incident
+from alerts.rulebook.model import INCIDENT_LABEL, INHIBITED_BY, NS, Alert
+from alerts.words import cost as cost_words
+from collector.contract.verdict import Cause, Culprit
+
+SCOPE_LABEL, THEME_LABEL = "scope", "theme"
+"""Labels of every alert of the pack: which labels name its thing, and what kind of trouble it is.
+A rule without them is never taken for a symptom."""
+
+NETWORK_THEMES = frozenset({"loss", "errors", "links", "pause", "congestion", "bursts", "capacity"})
+MACHINE_THEMES = frozenset({"gpus"})
+JOB_THEMES = frozenset({"stragglers", "collectives"})
+SPREADING_THEMES = frozenset({"pause", "congestion", "bursts"})
+"""What back-pressure carries through a fabric, to ports that nobody has listed as victims."""
+SPREADING = frozenset({Cause.PAUSE_STORM, Cause.CONGESTION, Cause.MICROBURST})
+
+ONSET_SECONDS = 120
+"""An alert that began so much before an incident is not its symptom. Starts of incidents are known
+to a cell of the window; of an alert, to the range of its expression."""
+COVERED_MAX = 200
+"""Things that one incident covers, the accused first. An outage has more victims; their jobs, and
+the fabric's scope, cover what is left."""
+
+
+class Covered(msgspec.Struct, frozen=True):
+    """Alerts of one scope and some themes, whose labels are these."""
+
+    scope: str
+    labels: tuple[tuple[str, str], ...]
+    themes: frozenset[str]
+
+    def has(self, labels: Mapping[str, str]) -> bool:
+        """Whether an alert with these labels is among them."""
+        # A fabric is everybody's; a job's troubles are its ranks', too.
+        scopes = {"fabric": None, "job": ("job", "rank")}.get(self.scope, (self.scope,))
+        if scopes is not None and labels.get(SCOPE_LABEL) not in scopes:
+            return False
+        return labels.get(THEME_LABEL) in self.themes and all(
+            labels.get(name) == value for name, value in self.labels
+        )
+
+
+def covered_by(incident: Incident) -> list[Covered]:
+    """What an incident covers; COVERED_MAX at most."""
+    verdict = incident.verdict
+    family = FAMILY_OF[verdict.cause]
+    accused = (verdict.culprit, *verdict.accomplices, *(each.culprit for each in incident.symptoms))
+    found: dict[Covered, None] = {}
+    for job in incident.jobs:
+        found[Covered("job", (("job", job),), JOB_THEMES)] = None
+    if verdict.cause in SPREADING:
+        found[Covered("fabric", (), SPREADING_THEMES)] = None
+    for culprit in (*accused, *verdict.victims):
+        found.update(dict.fromkeys(things_of(culprit, family)))
+    return list(found)[:COVERED_MAX]
+
+
+def things_of(culprit: Culprit, family: Family) -> Iterable[Covered]:
+    """What alerts call somebody: trouble of links does not explain a GPU's, nor the reverse."""
+    if family is not Family.RANK:
+        if culprit.switch:
+            # A switch is a host whose device is the switch itself.
+            names = {"host": culprit.switch, "device": culprit.switch}
+            if culprit.switch_port:
+                names["port"] = culprit.switch_port
+            yield Covered("port", tuple(sorted(names.items())), NETWORK_THEMES)
+            yield Covered("switch", (("host", culprit.switch),), NETWORK_THEMES)
+        if culprit.host and culprit.device:
+            names = {"host": culprit.host, "device": culprit.device}
+            if culprit.port:
+                names["port"] = culprit.port
+            yield Covered("port", tuple(sorted(names.items())), NETWORK_THEMES)
+            # Interfaces have other names than RDMA devices; the host's is common to both.
+            yield Covered("nic", (("host", culprit.host),), NETWORK_THEMES)
+    if family is not Family.LINK and culprit.host:
+        if culprit.gpu is not None:
+            gpu = (("gpu", str(culprit.gpu)), ("host", culprit.host))
+            yield Covered("gpu", gpu, MACHINE_THEMES)
+        elif culprit.rank is None:
+            yield Covered("gpu", (("host", culprit.host),), MACHINE_THEMES)
+        yield Covered("host", (("host", culprit.host),), MACHINE_THEMES)
+
+
+def explained(alerts: Sequence[Alert], incidents: Sequence[Incident]) -> list[Alert]:
+    """The alerts, those that an open incident explains marked with its id.
+
+    An alert about an incident is never explained by another. Of several that explain one, the
+    surest is named.
+    """
+    standing = sorted(
+        (each for each in incidents if each.is_open),
+        key=lambda each: (-each.verdict.confidence, each.id),
+    )
+    covered = [(each, covered_by(each)) for each in standing]
+    return [mark(alert, covered) for alert in alerts]
+
+
+def mark(alert: Alert, covered: Iterable[tuple[Incident, Sequence[Covered]]]) -> Alert:
+    """The alert, marked if something explains it; a mark of earlier is taken off otherwise."""
+    labels = dict(alert.labels)
+    annotations = {name: text for name, text in alert.annotations.items() if name != INHIBITED_BY}
+    if not labels.get(INCIDENT_LABEL):
+        for incident, things in covered:
+            is_older = alert.active_ns < incident.verdict.since_ns - ONSET_SECONDS * NS
+            if not is_older and any(thing.has(labels) for thing in things):
+                annotations[INHIBITED_BY] = incident.id
+                break
+    if annotations == alert.annotations:
+        return alert
+    return msgspec.structs.replace(alert, annotations=annotations)
+
+
+def told(alert: Alert, incidents: Mapping[str, Incident], external_url: str) -> Alert:
+    """An alert about an incident, with what the incident says: verdict, action, cost, evidence."""
+    incident = incidents.get(alert.incident)
+    if incident is None:
+        return alert
+    verdict = incident.verdict
+    said = {
+        "verdict": verdict.summary,
+        "action": verdict.action,
+        "cost": cost_words(verdict.costs) if verdict.costs else "",
+        "evidence_url": f"{external_url.rstrip('/')}/v1/incidents/{incident.id}",
+    }
+    annotations = {**alert.annotations, **{name: text for name, text in said.items() if text}}
+    return msgspec.structs.replace(alert, annotations=annotations)

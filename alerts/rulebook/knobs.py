@@ -1,0 +1,118 @@
+"""Thresholds of the rule pack: what can be turned, its default, and where that comes from.
+
+The pack is written as templates (`alerts/rules/templates/*.yaml`) in which `${name}` stands for a
+knob of `alerts/rules/knobs.toml`. What is shipped in `alerts/rules/*.yaml` are the templates with
+the defaults filled in: plain rule files that any Prometheus loads. Whoever wants other thresholds
+fills in their own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+from collector.contract.errors import SettingsError
+
+KNOB = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
+"""Go's templates write `{{ $labels.x }}`, PromQL has no `${`: nothing else looks like this."""
+
+KNOB_TEXT_MAX = 400
+"""Characters of one knob's value: a list of XIDs, or the address of the runbooks."""
+
+Value = int | float | str
+
+
+class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One thing that can be turned."""
+
+    value: Value
+    """The default. A duration is text, as rule files write it (`5m`)."""
+    unit: str
+    meaning: str
+    """One sentence."""
+    source: str
+    """Where the default comes from. It says so where it is a choice of ours."""
+
+
+Knobs = Mapping[str, Knob]
+
+
+@cache
+def default_knobs() -> dict[str, Knob]:
+    """All knobs of the pack, in the order of their file."""
+    text = files("alerts").joinpath("rules", "knobs.toml").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), dict[str, Knob])
+
+
+def turn(given: Mapping[str, object], knobs: Knobs) -> dict[str, Knob]:
+    """The knobs with other values. Raises SettingsError for a name or a value that cannot be."""
+    turned = dict(knobs)
+    for name, value in given.items():
+        if name not in knobs:
+            near = difflib.get_close_matches(name, knobs, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingsError(f"there is no knob {name!r}{hint}")
+        before = knobs[name].value
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number != isinstance(before, int | float) or not isinstance(value, int | float | str):
+            kind = "a number" if isinstance(before, int | float) else "text"
+            raise SettingsError(f"knob {name} is {value!r}; it must be {kind}, as {before!r} is")
+        if isinstance(value, str) and (len(value) > KNOB_TEXT_MAX or not value.isprintable()):
+            raise SettingsError(
+                f"knob {name} has {len(value)} characters; at most {KNOB_TEXT_MAX}, on one line"
+            )
+        turned[name] = msgspec.structs.replace(knobs[name], value=value)
+    return turned
+
+
+def fill(template: str, knobs: Knobs) -> str:
+    """A template with the knobs' values in it. Raises SettingsError for one that does not exist."""
+
+    def value_of(found: re.Match[str]) -> str:
+        knob = knobs.get(found[1])
+        if knob is None:
+            raise SettingsError(f"a rule asks for the knob {found[1]!r}, which knobs.toml lacks")
+        return write_value(knob.value)
+
+    return KNOB.sub(value_of, template)
+
+
+def write_value(value: Value) -> str:
+    """A value as rule files have it: PromQL and YAML both read `1e-14`.
+
+    >>> write_value(1e-14), write_value(0.0001), write_value(5), write_value("5m")
+    ('1e-14', '0.0001', '5', '5m')
+    """
+    return value if isinstance(value, str) else f"{value:.15g}"
+
+
+def used_in(template: str) -> list[str]:
+    """The knobs that a template asks for, each once, in order."""
+    return list(dict.fromkeys(KNOB.findall(template)))
+
+
+def pack_templates() -> dict[str, str]:
+    """The pack's templates by the name of the file that each becomes."""
+    folder = files("alerts").joinpath("rules", "templates")
+    found = (each for each in folder.iterdir() if each.name.endswith(".yaml"))
+    return {each.name: each.read_text("utf-8") for each in sorted(found, key=lambda one: one.name)}
+
+
+HEADER = """\
+# Written by `fabricscope rules build` from templates/{name} and knobs.toml: change those.
+"""
+
+
+def fill_pack(given: Mapping[str, object] | None = None) -> dict[str, str]:
+    """The rule files of the pack by name, with these knobs turned."""
+    knobs = turn(given or {}, default_knobs())
+    return {
+        name: HEADER.format(name=name) + fill(text, knobs)
+        for name, text in pack_templates().items()
+    }

@@ -1,0 +1,341 @@
+"""The words of a notice: plain text, Slack's blocks, PagerDuty's event, Alertmanager's webhook.
+
+What a person at three in the morning needs, in this order: what it is, who it is, since when, what
+it costs, what to do, and where the evidence is. Labels and annotations come from outside: they are
+cut to a length, lose their control characters, and are escaped where a format has commands.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import orjson
+
+from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL, NS
+from alerts.rulebook.notices import (
+    CULPRIT_LABELS,
+    SEVERITY_LABEL,
+    Line,
+    Notice,
+    Status,
+    Why,
+)
+from collector.contract.identity import Labels
+
+VERDICT, SUMMARY, DESCRIPTION = "verdict", "summary", "description"
+COST, ACTION, EVIDENCE, RUNBOOK = "cost", "action", "evidence_url", "runbook_url"
+"""Annotations that a message shows, each where it belongs."""
+
+LINE_CHARS_MAX = 500
+"""Of one thing that is said: some sentences."""
+TITLE_CHARS_MAX = 150
+"""Slack's bound for a header; a subject is shorter."""
+TEXT_LINES_MAX = 20
+"""Alerts that the text names one by one; a notice may have more."""
+SLACK_SECTION_CHARS_MAX = 3_000
+"""Slack's bound for the text of a section."""
+PAGERDUTY_SUMMARY_CHARS_MAX = 1_024
+"""PagerDuty's bound."""
+PAGERDUTY_SEVERITIES = {"critical": "critical", "error": "error", "warning": "warning"}
+"""Severities that both know; the others are `info`."""
+WEBHOOK_VERSION = "4"
+"""Of Alertmanager's webhook."""
+NEVER = "0001-01-01T00:00:00Z"
+"""What Alertmanager writes for the end of something that goes on."""
+
+
+def rfc3339(time_ns: int) -> str:
+    """A moment as Prometheus' and Alertmanager's JSON have it.
+
+    >>> rfc3339(1_700_000_000_500_000_000)
+    '2023-11-14T22:13:20.500Z'
+    """
+    moment = dt.datetime.fromtimestamp(time_ns // NS, tz=dt.UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % NS // 1_000_000:03d}Z"
+
+
+def generator_url(external_url: str, expression: str) -> str:
+    """Where the expression behind an alert can be looked at; empty if nobody knows."""
+    if not expression:
+        return external_url
+    return f"{external_url.rstrip('/')}/api/v1/query?query={quote(expression, safe='')}"
+
+
+def clean(text: str, at_most: int = LINE_CHARS_MAX) -> str:
+    r"""Text on one line, without control characters, cut.
+
+    >>> clean("a\n\x1b[31mb"), clean("abcdef", 4)
+    ('a [31mb', 'abc…')
+    """
+    plain = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+    return plain if len(plain) <= at_most else f"{plain[: at_most - 1]}…"
+
+
+def dedup_key(notice: Notice) -> str:
+    """The name of a group of alerts for those who allow few characters."""
+    return f"fabricscope-{blake2b(notice.group.encode(), digest_size=16).hexdigest()}"
+
+
+def who(labels: Mapping[str, str]) -> str:
+    """Whom an alert is about.
+
+    >>> who({"port": "1", "host": "node7", "device": "mlx5_0", "severity": "critical"})
+    'host node7, device mlx5_0, port 1'
+    """
+    names = (*CULPRIT_LABELS, "job", "cluster")
+    return ", ".join(
+        f"{name.replace('_', ' ')} {clean(labels[name], 80)}" for name in names if labels.get(name)
+    )
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A notice in words, before it gets a receiver's form. Empty: nothing to say of that."""
+
+    title: str
+    headline: str
+    facts: tuple[tuple[str, str], ...]
+    """What stands before each, and the text."""
+    links: tuple[tuple[str, str], ...]
+    """Names and addresses."""
+    others: tuple[str, ...]
+    """The other alerts of the group, a line each."""
+
+
+def say(notice: Notice, external_url: str) -> Said:
+    """The notice in words. The first alert speaks for all; the others are listed."""
+    first = notice.lines[0] if notice.lines else None
+    labels = dict(first.labels) if first else dict(notice.group_labels)
+    notes = first.annotations if first else {}
+    name = labels.get(ALERT_NAME, "") or labels.get(INCIDENT_LABEL, "") or "alerts"
+    headline = notes.get(VERDICT) or notes.get(SUMMARY) or name
+    facts = {
+        "Who": who(labels),
+        "Since": rfc3339(first.starts_ns) if first else "",
+        "Until": rfc3339(first.ends_ns) if first and first.ends_ns is not None else "",
+        "Cost": notes.get(COST, ""),
+        "What to do": notes.get(ACTION, ""),
+        "More": notes.get(DESCRIPTION, ""),
+        "Alert": clean(name, 100) + severity_words(labels),
+        "Incident": labels.get(INCIDENT_LABEL, ""),
+    }
+    links = {
+        "Evidence": evidence_url(notes, labels, first, external_url),
+        "Runbook": notes.get(RUNBOOK, ""),
+        "Silence": silence_url(external_url),
+    }
+    return Said(
+        title=clean(f"[{status_words(notice)}] {headline}", TITLE_CHARS_MAX),
+        headline=clean(headline),
+        facts=tuple((key, clean(text)) for key, text in facts.items() if text),
+        links=tuple((key, link) for key, link in links.items() if is_link(link)),
+        others=other_lines(notice),
+    )
+
+
+def status_words(notice: Notice) -> str:
+    """What the title begins with."""
+    if notice.status is Status.RESOLVED:
+        return "RESOLVED"
+    number = sum(line.ends_ns is None for line in notice.lines) + notice.left_out
+    count = f":{number}" if number > 1 else ""
+    return f"{'STILL FIRING' if notice.why is Why.REPEAT else 'FIRING'}{count}"
+
+
+def severity_words(labels: Mapping[str, str]) -> str:
+    """How bad, in brackets."""
+    severity = labels.get(SEVERITY_LABEL, "")
+    return f" ({clean(severity, 40)})" if severity else ""
+
+
+def evidence_url(
+    notes: Mapping[str, str], labels: Mapping[str, str], first: Line | None, external_url: str
+) -> str:
+    """Where what is said can be seen: the incident, or the question behind the alert."""
+    if link := notes.get(EVIDENCE, ""):
+        return link
+    if incident := labels.get(INCIDENT_LABEL):
+        return f"{external_url.rstrip('/')}/v1/incidents/{quote(incident, safe='')}"
+    return generator_url(external_url, first.expression) if first else ""
+
+
+def silence_url(external_url: str) -> str:
+    """Where it can be silenced."""
+    return f"{external_url.rstrip('/')}/v1/silences" if external_url else ""
+
+
+def is_link(text: str) -> bool:
+    """Whether this can be followed: without external_url, our own cannot."""
+    return (
+        text.startswith(("http://", "https://"))
+        and text.isprintable()
+        and not set(text) & set(" <>|")
+    )
+
+
+def other_lines(notice: Notice) -> tuple[str, ...]:
+    """The alerts behind the first, TEXT_LINES_MAX of them."""
+    lines = []
+    for line in notice.lines[1 : TEXT_LINES_MAX + 1]:
+        labels = dict(line.labels)
+        state = "firing" if line.ends_ns is None else "resolved"
+        text = line.annotations.get(SUMMARY) or who(labels)
+        lines.append(clean(f"{state}: {labels.get(ALERT_NAME, '')} {text}", 200))
+    rest = len(notice.lines) - 1 - len(lines) + notice.left_out
+    return (*lines, f"and {rest} more") if rest > 0 else tuple(lines)
+
+
+def silence_body(labels: Labels) -> str:
+    """The body of the request that silences a group."""
+    matchers = [{"name": name, "value": value} for name, value in labels]
+    asked = {"matchers": matchers, "hours": 2, "created_by": "you", "comment": "why"}
+    return orjson.dumps(asked).decode()
+
+
+# --- plain text ---------------------------------------------------------------------------------
+
+
+def plain_text(notice: Notice, external_url: str) -> str:
+    """The notice for a mail, or whatever else takes text."""
+    said = say(notice, external_url)
+    lines = [said.headline, ""]
+    lines += [f"{key}: {text}" for key, text in said.facts]
+    if said.others:
+        lines += ["", *said.others]
+    lines += ["", *(f"{key}: {link}" for key, link in said.links)]
+    if external_url:
+        lines.append(f"  (POST there: {clean(silence_body(notice.group_labels), 1_000)})")
+    lines += ["", f"Notice {notice.id}, number {notice.number} of its group."]
+    return "\n".join(lines) + "\n"
+
+
+# --- Slack --------------------------------------------------------------------------------------
+
+
+def escaped(text: str) -> str:
+    """Text in which Slack finds no command.
+
+    >>> escaped("<!channel> a & b")
+    '&lt;!channel&gt; a &amp; b'
+    """
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def slack_message(notice: Notice, external_url: str) -> dict[str, Any]:
+    """The body for one of Slack's incoming webhooks."""
+    said = say(notice, external_url)
+    facts = "\n".join(f"*{key}:* {escaped(text)}" for key, text in said.facts)
+    blocks: list[dict[str, Any]] = [
+        {
+            "type": "header",
+            "text": {"type": "plain_text", "text": escaped(said.title)[:TITLE_CHARS_MAX]},
+        },
+        slack_section(escaped(said.headline)),
+        slack_section(facts),
+    ]
+    if said.others:
+        blocks.append(slack_section("\n".join(f"• {escaped(line)}" for line in said.others)))
+    if said.links:
+        links = " · ".join(f"<{escaped(link)}|{key}>" for key, link in said.links)
+        blocks.append(slack_section(links))
+    note = {"type": "mrkdwn", "text": f"Notice `{notice.id}`"}
+    blocks.append({"type": "context", "elements": [note]})
+    return {"text": escaped(said.title), "blocks": blocks}
+
+
+def slack_section(text: str) -> dict[str, Any]:
+    """A paragraph."""
+    return {"type": "section", "text": {"type": "mrkdwn", "text": text[:SLACK_SECTION_CHARS_MAX]}}
+
+
+# --- PagerDuty ----------------------------------------------------------------------------------
+
+
+def pagerduty_event(notice: Notice, routing_key: str, external_url: str) -> dict[str, Any]:
+    """An event of PagerDuty's API, version 2. The group of alerts is its incident."""
+    event: dict[str, Any] = {
+        "routing_key": routing_key,
+        "dedup_key": dedup_key(notice),
+        "event_action": "resolve" if notice.status is Status.RESOLVED else "trigger",
+    }
+    if notice.status is Status.RESOLVED:
+        return event
+    said = say(notice, external_url)
+    labels = dict(notice.lines[0].labels) if notice.lines else {}
+    severity = labels.get(SEVERITY_LABEL, "")
+    event["payload"] = {
+        "summary": said.headline[:PAGERDUTY_SUMMARY_CHARS_MAX],
+        "source": clean(labels.get("host") or labels.get("switch") or "fabricscope", 200),
+        "severity": PAGERDUTY_SEVERITIES.get(severity, "info"),
+        "timestamp": rfc3339(notice.lines[0].starts_ns if notice.lines else notice.planned_ns),
+        "group": clean(notice.group, 200),
+        "class": clean(labels.get(ALERT_NAME, ""), 200),
+        "custom_details": {
+            **{key.lower().replace(" ", "_"): text for key, text in said.facts},
+            "others": list(said.others),
+            "notice": notice.id,
+        },
+    }
+    event["links"] = [{"href": link, "text": key} for key, link in said.links]
+    event["client"] = "Fabricscope"
+    if is_link(external_url):
+        event["client_url"] = external_url
+    return event
+
+
+# --- webhook ------------------------------------------------------------------------------------
+
+
+def webhook_body(notice: Notice, external_url: str) -> dict[str, Any]:
+    """Alertmanager's webhook body, so that what was written for it works; and what we know more."""
+    said = say(notice, external_url)
+    return {
+        "version": WEBHOOK_VERSION,
+        "groupKey": notice.group,
+        "truncatedAlerts": notice.left_out,
+        "status": notice.status.value,
+        "receiver": notice.receiver,
+        "groupLabels": dict(notice.group_labels),
+        "commonLabels": common([dict(line.labels) for line in notice.lines]),
+        "commonAnnotations": common([line.annotations for line in notice.lines]),
+        "externalURL": external_url,
+        "alerts": [webhook_alert(line, external_url) for line in notice.lines],
+        "fabricscope": {
+            "id": notice.id,
+            "number": notice.number,
+            "why": notice.why.value,
+            "planned": rfc3339(notice.planned_ns),
+            "title": said.title,
+            "headline": said.headline,
+            "facts": dict(said.facts),
+            "links": dict(said.links),
+        },
+    }
+
+
+def webhook_alert(line: Line, external_url: str) -> dict[str, Any]:
+    """One alert as Alertmanager's webhook has it."""
+    return {
+        "status": Status.FIRING.value if line.ends_ns is None else Status.RESOLVED.value,
+        "labels": dict(line.labels),
+        "annotations": line.annotations,
+        "startsAt": rfc3339(line.starts_ns),
+        "endsAt": NEVER if line.ends_ns is None else rfc3339(line.ends_ns),
+        "generatorURL": generator_url(external_url, line.expression),
+        "fingerprint": line.fingerprint,
+    }
+
+
+def common(tables: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """What all of them say alike."""
+    if not tables:
+        return {}
+    return {
+        key: value
+        for key, value in tables[0].items()
+        if all(table.get(key) == value for table in tables)
+    }

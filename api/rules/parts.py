@@ -1,0 +1,68 @@
+"""The rules of a service, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from api.evaluate.lead import Lead
+from api.ingest.commit import GroupCommit
+from api.ingest.own import OwnSamples
+from api.inventory.repository import Inventory
+from api.metrics import ServiceMetrics
+from api.promql.engine import Engine
+from api.rules.answer import RuleBook
+from api.rules.evaluate import Asker, RuleEvaluator
+from api.rules.own import OwnNumbers
+from api.rules.shelf import Shelf
+from api.rules.task import NO_HOOKS, Hooks, RuleTask
+from api.settings import ServiceSettings
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts that others hold: the task, what it came to, and the service's own numbers."""
+
+    shelf: Shelf
+    task: RuleTask
+    book: RuleBook
+    own: OwnNumbers
+
+
+def make_rules(
+    settings: ServiceSettings,
+    engine: Engine,
+    stock: Inventory,
+    lead: Lead,
+    commit: GroupCommit,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+    hooks: Hooks = NO_HOOKS,
+) -> Rules:
+    """Everything for a service. The engine is shared with people's questions, the threads are not.
+
+    Rule files are read at once, so that the first answer has them.
+    """
+    shelf = Shelf(settings, metrics, clock)
+    shelf.look()
+    asker = Asker(engine)
+    evaluator = RuleEvaluator(asker, settings.external_labels, settings.public_url)
+    interval_s = settings.rules_interval_s
+    task = RuleTask(
+        shelf,
+        asker,
+        evaluator,
+        stock,
+        lead,
+        OwnSamples(commit),
+        metrics,
+        clock,
+        interval_s=interval_s,
+        hooks=hooks,
+    )
+    return Rules(
+        shelf=shelf,
+        task=task,
+        book=RuleBook(shelf, stock, interval_s),
+        own=OwnNumbers(metrics, OwnSamples(commit), clock, settings.address[1]),
+    )
