@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 
 import msgspec
 
+from alerts.replay import grown, stood
 from collector.contract.verdict import Cause, Cost, Culprit, Verdict
 
 NS = 1_000_000_000
@@ -284,11 +285,14 @@ def advance(
     now_ns: int,
     *,
     seen_from_ns: int | None = None,
+    still: Collection[str] = (),
 ) -> Advance:
     """What stands after these verdicts were given.
 
     ``seen_from_ns`` is where the window began that was judged: a trouble that began before it seems
-    to begin there. The order of verdicts and of incidents makes no difference.
+    to begin there. ``still`` are jobs that run and in which nothing has moved for the whole window:
+    who judges it sees no stop in it, and a job that hung before hangs on. The order of verdicts and
+    of incidents makes no difference.
     """
     work = Round(incidents, now_ns, seen_from_ns)
     order = sorted(range(len(verdicts)), key=lambda place: rank_of(verdicts[place]))
@@ -302,6 +306,7 @@ def advance(
             waiting.append(place)
     for place in waiting:
         incident_of[place] = work.place(verdicts[place])
+    work.go_on(still)
     return work.end(incident_of)
 
 
@@ -553,6 +558,26 @@ class Round:
 
     # --- the end ---------------------------------------------------------------------------------
 
+    def go_on(self, still: Collection[str]) -> None:
+        """Jobs that stood and stand still: their incidents are seen, and cost all of the time."""
+        for incident in list(self._standing.values()):
+            jobs = set(incident.jobs) & set(still)
+            if not incident.is_open or FAMILY_OF[incident.verdict.cause] is not Family.STUCK:
+                continue
+            elapsed_s = max(0, self._now_ns - incident.last_seen_ns) / NS
+            if not jobs or not elapsed_s:
+                continue
+            costs = tuple(
+                stood(cost, elapsed_s) if cost.job in jobs else cost
+                for cost in incident.verdict.costs
+            )
+            verdict = msgspec.structs.replace(incident.verdict, costs=costs)
+            self._keep(
+                msgspec.structs.replace(
+                    incident, verdict=verdict, last_seen_ns=self._now_ns, confirmed_ns=self._now_ns
+                )
+            )
+
     def end(self, incident_of: list[str]) -> Advance:
         """Close what is over, forget what is long over, and tell what happened."""
         changes = []
@@ -618,17 +643,6 @@ def settled(incident: Incident) -> Incident:
 def join(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
     """Both, in the order in which they came."""
     return tuple(dict.fromkeys((*old, *new)))[:JOBS_MAX]
-
-
-def grown(old: Cost, new: Cost, elapsed_s: float) -> Cost:
-    """What a job has lost: never less than before."""
-    added_s = max(new.lost_share, 0.0) * elapsed_s
-    rate = new.gpu_hours / new.lost_seconds if new.lost_seconds > 0 else 0.0
-    return msgspec.structs.replace(
-        new,
-        lost_seconds=max(new.lost_seconds, old.lost_seconds + added_s),
-        gpu_hours=max(new.gpu_hours, old.gpu_hours + added_s * rate),
-    )
 
 
 def with_turn(incident: Incident, news: News, before: Incident | None, now_ns: int) -> Incident:

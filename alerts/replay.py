@@ -176,3 +176,27 @@ def often_last(own: OwnTime, waits: Waits, is_last: Flags) -> tuple[int, ...]:
     chosen = np.flatnonzero(share >= LOOKS_LATE)
     ordered = chosen[np.argsort(-share[chosen], kind="stable")]
     return tuple(int(own.ranks[row]) for row in ordered)
+
+
+# An incident's costs over time -------------------------------------------------------------------
+
+
+def stood(cost: Cost, elapsed_s: float) -> Cost:
+    """What a job that stands still has lost, so much later."""
+    gpus = cost.gpu_hours / cost.lost_seconds if cost.lost_seconds > 0 else 0.0
+    return msgspec.structs.replace(
+        cost,
+        lost_seconds=cost.lost_seconds + elapsed_s,
+        gpu_hours=cost.gpu_hours + gpus * elapsed_s,
+    )
+
+
+def grown(old: Cost, new: Cost, elapsed_s: float) -> Cost:
+    """What a job has lost: never less than before."""
+    added_s = max(new.lost_share, 0.0) * elapsed_s
+    rate = new.gpu_hours / new.lost_seconds if new.lost_seconds > 0 else 0.0
+    return msgspec.structs.replace(
+        new,
+        lost_seconds=max(new.lost_seconds, old.lost_seconds + added_s),
+        gpu_hours=max(new.gpu_hours, old.gpu_hours + added_s * rate),
+    )

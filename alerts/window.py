@@ -300,6 +300,11 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     is_running: bool = True
     """Whether it is known to be over: one that has ended does not hang."""
 
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing has moved in the whole window, though it runs."""
+        return self.is_running and not len(self.operations) and not self.records.timed().any()
+
     def rank_of(self, communicator: str, rank: int) -> Rank | None:
         """Who a communicator's rank is."""
         known = self.communicators.get(communicator)

@@ -92,7 +92,8 @@ class Rounds:
         verdicts = self._panel.judge(window, findings)
         if verdicts is None:
             raise BrokenJudge
-        after = advance(standing, verdicts, now_ns, seen_from_ns=from_ns)
+        still = [job.job for job in window.jobs if job.is_still]
+        after = advance(standing, verdicts, now_ns, seen_from_ns=from_ns, still=still)
         self._metrics.findings_left_out.inc(after.left_out)
         known = {each.id: each for each in standing}
         news = [each for each in after.incidents if known.get(each.id) != each]

@@ -94,6 +94,10 @@ ASSUMED_INTERVAL_MS = 10_000
 REDUCE_FROM = 3.0
 """So many samples for one step make it worth to reduce them where they lie."""
 
+REDUCE_SAMPLES_FROM = 40_000
+"""Fewer samples than this are read and reduced here: the engine takes 6 ms to make repeated samples
+one before it reduces them, in which as many are read. Rules ask hundreds of small questions."""
+
 KEEPS_NAME = frozenset({"last_over_time", "first_over_time"})
 COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
 
@@ -209,7 +213,7 @@ class Evaluation:
         found = self.find(node.selector, ends, window_ms, grid)
         if not found.labels:
             return empty_vector(grid.steps)
-        if self._worth_reducing(ends, window_ms):
+        if self._worth_reducing(found, ends, window_ms):
             reduced = self._reader.reduced(
                 found, "timeSeriesLastToGrid", as_grid(ends), window_ms, skip_stale=False
             )
@@ -305,7 +309,7 @@ class Evaluation:
         edge = 1 if self._frame.dialect is Dialect.PROMETHEUS_2 else 0
         return clamp_ms(int(ends[0]) - window_ms - edge)
 
-    def _worth_reducing(self, ends: Ints, window_ms: int) -> bool:
+    def _worth_reducing(self, found: Found, ends: Ints, window_ms: int) -> bool:
         """Whether the engine should reduce the samples: it knows Prometheus 3's rules only."""
         if self._frame.dialect is not Dialect.PROMETHEUS_3:
             return False
@@ -313,7 +317,9 @@ class Evaluation:
             return False
         fixed = len(ends) > 1 and ends[0] == ends[-1]
         span_ms = int(ends[-1] - ends[0]) + window_ms
-        return not fixed and span_ms / ASSUMED_INTERVAL_MS >= REDUCE_FROM * len(ends)
+        samples = span_ms / ASSUMED_INTERVAL_MS
+        is_large = len(found.labels) * samples >= REDUCE_SAMPLES_FROM
+        return not fixed and is_large and samples >= REDUCE_FROM * len(ends)
 
     # --- functions -----------------------------------------------------------------------------
 
@@ -388,7 +394,7 @@ class Evaluation:
         found = self.find(select.selector, ends, range_ms, grid)
         if not found.labels:
             return empty_vector(grid.steps)
-        if function in REDUCED_BY_ENGINE and self._worth_reducing(ends, range_ms):
+        if function in REDUCED_BY_ENGINE and self._worth_reducing(found, ends, range_ms):
             reduced = self._reader.reduced(
                 found, REDUCED_BY_ENGINE[function], as_grid(ends), range_ms, skip_stale=True
             )

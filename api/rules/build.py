@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from collector.contract.identity import printable
 
 KNOBS_BYTES_MAX = 1 << 20
 """A file of knobs: a thousand lines of their longest texts are less."""
+
+KEEP_LINE = re.compile(r"^ *keep_firing_for: .*\n", re.MULTILINE)
 
 MARK = HEADER.partition("{name}")[0]
 """How each file that we write begins."""
@@ -54,9 +57,16 @@ def read_value(name: str, text: str) -> object:
         return text  # whoever turns the knob says what is wrong with it
 
 
-def write_pack(folder: Path, given: Mapping[str, object]) -> list[Path]:
-    """Write the pack's files with these knobs turned. Files of others are never overwritten."""
+def write_pack(
+    folder: Path, given: Mapping[str, object], *, keeps_firing: bool = True
+) -> list[Path]:
+    """Write the pack's files with these knobs turned. Files of others are never overwritten.
+
+    ``keeps_firing``: False leaves `keep_firing_for` out, which older evaluators refuse.
+    """
     pack = fill_pack(given)
+    if not keeps_firing:
+        pack = {name: KEEP_LINE.sub("", text) for name, text in pack.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         foreign = [name for name in pack if not is_ours(folder / name)]

@@ -58,6 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     build.add_argument(
         "--set", action="append", default=[], metavar="NAME=VALUE", help="turn one knob"
     )
+    build.add_argument(
+        "--no-keep-firing-for",
+        action="store_true",
+        help="leave keep_firing_for out: Prometheus before 2.42 and old vmalerts refuse it",
+    )
     build.add_argument("--out", type=Path, required=True, metavar="DIR")
 
     listing = verbs.add_parser("list", help="the alerts of the rule pack and their knobs")
@@ -212,7 +217,11 @@ def show_sides(failure: Failure, console: Console) -> None:
 
 def run_build(arguments: argparse.Namespace, console: Console) -> int:
     """`rules build`."""
-    written = write_pack(arguments.out, read_knobs(arguments.knobs, arguments.set))
+    written = write_pack(
+        arguments.out,
+        read_knobs(arguments.knobs, arguments.set),
+        keeps_firing=not arguments.no_keep_firing_for,
+    )
     console.print(
         f"[green]{count(len(written), 'file')} written to {escape(str(arguments.out))}[/]"
     )

@@ -215,7 +215,7 @@ class MemoryEvaluation(Evaluation):
         super().__init__(reader, frame, Notes(), ThreadPoolExecutor(1))
         self._subquery_step_ms = subquery_step_ms
 
-    def _worth_reducing(self, ends: Ints, window_ms: int) -> bool:  # noqa: ARG002 - never
+    def _worth_reducing(self, found: Found, ends: Ints, window_ms: int) -> bool:  # noqa: ARG002 - never
         return False
 
     def _subquery(self, node: Subquery, grid: Grid) -> Windows:

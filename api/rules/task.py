@@ -41,7 +41,6 @@ TICK_SECONDS = 0.5
 moment that it is evaluated for is exact in any case."""
 GROUP_INTERVAL_S_MIN = 1.0
 """A group that asks for a shorter interval gets this one: agents report every five seconds."""
-NS_PER_MS = 1_000_000
 STOP_TRIES = 50
 STOP_AGAIN_SECONDS = 0.1
 """Questions that are stopped when the service stops get five seconds to end."""
@@ -78,14 +77,14 @@ NO_HOOKS = Hooks()
 
 
 def aligned_ns(key: str, interval_s: float, now_ns: int) -> int:
-    """The last moment of a group, now or before.
+    """The last moment of a group, now or before: on a whole second, if the interval has any.
 
     >>> aligned_ns("a;b", 30, 10**18) - aligned_ns("a;b", 30, 10**18 - 30 * NS) == 30 * NS
     True
     """
     interval_ns = round(interval_s * NS)
     offset = int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) % interval_ns
-    offset_ns = offset - offset % NS_PER_MS  # samples have milliseconds
+    offset_ns = offset - offset % NS
     return now_ns - (now_ns - offset_ns) % interval_ns
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,11 +52,11 @@ class Activity:
         self._spans.append(_Span(doing, *flat, nvlink_bytes))
 
     def take(
-        self, until_s: float, waiting: tuple[Ints, Floats] | None
+        self, until_s: float, waiting: Sequence[tuple[Ints, Floats]]
     ) -> tuple[Floats, Floats, Floats]:
         """Per rank since the last question: seconds computing, communicating; NVLink bytes.
 
-        ``waiting`` are ranks that are inside a collective whose end nobody knows, and since when.
+        ``waiting`` are ranks that are inside collectives whose end nobody knows, and since when.
         """
         seconds, moved = np.zeros((len(Doing), self._ranks)), np.zeros(self._ranks)
         since = self._asked_until_s
@@ -65,11 +66,10 @@ class Activity:
             if span.nvlink_bytes:
                 length = np.maximum(span.end_s - span.start_s, 1e-9)
                 np.add.at(moved, span.ranks, span.nvlink_bytes * overlap / length)
-        if waiting is not None:
-            ranks, entered = waiting[0].reshape(-1), waiting[1].reshape(-1)
-            ends = np.full(len(entered), until_s)
-            overlap = _overlap(entered, ends, since, until_s)
-            np.add.at(seconds[Doing.COMMUNICATING], ranks, overlap)
+        for members, entry_s in waiting:
+            entered = entry_s.reshape(-1)
+            overlap = _overlap(entered, np.full(len(entered), until_s), since, until_s)
+            np.add.at(seconds[Doing.COMMUNICATING], members.reshape(-1), overlap)
         self._asked_until_s = until_s
         self._spans = [span for span in self._spans if span.end_s.max() > until_s]
         return seconds[Doing.COMPUTING], seconds[Doing.COMMUNICATING], moved

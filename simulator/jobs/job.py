@@ -70,6 +70,8 @@ class _Hung:
 
     members: Ints
     blocks: list[CollectiveBlock]
+    entry_s: Floats
+    """When each of them came to it; NaN: it never did."""
 
 
 class Job:
@@ -187,9 +189,9 @@ class Job:
         Communicating is to be inside a collective: waiting, or moving bytes, also in one that has
         not ended.
         """
-        waiting = None
+        waiting = [(hung.members, np.nan_to_num(hung.entry_s, nan=np.inf)) for hung in self._hung]
         if self._turn is not None and self._turn.exit_s is None:
-            waiting = (self._turn.phase.pattern.members, self._turn.phase.entry_s)
+            waiting.append((self._turn.phase.pattern.members, self._turn.phase.entry_s))
         return self._activity.take(until_s, waiting)
 
     def pending(self, end_s: Floats | None) -> list[CollectiveBlock]:
@@ -312,7 +314,7 @@ class Job:
             never = np.full(entry_s.shape, np.nan)
             blocks = self._records.blocks(collective, numbers, entry, never, shown)
             if blocks:
-                self._hung.append(_Hung(members[shown], blocks))
+                self._hung.append(_Hung(members[shown], blocks, entry[shown]))
             self._is_held[members[hangs]] = True
         if not hangs.all():
             # A hung unit's clocks go on as if nothing were: its ranks are held at the next phase.

@@ -61,9 +61,11 @@ class Story:
         self.news: list[tuple[float, News]] = []
         self.last: Advance | None = None
 
-    def at(self, second: float, *verdicts: Verdict) -> list[Incident]:
+    def at(self, second: float, *verdicts: Verdict, still: tuple[str, ...] = ()) -> list[Incident]:
         now_ns = START_NS + round(second * NS)
-        self.last = advance(self.incidents, verdicts, now_ns, seen_from_ns=now_ns - 180 * NS)
+        self.last = advance(
+            self.incidents, verdicts, now_ns, seen_from_ns=now_ns - 180 * NS, still=still
+        )
         self.incidents = self.last.incidents
         self.news += [(second, change.news) for change in self.last.changes]
         return self.incidents
@@ -312,6 +314,41 @@ def test_the_cost_never_falls() -> None:
 
 
 # --- order, bounds ------------------------------------------------------------------------------
+
+
+def test_a_hang_that_outlasts_the_window_stays_open_and_costs_all_of_its_time() -> None:
+    lost = Cost(
+        job="llama",
+        lost_seconds=10.0,
+        step_seconds=None,
+        step_seconds_without=None,
+        lost_share=1.0,
+        gpu_hours=0.1,
+    )
+    story = Story()
+    story.at(10, verdict(Cause.HANG, RANK, costs=(lost,)))
+    for second in range(15, 1_000, 5):
+        story.at(second, still=("llama",))
+    hanging = story.only()
+    assert hanging.is_open
+    assert hanging.verdict.culprit == RANK
+    (cost,) = hanging.verdict.costs
+    assert cost.lost_seconds == pytest.approx(10 + 995 - 10)
+    assert cost.gpu_hours == pytest.approx(0.01 * cost.lost_seconds)
+    # It moves again: what was seen of the stop now belongs to it, and it ends.
+    stall = verdict(Cause.STALL, Culprit(job="llama"), since=0, until=995, confidence=0.99)
+    story.at(1_000, stall)
+    assert len(story.incidents) == 1
+    story.at(1_000 + CLOSE_SECONDS)
+    assert not story.only().is_open
+
+
+def test_a_job_that_stands_still_keeps_no_other_trouble_open() -> None:
+    story = Story()
+    story.at(10, verdict(), verdict(Cause.HANG, RANK, jobs=("other",)))
+    for second in range(15, 200, 5):
+        story.at(second, still=("llama",))
+    assert not any(each.is_open for each in story.incidents)
 
 
 def test_the_order_of_verdicts_and_of_incidents_makes_no_difference() -> None:

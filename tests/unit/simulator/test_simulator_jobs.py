@@ -496,6 +496,10 @@ def test_a_gpu_that_dies_between_turns_holds_everyone_up_and_lets_go_of_them() -
     assert (np.isnan(others[0].entry_s) == (others[0].members % 8 == 1)).all()
     since = bench.job.status(1000.0).hung_since_s
     assert since is not None
+    # Whoever waits in vain is inside a collective, and its GPU spins.
+    bench.job.work_seconds(since + 1)
+    _, communicating, _ = bench.job.work_seconds(since + 11)
+    assert communicating == pytest.approx(np.full(64, 10.0))
 
     now = since + 20
     bench.world.gpu_is_dead[:] = False
