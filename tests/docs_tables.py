@@ -18,6 +18,9 @@ from typing import Any
 import msgspec
 
 from alerts import detectors
+from alerts.rulebook.file import parse_rules, write_duration
+from alerts.rulebook.knobs import default_knobs, fill_pack, write_value
+from alerts.rulebook.template import TemplateData, expand
 from api import limits
 from api.diagnose.verdicts import LOOKS_FOR
 from api.settings import ServiceSettings
@@ -196,6 +199,42 @@ def detectors_in_full() -> str:
     return "\n".join(parts)
 
 
+def pack_alerts() -> str:
+    """Every alert of the rule pack, by theme."""
+    parts = []
+    for file, text in fill_pack().items():
+        rules = [rule for group in parse_rules(text, file) for rule in group.rules if rule.is_alert]
+        rows = [
+            [
+                f"[{rule.name}](../runbooks/{rule.annotations['runbook_url'].rpartition('/')[2]}.md)",
+                rule.labels["severity"],
+                write_duration(rule.for_s),
+                said_of_any(rule.annotations["description"]),
+                said_of_any(rule.annotations["threshold_source"]),
+            ]
+            for rule in rules
+        ]
+        header = ["alert", "severity", "for", "what it means", "where the threshold comes from"]
+        parts.append(f"\n### {file.removesuffix('.yaml')}\n\n{table(header, rows)}")
+    return "".join(parts)
+
+
+def said_of_any(template: str) -> str:
+    """What a template says of whatever it fires for: labels by their names, values as dots."""
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"*\1*", template)
+    text = re.sub(r"\{\{ \$value[^}]*\}\}", "…", text)
+    return expand(text, TemplateData(labels={}, value=0.0))
+
+
+def pack_knobs() -> str:
+    """Every knob of the rule pack."""
+    rows = [
+        [f"`{name}`", f"`{write_value(knob.value)}`", knob.unit, knob.meaning, knob.source]
+        for name, knob in default_knobs().items()
+    ]
+    return table(["knob", "default", "unit", "meaning", "source"], rows)
+
+
 def verdict_in_text() -> str:
     """The verdict at the beginning of what `diagnose` says, as the terminal shows it."""
     verdict, _, _ = DIAGNOSED.read_text("utf-8").partition("\nRead ")
@@ -212,6 +251,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "http-paths": http_paths,
     "detectors-table": detectors_table,
     "detectors-in-full": detectors_in_full,
+    "pack-alerts": pack_alerts,
+    "pack-knobs": pack_knobs,
     "verdict-in-text": verdict_in_text,
 }
 
