@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 
 import msgspec
 
@@ -123,3 +124,24 @@ class Paren(Node, frozen=True):
     """Brackets in the text: no meaning of their own, but people want to see them again."""
 
     expression: Node
+
+
+def nodes_of(plan: Node) -> Iterator[Node]:
+    """A plan and everything in it."""
+    waiting = [plan]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        match node:
+            case Paren(expression=inner) | Negate(expression=inner) | Subquery(expression=inner):
+                waiting.append(inner)
+            case Call(arguments=arguments):
+                waiting.extend(arguments)
+            case Aggregate(expression=inner, parameter=parameter):
+                waiting.append(inner)
+                if parameter is not None:
+                    waiting.append(parameter)
+            case Binary(left=left, right=right):
+                waiting += [left, right]
+            case RangeSelect(select=select):
+                waiting.append(select)

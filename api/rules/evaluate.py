@@ -26,17 +26,7 @@ from api.limits import (
 )
 from api.promql.engine import Engine, Question, Running
 from api.promql.parse import parse_query
-from api.promql.plan import (
-    Aggregate,
-    Binary,
-    Call,
-    Negate,
-    Node,
-    Paren,
-    RangeSelect,
-    Select,
-    Subquery,
-)
+from api.promql.plan import Select, nodes_of
 from api.promql.values import Grid, Scalar, Vector
 from collector.contract.errors import FabricscopeError, RuleError, RuleLimitError
 from collector.contract.identity import METRIC_LABEL, Labels, check_labels
@@ -250,25 +240,11 @@ def is_sound(series: Series) -> bool:
 @lru_cache(maxsize=RULES_MAX)
 def metrics_read(expression: str) -> frozenset[str | None]:
     """The metrics that an expression reads; None among them: any."""
-    names: set[str | None] = set()
-    waiting: list[Node] = [parse_query(expression)]
-    while waiting:
-        match waiting.pop():
-            case Select(selector=selector):
-                names.add(selector.metric)
-            case RangeSelect(select=select):
-                waiting.append(select)
-            case Subquery(expression=inner) | Paren(expression=inner) | Negate(expression=inner):
-                waiting.append(inner)
-            case Call(arguments=arguments):
-                waiting.extend(arguments)
-            case Aggregate(expression=inner, parameter=parameter):
-                waiting.append(inner)
-                if parameter is not None:
-                    waiting.append(parameter)
-            case Binary(left=left, right=right):
-                waiting += [left, right]
-    return frozenset(names)
+    return frozenset(
+        node.selector.metric
+        for node in nodes_of(parse_query(expression))
+        if isinstance(node, Select)
+    )
 
 
 def needs(rule: Rule, unwritten: Sequence[Sample]) -> bool:

@@ -21,9 +21,9 @@ from api.promql.plan import (
     RangeSelect,
     Select,
     Subquery,
+    nodes_of,
 )
 from api.rules.memory import plan_of_rule
-from api.rules.reads import nodes_of
 from collector.contract.catalog import Catalog, Kind, Metric
 from collector.contract.identity import METRIC_LABEL
 

@@ -3,50 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from alerts.rulebook.life import ALERTS_METRIC, FOR_STATE_METRIC
 from alerts.rulebook.model import ALERT_NAME, Rule
-from api.promql.plan import (
-    Aggregate,
-    Binary,
-    Call,
-    Negate,
-    Node,
-    Paren,
-    RangeSelect,
-    Select,
-    Subquery,
-)
+from api.promql.plan import Select, Subquery, nodes_of
 from api.rules.memory import agrees, plan_of_rule
 from api.selectors import Selector
 from collector.contract.identity import METRIC_LABEL
 
 ASKS = re.compile(r"\{\{.*\bquery\b.*\}\}", re.DOTALL)
 """A template that asks questions of its own; which, is known when it is expanded."""
-
-
-def nodes_of(plan: Node) -> Iterator[Node]:
-    """A plan and everything in it."""
-    waiting = [plan]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        match node:
-            case Paren(expression=inner) | Negate(expression=inner) | Subquery(expression=inner):
-                waiting.append(inner)
-            case Call(arguments=arguments):
-                waiting.extend(arguments)
-            case Aggregate(expression=inner, parameter=parameter):
-                waiting.append(inner)
-                if parameter is not None:
-                    waiting.append(parameter)
-            case Binary(left=left, right=right):
-                waiting += [left, right]
-            case RangeSelect(select=select):
-                waiting.append(select)
 
 
 class Reads(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,7 +25,8 @@ from api.settings import ServiceSettings
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.model import Sample
 
-START_S = 1_794_700_000.0
+START_S = 1_794_700_000.5
+"""Groups are evaluated on whole seconds, which depend on the path of their file: never just now."""
 INTERVAL_S = 30
 
 ALERT = """
