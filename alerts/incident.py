@@ -372,10 +372,15 @@ class Round:
         return None
 
     def _is_past(self, verdict: Verdict, incident: Incident) -> bool:
-        """Whether a closed incident is meant: the same names, soon after it or about its time."""
+        """Whether a closed incident is meant: the same names, soon after it or about its time.
+
+        Its symptoms of before are in the window for some minutes more, and are still its own.
+        """
+        closed_ns = incident.closed_ns or incident.last_seen_ns
+        if is_known_symptom(verdict, incident) and self._evidence_ns(verdict) <= closed_ns:
+            return True
         if not is_named(verdict, incident):
             return False
-        closed_ns = incident.closed_ns or incident.last_seen_ns
         return verdict.since_ns <= closed_ns + REOPEN_SECONDS * NS
 
     def _is_same_trouble(self, verdict: Verdict, incident: Incident) -> bool:

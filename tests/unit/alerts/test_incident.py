@@ -343,6 +343,19 @@ def test_a_hang_that_outlasts_the_window_stays_open_and_costs_all_of_its_time() 
     assert not story.only().is_open
 
 
+def test_a_symptom_that_the_window_shows_after_the_end_is_no_new_incident() -> None:
+    stall = verdict(Cause.STALL, Culprit(job="llama"), since=0, until=100, confidence=0.99)
+    story = Story()
+    story.at(10, verdict(Cause.HANG, RANK))
+    for second in range(105, 280, 5):
+        story.at(second, stall)
+    assert not story.only().is_open
+    assert [news for _, news in story.news] == [News.OPENED, News.CLOSED]
+    # Another standstill is another matter.
+    story.at(400, verdict(Cause.STALL, Culprit(job="llama"), since=380, until=395, confidence=0.99))
+    assert len(story.incidents) == 2
+
+
 def test_a_job_that_stands_still_keeps_no_other_trouble_open() -> None:
     story = Story()
     story.at(10, verdict(), verdict(Cause.HANG, RANK, jobs=("other",)))
