@@ -23,6 +23,7 @@ from alerts.detectors import detect_all
 from alerts.finding import Finding
 from alerts.places import Surroundings, is_same, port_row, with_all_names
 from alerts.ruled_out import ruled_out
+from alerts.sharing import shared_cable
 from alerts.window import NS, Window
 from alerts.words import action, summary
 from collector.contract.verdict import (
@@ -159,7 +160,9 @@ def network_cases(
         ]
         guilty = [(score, one) for score, one in scored if score > 0]
         if not guilty:
-            bare.append(Case(root=symptom, culprit=symptom.culprit, symptoms=[symptom]))
+            shared = shared_cable(window, around[symptom.job].job, symptom)
+            root = symptom if shared is None else shared
+            bare.append(Case(root=root, culprit=root.culprit, symptoms=[symptom]))
             continue
         _, root = max(guilty, key=lambda each: (each[0], each[1].strength, repr(each[1].culprit)))
         case = cases.setdefault(id(root), Case(root=root, culprit=root.culprit))

@@ -1,0 +1,166 @@
+"""Two jobs whose bytes meet on one cable: told apart from a NIC that is slow by itself."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from alerts.columns import Operations
+from alerts.finding import Finding, Suspect
+from alerts.sharing import shared_cable
+from alerts.verdict import judge
+from alerts.window import NS, JobWindow, Window
+from collector.contract.verdict import Cause, Culprit, Reason
+from tests.small_fabric import LINE, SmallFabric, host, leaf_port
+
+ALONE_S = 0.4
+"""What an operation takes on a cable of its own."""
+UPLINK = Culprit(switch="leaf-0", switch_port="7")
+NIC = Culprit(host="node3", device="mlx5_0", port="1", switch="leaf-0", switch_port="4")
+TICK_S = 0.002
+
+
+def played(
+    window: Window, between_s: tuple[float, float], *, slow_nic: float = 1.0
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Two jobs' operations, each so long after its last: on one cable they get a half each.
+
+    ``slow_nic`` is what is left of the first job's NIC in the second half of the time.
+    """
+    seconds = (window.to_ns - window.from_ns) / NS
+    left, begun = [0.0, 0.0], [0.0, 0.0]
+    waits = [0.1, 0.1]
+    done: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
+    for tick in range(int(seconds / TICK_S)):
+        now = tick * TICK_S
+        sends = [left[job] > 0 for job in (0, 1)]
+        for job in (0, 1):
+            if not sends[job]:
+                waits[job] -= TICK_S
+                if waits[job] <= 0:
+                    left[job], begun[job] = ALONE_S, now
+                continue
+            share = 0.5 if all(sends) else 1.0
+            if job == 0 and now > seconds / 2:
+                share = min(share, slow_nic)
+            left[job] -= TICK_S * share
+            if left[job] <= 0:
+                done[job].append((begun[job], now))
+                waits[job] = between_s[job]
+    return done
+
+
+def with_times(
+    job: JobWindow, name: str, origin_ns: int, times: list[tuple[float, float]]
+) -> JobWindow:
+    """The job under this name, with operations from and to these seconds."""
+    entry, leave = (origin_ns + (np.array(times)[:, end] * NS).astype(np.int64) for end in (0, 1))
+    count = len(times)
+    zeros, ones = np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64)
+    operations = Operations(
+        communicators=["c"],
+        operations=["all_reduce"],
+        communicator=zeros.astype(np.int32),
+        operation=zeros.astype(np.int32),
+        sequence=np.arange(count),
+        size_bytes=ones << 30,
+        ranks=(ones * job.size).astype(np.int32),
+        ranks_seen=(ones * job.size).astype(np.int32),
+        first_entry_ns=entry,
+        last_entry_ns=entry,
+        first_exit_ns=leave,
+        last_exit_ns=leave,
+        last_in=zeros.astype(np.int32),
+        least_inside=zeros.astype(np.int32),
+        last_out=zeros.astype(np.int32),
+        bus_bytes=np.full(count, 1e9),
+    )
+    return msgspec.structs.replace(job, job=name, operations=operations)
+
+
+def two_jobs(
+    between_s: tuple[float, float], *, slow_nic: float = 1.0, flows: float = 2.0
+) -> Window:
+    """Two rings over the same hosts, whose bytes take leaf-0's port 7."""
+    fabric = SmallFabric()
+    for number in range(8):
+        fabric.carry(host(number), leaf_port(number), 0.3 * LINE / 8, slice(None))
+    for port, end in (("5", ("spine-0", "1")), ("6", ("spine-0", "2")), ("8", ("spine-1", "2"))):
+        fabric.carry(("leaf-0", port), end, 0.0, slice(None))
+    fabric.carry(("leaf-0", "7"), ("spine-1", "1"), flows * 0.3 * LINE / 8, slice(None))
+    window = fabric.window()
+    (job,) = window.jobs
+    times = played(window, between_s, slow_nic=slow_nic)
+    jobs = [
+        with_times(job, name, window.from_ns, own)
+        for name, own in zip(("train", "other"), times, strict=True)
+    ]
+    return msgspec.structs.replace(window, jobs=jobs)
+
+
+def symptom_of(window: Window, job: JobWindow, share: float = 0.5) -> Finding:
+    """What a job's own times say: slow for the last share of the window, at node3's NIC."""
+    since_ns = window.to_ns - round((window.to_ns - window.from_ns) * share)
+    return Finding(
+        detector="slow_link",
+        cause=Cause.SLOW_LINK,
+        culprit=NIC,
+        strength=0.8,
+        since_ns=since_ns,
+        until_ns=None,
+        last_ns=window.to_ns,
+        job=job.job,
+        communicators=("c",),
+        suspects=(Suspect(culprit=NIC, share=0.8),),
+    )
+
+
+MEETING = (0.71, 0.67)
+"""Rhythms of nearly the same length: they meet for a long while, and then do not."""
+
+
+def test_bytes_of_two_jobs_that_meet_are_congestion_where_they_meet() -> None:
+    window = two_jobs(MEETING)
+    for job, other in ((window.jobs[0], "other"), (window.jobs[1], "train")):
+        found = shared_cable(window, job, symptom_of(window, job, 1.0))
+        assert found is not None
+        assert (found.cause, found.reason) == (Cause.CONGESTION, Reason.ROUTING)
+        assert found.culprit == UPLINK
+        assert found.strength > 0.8
+        (times,) = [one for one in found.evidence if one.metric == "shared_cable"]
+        assert times.labels == {"job": job.job, "other": other}
+        assert times.baseline == pytest.approx(ALONE_S, rel=0.1)
+
+
+def test_both_jobs_that_suffer_are_one_verdict() -> None:
+    window = two_jobs(MEETING)
+    symptoms = [symptom_of(window, job, 1.0) for job in window.jobs]
+    (verdict,) = judge(window, symptoms)
+    assert (verdict.cause, verdict.culprit) == (Cause.CONGESTION, UPLINK)
+    assert set(verdict.jobs) == {"train", "other"}
+    assert NIC.host in [victim.host for victim in verdict.victims]
+
+
+@pytest.mark.parametrize("slow_nic", [0.6, 0.5, 0.25])
+@pytest.mark.parametrize("between_s", [(0.71, 1.1), (0.71, 0.67), (0.5, 0.9), (0.9, 0.67)])
+def test_a_nic_that_is_slow_whoever_sends_is_not_excused_by_a_shared_cable(
+    between_s: tuple[float, float], slow_nic: float
+) -> None:
+    window = two_jobs(between_s, slow_nic=slow_nic)
+    assert shared_cable(window, window.jobs[0], symptom_of(window, window.jobs[0])) is None
+
+
+def test_a_cable_that_carries_one_flow_is_not_shared() -> None:
+    window = two_jobs(MEETING, flows=1.0)
+    assert shared_cable(window, window.jobs[0], symptom_of(window, window.jobs[0], 1.0)) is None
+
+
+def test_a_job_alone_shares_with_nobody() -> None:
+    window = two_jobs(MEETING)
+    alone = msgspec.structs.replace(window, jobs=window.jobs[:1])
+    assert shared_cable(alone, alone.jobs[0], symptom_of(alone, alone.jobs[0], 1.0)) is None
+
+
+def test_ways_that_are_not_known_accuse_no_cable() -> None:
+    window = two_jobs(MEETING)
+    job = msgspec.structs.replace(window.jobs[0], paths=None)
+    assert shared_cable(window, job, symptom_of(window, job, 1.0)) is None
