@@ -39,11 +39,16 @@ class Vanished(msgspec.Struct, frozen=True):
 
 
 def vanished(ports: Ports, span: Span) -> Vanished | None:
-    """The switch between whose cables packets vanish, or the one cable on which they do."""
-    is_known, share, loses = losing_cables(ports, span)
+    """The switch between whose cables packets vanish, or the one cable on which they do.
+
+    Cables between switches come first: a switch that loses shows at all of them. Only if none
+    does, it is a NIC's.
+    """
+    inner = ports.is_switch & faces_switch(ports)
+    is_known, share, loses = losing_cables(ports, span, inner)
     rows = np.flatnonzero(loses)
     if not len(rows):
-        return None
+        return of_one_nic(ports, span)
     totals: dict[str, int] = {}
     lossy: dict[str, list[float]] = {}
     for row in np.flatnonzero(is_known).tolist():
@@ -76,15 +81,25 @@ def vanished(ports: Ports, span: Span) -> Vanished | None:
     return Vanished(host, -1, tuple(own))
 
 
-def losing_cables(ports: Ports, span: Span) -> tuple[Flags, Floats, Flags]:
-    """By the port that sends over each cable between switches: compared, share lost, loses."""
-    inner = ports.is_switch & faces_switch(ports)
-    sent = np.where(inner[:, None], packets(ports, "transmit"), np.nan)
+def of_one_nic(ports: Ports, span: Span) -> Vanished | None:
+    """The one cable of a NIC on which packets vanish; of several nothing is certain."""
+    outer = (ports.other_end >= 0) & ~(ports.is_switch & faces_switch(ports))
+    _, share, loses = losing_cables(ports, span, outer)
+    rows = np.flatnonzero(loses)
+    if len({min(row, int(ports.other_end[row])) for row in rows.tolist()}) != 1:
+        return None
+    row = int(rows[np.argmax(share[rows])])
+    return Vanished(ports.host[row], row, ((row, float(share[row])),))
+
+
+def losing_cables(ports: Ports, span: Span, senders: Flags) -> tuple[Flags, Floats, Flags]:
+    """By the ports that send over these cables: compared, share lost, loses."""
+    sent = np.where(senders[:, None], packets(ports, "transmit"), np.nan)
     lost = sent - from_far(ports, packets(ports, "receive"))
     both = ~np.isnan(lost)
     total = np.where(both, sent, 0.0)[:, span.cells].sum(axis=1)
     gone = np.where(both, lost, 0.0)[:, span.cells].sum(axis=1)
-    is_known = inner & (total * ports.grid.step_ns / 1e9 >= PACKETS_LEAST)
+    is_known = senders & (total * ports.grid.step_ns / 1e9 >= PACKETS_LEAST)
     share = np.where(is_known, gone / np.maximum(total, 1.0), 0.0)
     limit = np.maximum(SHARE_LEAST, SCATTERS * scatter(sent, lost, span))
     return is_known, share, is_known & (share >= limit)

@@ -9,8 +9,9 @@ a bit error rate of the link's speed, at the port that receives it: the cable on
 at a switch's port beyond `DISCARDS_LEAST` a second and `LOSS_LEAST` of its packets, while its far
 end does not hold it back: a queue that should have paused. And where flows are sent again
 (sequence errors, timeouts) and neither is counted anywhere: the receiver that several senders have
-in common, the switch whose cables swallow packets (one end has sent more than the other received),
-or the one that lossy flows cross and clean ones do not, by likelihood over the paths.
+in common, the switch whose cables swallow packets (one end has sent more than the other received)
+or the one cable that does, or the switch that lossy flows cross and clean ones do not, by
+likelihood over the paths.
 
 *Assumptions.* What correction has mended is no loss, however much it was. Damage is told at the
 receiving end of the damaged direction. Whether a port counts nothing is known only once it was read
@@ -401,7 +402,7 @@ def gaps_of(window: Window, losing: Losing, targets: Ints, why: str) -> list[Evi
 
 
 def vanishing(window: Window, losing: Losing, gone: Vanished) -> Finding:
-    """A switch, or a cable between switches, that packets go into and do not come out of."""
+    """A switch, or a cable, that packets go into and do not come out of."""
     ports, span = window.ports, losing.span
     evidence = []
     for place, (row, share) in enumerate(gone.worst[:SHOWN_MAX]):

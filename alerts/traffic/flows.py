@@ -149,9 +149,13 @@ def traffic_of(
     places: Places,
     *,
     is_tree: bool | None = None,
+    flows_max: int | None = None,
 ) -> Traffic:
-    """The flows of these operations; ``is_tree`` overrules the choice by size."""
-    maker = Maker(communicators, places)
+    """The flows of these operations; ``is_tree`` overrules the choice by size.
+
+    ``flows_max`` is for who asks often and wants to spend less than FLOWS_MAX.
+    """
+    maker = Maker(communicators, places, FLOWS_MAX if flows_max is None else flows_max)
     for table in sums:
         chosen = patterns_of(table, communicators, maker.assumptions, is_tree=is_tree)
         maker.add_all(table, chosen)
@@ -253,12 +257,15 @@ def make_edges(source: Ints, target: Ints, share: Floats, by: tuple[Ints, Ints] 
 
 
 class Maker:
-    """Gathers flows, up to FLOWS_MAX of them."""
+    """Gathers flows, up to so many of them."""
 
-    def __init__(self, communicators: Mapping[str, Communicator], places: Places) -> None:
+    def __init__(
+        self, communicators: Mapping[str, Communicator], places: Places, flows_max: int
+    ) -> None:
         self.assumptions: set[Assumption] = set()
         self._communicators = communicators
         self._places = places
+        self._flows_max = flows_max
         self._parts: list[tuple[Edges, float, float, bool]] = []
         self._count = 0
         self._unplaced = 0.0
@@ -283,7 +290,7 @@ class Maker:
         known = self._communicators.get(name)
         edges = None
         size = max(ranks, known.ranks) if known is not None else 0
-        room = FLOWS_MAX - self._count
+        room = self._flows_max - self._count
         if known is not None and (pattern != Pattern.EVERYONE or size * size <= room):
             edges = self._edges(known, pattern, size)
         placed = 0.0
@@ -300,7 +307,7 @@ class Maker:
         for number, row in enumerate(first.tolist()):
             own: Messages = messages.select(group == number)
             known = self._communicators.get(messages.communicators[messages.communicator[row]])
-            if known is None or self._count + len(own) > FLOWS_MAX:
+            if known is None or self._count + len(own) > self._flows_max:
                 self._unplaced += float(own.bytes.sum())
                 continue
             rows = self._rows(known, int(max(own.source.max(), own.target.max(), 0)) + 1)

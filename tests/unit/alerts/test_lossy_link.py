@@ -168,6 +168,29 @@ def test_one_cable_that_swallows_packets_is_named_by_its_port() -> None:
     assert found.culprit == Culprit(switch="leaf-0", switch_port="7")
 
 
+def swallow(fabric: SmallFabric, number: int, lost: float = 0.005) -> None:
+    """A share of what a leaf sends to a NIC never arrives, from late on."""
+    fabric.carry(leaf_port(number), host(number), SENT, slice(None))
+    fabric.set("receive_packets_total", host(number), SENT / PACKET_BYTES * (1 - lost), LATE)
+
+
+def test_a_nic_s_cable_that_swallows_packets_is_named_though_one_flow_alone_meets_it() -> None:
+    fabric = SmallFabric()
+    swallow(fabric, 3)
+    resend(fabric, 2, 3)
+    (found,) = detect(fabric.window())
+    assert (found.cause, found.reason) == (Cause.LOSSY_LINK, Reason.UNKNOWN)
+    assert found.culprit == Culprit(switch="leaf-0", switch_port="4")
+
+
+def test_of_two_nics_cables_that_swallow_packets_neither_is_named_alone() -> None:
+    fabric = SmallFabric()
+    swallow(fabric, 3)
+    swallow(fabric, 1)
+    resend(fabric, 2, 3)
+    assert not detect(fabric.window())
+
+
 def test_ends_that_never_agree_exactly_accuse_no_switch() -> None:
     fabric = SmallFabric()
     resend(fabric, 3, 4)
