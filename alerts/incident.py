@@ -12,16 +12,14 @@ evidence from after its end.
 
 from __future__ import annotations
 
-import datetime as dt
 import enum
 from collections.abc import Collection, Iterable, Sequence
-from functools import lru_cache
-from hashlib import blake2b
 
 import msgspec
 
+from alerts.names import name_incident, names_of, same_thing
 from alerts.replay import grown, stood
-from collector.contract.verdict import Cause, Cost, Culprit, Verdict
+from collector.contract.verdict import Cause, Cost, Culprit, Reason, Verdict
 
 NS = 1_000_000_000
 
@@ -184,42 +182,7 @@ class Advance(msgspec.Struct, frozen=True):
     """Verdicts that would have been incidents, past OPEN_MAX."""
 
 
-# Names -------------------------------------------------------------------------------------------
-
-
-def same_thing(one: Culprit, other: Culprit) -> bool:
-    """Whether two may be the same: they share a machine or a rank, and no name contradicts.
-
-    A link is named by its ends, so that either end's name is enough.
-
-    >>> same_thing(Culprit(host="a", device="mlx5_0"), Culprit(host="a", device="mlx5_0", port="1"))
-    True
-    >>> same_thing(Culprit(host="a", gpu=1), Culprit(host="a", gpu=2))
-    False
-    >>> same_thing(Culprit(host="a"), Culprit(switch="leaf1"))
-    False
-    """
-    has_machine = bool((one.host and other.host) or (one.switch and other.switch))
-    has_rank = bool(one.job and other.job) and one.rank is not None and other.rank is not None
-    if not has_machine and not has_rank:
-        return False
-    for name in Culprit.__struct_fields__:
-        mine, theirs = getattr(one, name), getattr(other, name)
-        if mine != theirs and is_given(mine) and is_given(theirs):
-            return False
-    return True
-
-
-def is_given(name: str | int | None) -> bool:
-    """Whether a culprit has this name; rank 0 is one."""
-    return name is not None and name != ""
-
-
-@lru_cache(maxsize=KEPT_MAX)
-def names_of(culprit: Culprit) -> frozenset[tuple[str, object]]:
-    """The names that it has."""
-    fields = ((name, getattr(culprit, name)) for name in Culprit.__struct_fields__)
-    return frozenset((name, value) for name, value in fields if is_given(value))
+# What says the same -------------------------------------------------------------------------------
 
 
 def confirms(verdict: Verdict, standing: Verdict) -> bool:
@@ -239,41 +202,6 @@ def refines(verdict: Verdict, standing: Verdict) -> bool:
     is_same = verdict.cause is standing.cause
     is_named_now = (standing.cause, verdict.cause) == (Cause.STALL, Cause.HANG)
     return (is_same or is_named_now) and names_of(standing.culprit) < names_of(verdict.culprit)
-
-
-SYLLABLES = ("bdfghjklmnprstvz", "aiou")
-"""Sixteen consonants and four vowels: a word of five letters holds sixteen bits and can be said."""
-
-
-def word_of(number: int) -> str:
-    """A word for sixteen bits.
-
-    >>> word_of(0x7F00), word_of(0xFFFF)
-    ('lusab', 'zuzuz')
-    """
-    consonants, vowels = SYLLABLES
-    return "".join(
-        (
-            consonants[number >> 12 & 15],
-            vowels[number >> 10 & 3],
-            consonants[number >> 6 & 15],
-            vowels[number >> 4 & 3],
-            consonants[number & 15],
-        )
-    )
-
-
-def name_incident(verdict: Verdict, now_ns: int, taken: Iterable[str] = ()) -> str:
-    """The id of an incident that begins now: the moment, and two words that only it has."""
-    moment = dt.datetime.fromtimestamp(now_ns // NS, tz=dt.UTC)
-    salt = 0
-    while True:
-        said = (now_ns, str(verdict.cause), sorted(map(str, names_of(verdict.culprit))), salt)
-        bits = int.from_bytes(blake2b(repr(said).encode(), digest_size=4).digest())
-        name = f"{moment:%Y%m%d-%H%M%S}-{word_of(bits >> 16)}-{word_of(bits & 0xFFFF)}"
-        if name not in set(taken):
-            return name
-        salt += 1
 
 
 # A round -----------------------------------------------------------------------------------------
@@ -399,6 +327,20 @@ class Round:
             and self._evidence_ns(verdict) >= begun_ns - ONSET_SECONDS * NS
         )
 
+    def _is_its_slowness(self, verdict: Verdict, incident: Incident) -> bool:
+        """Whether a job is slow since the incident began: then it goes on, though nobody says why.
+
+        Not where nothing but slowness was ever said: then it is another trouble's name.
+        """
+        began_ns = incident.verdict.since_ns + ONSET_SECONDS * NS
+        has_job = bool({*verdict.jobs} & {*incident.jobs})
+        return (
+            is_bare(verdict)
+            and not is_bare(incident.verdict)
+            and has_job
+            and (verdict.since_ns <= began_ns)
+        )
+
     def _prevails(self, verdict: Verdict, incident: Incident) -> bool:
         """Whether a verdict is a better explanation than the one that stands."""
         standing = incident.verdict
@@ -406,8 +348,11 @@ class Round:
             return verdict.confidence >= standing.confidence
         if verdict.confidence < OPEN_CONFIDENCE:
             return False
-        is_forgotten = self._now_ns - incident.confirmed_ns >= SWITCH_SECONDS * NS
-        return is_forgotten or verdict.confidence >= min(1.0, standing.confidence + MARGIN)
+        if self._now_ns - incident.confirmed_ns < SWITCH_SECONDS * NS:
+            return verdict.confidence >= min(1.0, standing.confidence + MARGIN)
+        # What began before the window is no change any more and may not be said; the slowness that
+        # it causes still is.
+        return not is_bare(verdict) or verdict.confidence >= standing.confidence
 
     # --- what becomes of an incident -------------------------------------------------------------
 
@@ -464,7 +409,7 @@ class Round:
             self._overflow.setdefault(incident.id, set()).add(symptom)
         seen = len(kept) + len(self._overflow.get(incident.id, ()))
         evidence_ns = incident.last_seen_ns
-        if is_named(verdict, incident):
+        if is_named(verdict, incident) or self._is_its_slowness(verdict, incident):
             evidence_ns = max(evidence_ns, self._evidence_ns(verdict))
         self._keep(
             msgspec.structs.replace(
@@ -621,6 +566,11 @@ def is_named(verdict: Verdict, incident: Incident) -> bool:
 def is_known_symptom(verdict: Verdict, incident: Incident) -> bool:
     """It was merged into the incident before."""
     return Symptom(verdict.cause, verdict.culprit) in incident.symptoms
+
+
+def is_bare(verdict: Verdict) -> bool:
+    """Whether only a job's own times speak: that bytes are slow, and not why."""
+    return verdict.cause is Cause.SLOW_LINK and verdict.reason is Reason.UNKNOWN
 
 
 def is_victim(verdict: Verdict, incident: Incident) -> bool:

@@ -5,7 +5,7 @@ same labels (`group_by`). A talk begins a little after its first alert, so that 
 After that the receiver hears of it again when something is new, at most once an interval; when
 nothing is, after the much longer repeat interval; and once more when it is over.
 
-An incident is one page: alerts that join it later say nothing new. Only another explanation does.
+An incident is one page: alerts that join it later say nothing new. Only another culprit does.
 
 Whoever was told that something fires is told that it ended, also where it was silenced or
 explained by an incident meanwhile; in between it is not mentioned again. What this process has not
@@ -32,8 +32,6 @@ GROUP_BY_DEFAULT = (ALERT_NAME, "cluster")
 
 CULPRIT_LABELS = ("host", "gpu", "rank", "device", "port", "switch", "switch_port")
 """The names by which an alert says who it is about, the widest first."""
-EXPLANATION_LABELS = ("cause", "reason", *CULPRIT_LABELS)
-"""What an incident says: why, and who. Its confidence and cost move all the time: no news."""
 
 GONE_SECONDS = 15 * 60
 """Alerts of a rule group that nobody has evaluated for so long, while others were, are over: its
@@ -216,7 +214,7 @@ class Why(enum.StrEnum):
 
     FIRST = "first"
     CHANGED = "changed"
-    """Alerts have come or gone, or an incident has another explanation."""
+    """Alerts have come or gone, or an incident accuses somebody else."""
     REPEAT = "repeat"
     OVER = "over"
 
@@ -436,7 +434,7 @@ class Outlook:
         joined = [one for one in firing if one.fingerprint not in talk.told]
         left = len(on) < len(talk.told)
         if talk.is_incident:
-            is_news = explanation_of(firing) != talk.explanation
+            is_news = names_another(talk.explanation, explanation_of(firing))
         else:
             is_news = bool(joined[: TOLD_MAX - len(on)]) or (left and route.send_resolved)
         if is_news and waited_s >= route.group_interval_s:
@@ -546,8 +544,27 @@ def importance(line: Line) -> tuple[bool, int, Labels]:
 
 
 def explanation_of(firing: Sequence[Standing]) -> str:
-    """Why and who, as the most important of these alerts says it; jobs that join change nothing."""
+    """Whom the most important of these alerts accuses; jobs that join change nothing."""
     if not firing:
         return ""
     first = dict(min((Line.of(one) for one in firing), key=importance).labels)
-    return json.dumps([first.get(name, "") for name in EXPLANATION_LABELS])
+    return json.dumps([first.get(name, "") for name in CULPRIT_LABELS])
+
+
+def names_another(told: str, said: str) -> bool:
+    """Whether somebody else is accused than those who were woken have been told.
+
+    More names of the same thing are no news, nor is a better reason: they look at it already, and
+    the incident's page has it. Whoever was told of nobody wants to hear a name.
+
+    >>> names_another('["n1", "", "mlx5_0"]', '["n1", "7", "mlx5_0"]')
+    False
+    >>> names_another('["n1", "", "mlx5_0"]', '["n1", "7", "mlx5_1"]')
+    True
+    """
+    if not told or not said:
+        return bool(said)
+    both = list(zip(json.loads(told), json.loads(said), strict=False))
+    if any(one and other and one != other for one, other in both):
+        return True
+    return any(other for _, other in both) and not any(one and other for one, other in both)

@@ -191,6 +191,30 @@ def test_an_explanation_that_nobody_repeats_gives_way_to_one_that_is_said() -> N
     assert story.only().verdict.culprit == RANK
 
 
+def test_slowness_alone_does_not_replace_what_it_was_explained_by() -> None:
+    story = Story()
+    uplink = Culprit(switch="leaf1", switch_port="7")
+    for second in range(10, 60, 5):
+        story.at(second, verdict(Cause.CONGESTION, uplink, since=0, confidence=0.9))
+    # Longer than it may go unseen: the window has nothing from before it any more.
+    last = 60 + 2 * CLOSE_INTERMITTENT_SECONDS
+    for second in range(60, last, 10):
+        story.at(second, verdict(since=0, confidence=0.75))
+    assert story.only().verdict.culprit == uplink
+    assert story.only().is_open
+    story.at(last, verdict(since=0, confidence=0.95))
+    assert story.only().verdict.culprit == NIC
+
+
+def test_slowness_that_began_later_is_no_proof_that_the_cause_goes_on() -> None:
+    story = Story()
+    uplink = Culprit(switch="leaf1", switch_port="7")
+    story.at(10, verdict(Cause.CONGESTION, uplink, since=0, confidence=0.9))
+    for second in range(60, 60 + CLOSE_INTERMITTENT_SECONDS, 10):
+        story.at(second, verdict(since=50, confidence=0.75))
+    assert [each.is_open for each in story.incidents if each.verdict.culprit == uplink] == [False]
+
+
 def test_of_what_is_over_the_name_is_not_changed() -> None:
     story = Story()
     story.at(10, verdict(confidence=0.6))

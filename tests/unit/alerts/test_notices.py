@@ -223,13 +223,26 @@ def test_an_incident_is_one_page_whatever_joins_it(desk: Desk) -> None:
     assert desk.said[0].group == 'pager{incident="i-1"}'
 
 
-def test_another_explanation_of_an_incident_is_an_update_not_too_soon(desk: Desk) -> None:
+def test_another_culprit_of_an_incident_is_an_update_not_too_soon(desk: Desk) -> None:
     desk.look(10, incident(host="n1"))
-    desk.look(60, incident("lossy_link", host="n1", fired=60))
+    desk.look(60, incident("lossy_link", host="n2", fired=60))
     assert len(desk.said) == 1
-    desk.look(310, incident("lossy_link", host="n1", fired=60))
-    desk.look(700, incident("lossy_link", host="n1", fired=60))
+    desk.look(310, incident("lossy_link", host="n2", fired=60))
+    desk.look(700, incident("lossy_link", host="n2", fired=60))
     assert desk.told() == [("firing", "first"), ("firing", "changed")]
+
+
+def test_a_name_for_what_nobody_was_accused_of_is_news(desk: Desk) -> None:
+    desk.look(10, incident("stall"))
+    desk.look(400, incident("hang", host="n1", rank="3", fired=400))
+    assert desk.told() == [("firing", "first"), ("firing", "changed")]
+
+
+def test_another_cause_and_more_names_of_the_same_culprit_are_no_news(desk: Desk) -> None:
+    desk.look(10, incident(host="n1"))
+    desk.look(400, incident("lossy_link", host="n1", device="mlx5_0", fired=400))
+    desk.look(900, incident("hang", host="n1", fired=900))
+    assert desk.told() == [("firing", "first")]
 
 
 def test_an_incident_s_confidence_and_cost_are_no_news(desk: Desk) -> None:
