@@ -13,7 +13,8 @@ evidence from after its end.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -214,13 +215,15 @@ def advance(
     *,
     seen_from_ns: int | None = None,
     still: Collection[str] = (),
+    late: Collection[Culprit] = (),
 ) -> Advance:
     """What stands after these verdicts were given.
 
     ``seen_from_ns`` is where the window began that was judged: a trouble that began before it seems
     to begin there. ``still`` are jobs that run and in which nothing has moved for the whole window:
-    who judges it sees no stop in it, and a job that hung before hangs on. The order of verdicts and
-    of incidents makes no difference.
+    who judges it sees no stop in it, and a job that hung before hangs on. ``late`` are ranks and
+    hosts that come late for the whole window: by itself that is unequal work, but who is known to
+    have begun to come late still does. The order of verdicts and of incidents makes no difference.
     """
     work = Round(incidents, now_ns, seen_from_ns)
     order = sorted(range(len(verdicts)), key=lambda place: rank_of(verdicts[place]))
@@ -234,7 +237,8 @@ def advance(
             waiting.append(place)
     for place in waiting:
         incident_of[place] = work.place(verdicts[place])
-    work.go_on(still)
+    work.stand(still)
+    work.stay_late(late)
     return work.end(incident_of)
 
 
@@ -508,25 +512,40 @@ class Round:
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def go_on(self, still: Collection[str]) -> None:
+    def stand(self, still: Collection[str]) -> None:
         """Jobs that stood and stand still: their incidents are seen, and cost all of the time."""
-        for incident in list(self._standing.values()):
+        for incident in self._open_of(Family.STUCK):
             jobs = set(incident.jobs) & set(still)
-            if not incident.is_open or FAMILY_OF[incident.verdict.cause] is not Family.STUCK:
-                continue
-            elapsed_s = max(0, self._now_ns - incident.last_seen_ns) / NS
-            if not jobs or not elapsed_s:
-                continue
-            costs = tuple(
-                stood(cost, elapsed_s) if cost.job in jobs else cost
-                for cost in incident.verdict.costs
+            if jobs:
+                self._go_on(incident, partial(stood_in, jobs))
+
+    def stay_late(self, late: Collection[Culprit]) -> None:
+        """Who came late and still does: their incidents are seen, and cost what they did."""
+        for incident in self._open_of(Family.RANK):
+            if any(same_thing(one, incident.verdict.culprit) for one in late):
+                self._go_on(incident, lambda cost, seconds: grown(cost, cost, seconds))
+
+    def _open_of(self, family: Family) -> list[Incident]:
+        return [
+            each
+            for each in self._standing.values()
+            if each.is_open and FAMILY_OF[each.verdict.cause] is family
+        ]
+
+    def _go_on(self, incident: Incident, spend: Callable[[Cost, float], Cost]) -> None:
+        """Seen now, by what the window takes for normal; costs as of so many seconds more."""
+        elapsed_s = max(0, self._now_ns - incident.last_seen_ns) / NS
+        if not elapsed_s:
+            return
+        costs = tuple(spend(cost, elapsed_s) for cost in incident.verdict.costs)
+        self._keep(
+            msgspec.structs.replace(
+                incident,
+                verdict=msgspec.structs.replace(incident.verdict, costs=costs),
+                last_seen_ns=self._now_ns,
+                confirmed_ns=self._now_ns,
             )
-            verdict = msgspec.structs.replace(incident.verdict, costs=costs)
-            self._keep(
-                msgspec.structs.replace(
-                    incident, verdict=verdict, last_seen_ns=self._now_ns, confirmed_ns=self._now_ns
-                )
-            )
+        )
 
     def end(self, incident_of: list[str]) -> Advance:
         """Close what is over, forget what is long over, and tell what happened."""
@@ -577,6 +596,11 @@ def is_victim(verdict: Verdict, incident: Incident) -> bool:
     """It accuses somebody whom the incident explains, or names as an accomplice."""
     others = (*incident.verdict.victims, *incident.verdict.accomplices)
     return bool(names_of(verdict.culprit)) and verdict.culprit in others
+
+
+def stood_in(jobs: Collection[str], cost: Cost, elapsed_s: float) -> Cost:
+    """What a job has lost after so many seconds more, all of them if it is one of these."""
+    return stood(cost, elapsed_s) if cost.job in jobs else cost
 
 
 def forget_oldest(incidents: list[Incident]) -> list[Incident]:

@@ -19,7 +19,7 @@ from api.evaluate.lead import EVALUATOR, Lead, moment
 from api.inventory.repository import Inventory
 from api.metrics import ServiceMetrics
 from collector.contract.errors import InventoryError
-from collector.contract.verdict import Verdict
+from collector.contract.verdict import Cause, Verdict
 
 LOOK_SECONDS = 180
 """How much of the past is judged: a minute of trouble beside two of what is usual, for jobs whose
@@ -93,7 +93,8 @@ class Rounds:
         if verdicts is None:
             raise BrokenJudge
         still = [job.job for job in window.jobs if job.is_still]
-        after = advance(standing, verdicts, now_ns, seen_from_ns=from_ns, still=still)
+        late = [one.culprit for one in findings if is_lasting_lateness(one)]
+        after = advance(standing, verdicts, now_ns, seen_from_ns=from_ns, still=still, late=late)
         self._metrics.findings_left_out.inc(after.left_out)
         known = {each.id: each for each in standing}
         news = [each for each in after.incidents if known.get(each.id) != each]
@@ -130,3 +131,9 @@ class Rounds:
             since = moment(now_ns / NS) - dt.timedelta(seconds=REOPEN_SECONDS)
             self._standing = self._stock.recent_incidents(since)
         return self._standing
+
+
+def is_lasting_lateness(finding: Finding) -> bool:
+    """Whether somebody comes late for as long as the window goes back, and goes on."""
+    is_lateness = finding.is_context and finding.cause is Cause.STRAGGLER
+    return is_lateness and finding.until_ns is None

@@ -34,6 +34,8 @@ QUIET_SECONDS = 660.0
 goes is open for ten minutes after it was last seen."""
 BENIGN_PER_SHIFT = 3
 BENIGN_SECONDS = (60.0, 300.0)
+PLACEMENTS_MAX = 200
+"""That are tried: about one in three will do."""
 HOURS_DEFAULT, FAULTS_DEFAULT, SHIFTS_DEFAULT = 24.0, 20, 4
 
 CLUSTERS = tuple(
@@ -82,12 +84,15 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
 def make_shift(shift: Shift) -> Scenario:
     """What happens in a shift."""
     random = np.random.default_rng([shift.seed, *b"day", shift.number])
-    scenario = Scenario(
-        cluster=CLUSTERS[shift.number % len(CLUSTERS)],
-        jobs=draw_jobs(random),
-        seconds=shift.seconds,
-        tick_seconds=TICK_SECONDS,
-        seed=int(random.integers(SEED_END)),
+    scenario = draw_placement(
+        Scenario(
+            cluster=CLUSTERS[shift.number % len(CLUSTERS)],
+            jobs=draw_jobs(random),
+            seconds=shift.seconds,
+            tick_seconds=TICK_SECONDS,
+            seed=int(random.integers(SEED_END)),
+        ),
+        random,
     )
     cluster = Simulation(scenario).cluster
     share = [len(part) for part in np.array_split(np.arange(shift.faults), shift.shifts)]
@@ -98,16 +103,11 @@ def make_shift(shift: Shift) -> Scenario:
 
 
 def draw_jobs(random: np.random.Generator) -> tuple[JobSpec, ...]:
-    """Two jobs with the habits of healthy ones, each on a half of its own, and one idle host.
-
-    Jobs that share the cables between two leaves slow each other down whenever their rhythms meet:
-    that is no healthy day.
-    """
-    hosts = np.roll(np.arange(HOSTS), HOSTS // 2 * int(random.integers(2))).tolist()
+    """Two jobs with the habits of healthy ones, and one idle host; who is where is drawn later."""
     return (
         JobSpec(
             name="llama-70b",
-            hosts=tuple(sorted(hosts[:4])),
+            hosts=tuple(range(4)),
             tensor=GPUS_PER_HOST,
             compute_seconds=COMPUTE_SECONDS * float(random.uniform(0.9, 1.1)),
             gradient_bytes=gradient_bytes(4),
@@ -115,7 +115,7 @@ def draw_jobs(random: np.random.Generator) -> tuple[JobSpec, ...]:
         ),
         JobSpec(
             name="mixtral",
-            hosts=tuple(sorted(hosts[4:7])),
+            hosts=tuple(range(4, 7)),
             tensor=GPUS_PER_HOST,
             compute_seconds=COMPUTE_SECONDS * float(random.uniform(0.9, 1.1)),
             gradient_bytes=gradient_bytes(3),
@@ -123,6 +123,32 @@ def draw_jobs(random: np.random.Generator) -> tuple[JobSpec, ...]:
             imbalance=float(random.uniform(0.0, 0.05)),
         ),
     )
+
+
+def draw_placement(scenario: Scenario, random: np.random.Generator) -> Scenario:
+    """The scenario with its jobs on hosts by chance, so that no cable carries bytes of both.
+
+    Jobs that share a cable slow each other down whenever their rhythms meet: that is congestion,
+    and would have to be said on a healthy day.
+    """
+    for _ in range(PLACEMENTS_MAX):
+        hosts = iter(random.permutation(HOSTS).tolist())
+        placed = tuple(
+            replace(job, hosts=tuple(sorted(next(hosts) for _ in job.hosts)))
+            for job in scenario.jobs
+        )
+        used = [fabric_links(replace(scenario, jobs=(job,))) for job in placed]
+        if not used[0] & used[1]:
+            return replace(scenario, jobs=placed)
+    raise SettingsError(f"{PLACEMENTS_MAX} placements, and jobs share a cable in each of them")
+
+
+def fabric_links(scenario: Scenario) -> set[int]:
+    """Links between switches that the scenario's jobs use."""
+    simulation = Simulation(scenario)
+    used = simulation.cluster.used_links
+    assert used is not None
+    return {int(link) for link in used if link >= simulation.topology.first_fabric_link}
 
 
 def gradient_bytes(copies: int) -> int:

@@ -16,6 +16,7 @@ from typing import Protocol
 from api.app import JOBS_SECONDS, PORTS_SECONDS
 from api.correlate.places import RunningPlaces
 from api.correlate.roll import RollTask
+from api.correlate.wiring import RunningWiring
 from api.ingest.own import OwnSamples
 from api.ingest.service import Ingest
 from api.inventory.feed import InventoryFeed
@@ -64,7 +65,9 @@ class SimulatedService:
         )
         self.commit = self._ingest.commit
         own, places = OwnSamples(self.commit), RunningPlaces(self.inventory)
-        self._roll = RollTask(self.store, own, places, metrics, self.clock)
+        self._roll = RollTask(
+            self.store, own, places, metrics, self.clock, wiring=RunningWiring(self.inventory)
+        )
         self._watch = JobWatch(self.store, self.inventory)
         self._looked_s = self._refreshed_s = now_s
 

@@ -10,9 +10,10 @@ import pytest
 import alerts
 import api
 import collector
+import dashboards
 import simulator
 
-PACKAGES = (alerts, api, collector, simulator)
+PACKAGES = (alerts, api, collector, dashboards, simulator)
 NOT_IMPORTED = ("api.inventory.migrations.",)
 """Alembic loads these by path and hands them what they need."""
 

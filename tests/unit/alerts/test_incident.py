@@ -61,10 +61,16 @@ class Story:
         self.news: list[tuple[float, News]] = []
         self.last: Advance | None = None
 
-    def at(self, second: float, *verdicts: Verdict, still: tuple[str, ...] = ()) -> list[Incident]:
+    def at(
+        self,
+        second: float,
+        *verdicts: Verdict,
+        still: tuple[str, ...] = (),
+        late: tuple[Culprit, ...] = (),
+    ) -> list[Incident]:
         now_ns = START_NS + round(second * NS)
         self.last = advance(
-            self.incidents, verdicts, now_ns, seen_from_ns=now_ns - 180 * NS, still=still
+            self.incidents, verdicts, now_ns, seen_from_ns=now_ns - 180 * NS, still=still, late=late
         )
         self.incidents = self.last.incidents
         self.news += [(second, change.news) for change in self.last.changes]
@@ -378,6 +384,36 @@ def test_a_symptom_that_the_window_shows_after_the_end_is_no_new_incident() -> N
     # Another standstill is another matter.
     story.at(400, verdict(Cause.STALL, Culprit(job="llama"), since=380, until=395, confidence=0.99))
     assert len(story.incidents) == 2
+
+
+def test_who_has_begun_to_come_late_is_late_until_it_ends() -> None:
+    story = Story()
+    cost = Cost(
+        job="llama",
+        lost_seconds=10.0,
+        step_seconds=None,
+        step_seconds_without=None,
+        lost_share=0.1,
+        gpu_hours=1.0,
+    )
+    story.at(10, verdict(Cause.STRAGGLER, RANK, costs=(cost,)))
+    late = Culprit(job="llama", host="node5")
+    for second in range(20, 1_000, 10):
+        story.at(second, late=(late,))
+    assert story.only().is_open
+    assert story.only().verdict.costs[0].lost_seconds == pytest.approx(10 + 0.1 * 980, rel=0.01)
+    for second in range(1_000, 1_000 + 2 * CLOSE_SECONDS, 10):
+        story.at(second)
+    assert not story.only().is_open
+
+
+def test_unequal_work_keeps_no_other_trouble_open() -> None:
+    story = Story()
+    story.at(10, verdict())
+    story.at(20, verdict(Cause.STRAGGLER, RANK, jobs=("other",)))
+    for second in range(30, 200, 10):
+        story.at(second, late=(Culprit(job="llama", host="node3"), Culprit(host="node6")))
+    assert [each.is_open for each in story.incidents] == [False, False]
 
 
 def test_a_job_that_stands_still_keeps_no_other_trouble_open() -> None:

@@ -5,11 +5,12 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from alerts.rulebook.file import parse_rules
 from alerts.rulebook.model import Alert, AlertState, Group
-from api.score.day import FAULT_SECONDS, QUIET_SECONDS, Shift, make_shift
+from api.score.day import FAULT_SECONDS, QUIET_SECONDS, Shift, fabric_links, make_shift
 from api.score.oncall import Pager, play, write_paging_rules
 from api.score.pages import Page, Watch, day_markdown, mark_day
 from collector.contract.errors import SettingsError
@@ -36,6 +37,15 @@ def test_a_shift_has_its_share_of_faults_with_quiet_between_them(shift: Shift) -
         assert FAULT_SECONDS[0] <= one.end_s - one.start_s <= FAULT_SECONDS[1]
         assert one.end_s < scenario.seconds
     assert make_shift(shift).injections[0].place == scenario.injections[0].place
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_cable_between_switches_carries_bytes_of_both_jobs(seed: int) -> None:
+    for number in range(4):
+        scenario = make_shift(msgspec.structs.replace(DAY[number], seed=seed))
+        one, other = (fabric_links(replace(scenario, jobs=(job,))) for job in scenario.jobs)
+        assert not one & other
+        assert len({host for job in scenario.jobs for host in job.hosts}) == 7
 
 
 def test_a_day_has_many_kinds_of_faults_and_a_healthy_one_has_none() -> None:

@@ -1,0 +1,92 @@
+"""What boards say about limits and alerts is what the rule pack says; and none is green by mistake."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from alerts.rulebook.file import parse_rules
+from alerts.rulebook.knobs import default_knobs, fill_pack
+from dashboards.grafana.boards import discover
+from dashboards.grafana.model import Draw, Panel
+
+OURS = ("fleet", "alerts", "capacity", "itself")
+KNOBS = {name: knob.value for name, knob in default_knobs().items()}
+THEMES = {name.split("_")[0] for name in KNOBS} - {"runbook"}
+KNOB = re.compile(rf"\b(?:{'|'.join(sorted(THEMES))})_[a-z0-9_]+\b")
+METRIC = re.compile(r"\bfabric_[a-z0-9_]+")
+ALERT_NAME = re.compile(r'alertname=~?"([^"]+)"')
+ALERT_WORD = re.compile(r"\balert (Fabric\w+)")
+MINUTE_SECONDS = 60
+
+
+def panels() -> Iterator[tuple[str, Panel]]:
+    """Every panel of these boards, with a name for it."""
+    boards = discover()
+    for name in OURS:
+        for row in boards[name].rows:
+            for panel in row.panels:
+                yield f"{name}: {panel.title}", panel
+
+
+PANELS = list(panels())
+ALERTS = {
+    rule.name
+    for name, text in fill_pack().items()
+    for group in parse_rules(text, name)
+    for rule in group.rules
+    if rule.is_alert
+}
+
+
+def knobs_named(panel: Panel) -> list[str]:
+    """Knobs that the text says a number comes from."""
+    return KNOB.findall(METRIC.sub("", panel.text))
+
+
+def numbers_shown(panel: Panel) -> set[float]:
+    """Limits that the panel draws, and numbers that it writes; percent as ratios."""
+    drawn = {step.value for step in panel.steps}
+    drawn |= {step.value for column in panel.columns for step in column.steps}
+    found = {value for value in drawn if value is not None}
+    words = panel.text.replace(",", "")
+    found |= {float(each) / 100 for each in re.findall(r"([\d.]+) %", words)}
+    found |= {float(each) for each in re.findall(r"\d+(?:\.\d+)?(?:e-?\d+)?", words)}
+    found |= {float(each) * MINUTE_SECONDS for each in re.findall(r"(\d+) minutes", words)}
+    found |= {float(each) * 1e6 for each in re.findall(r"(\d+) million", words)}
+    spoken = {"a tenth": 0.1, "One in ten": 0.1, "one in a hundred": 0.01, "a second": 1.0}
+    return found | {value for word, value in spoken.items() if word in words}
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS, ids=[name for name, _ in PANELS])
+def test_limits_are_the_rule_packs(name: str, panel: Panel) -> None:
+    """A knob that is turned, renamed or removed must not leave a board behind that says otherwise."""
+    for knob in knobs_named(panel):
+        if panel.text.count(f"{knob}…") or knob.endswith("_"):
+            assert any(each.startswith(knob) for each in KNOBS), f"{name}: no knobs {knob}…"
+            continue
+        assert knob in KNOBS, f"{name}: there is no knob {knob}"
+        value = KNOBS[knob]
+        if isinstance(value, int | float) and value:
+            shown = numbers_shown(panel)
+            assert value in shown, f"{name}: {knob} is {value}, the panel says {sorted(shown)}"
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS, ids=[name for name, _ in PANELS])
+def test_alerts_that_are_named_exist(name: str, panel: Panel) -> None:
+    for query in panel.queries:
+        for pattern in ALERT_NAME.findall(query.expr):
+            fits = [alert for alert in ALERTS if re.fullmatch(pattern, alert)]
+            assert len(fits) == pattern.count("|") + 1, f"{name}: {pattern} fits {fits}"
+    for word in ALERT_WORD.findall(panel.text):
+        assert word in ALERTS, f"{name}: there is no alert {word}"
+
+
+@pytest.mark.parametrize(("name", "panel"), PANELS, ids=[name for name, _ in PANELS])
+def test_nothing_measured_is_not_nought(name: str, panel: Panel) -> None:
+    """`or vector(0)` is green where nobody looks; a number must say so instead."""
+    if panel.draw is Draw.NUMBER:
+        assert all("vector(" not in query.expr for query in panel.queries), name
+        assert panel.empty_text, name
