@@ -25,8 +25,7 @@ from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 from api.audit.service import FleetAudit, load_expectations
 from api.captures import CAPTURES_SECONDS, Captures
 from api.context import Context
-from api.correlate.places import RunningPlaces
-from api.correlate.roll import RollTask
+from api.correlate.roll import make_roll
 from api.errors import Boundary, ProblemBody, install_error_handlers, respond
 from api.evaluate.detect import Panel
 from api.evaluate.parts import make_evaluation
@@ -70,7 +69,7 @@ from api.routes import (
     topology,
     verdicts,
 )
-from api.rules.explain import explain_by_incidents
+from api.rules.explain import explain_by_incidents, with_dashboards
 from api.rules.parts import make_rules
 from api.rules.task import Hooks
 from api.settings import ServiceSettings
@@ -159,13 +158,14 @@ def create_app(
         clock,
         is_alone=store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite"),
     )
-    leads = evaluation.lead.is_held
-    roll = RollTask(store, OwnSamples(intake.commit), RunningPlaces(stock), metrics, clock, leads)
+    roll = make_roll(store, stock, intake.commit, metrics, clock, evaluation.lead.is_held)
     aliases = load_catalog() if settings.promql_aliases else None
     engine = Engine(store, Dialect(settings.promql_dialect), aliases)
     gate = Gate(engine)
     notifying = Notifying(settings, stock, evaluation.lead, metrics, clock)
-    explain_alerts = explain_by_incidents(stock, settings.public_url)
+    explain_alerts = with_dashboards(
+        explain_by_incidents(stock, settings.public_url), settings.grafana_url
+    )
     lead, hooks = evaluation.lead, Hooks(explain=explain_alerts, notify=notifying.notify)
     rulebook = make_rules(settings, engine, stock, lead, intake.commit, metrics, clock, hooks)
     kept_days = settings.retention_days.steps

@@ -91,6 +91,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Whether the service writes its own metrics to its store, so that rules can be about it."""
     external_url: str = ""
     """The address at which people reach this service: links in alerts begin with it."""
+    grafana_url: str = ""
+    """The address at which people reach Grafana. With it, alerts get a link to the dashboard about
+    whom they name, at that time (annotation `dashboard`)."""
     external_labels: dict[str, str] = {}
     """Labels that tell this installation's alerts from those of others."""
     alertmanagers: str | list[str | AlertmanagerTable] = ""
@@ -202,10 +205,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             turn(read_toml(Path(self.rules_knobs)), default_knobs())
         if self.rules_dir and not Path(self.rules_dir).is_dir():
             raise SettingsError(f"rules_dir is {self.rules_dir}, which is no folder")
-        if self.external_url and not self.external_url.startswith(("http://", "https://")):
-            raise SettingsError(
-                f"external_url is {self.external_url!r}; write http://HOST:PORT or https://HOST"
-            )
+        for name in ("external_url", "grafana_url"):
+            url = getattr(self, name)
+            if url and not url.startswith(("http://", "https://")):
+                raise SettingsError(f"{name} is {url!r}; write http://HOST:PORT or https://HOST")
         try:
             check_labels(canonical_labels({**self.external_labels, METRIC_LABEL: "x"}))
         except IdentityError as error:

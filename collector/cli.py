@@ -31,6 +31,7 @@ VERBS = {
     "score": "let known faults strike simulated clusters, and mark what is found",
     "audit": "say which settings of this host cost bandwidth, and how to set them right",
     "rules": "check and test alerting rules, turn the thresholds of those that we ship",
+    "dashboards": "write, check and push the Grafana dashboards",
 }
 MODULES = {
     "serve": "api.cli",
@@ -40,6 +41,7 @@ MODULES = {
     "score": "api.score.cli",
     "audit": "collector.audit.cli",
     "rules": "api.rules.cli",
+    "dashboards": "dashboards.grafana.cli",
 }
 """Where verbs live that need more than an agent's packages."""
 LOG_LEVELS = ("debug", "info", "warning", "error")

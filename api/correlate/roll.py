@@ -14,11 +14,16 @@ from collections.abc import Callable
 
 from alerts.clocks import align, correct
 from alerts.columns import ClockFit, Records
+from api.correlate.pairs import PAIRS_SECONDS, Pairs, Thinning, Wiring
+from api.correlate.places import RunningPlaces
 from api.correlate.read import RECORDS_MAX, read_records
 from api.correlate.series import Places, Roller
+from api.correlate.traffic import NUMBERED
 from api.correlate.window import best_source, power_of_two
-from api.ingest.commit import Overloaded
+from api.correlate.wiring import RunningWiring
+from api.ingest.commit import GroupCommit, Overloaded
 from api.ingest.own import OwnSamples
+from api.inventory.repository import Inventory
 from api.metrics import ServiceMetrics
 from api.store.store import Store
 from collector.contract.errors import InventoryError, StoreError
@@ -33,7 +38,8 @@ DELAY_SECONDS = 20
 """How far behind the present: agents collect for five seconds, and a service that was busy is asked
 again within seconds."""
 LOOKBACK_SECONDS = 110
-"""How much before a stretch is read as well: operations that began there, clocks, the rhythm."""
+"""How much before a stretch is read as well: operations that began there, clocks, the rhythm, and
+the rest of the minute that pairs are looked at over."""
 CATCH_UP_SECONDS = 3_600
 """How far back a service that was down goes; older collectives stay records without series."""
 CLOCKS_SECONDS = 60
@@ -45,7 +51,7 @@ log = logging.getLogger(__name__)
 class RollTask:
     """Rolls one stretch after the other, while ``leads`` says so: two would write the same series.
 
-    ``places`` says who is who; ``clock``: unix seconds.
+    ``places`` says who is who, ``wiring`` how communicators are wired; ``clock``: unix seconds.
     """
 
     def __init__(
@@ -56,14 +62,17 @@ class RollTask:
         metrics: ServiceMetrics,
         clock: Callable[[], float],
         leads: Callable[[], bool] = lambda: True,
+        wiring: Callable[[], Wiring] = dict,
     ) -> None:
         self._store = store
         self._own = own
         self._leads = leads
         self._places = places
+        self._wiring = wiring
         self._metrics = metrics
         self._clock = clock
         self._roller = Roller()
+        self._pairs = Pairs()
         self._rolled_s: int | None = None
         self._clocks: list[ClockFit] = []
         self._clocks_ns = 0
@@ -95,6 +104,7 @@ class RollTask:
             samples = await asyncio.to_thread(self._roll, self._rolled_s)
             await self._own.write(samples)
             self._metrics.rolled.inc(len(samples))
+            self._count_left_out()
             self._rolled_s += ROLL_SECONDS
             count += 1
         return count
@@ -122,14 +132,36 @@ class RollTask:
         read_from, read_to = from_ns - LOOKBACK_SECONDS * NS, to_ns + DELAY_SECONDS * NS
         source, count = best_source(self._store, None, from_ns, read_to)
         if not count:
-            return []
+            return self._pairs.end(to_ns)
         # Series are made of all operations of the stretch, or of every nth if they are too many.
         keep = power_of_two(-(-count * (LOOKBACK_SECONDS // ROLL_SECONDS) // RECORDS_MAX))
         records = read_records(self._store, None, read_from, read_to, [source], keep_one_in=keep)
-        places = self._places()
-        return self._roller.roll(self._aligned(records, to_ns), places, from_ns, to_ns)
+        places, aligned = self._places(), self._aligned(records, to_ns)
+        samples = self._roller.roll(aligned, places, from_ns, to_ns)
+        if to_ns % (PAIRS_SECONDS * NS) == 0:
+            thinning = Thinning(keep, is_numbered=source == NUMBERED)
+            samples += self._pairs.roll(aligned, places, self._wiring(), to_ns, thinning)
+        return samples
+
+    def _count_left_out(self) -> None:
+        for by, count in self._pairs.left_out.items():
+            self._metrics.pairs_left_out.labels(by).inc(count)
+        self._pairs.left_out.clear()
 
     def _aligned(self, records: Records, to_ns: int) -> Records:
         if not self._clocks or to_ns - self._clocks_ns >= CLOCKS_SECONDS * NS:
             self._clocks, self._clocks_ns = align(records), to_ns
         return correct(records, self._clocks)
+
+
+def make_roll(
+    store: Store,
+    inventory: Inventory,
+    commit: GroupCommit,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+    leads: Callable[[], bool] = lambda: True,
+) -> RollTask:
+    """The task for the jobs that this inventory knows."""
+    places, wiring = RunningPlaces(inventory), RunningWiring(inventory)
+    return RollTask(store, OwnSamples(commit), places, metrics, clock, leads, wiring)

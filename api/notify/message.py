@@ -26,6 +26,7 @@ from alerts.rulebook.notices import (
     Why,
 )
 from collector.contract.identity import Labels
+from dashboards.grafana.links import ANNOTATION as DASHBOARD
 
 VERDICT, SUMMARY, DESCRIPTION = "verdict", "summary", "description"
 COST, ACTION, EVIDENCE, RUNBOOK = "cost", "action", "evidence_url", "runbook_url"
@@ -125,6 +126,7 @@ def say(notice: Notice, external_url: str) -> Said:
     }
     links = {
         "Evidence": evidence_url(notes, labels, first, external_url),
+        "Dashboard": notes.get(DASHBOARD, ""),
         "Runbook": notes.get(RUNBOOK, ""),
         "Silence": silence_url(external_url),
     }

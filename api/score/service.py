@@ -14,10 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from api.app import JOBS_SECONDS, PORTS_SECONDS
-from api.correlate.places import RunningPlaces
-from api.correlate.roll import RollTask
-from api.correlate.wiring import RunningWiring
-from api.ingest.own import OwnSamples
+from api.correlate.roll import make_roll
 from api.ingest.service import Ingest
 from api.inventory.feed import InventoryFeed
 from api.inventory.repository import Inventory
@@ -64,10 +61,7 @@ class SimulatedService:
             self.store, self._feed, metrics, self.clock, retention_days=retention.samples
         )
         self.commit = self._ingest.commit
-        own, places = OwnSamples(self.commit), RunningPlaces(self.inventory)
-        self._roll = RollTask(
-            self.store, own, places, metrics, self.clock, wiring=RunningWiring(self.inventory)
-        )
+        self._roll = make_roll(self.store, self.inventory, self.commit, metrics, self.clock)
         self._watch = JobWatch(self.store, self.inventory)
         self._looked_s = self._refreshed_s = now_s
 

@@ -92,6 +92,14 @@ def test_only_what_ended_in_the_minute_counts() -> None:
     assert part == pytest.approx(late["bytes_per_second", "rank", "0", "1"] * 0.4, rel=0.05)
 
 
+def test_only_waiting_in_the_minute_counts() -> None:
+    records = make_records(late={5: 0.02})
+    pair = ("wait_ratio", "rank", "0", "5")
+    whole = shown(Pairs().roll(records, places_of(8, 1), {}, END_NS, Thinning()))[pair]
+    earlier = Pairs().roll(records, places_of(8, 1), {}, START_NS + 3 * NS, Thinning())
+    assert shown(earlier)[pair] == pytest.approx(whole * 0.6, rel=0.05)
+
+
 def test_operations_that_were_left_out_are_made_up_for() -> None:
     records = make_records()
     thin: Records = records.select(records.sequence % 4 == 0)
@@ -127,6 +135,12 @@ def test_groups_within_hosts_are_not_held_against_groups_between_them() -> None:
     found = roll(together(inside, between), places)
     assert found["transfer_ratio", "rank", "8", "9"] == pytest.approx(1.0)
     assert found["transfer_ratio", "rank", "0", "1"] == pytest.approx(1.0)
+
+
+def test_operations_too_short_to_tell_of_a_link_are_not_compared() -> None:
+    found = roll(make_records(transfer_seconds=1e-4, jitter_seconds=1e-6), places_of(8, 1))
+    assert ("bytes_per_second", "rank", "0", "1") in found
+    assert not [key for key in found if key[0] == "transfer_ratio"]
 
 
 def test_everyone_waits_for_the_late_rank_and_for_no_other() -> None:

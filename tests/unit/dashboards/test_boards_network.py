@@ -1,0 +1,118 @@
+"""Boards of ports, switches, congestion and bursts: limits are the rule pack's, and said to be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from alerts.rulebook.knobs import default_knobs
+from dashboards.grafana import limits
+from dashboards.grafana.boards import congestion, microbursts, port, switch
+from dashboards.grafana.cable import FAR_END, worst
+from dashboards.grafana.model import Draw, Panel, Step
+from dashboards.grafana.substitute import variables_in
+
+BOARDS = {
+    "port": port.BOARD,
+    "switch": switch.BOARD,
+    "congestion": congestion.BOARD,
+    "microbursts": microbursts.BOARD,
+}
+KNOBS = {name: knob.value for name, knob in default_knobs().items()}
+THEMES = {name.split("_")[0] for name in KNOBS} - {"runbook"}
+KNOB = re.compile(rf"\b(?:{'|'.join(sorted(THEMES))})_[a-z0-9_]+\b")
+SELECTOR = re.compile(r"\b((?:\w+:)?fabric_\w+(?::\w+)?)(\{[^}]*\})?")
+
+
+def panels() -> Iterator[tuple[str, Panel]]:
+    """Every panel of these boards, with a name for it."""
+    for name, board in BOARDS.items():
+        for row in board.rows:
+            for panel in row.panels:
+                yield f"{name}: {panel.title}", panel
+
+
+PANELS = list(panels())
+
+
+def values(steps: tuple[Step, ...]) -> list[float]:
+    """Where colours change."""
+    return [step.value for step in steps if step.value is not None]
+
+
+@pytest.mark.parametrize(
+    ("steps", "knobs"),
+    [
+        (limits.ERROR_STEPS, ["errors_ber_long", "errors_ber_short"]),
+        (limits.RAW_ERROR_STEPS, ["errors_raw_ber"]),
+        (limits.FULL_STEPS[2:], ["capacity_average", "capacity_peak"]),
+        (limits.PEAK_STEPS, ["capacity_peak"]),
+        (limits.STOPPED_STEPS, ["pause_share", "pause_share_heavy"]),
+        (limits.WAIT_STEPS, ["congestion_wait_share", "congestion_wait_share_heavy"]),
+        (limits.MARKED_STEPS, ["congestion_ecn_share"]),
+        (limits.LOSS_STEPS, ["loss_ratio_go_back_n", "loss_ratio"]),
+        (limits.QUEUE_STEPS, ["congestion_queue_seconds", "bursts_queue_seconds"]),
+        (limits.UNEVEN_STEPS, ["capacity_imbalance"]),
+        (limits.MODULE_STEPS, ["errors_module_celsius"]),
+        (limits.BURSTS_STEPS, ["bursts_rate"]),
+        (limits.HARM_STEPS, ["bursts_harmed_share"]),
+        (limits.ONE_A_SECOND, ["congestion_retransmits"]),
+        (microbursts.COARSE_STEPS, ["bursts_resolution"]),
+        (microbursts.COARSE_STEPS, ["bursts_missed_share"]),
+    ],
+)
+def test_colours_change_where_the_rules_do(steps: tuple[Step, ...], knobs: list[str]) -> None:
+    assert values(steps) == [float(KNOBS[name]) for name in knobs]
+
+
+@pytest.mark.parametrize(
+    ("number", "knob"),
+    [
+        (congestion.SHARE, "pause_share"),
+        (congestion.SHARE_OF_ROOT, "pause_root_received"),
+        (congestion.FRAMES_SHARE, "pause_frames_share"),
+        (congestion.BUSY, "capacity_average"),
+        (congestion.LOADED, "capacity_imbalance_load"),
+        (congestion.PACKETS, "congestion_packets_least"),
+    ],
+)
+def test_numbers_in_queries_are_the_rules(number: float, knob: str) -> None:
+    assert number == float(KNOBS[knob])
+
+
+def test_every_knob_that_a_text_names_exists() -> None:
+    for name, panel in PANELS:
+        words = re.sub(r"\bfabric_[a-z0-9_]+", "", panel.text)
+        assert set(KNOB.findall(words)) <= KNOBS.keys(), name
+
+
+def test_a_panel_that_may_be_empty_says_what_that_means() -> None:
+    for name, panel in PANELS:
+        assert panel.empty_text.endswith(".") or not panel.is_empty_fine, name
+
+
+def test_tables_and_numbers_ask_for_the_last_value_only() -> None:
+    for name, panel in PANELS:
+        at_once = panel.draw in {Draw.TABLE, Draw.NUMBER, Draw.SPREAD}
+        assert {query.is_instant for query in panel.queries} == {at_once}, name
+
+
+def test_every_query_keeps_to_the_chosen_cluster() -> None:
+    """Incidents have no cluster; everything else is asked for with it."""
+    for name, panel in PANELS:
+        for query in panel.queries:
+            for metric, matchers in SELECTOR.findall(query.expr):
+                has_none = metric.startswith(("fabric_incident", "fabric_service"))
+                assert has_none or 'cluster=~"$cluster"' in matchers, f"{name}: {metric}"
+
+
+def test_the_far_end_needs_nothing_but_the_board_s_own_variables() -> None:
+    """Also no `$1`, which Grafana would take for a variable."""
+    assert variables_in(FAR_END) <= {"cluster", "host", "device", "port"}
+
+
+def test_ranks_of_worst_things_never_choose_among_noughts() -> None:
+    """Which of many zeros `topk` takes is nobody's promise."""
+    assert worst("m").startswith("(topk(10, m > 0) or ")

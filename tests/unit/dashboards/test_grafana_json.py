@@ -1,0 +1,157 @@
+"""The committed dashboards: what the generator makes, always the same, as Grafana documents it."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from dashboards.grafana.boards import discover
+from dashboards.grafana.classic import to_classic
+from dashboards.grafana.jumps import uid_of
+from dashboards.grafana.lint import check
+from dashboards.grafana.model import Board, Panel, Query, Row
+from tests.dashboards_json import JSON, outdated
+from tests.grafana_schema import violations
+
+NAMES = sorted(discover())
+STABLE = """
+from dashboards.grafana.boards import discover
+from dashboards.grafana.classic import text_of
+print("".join(text_of(name, board) for name, board in discover().items()), end="")
+"""
+
+
+def committed(name: str) -> dict[str, Any]:
+    return dict(json.loads((JSON / f"{name}.json").read_text("utf-8")))
+
+
+def test_committed_dashboards_are_what_the_boards_say() -> None:
+    stale = [path.name for path in outdated()]
+    assert not stale, "python -m tests.dashboards_json --write"
+
+
+def test_the_text_does_not_depend_on_the_order_of_sets() -> None:
+    texts = set()
+    for seed in ("1", "4242"):
+        environment = os.environ | {"PYTHONHASHSEED": seed}
+        command = [sys.executable, "-c", STABLE]
+        done = subprocess.run(command, env=environment, capture_output=True, check=True)
+        texts.add(done.stdout)
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_flaw_is_found(name: str) -> None:
+    boards = {uid_of(each) for each in NAMES}
+    assert [str(flaw) for flaw in check(committed(name), boards)] == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_structure_is_the_documented_one(name: str) -> None:
+    assert violations(committed(name)) == []
+
+
+def test_titles_and_questions_are_the_boards_own() -> None:
+    boards = discover().values()
+    assert len({board.title for board in boards}) == len(NAMES)
+    assert all(board.question.endswith((".", "?")) for board in boards)
+
+
+def test_links_only_set_variables_that_the_other_board_has() -> None:
+    """A name that is not there would be lost without a word."""
+    boards = discover()
+    has = {name: {each.name for each in board.variables} for name, board in boards.items()}
+    jumps = [
+        (f"{name}, {panel.title}", jump)
+        for name, board in boards.items()
+        for row in board.rows
+        for panel in row.panels
+        for jump in (panel.jump, *(column.jump for column in panel.columns))
+        if jump
+    ]
+    missing = [
+        f"{where}: {jump.to} has no {variable}"
+        for where, jump in jumps
+        for variable in jump.variables
+        if variable not in has.get(jump.to, set())
+    ]
+    assert not missing
+
+
+# --- Grafana's own types -------------------------------------------------------------------------
+
+
+@cache
+def grafana_types() -> Any:  # noqa: ANN401 - a module
+    """Grafana's SDK. It warns of a newer kind of dashboard, which older Grafanas do not read."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from grafana_foundation_sdk.cog import plugins  # noqa: PLC0415 - it warns when imported
+        from grafana_foundation_sdk.models import dashboard  # noqa: PLC0415 - the same
+
+    plugins.register_default_plugins()
+    return dashboard
+
+
+def through_grafana_types(found: dict[str, Any]) -> dict[str, Any]:
+    """What is left of a dashboard when Grafana's types have read and written it."""
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder  # noqa: PLC0415 - as above
+
+    read = grafana_types().Dashboard.from_json(json.loads(json.dumps(found)))
+    return dict(json.loads(json.dumps(read, cls=JSONEncoder)))
+
+
+def lost(before: object, after: object, where: str = "") -> Iterator[str]:
+    """What Grafana's types do not know, or take for something else. Defaults may be added."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in before.items():
+            if key in after:
+                yield from lost(value, after[key], f"{where}.{key}")
+            else:
+                yield f"{where}.{key} is not known"
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for place, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from lost(one, other, f"{where}[{place}]")
+    elif before != after:
+        yield f"{where}: {before!r} became {after!r}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_grafana_s_own_types_know_every_key(name: str) -> None:
+    """Also inside the options of panels, of fields and of queries."""
+    found = committed(name)
+    assert list(lost(found, through_grafana_types(found))) == []
+
+
+@pytest.mark.parametrize(
+    ("way", "key"),
+    [
+        ((), "titel"),
+        (("panels", 1), "gridpos"),
+        (("panels", 1, "options"), "legende"),
+        (("panels", 1, "fieldConfig", "defaults"), "unitt"),
+        (("panels", 1, "fieldConfig", "defaults", "custom"), "line_width"),
+        (("panels", 1, "targets", 0), "query"),
+        (("templating", "list", 0), "lable"),
+        (("annotations", "list", 0), "expression"),
+    ],
+)
+def test_a_misspelt_key_is_seen(way: tuple[str | int, ...], key: str) -> None:
+    """The check above can fail, at every level."""
+    found: dict[str, Any] = to_classic("lines", board_of_lines())
+    place: Any = found
+    for step in way:
+        place = place[step]
+    place[key] = 1
+    assert [each for each in lost(found, through_grafana_types(found)) if key in each]
+
+
+def board_of_lines() -> Board:
+    panel = Panel(title="Up", text="Who is up.", queries=(Query(expr="up"),))
+    return Board(title="B", question="Q?", rows=(Row(title="R", panels=(panel,)),))
