@@ -7,7 +7,7 @@ MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 BIN := .venv/bin
-CODE := collector api alerts simulator tests
+CODE := collector api alerts simulator dashboards tests
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -29,6 +29,10 @@ python-ok:
 setup: python-ok ## prepare .venv (with .venv/bin/fabricscope) and nothing else
 	@$(PYTHON) -m tests.setup_venv
 
+.PHONY: setup-grafana
+setup-grafana: python-ok ## prepare .venv-grafana, apart because of what grafana-client brings
+	@$(PYTHON) -m tests.setup_venv grafana
+
 .PHONY: demo
 demo: setup ## 256 simulated GPUs, real agents, the real service: ARGS="--fault slow_nic"
 	@$(BIN)/fabricscope demo $(ARGS)
@@ -45,7 +49,7 @@ check: setup ## formatting, lint, types, import contracts
 	@echo "check: import contracts"; $(BIN)/lint-imports --no-logo
 
 .PHONY: test
-test: setup peers check ## everything that must be green: peers, check, all tests
+test: setup setup-grafana peers check ## everything that must be green: peers, check, all tests
 	@$(BIN)/python -m pytest $(ARGS)
 
 .PHONY: test-fast
@@ -77,7 +81,7 @@ peers-system: python-ok ## as root: install the peers that cannot run unpacked
 	@$(PYTHON) -m tests.peers system
 
 .PHONY: lock
-lock: python-ok ## resolve the newest versions into requirements-dev.lock
+lock: python-ok ## resolve the newest versions into the lock files
 	@$(PYTHON) -m tests.setup_venv lock
 
 .PHONY: wheel
@@ -88,7 +92,7 @@ wheel: setup ## build the wheel into dist/
 	@ls dist/*.whl
 
 .PHONY: clean
-clean: ## remove what was built and the caches; .venv and .peers stay
+clean: ## remove what was built and the caches; .venv, .venv-grafana and .peers stay
 	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
-	@echo "clean: removed build, dist and caches; to start afresh: rm -rf .venv .peers"
+	@echo "clean: removed build, dist and caches; to start afresh: rm -rf .venv .venv-grafana .peers"

@@ -4,7 +4,11 @@ Runs on the system's own python3 before anything is installed, so it uses the st
 It notes what it did in `.venv/fabricscope-setup.json`; when nothing changed, it returns at once.
 
     python3 -m tests.setup_venv            make or refresh .venv
-    python3 -m tests.setup_venv lock       resolve the newest versions into requirements-dev.lock
+    python3 -m tests.setup_venv grafana    make or refresh .venv-grafana
+    python3 -m tests.setup_venv lock       resolve the newest versions into the lock files
+
+`.venv-grafana` is apart because grafana-client brings urllib3-future, which overwrites the files of
+urllib3, and clickhouse-connect stands on those.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests import peers
@@ -29,7 +34,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements-dev.lock"
 PROJECT = ROOT / "pyproject.toml"
 VENV = ROOT / ".venv"
-STAMP = VENV / "fabricscope-setup.json"
+STAMP_NAME = "fabricscope-setup.json"
 
 # A line of news for every so many packages: enough to see that it moves, short enough for a log.
 PACKAGES_PER_LINE = 20
@@ -53,6 +58,27 @@ Then run the same command again."""
 
 class SetupError(Exception):
     """Something that the person at the keyboard has to put right; the message says what."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment, the lock that it is made from, and what `lock` resolves for it."""
+
+    venv: Path
+    lock: Path
+    wanted: tuple[str, ...]
+
+    @property
+    def python(self) -> str:
+        """Its interpreter."""
+        return str(self.venv / "bin/python")
+
+
+DEVELOPMENT = Environment(VENV, LOCK, (".[dev]",))
+# setuptools, so that the project installs itself without a download.
+GRAFANA = Environment(
+    ROOT / ".venv-grafana", ROOT / "requirements-grafana.lock", (".[grafana]", "setuptools>=80")
+)
 
 
 @contextmanager
@@ -133,50 +159,52 @@ def fingerprint(*paths: Path) -> str:
     return digest.hexdigest()
 
 
-def read_stamp() -> dict[str, str]:
+def read_stamp(venv: Path) -> dict[str, str]:
     """What the last set-up was made from; empty when there was none or it cannot be trusted."""
     try:
-        stamp = json.loads(STAMP.read_text())
+        stamp = json.loads((venv / STAMP_NAME).read_text())
     except (OSError, ValueError):
         return {}
     # A virtual environment holds absolute paths: one that was moved or copied is broken.
-    if not isinstance(stamp, dict) or stamp.get("venv") != str(VENV):
+    if not isinstance(stamp, dict) or stamp.get("venv") != str(venv):
         return {}
     return stamp
 
 
-def setup() -> None:
-    """Make `.venv` match the lock and the project, doing only what changed."""
+def setup(environment: Environment) -> None:
+    """Make an environment match its lock and the project, doing only what changed."""
+    name, python = environment.venv.name, environment.python
     wanted = {
-        "venv": str(VENV),
+        "venv": str(environment.venv),
         "python": sys.version,
-        "lock": fingerprint(LOCK),
+        "lock": fingerprint(environment.lock),
         "project": fingerprint(PROJECT),
     }
-    done = read_stamp()
+    done = read_stamp(environment.venv)
     if done == wanted:
-        print("setup: .venv is up to date")
+        print(f"setup: {name} is up to date")
         return
     start = time.monotonic()
-    python = str(VENV / "bin/python")
     if done.get("python") != wanted["python"]:
-        with step(f"create .venv with Python {sys.version.split()[0]}"):
-            create_venv(VENV)
+        with step(f"create {name} with Python {sys.version.split()[0]}"):
+            create_venv(environment.venv)
         done = {}
     if done.get("lock") != wanted["lock"]:
-        total = sum(1 for line in LOCK.read_text().splitlines() if "==" in line)
-        with step(f"install {total} packages from {LOCK.name}"):
+        total = sum(1 for line in environment.lock.read_text().splitlines() if "==" in line)
+        with step(f"install {total} packages from {environment.lock.name}"):
             # No resolving: the lock is complete, and `pip check` below proves it.
+            lock_file = str(environment.lock)
             run(
-                [python, "-m", "pip", "install", "--no-deps", "--no-color", "-r", str(LOCK)],
+                [python, "-m", "pip", "install", "--no-deps", "--no-color", "-r", lock_file],
                 on_line=pip_progress(total),
             )
-        remove_strangers(python)
+        remove_strangers(environment)
     with step("install fabricscope itself, editable"):
         run([python, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "-e", "."])
         run([python, "-m", "pip", "check"])
-    STAMP.write_text(json.dumps(wanted))
-    print(f"setup: ready after {time.monotonic() - start:.0f} s; try .venv/bin/fabricscope --help")
+    (environment.venv / STAMP_NAME).write_text(json.dumps(wanted))
+    took = time.monotonic() - start
+    print(f"setup: ready after {took:.0f} s; try {name}/bin/fabricscope --help")
 
 
 def installed(python: str) -> list[tuple[str, str]]:
@@ -191,42 +219,35 @@ def installed(python: str) -> list[tuple[str, str]]:
     return sorted(packages, key=lambda package: package[0].lower())
 
 
-def remove_strangers(python: str) -> None:
+def remove_strangers(environment: Environment) -> None:
     """Uninstall what the lock no longer names: a test must not pass because of a left-over."""
-    pinned = {line.partition("==")[0].lower() for line in LOCK.read_text().splitlines()}
+    python = environment.python
+    lines = environment.lock.read_text().splitlines()
+    pinned = {line.partition("==")[0].lower() for line in lines}
     strangers = [name for name, _ in installed(python) if name.lower() not in pinned]
     if strangers:
         print(f"setup:   removing {', '.join(strangers)}", flush=True)
         run([python, "-m", "pip", "uninstall", "--yes", *strangers])
 
 
-def lock() -> None:
-    """Resolve `.[dev]` in a clean environment and write down what came out."""
+def lock(environment: Environment) -> None:
+    """Resolve what an environment wants in a clean one and write down what came out."""
+    wanted = environment.wanted
     with tempfile.TemporaryDirectory() as folder:
         venv = Path(folder) / "venv"
         python = str(venv / "bin/python")
-        with step("resolve .[dev] in a clean environment"):
+        with step(f"resolve {wanted[0]} in a clean environment"):
             create_venv(venv)
-            run(
-                [
-                    python,
-                    "-m",
-                    "pip",
-                    "install",
-                    "--upgrade-strategy",
-                    "eager",
-                    "-U",
-                    "-e",
-                    ".[dev]",
-                ]
-            )
+            newest = ["--upgrade-strategy", "eager", "-U"]
+            run([python, "-m", "pip", "install", *newest, "-e", *wanted])
         packages = installed(python)
     lines = []
     for name, version in packages:
         marker = MARKERS.get(name.lower())
         lines.append(f"{name}=={version}" + (f" ; {marker}" if marker else ""))
-    LOCK.write_text(LOCK_HEADER + "\n".join(lines) + "\n")
-    print(f"lock: {len(lines)} versions in {LOCK.name}; read the difference before you commit it")
+    environment.lock.write_text(LOCK_HEADER + "\n".join(lines) + "\n")
+    file = environment.lock.name
+    print(f"lock: {len(lines)} versions in {file}; read the difference before you commit it")
 
 
 def main(arguments: list[str]) -> int:
@@ -234,7 +255,11 @@ def main(arguments: list[str]) -> int:
     with PROJECT.open() as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         try:
-            lock() if arguments == ["lock"] else setup()
+            if arguments == ["lock"]:
+                for environment in (DEVELOPMENT, GRAFANA):
+                    lock(environment)
+            else:
+                setup(GRAFANA if arguments == ["grafana"] else DEVELOPMENT)
         except SetupError as error:
             print(error, file=sys.stderr)
             return 1

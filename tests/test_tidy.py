@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("collector", "api", "alerts", "simulator")
+PACKAGES = ("collector", "api", "alerts", "simulator", "dashboards")
 
 # One screen and a half. Longer functions hide a second job (TigerBeetle's limit, our hard one).
 FUNCTION_LINES_MAX = 70
@@ -197,7 +197,7 @@ def is_broad(handler: ast.ExceptHandler) -> bool:
 def test_exactly_these_places_catch_everything() -> None:
     found = Counter(
         name_of(path)
-        for path in python_files("collector", "api", "alerts")
+        for path in python_files("collector", "api", "alerts", "dashboards")
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ExceptHandler) and is_broad(node)
     )
@@ -323,12 +323,11 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(tops - set(PACKAGES)) == [], "these must not ship"
 
 
-def test_the_lock_names_versions_and_no_addresses() -> None:
+@pytest.mark.parametrize("name", ["requirements-dev.lock", "requirements-grafana.lock"])
+def test_the_lock_names_versions_and_no_addresses(name: str) -> None:
     """The lock must work with whatever index a user has, on every processor."""
     lines = [
-        line
-        for line in (ROOT / "requirements-dev.lock").read_text("utf-8").splitlines()
-        if not line.startswith("#")
+        line for line in (ROOT / name).read_text("utf-8").splitlines() if not line.startswith("#")
     ]
     pin = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+( ; python_version < \"[\d.]+\")?")
     assert [line for line in lines if not pin.fullmatch(line)] == []

@@ -10,8 +10,9 @@ import pytest
 from alerts.rulebook.knobs import default_knobs
 from dashboards.grafana import limits
 from dashboards.grafana.boards import congestion, microbursts, port, switch
-from dashboards.grafana.cable import FAR_END, worst
+from dashboards.grafana.cable import FAR_END, leading
 from dashboards.grafana.model import Draw, Panel, Step
+from dashboards.grafana.shapes import TO_PORT
 from dashboards.grafana.substitute import variables_in
 
 BOARDS = {
@@ -115,4 +116,10 @@ def test_the_far_end_needs_nothing_but_the_board_s_own_variables() -> None:
 
 def test_ranks_of_worst_things_never_choose_among_noughts() -> None:
     """Which of many zeros `topk` takes is nobody's promise."""
-    assert worst("m").startswith("(topk(10, m > 0) or ")
+    assert " > 0))" in leading("m")
+
+
+def test_lines_that_are_ports_lead_to_them() -> None:
+    leading = {name for name, panel in PANELS if panel.jump == TO_PORT}
+    assert {"switch: Held back", "congestion: Sent again", "microbursts: Peaks"} <= leading
+    assert "microbursts: Ticks missed" not in leading

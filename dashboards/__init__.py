@@ -1,0 +1,1 @@
+"""What people look at: Grafana dashboards and the built-in page."""

@@ -1,0 +1,302 @@
+"""Incidents as annotations of a Grafana: a mark where one began, a region once it is over.
+
+Our own boards need none of this: they draw incidents from the series `fabric_incident`. Annotations
+are for people's own dashboards, which ask Grafana for the tag `fabricscope`.
+
+An annotation is found again by the tag with its incident's id, so a second run changes nothing, and
+one after the incident's end makes the mark a region. While it is open it has no end: an end that is
+moved on every run would be a write on every run.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from dashboards.grafana.connection import Grafana
+from dashboards.grafana.failures import GrafanaError, plain
+from dashboards.grafana.service import Service, ServiceError
+
+TAG = "fabricscope"
+"""On every annotation of ours."""
+INCIDENT_TAG = "incident:"
+"""Before the incident's id."""
+TAG_CHARS_MAX = 100
+"""Grafana's bound for a tag."""
+TEXT_CHARS_MAX = 1_000
+"""Of what an annotation says: it is a tooltip."""
+INCIDENTS_MAX = 500
+"""Of one run, the latest; a week of a large cluster has some dozens. Older ones are left out,
+and it is told that there are."""
+PAGE = 100
+"""Incidents of one question."""
+LOOK_MAX = 2_000
+"""Annotations of ours that are looked at in one go; any other is asked for by its own tag."""
+FOLLOW_SECONDS = 15.0
+"""Between two runs: incidents are told within ten seconds or so, and nobody waits for a mark."""
+FAILURES_MAX = 20
+"""Runs that may fail one after the other while following: five minutes without a Grafana."""
+
+CULPRIT = ("job", "host", "gpu", "device", "port", "switch", "switch_port", "rank")
+NS_PER_MS = 1_000_000
+
+
+class IncidentSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is needed of an incident of `GET /v1/incidents`. Unix nanoseconds."""
+
+    id: str
+    state: str
+    cause: str
+    culprit: dict[str, str | int | None]
+    confidence: float
+    summary: str
+    action: str = ""
+    since_ns: int
+    until_ns: int | None = None
+    last_seen_ns: int
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer of `GET /v1/incidents`."""
+
+    items: list[IncidentSeen]
+    next: str | None = None
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """An annotation as it should be. Milliseconds."""
+
+    incident: str
+    time: int
+    time_end: int
+    tags: tuple[str, ...]
+    text: str
+
+    def is_like(self, there: Mapping[str, Any]) -> bool:
+        """Whether an annotation of Grafana's says the same."""
+        return (
+            there.get("time") == self.time
+            # Grafana gives a mark without an end its own time, or none, or 0.
+            and (there.get("timeEnd") or self.time) == self.time_end
+            and sorted(there.get("tags") or []) == sorted(self.tags)
+            and there.get("text") == self.text
+        )
+
+
+class Marked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run has done, or would do."""
+
+    created: Sequence[str] = ()
+    """Ids of incidents."""
+    updated: Sequence[str] = ()
+    kept: int = 0
+    removed: int = 0
+    """Annotations of which there were two."""
+    is_cut: bool = False
+    """Whether there are more incidents than INCIDENTS_MAX."""
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was changed."""
+        return not (self.created or self.updated or self.removed)
+
+
+# --- what should be there ------------------------------------------------------------------------
+
+
+def fetch_incidents(service: Service, since_s: float) -> tuple[list[IncidentSeen], bool]:
+    """The latest incidents that were seen since a moment (unix seconds); whether there are more."""
+    found: list[IncidentSeen] = []
+    after = ""
+    while len(found) < INCIDENTS_MAX:
+        words = {"since": f"{since_s:.3f}", "limit": str(PAGE)}
+        answer = service.get("/v1/incidents", words | ({"after": after} if after else {}))
+        try:
+            page = msgspec.convert(answer, Page)
+        except msgspec.ValidationError as error:
+            raise ServiceError(f"{service.url}/v1/incidents: {error}; an older service?") from error
+        found += page.items
+        if page.next is None or not page.items:
+            return found, False
+        after = page.next
+    return found[:INCIDENTS_MAX], True
+
+
+def tag_of(incident: str) -> str:
+    """The tag by which an incident's annotation is found again.
+
+    >>> tag_of("hang-20261116-0131")
+    'incident:hang-20261116-0131'
+    """
+    return plain(f"{INCIDENT_TAG}{incident}")[:TAG_CHARS_MAX]
+
+
+def mark_of(incident: IncidentSeen, service_url: str) -> Mark:
+    """The annotation that an incident should have."""
+    start = incident.since_ns // NS_PER_MS
+    is_open = incident.state == "open"
+    end_ns = incident.until_ns or incident.last_seen_ns
+    end = start if is_open else max(start, end_ns // NS_PER_MS)
+    culprit = {key: incident.culprit.get(key) for key in CULPRIT}
+    tags = [
+        TAG,
+        incident.cause,
+        *(f"{key}:{value}" for key, value in culprit.items() if value not in {"", None}),
+        tag_of(incident.id),
+    ]
+    link = f"{service_url}/v1/incidents/{quote(incident.id, safe='')}"
+    said = [html.escape(plain(text)) for text in (incident.summary, incident.action) if text]
+    said.append(f'<a href="{html.escape(link)}">incident {html.escape(incident.id)}</a>')
+    return Mark(
+        incident=incident.id,
+        time=start,
+        time_end=end,
+        tags=tuple(dict.fromkeys(plain(tag)[:TAG_CHARS_MAX] for tag in tags)),
+        text="\n".join(said)[:TEXT_CHARS_MAX],
+    )
+
+
+# --- what is there -------------------------------------------------------------------------------
+
+
+def find_ours(grafana: Grafana, marks: Sequence[Mark]) -> dict[str, list[Mapping[str, Any]]]:
+    """Annotations of ours by their incident's tag, those that these marks could be among them."""
+    if not marks:
+        return {}
+    rows = look(
+        grafana,
+        [TAG],
+        time_from=min(mark.time for mark in marks),
+        time_to=max(mark.time_end for mark in marks) + 1,
+        limit=LOOK_MAX,
+    )
+    found = by_incident(rows)
+    for mark in marks:
+        # Not among them: new, or its beginning has moved, or there are too many to see all.
+        if tag_of(mark.incident) not in found:
+            found |= by_incident(look(grafana, [TAG, tag_of(mark.incident)]))
+    return found
+
+
+def look(grafana: Grafana, tags: Iterable[str], **words: int) -> list[Mapping[str, Any]]:
+    """Annotations of the organisation that have all of these tags."""
+    # grafana-client puts tags into the address as they are.
+    quoted = [quote(tag, safe="") for tag in tags]
+    rows = grafana.ask(
+        "look for annotations",
+        lambda api: api.annotations.find_annotations(tags=quoted, ann_type="annotation", **words),
+    )
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def by_incident(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Annotations by their incident's tag, of each the oldest first."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for row in sorted(rows, key=lambda row: int(row.get("id") or 0)):
+        for tag in row.get("tags") or []:
+            if str(tag).startswith(INCIDENT_TAG):
+                found.setdefault(str(tag), []).append(row)
+    return found
+
+
+# --- what is to be done --------------------------------------------------------------------------
+
+
+def annotate(
+    grafana: Grafana,
+    service: Service,
+    since_s: float,
+    *,
+    public_url: str = "",
+    is_dry_run: bool = False,
+) -> Marked:
+    """Let a Grafana have the incidents since a moment (unix seconds). Once.
+
+    ``public_url``: what people's browsers call the service, if that is another address.
+    """
+    incidents, is_cut = fetch_incidents(service, since_s)
+    marks = [mark_of(incident, public_url or service.url) for incident in incidents]
+    there = find_ours(grafana, marks)
+    created, updated, kept, removed = [], [], 0, 0
+    for mark in marks:
+        rows = there.get(tag_of(mark.incident), [])
+        if not rows:
+            created.append(mark.incident)
+            if not is_dry_run:
+                create(grafana, mark)
+        elif mark.is_like(rows[0]):
+            kept += 1
+        else:
+            updated.append(mark.incident)
+            if not is_dry_run:
+                update(grafana, int(rows[0]["id"]), mark)
+        for double in rows[1:]:
+            # The answer to an earlier write was lost, and the incident was written again.
+            removed += 1
+            if not is_dry_run:
+                remove(grafana, int(double["id"]))
+    return Marked(created=created, updated=updated, kept=kept, removed=removed, is_cut=is_cut)
+
+
+def create(grafana: Grafana, mark: Mark) -> None:
+    """Make an annotation. Not repeated: if only the answer is lost, the next run finds it."""
+    grafana.ask(
+        f"annotate incident {mark.incident}",
+        lambda api: api.annotations.add_annotation(
+            time_from=mark.time, time_to=mark.time_end, tags=list(mark.tags), text=mark.text
+        ),
+        may_repeat=False,
+    )
+
+
+def update(grafana: Grafana, number: int, mark: Mark) -> None:
+    """Change an annotation."""
+    grafana.ask(
+        f"update annotation {number} of incident {mark.incident}",
+        lambda api: api.annotations.update_annotation(
+            number,
+            time_from=mark.time,
+            time_to=mark.time_end,
+            tags=list(mark.tags),
+            text=mark.text,
+        ),
+    )
+
+
+def remove(grafana: Grafana, number: int) -> None:
+    """Remove an annotation that another one doubles; gone already is as good."""
+    grafana.find(
+        f"remove annotation {number}",
+        lambda api: api.annotations.delete_annotations_by_id(number),
+    )
+
+
+def follow(
+    run: Callable[[], Marked],
+    tell: Callable[[Marked | str], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Run again and again until interrupted; GrafanaError or ServiceError if it fails for long.
+
+    Polling: what is asked for is small, and a stream that breaks would need it besides.
+    """
+    failures = 0
+    while True:
+        try:
+            marked = run()
+        except (GrafanaError, ServiceError) as error:
+            failures += 1
+            if failures > FAILURES_MAX:
+                raise
+            if failures == 1:
+                tell(str(error))
+        else:
+            if failures or not marked.is_quiet:
+                tell(marked)
+            failures = 0
+        sleep(FOLLOW_SECONDS)

@@ -1,0 +1,495 @@
+"""Who holds back whom: from those who are slowed down to the one with whom it begins.
+
+Pause and missing credit move upstream, so most of those who are stopped are victims. The root stops
+others and is stopped by nobody. What is full, marked or uneven says why.
+"""
+
+from __future__ import annotations
+
+from dashboards.grafana.cable import PAUSE_BITS, leading_to_ports, worst
+from dashboards.grafana.expressions import (
+    HERE,
+    INCIDENT,
+    NIC,
+    PORT,
+    PORT_RATE,
+    per_nic,
+    per_port,
+    utilisation,
+)
+from dashboards.grafana.limits import (
+    FULL_STEPS,
+    MARKED_STEPS,
+    ONE_A_SECOND,
+    QUEUE_STEPS,
+    STOPPED_STEPS,
+    UNEVEN_STEPS,
+    WAIT_STEPS,
+)
+from dashboards.grafana.model import (
+    Board,
+    Colour,
+    Column,
+    Draw,
+    Jump,
+    Panel,
+    Query,
+    Row,
+    Step,
+    Unit,
+)
+from dashboards.grafana.shapes import (
+    ANY_IS_ODD,
+    TO_HOST,
+    TO_JOB,
+    TO_PORT,
+    TO_SWITCH_PORT,
+    asked,
+    lines,
+    number,
+)
+from dashboards.grafana.variables import CLUSTER
+
+ROWS = 15
+"""Rows of a table of suspects: as many as a person reads."""
+SHARE = 0.05
+"""Knob pause_share: from here on a port that is stopped, or stops others, is told."""
+SHARE_OF_ROOT = 0.01
+"""Knob pause_root_received: who is stopped for less is stopped by nobody."""
+FRAMES_SHARE = 0.3
+"""Knob pause_frames_share: the same where only frames are counted, an upper bound."""
+BUSY = 0.8
+"""Knob capacity_average."""
+LOADED = 0.2
+"""Knob capacity_imbalance_load: below this mean nobody is hurt by an uneven spread."""
+PACKETS = 1000
+"""Knob congestion_packets_least: with fewer packets a second there is no share."""
+CAUSES = "congestion|pause_storm|microburst"
+TO_THIS_SWITCH = Jump(title="The switch", to="switch", variables={"switch": "host"})
+NAME = "{{host}} {{device}} {{port}}"
+
+
+def nobody(expr: str) -> str:
+    """Who has most of it; a line at 0 where nobody has any."""
+    return worst(expr, "host", "nobody")
+
+
+# --- pause ----------------------------------------------------------------------------------------
+
+
+def measured(direction: str, over: str = "5m") -> str:
+    """Share of time that interfaces and ports measure, of the priority that has most."""
+    port, nic = (
+        f"max by ({labels}) (rate(fabric_{kind}_{direction}_pause_seconds_total{{{HERE}}}[{over}]))"
+        for kind, labels in (("port", PORT), ("nic", NIC))
+    )
+    return f"({nic} or {port})"
+
+
+def by_frames(direction: str, over: str = "5m") -> str:
+    """The longest share of time that a port's pause frames can have stopped."""
+    frames = f"fabric_port_{direction}_pause_frames_total{{{HERE}}}[{over}]"
+    return f"(max by ({PORT}) (rate({frames})) * {PAUSE_BITS} / {PORT_RATE})"
+
+
+def sends_more(stops: str, is_stopped: str) -> str:
+    """How much more a thing stops others than it is stopped; only of those who stop somebody."""
+    return f"({stops} > 0) - ({is_stopped} or 0 * {stops})"
+
+
+WAITS = (
+    f"max by ({PORT}) (rate(fabric_port_transmit_wait_seconds_total{{{HERE}}}[$__rate_interval]))"
+)
+ROOTS = f"({measured('transmit')} > {SHARE} unless {measured('receive')} > {SHARE_OF_ROOT})"
+SWITCH_STOPS = f"max by (cluster, host) ({by_frames('transmit')})"
+SWITCH_IS_STOPPED = f"max by (cluster, host) ({by_frames('receive')})"
+VICTIMS = f"({measured('receive')} > {SHARE} or {by_frames('receive')} > {FRAMES_SHARE})"
+PAUSE_SEEN = f"({measured('receive')} or {by_frames('receive')})"
+SUSPECT_COLUMNS = (
+    Column(label="Value", title="Stops more than it is stopped", unit=Unit.RATIO),
+    Column(label="Value #B", title="Stops others", unit=Unit.RATIO, steps=STOPPED_STEPS),
+    Column(label="Value #C", title="Is stopped", unit=Unit.RATIO, steps=STOPPED_STEPS),
+)
+
+
+def suspects(stops: str, is_stopped: str) -> tuple[Query, ...]:
+    """Questions of a table of those who stop somebody."""
+    who = f"topk({ROWS}, {sends_more(stops, is_stopped)})"
+    return asked(who, f"{stops} and {who}", f"{is_stopped} and {who}")
+
+
+# --- marks, credit, load --------------------------------------------------------------------------
+
+MARKS_SEEN = "fabric_port_receive_ecn_marked_packets_total"
+MARKED = per_port(MARKS_SEEN, "5m")
+RECEIVED = f"({per_port('fabric_port_receive_packets_total', '5m')} > {PACKETS})"
+SENT = f"({per_port('fabric_port_transmit_packets_total', '5m')} > {PACKETS})"
+SENDS, RECEIVES = utilisation("transmit", "5m"), utilisation("receive", "5m")
+INCIDENTS = f'max by ({INCIDENT}) (fabric_incident{{cause=~"{CAUSES}"}})'
+SOMEBODY_LOOKS = "0 * max(fabric_service_evaluation_leads == 1)"
+"""0 while a service of ours evaluates, and nothing otherwise."""
+
+GLANCE = Row(
+    title="Is anybody held back?",
+    panels=(
+        number(
+            "Incidents",
+            "Open incidents whose cause is congestion, a pause storm or microbursts. They may span "
+            "clusters, so all are counted. Nothing at all means that no service of ours evaluates.",
+            f"count(max by (incident) ({INCIDENTS})) or {SOMEBODY_LOOKS}",
+        ),
+        number(
+            "Roots of pause",
+            f"Interfaces and ports that stop others for more than {SHARE:.0%} of time and are "
+            f"stopped for less than {SHARE_OF_ROOT:.0%}: here it begins (pause_share, "
+            "pause_root_received: policies of ours). Usual: 0.",
+            f"count({ROOTS}) or 0 * count({measured('transmit')})",
+        ),
+        number(
+            "Stopped by pause",
+            f"Interfaces and ports that may not send for more than {SHARE:.0%} of time, or for up "
+            f"to {FRAMES_SHARE:.0%} where only frames are counted (pause_share, "
+            "pause_frames_share: policies of ours). Most of them are victims. Usual: 0.",
+            f"count({VICTIMS}) or 0 * count({PAUSE_SEEN})",
+            ANY_IS_ODD,
+        ),
+        number(
+            "Longest without credit",
+            "The highest share of time in which a port of InfiniBand had data and no credit. 10 % "
+            "is where the rule pack warns, 30 % is heavy (congestion_wait_share, "
+            "congestion_wait_share_heavy: folklore).",
+            f"max({WAITS})",
+            WAIT_STEPS,
+            Unit.RATIO,
+            1,
+        ),
+        number(
+            "Most marked",
+            "The highest share of packets that arrived at a port with a congestion mark. 5 % is "
+            "where the rule pack warns (congestion_ecn_share, a policy of ours).",
+            f"clamp_max(max({MARKED} / {RECEIVED}), 1) or 0 * max({MARKED})",
+            MARKED_STEPS,
+            Unit.RATIO,
+            1,
+        ),
+        number(
+            "Full links",
+            f"Ports that sent more than {BUSY:.0%} of their rate over 5 minutes "
+            "(capacity_average: a common limit of planning). Usual: few.",
+            f"count({SENDS} > {BUSY}) or 0 * count({SENDS})",
+            ANY_IS_ODD,
+        ),
+    ),
+)
+
+WHERE = Row(
+    title="With whom does it begin?",
+    panels=(
+        Panel(
+            title="Who stops others: measured time",
+            text="Interfaces of hosts, and ports that measure it: shares of the last 5 minutes in "
+            "which they kept their neighbour from sending and in which they were kept from it. "
+            "The first stops others and is stopped by nobody: a host that cannot take what "
+            "arrives (PCIe, memory, the process that should receive). Whoever has both passes it "
+            f"on. From {SHARE:.0%} on the rule pack warns, 30 % is near a storm (pause_share, "
+            "pause_share_heavy: folklore, there is no public number).",
+            draw=Draw.TABLE,
+            queries=suspects(measured("transmit"), measured("receive")),
+            columns=(
+                Column(label="host", title="Host", jump=TO_HOST),
+                Column(label="device", title="Device", jump=TO_PORT),
+                Column(label="port", title="Port"),
+                *SUSPECT_COLUMNS,
+            ),
+            sort_by="Stops more than it is stopped",
+            is_empty_fine=True,
+            empty_text="Nobody stops anybody, as far as time is measured.",
+        ),
+        Panel(
+            title="Who stops others: switches, by frames",
+            text="Switches count pause frames and no time: the share is the longest that the "
+            "frames of the worst port can have stopped (65,535 quanta of 512 bits each, IEEE "
+            "802.1Qbb). A switch that stops others while none of its ports is stopped has a queue "
+            "of its own that is full; one with both passes on what comes from further along: "
+            "follow its stopped ports to their neighbours.",
+            draw=Draw.TABLE,
+            queries=suspects(SWITCH_STOPS, SWITCH_IS_STOPPED),
+            columns=(
+                Column(label="host", title="Switch", jump=TO_THIS_SWITCH),
+                *SUSPECT_COLUMNS,
+            ),
+            sort_by="Stops more than it is stopped",
+            is_empty_fine=True,
+            empty_text="No switch stops anybody.",
+        ),
+        Panel(
+            title="Who is stopped by whom",
+            text="Ports of switches that are stopped, and who is at the other end of their cable: "
+            "that is who stops them. Read it as a path: from a stopped port to its neighbour, and "
+            "there to the next, until a neighbour is stopped by nobody. Neighbours are as LLDP or "
+            "the subnet names them.",
+            draw=Draw.TABLE,
+            queries=asked(
+                f"topk({ROWS}, {by_frames('receive')} > 0)",
+                f"max by ({PORT}, peer_name, peer_port) (fabric_link_info{{{HERE}}})"
+                f" and on ({PORT}) topk({ROWS}, {by_frames('receive')} > 0)",
+            ),
+            columns=(
+                Column(label="host", title="Stopped switch", jump=TO_THIS_SWITCH),
+                Column(label="port", title="Port", jump=TO_PORT),
+                Column(label="peer_name", title="Stopped by"),
+                Column(label="peer_port", title="Its port"),
+                Column(label="Value", title="Is stopped", unit=Unit.RATIO, steps=STOPPED_STEPS),
+            ),
+            sort_by="Is stopped",
+            is_empty_fine=True,
+            empty_text="No port of a switch is stopped.",
+        ),
+        Panel(
+            title="What the judge says",
+            text="Open incidents whose cause is congestion, a pause storm or microbursts: the "
+            "culprit by host and device, or by switch and port, and how sure it is. They may span "
+            "clusters, so all are shown.",
+            draw=Draw.TABLE,
+            queries=asked(INCIDENTS),
+            columns=(
+                Column(label="cause", title="Cause"),
+                Column(label="reason", title="Reason"),
+                Column(label="host", title="Host", jump=TO_HOST),
+                Column(label="device", title="Device", jump=TO_PORT),
+                Column(label="switch", title="Switch"),
+                Column(label="switch_port", title="Switch port", jump=TO_SWITCH_PORT),
+                Column(label="job", title="Job", jump=TO_JOB),
+                Column(label="Value", title="Sure", unit=Unit.RATIO),
+            ),
+            sort_by="Sure",
+            is_empty_fine=True,
+            empty_text="No such incident is open.",
+        ),
+    ),
+)
+
+HELD = Row(
+    title="Who is held back, and since when?",
+    panels=(
+        lines(
+            "Stopped by pause",
+            "Share of time in which interfaces and ports may not send, measured: the worst. "
+            "Victims of one root rise together. Limits: 5 and 30 % (pause_share, "
+            "pause_share_heavy).",
+            {NAME: nobody(measured("receive", "$__rate_interval"))},
+            Unit.RATIO,
+            STOPPED_STEPS,
+            silence="Nobody measures pause.",
+        ),
+        lines(
+            "Stops its neighbours",
+            "Share of time in which interfaces and ports keep their neighbour from sending: the "
+            "worst. Who is here and not in the panel beside this one is the root.",
+            {NAME: nobody(measured("transmit", "$__rate_interval"))},
+            Unit.RATIO,
+            STOPPED_STEPS,
+            silence="Nobody measures pause.",
+        ),
+        lines(
+            "Pause frames received",
+            "Frames a second that tell a port to stop, of the priority that has most: the worst "
+            "ports of switches, and interfaces where only the port's sum is counted.",
+            {
+                NAME: nobody(
+                    f"(max by ({PORT}) (rate(fabric_port_receive_pause_frames_total"
+                    f"{{{HERE}}}[$__rate_interval]))"
+                    f" or {per_nic('fabric_nic_phy_receive_pause_frames_total')})"
+                )
+            },
+            Unit.PACKETS_PER_SECOND,
+            silence="Nobody counts pause frames.",
+        ),
+        lines(
+            "No credit (XmitWait)",
+            "Share of time in which a port of InfiniBand had data and no credit: the worst. A "
+            "path of such ports leads to the one whose receiver is slow or whose link is full. "
+            "Limits: 10 and 30 % (congestion_wait_share, congestion_wait_share_heavy: folklore).",
+            {NAME: nobody(WAITS)},
+            Unit.RATIO,
+            WAIT_STEPS,
+            silence="Nobody tells time without credit (Ethernet has pause instead).",
+        ),
+    ),
+)
+
+MARKS = Row(
+    title="Does congestion control work?",
+    panels=(
+        lines(
+            "Marked packets, as a share",
+            "Packets that arrive with a congestion mark, by packets received: the worst ports. The "
+            "mark was set at a queue on the way here, usually the last hop before many senders "
+            "meet. Ports with less than 1,000 packets a second have no share. 5 % is where the "
+            "rule pack warns (congestion_ecn_share, a policy of ours).",
+            {NAME: nobody(f"clamp_max({MARKED} / {RECEIVED}, 1)")},
+            Unit.RATIO,
+            MARKED_STEPS,
+            silence="Nobody counts marked packets, or there is no traffic.",
+        ),
+        lines(
+            "Senders that are slowed down",
+            "Notifications (CNP) that a sender obeyed, by packets sent: the worst ports. Three "
+            "times its own mean of the hours before is a rise (congestion_cnp_rise, a policy of "
+            "ours: no public number exists).",
+            {NAME: nobody(f"{per_port('fabric_port_cnp_handled_total', '5m')} / {SENT}")},
+            Unit.RATIO,
+            silence="Nobody counts notifications, or there is no traffic.",
+        ),
+        lines(
+            "Marks and notifications of all",
+            "The halves of congestion control, summed: receivers see marks and send notifications, "
+            "senders get and obey them. Marks without notifications, or notifications that are "
+            "ignored, are a configuration fault.",
+            {
+                "marked on arrival": f"sum({per_port(MARKS_SEEN)})",
+                "notifications sent": f"sum({per_port('fabric_port_cnp_sent_total')})",
+                "obeyed": f"sum({per_port('fabric_port_cnp_handled_total')})",
+                "ignored": f"sum({per_port('fabric_port_cnp_ignored_total')})",
+            },
+            Unit.PACKETS_PER_SECOND,
+            silence="Nobody counts marks (InfiniBand and plain Ethernet have none).",
+        ),
+        lines(
+            "Sent again",
+            "Adaptive retransmissions a second: packets that congestion, or a bad link, made a "
+            "sender repeat without telling the application. The worst ports; above one a second on "
+            "a congested path the rule pack warns (congestion_retransmits, a policy of ours).",
+            {
+                NAME: nobody(
+                    f"({per_port('fabric_port_adaptive_retransmits_total')}"
+                    f" or {per_port('fabric_port_retransmit_packets_total')})"
+                )
+            },
+            Unit.EVENTS_PER_SECOND,
+            ONE_A_SECOND,
+            silence="Nobody counts retransmissions.",
+        ),
+    ),
+)
+
+# --- why ------------------------------------------------------------------------------------------
+
+UPLINKS = f"port:fabric_port_uplink_transmit:utilisation5m{{{HERE}}}"
+RAILS = f"port:fabric_port_rail_transmit:utilisation5m{{{HERE}}}"
+
+
+def uneven(links: str) -> str:
+    """How many times the mean the busiest carries."""
+    return f"max by (cluster, host) ({links}) / (avg by (cluster, host) ({links}) > 0)"
+
+
+QUEUES = (
+    f"(max by ({PORT}, queue) (fabric_port_queue_depth_average_bytes{{{HERE}}})"
+    f" or max by ({PORT}, queue) (fabric_port_queue_depth_bytes{{{HERE}}}))"
+    f" * 8 / on ({PORT}) group_left () {PORT_RATE}"
+)
+WHY = Row(
+    title="Where is too much traffic?",
+    panels=(
+        Panel(
+            title="Hottest links",
+            text="Bytes over 5 minutes by the link's rate: the fullest, as they send and receive. "
+            "60 to 80 % is how full a busy link may be on average; at 80 % the rule pack warns "
+            "(capacity_average, a common limit of planning), 95 % is full (capacity_peak).",
+            draw=Draw.TABLE,
+            queries=asked(
+                f"topk({ROWS}, {SENDS} > 0)",
+                f"{RECEIVES} and topk({ROWS}, {SENDS} > 0)",
+            ),
+            columns=(
+                Column(label="host", title="Host or switch"),
+                Column(label="device", title="Device"),
+                Column(label="port", title="Port", jump=TO_PORT),
+                Column(label="Value", title="Sends", unit=Unit.RATIO, steps=FULL_STEPS),
+                Column(label="Value #B", title="Receives", unit=Unit.RATIO, steps=FULL_STEPS),
+            ),
+            sort_by="Sends",
+            is_empty_fine=True,
+            empty_text="No link carries anything.",
+        ),
+        Panel(
+            title="Uneven uplinks",
+            text="Switches whose uplinks share the load unevenly: how many times the mean the "
+            "busiest carries, its own load, and the mean. From 1.5 times on at a mean above "
+            f"{LOADED:.0%} the rule pack warns (capacity_imbalance, capacity_imbalance_load: "
+            "policies of ours). Few large flows that hash to one uplink do this. Only of leaves "
+            "whose neighbours are known; the numbers are recorded by the rules.",
+            draw=Draw.TABLE,
+            queries=asked(
+                uneven(UPLINKS),
+                f"max by (cluster, host) ({UPLINKS})",
+                f"avg by (cluster, host) ({UPLINKS})",
+            ),
+            columns=(
+                Column(label="host", title="Switch", jump=TO_THIS_SWITCH),
+                Column(label="Value", title="Times the mean", unit=Unit.NONE),
+                Column(label="Value #B", title="Busiest", unit=Unit.RATIO, steps=FULL_STEPS),
+                Column(label="Value #C", title="Mean", unit=Unit.RATIO),
+            ),
+            sort_by="Times the mean",
+            is_empty_fine=True,
+            empty_text="No uplinks are known, or the rules are not evaluated.",
+        ),
+        lines(
+            "Uneven uplinks over time",
+            "How many times the mean the busiest uplink of a switch, or the busiest NIC of a host, "
+            f"carries, where the mean is above {LOADED:.0%}. Limit: 1.5 (capacity_imbalance).",
+            {
+                "{{host}} uplinks": f"{uneven(UPLINKS)}"
+                f" and on (cluster, host) avg by (cluster, host) ({UPLINKS}) > {LOADED}",
+                "{{host}} NICs": f"{uneven(RAILS)}"
+                f" and on (cluster, host) avg by (cluster, host) ({RAILS}) > {LOADED}",
+            },
+            steps=UNEVEN_STEPS,
+            silence="Nothing is loaded enough for an uneven spread to hurt.",
+        ),
+        lines(
+            "Queues that stand",
+            "What stands in queues of switches, as the time that it takes to leave at the port's "
+            "rate: the worst. 0.2 milliseconds is a queue that stands (congestion_queue_seconds, "
+            "a policy of ours: 10 MB at 400 Gb/s).",
+            {"{{host}} {{port}} queue {{queue}}": nobody(QUEUES)},
+            Unit.SECONDS,
+            QUEUE_STEPS,
+            silence="No switch tells how full its queues are.",
+        ),
+        lines(
+            "Links over time",
+            "The fullest links as they send, by their rate. Limits: 60, 80 and 95 %.",
+            {NAME: nobody(utilisation("transmit"))},
+            Unit.RATIO,
+            FULL_STEPS,
+        ),
+        lines(
+            "Hosts that cannot take it: PCIe",
+            "Share of time in which PCIe held a NIC up, as it writes to memory or reads from it: "
+            "the worst. A host that stops its switch for this reason is a root, and the fabric is "
+            "not at fault. 15 % is where the rule pack warns (congestion_pcie_stalled, a policy "
+            "of ours).",
+            {
+                NAME: nobody(
+                    f"(max by ({NIC}) (rate(fabric_nic_pcie_write_stalled_seconds_total"
+                    f"{{{HERE}}}[$__rate_interval]))"
+                    f" or max by ({NIC}) (fabric_nic_pcie_write_stalled_ratio{{{HERE}}}))"
+                )
+            },
+            Unit.RATIO,
+            (Step(None, Colour.FINE), Step(0.15, Colour.WARN)),
+            silence="No NIC tells how PCIe holds it up.",
+        ),
+    ),
+)
+
+BOARD = Board(
+    title="Congestion",
+    question="Who holds back whom, with whom does it begin, and why?",
+    tags=("network",),
+    variables=(CLUSTER,),
+    rows=leading_to_ports((GLANCE, WHERE, HELD, MARKS, WHY)),
+)

@@ -1,0 +1,558 @@
+"""Whether anything is wrong, and what comes first.
+
+The first row is read in ten seconds. Its numbers are 0 only where somebody has looked: a fleet that
+nobody measures shows "not measured" and never a green nought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboards.grafana.expressions import (
+    HERE,
+    HERE_OR_NOWHERE,
+    INCIDENTS,
+    LOST_GPU_HOURS,
+    LOST_GPUS,
+    NIC,
+    NIC_RATE,
+    PORT,
+    PORT_RATE,
+    on_ports,
+    per_nic,
+    per_port,
+    utilisation,
+)
+from dashboards.grafana.model import (
+    Board,
+    Colour,
+    Column,
+    Draw,
+    Jump,
+    Panel,
+    Query,
+    Row,
+    Step,
+    Unit,
+)
+from dashboards.grafana.shapes import (
+    ANY_IS_ODD,
+    TO_HOST,
+    TO_JOB,
+    TO_PORT,
+    TO_SWITCH,
+    TO_SWITCH_PORT,
+    asked,
+    number,
+)
+from dashboards.grafana.variables import CLUSTER
+
+SURE = 0.5
+"""Knob incidents_confidence: from here on an incident pages."""
+SEEN_WITHIN = "1h"
+"""Knob self_agent_window: who was seen within this time and is not now is missing."""
+WORST = 8
+"""Rows of a table of worst things: as many as a person reads."""
+
+SOMEBODY_LOOKS = "0 * max(fabric_service_evaluation_leads == 1)"
+"""0 while a service of ours evaluates, and nothing otherwise."""
+
+# --- the first row --------------------------------------------------------------------------------
+
+PORT_STATE = f"min by ({PORT}) (fabric_port_state{{{HERE}}})"
+PORTS_LOST = (
+    f"({PORT_STATE} < 4"
+    f" unless on ({PORT}) fabric_port_enabled{{{HERE}}} == 0"
+    f" and on ({PORT}) max_over_time(fabric_port_state{{{HERE}}}[$__range]) >= 4)"
+)
+"""Ports that carried traffic within the range and do not now; not those that were switched off."""
+HOSTS_SEEN = f"max by (cluster, host) (last_over_time(fabric_host_load1{{{HERE}}}[{SEEN_WITHIN}]))"
+HOSTS_MISSING = f"({HOSTS_SEEN} unless on (cluster, host) fabric_host_load1{{{HERE}}})"
+SWITCHES_SEEN = (
+    f"max by (cluster, host) (last_over_time(fabric_switch_up{{{HERE}}}[{SEEN_WITHIN}]))"
+)
+SWITCHES_AWAY = (
+    f"(max by (cluster, host) (fabric_switch_up{{{HERE}}}) == 0"
+    f" or {SWITCHES_SEEN} unless on (cluster, host) fabric_switch_up{{{HERE}}})"
+)
+ALERTS_FIRING = f'ALERTS{{alertstate="firing", severity=~"critical|warning", {HERE_OR_NOWHERE}}}'
+
+GLANCE = Row(
+    title="Is anything wrong?",
+    panels=(
+        number(
+            "Incidents",
+            "Open incidents of which the judge is at least 50 % sure: these page. Usual: 0. "
+            "They have no cluster, because one may span several: all are counted, whichever "
+            "cluster is chosen. Nothing at all means that no service of ours evaluates. The limit "
+            "is the rule pack's (incidents_confidence, a policy of ours).",
+            f"count(max by (incident) (fabric_incident) >= {SURE}) or {SOMEBODY_LOOKS}",
+        ),
+        number(
+            "GPU hours lost",
+            "Time that jobs lost to incidents within the range shown, over all of their GPUs: "
+            "their steps, replayed without the culprit. Usual: 0. The colours begin at one GPU "
+            "for an hour and at a host of 8 for an hour (a policy of ours).",
+            f"{LOST_GPU_HOURS} or {SOMEBODY_LOOKS}",
+            (Step(None, Colour.FINE), Step(1, Colour.WARN), Step(8, Colour.BAD)),
+            decimals=1,
+        ),
+        number(
+            "Alerts",
+            "Alerts that fire with severity critical or warning, explained by an incident or not. "
+            "Most of them are signs of few troubles: begin with the incidents. Nothing at all "
+            "means that rules are not evaluated: the watchdog, which always fires, is missing.",
+            f'count({ALERTS_FIRING}) or 0 * count(ALERTS{{alertname="FabricWatchdog"}})',
+            ANY_IS_ODD,
+        ),
+        number(
+            "Ports lost",
+            "Ports that carried traffic within the range shown and do not now, of hosts and "
+            "switches; a cable that broke has two. Those that their operator switched off are "
+            "left out. Usual: 0. An alert comes after 4 minutes (links_down_for, after gpud).",
+            f"count({PORTS_LOST}) or 0 * count({PORT_STATE})",
+        ),
+        number(
+            "Hosts silent",
+            f"Hosts that gave readings within {SEEN_WITHIN} and do not now (five minutes, which is "
+            "how far PromQL looks back). Usual: 0; one that was taken out on purpose is forgotten "
+            "after that time. The time is the rule pack's (self_agent_window, a policy of ours).",
+            f"count({HOSTS_MISSING}) or 0 * count({HOSTS_SEEN})",
+        ),
+        number(
+            "Switches silent",
+            "Switches that did not answer when they were last asked, or that nobody has asked "
+            f"for five minutes although they were asked within {SEEN_WITHIN}. Usual: 0.",
+            f"count({SWITCHES_AWAY}) or 0 * count({SWITCHES_SEEN})",
+        ),
+    ),
+)
+
+# --- incidents ------------------------------------------------------------------------------------
+
+SINCE = "min by (incident) (min_over_time(timestamp(fabric_incident)[1d:30s]))"
+"""When an incident was first said; looked for in the last day."""
+FIRST = Row(
+    title="What comes first",
+    panels=(
+        Panel(
+            title="Open incidents",
+            text="One row for each incident and job that suffers from it; the costliest is first. "
+            "The culprit is named by host, device and GPU, or by switch and port; a link by both "
+            "of its ends. `Sure` is the judge's confidence: below "
+            "50 % an incident does not page (incidents_confidence, a policy of ours). Cost "
+            "is what this job has lost so far, over its GPUs. The names lead to their boards.",
+            draw=Draw.TABLE,
+            queries=asked(
+                INCIDENTS,
+                f"time() - (0 * {INCIDENTS} + on (incident) group_left () {SINCE})",
+                f"0 * {INCIDENTS} + on (incident, job) group_left ()"
+                " sum by (incident, job) (fabric_incident_lost_gpu_seconds_total) / 3600",
+            ),
+            columns=(
+                Column(label="cause", title="Cause"),
+                Column(label="reason", title="Reason"),
+                Column(label="host", title="Host", jump=TO_HOST),
+                Column(label="device", title="Device", jump=TO_PORT),
+                Column(label="gpu", title="GPU", width=60),
+                Column(label="switch", title="Switch", jump=TO_SWITCH),
+                Column(label="switch_port", title="Switch port", jump=TO_SWITCH_PORT),
+                Column(label="job", title="Job", jump=TO_JOB),
+                Column(label="Value #B", title="Lasts", unit=Unit.SECONDS),
+                Column(
+                    label="Value",
+                    title="Sure",
+                    unit=Unit.RATIO,
+                    steps=(Step(None, Colour.GREY), Step(SURE, Colour.BAD)),
+                ),
+                Column(label="Value #C", title="GPU hours"),
+            ),
+            sort_by="GPU hours",
+            width=24,
+            is_empty_fine=True,
+            empty_text="No incident is open. Whether anybody looks is said by the first number.",
+        ),
+        Panel(
+            title="GPUs lost to incidents",
+            text="How many GPUs' work is lost at each moment, by cause: GPU seconds lost in a "
+            "second. Usual: nothing. It ends when the incident does.",
+            queries=(Query(expr=LOST_GPUS, legend="{{cause}}"),),
+            is_stacked=True,
+            is_empty_fine=True,
+            empty_text="No job loses time to an incident.",
+        ),
+        Panel(
+            title="Network's share of each job's time",
+            text="Share of the time in which the median rank was inside a collective that all "
+            "ranks had entered: waiting for bytes, not for a rank. Above 25 % the network is worth "
+            "a look (collectives_network_share, a goal of ours; published shares are 20 % to more "
+            "than 50 %).",
+            queries=(
+                Query(
+                    expr=f"max by (cluster, job) (fabric_job_network_share_ratio{{{HERE}}})",
+                    legend="{{job}}",
+                ),
+            ),
+            unit=Unit.RATIO,
+            steps=(Step(None, Colour.FINE), Step(0.25, Colour.WARN)),
+            jump=TO_JOB,
+        ),
+    ),
+)
+
+# --- jobs -----------------------------------------------------------------------------------------
+
+
+def of_job(metric: str) -> str:
+    """A gauge, one number for each job."""
+    return f"max by (cluster, job) ({metric}{{{HERE}}})"
+
+
+JOBS = Row(
+    title="Jobs that run",
+    panels=(
+        Panel(
+            title="Jobs",
+            text="Every job that is seen: ranks whose place is known, its median step, the shares "
+            "of its time that the network takes and that ranks wait for a late one, and how long "
+            "ago a step ended (only of jobs that mark their steps). Colours: network from 25 % on "
+            "(collectives_network_share, a goal of ours), waiting from 20 % on "
+            "(stragglers_job_wait, a policy of ours), no step for 10 minutes "
+            "(collectives_stopped_min_seconds, after PyTorch's NCCL watchdog).",
+            draw=Draw.TABLE,
+            queries=asked(
+                of_job("fabric_job_ranks"),
+                of_job("fabric_job_step_seconds"),
+                of_job("fabric_job_network_share_ratio"),
+                of_job("fabric_job_wait_share_ratio"),
+                f"time() - {of_job('fabric_step_last_completed_time_seconds')}",
+            ),
+            columns=(
+                Column(label="job", title="Job", jump=TO_JOB),
+                Column(label="cluster", title="Cluster"),
+                Column(label="Value", title="Ranks"),
+                Column(label="Value #B", title="Step", unit=Unit.SECONDS),
+                Column(
+                    label="Value #C",
+                    title="Network",
+                    unit=Unit.RATIO,
+                    steps=(Step(None, Colour.FINE), Step(0.25, Colour.WARN)),
+                ),
+                Column(
+                    label="Value #D",
+                    title="Waiting",
+                    unit=Unit.RATIO,
+                    steps=(Step(None, Colour.FINE), Step(0.2, Colour.WARN)),
+                ),
+                Column(
+                    label="Value #E",
+                    title="Last step ago",
+                    unit=Unit.SECONDS,
+                    steps=(Step(None, Colour.FINE), Step(600, Colour.BAD)),
+                ),
+            ),
+            sort_by="Network",
+            empty_text="No job is seen.",
+        ),
+        Panel(
+            title="Step time",
+            text="Median duration of each job's last steps, by the rhythm of its collectives. A "
+            "job's own past is what to compare with: 10 % more is a change (FALCON, MegaScale; "
+            "collectives_step_slower).",
+            queries=(Query(expr=of_job("fabric_job_step_seconds"), legend="{{job}}"),),
+            unit=Unit.SECONDS,
+            jump=TO_JOB,
+        ),
+    ),
+)
+
+# --- links ----------------------------------------------------------------------------------------
+
+NIC_ERROR_RATE = (
+    f"{per_nic('fabric_nic_phy_receive_pcs_symbol_errors_total', '$__range')} / {NIC_RATE}"
+)
+ERROR_RATE = (
+    f"{per_port('fabric_port_symbol_errors_total', '$__range')} / {PORT_RATE} > 0"
+    f" or {on_ports(NIC_ERROR_RATE)} > 0"
+)
+"""Errors by the bits that the link's speed carries in the same time."""
+WRONG_CHECKSUM = (
+    f"{per_port('fabric_port_receive_crc_errors_total', '$__range')} > 0"
+    f" or {on_ports(per_nic('fabric_nic_phy_receive_crc_errors_total', '$__range'))} > 0"
+)
+SENT = (
+    f"(({per_port('fabric_port_transmit_packets_total', '$__range')}"
+    f" or {per_port('fabric_port_transmit_unicast_packets_total', '$__range')}) > 100)"
+)
+"""Packets a second; with fewer there is no ratio (knob loss_packets_least)."""
+RECEIVED = (
+    f"(({per_port('fabric_port_receive_packets_total', '$__range')}"
+    f" or {per_port('fabric_port_receive_unicast_packets_total', '$__range')}) > 100)"
+)
+DROPPED = (
+    f"({per_port('fabric_port_transmit_discards_total', '$__range')} > 0"
+    f" or {per_port('fabric_port_queue_discarded_packets_total', '$__range')} > 0) / {SENT}"
+)
+DROPPED_ON_ARRIVAL = (
+    f"({per_port('fabric_port_receive_discards_total', '$__range')} > 0"
+    f" or {per_port('fabric_port_ingress_queue_discarded_packets_total', '$__range')} > 0"
+    f" or {on_ports(per_nic('fabric_nic_phy_receive_discards_total', '$__range'))} > 0)"
+    f" / {RECEIVED}"
+)
+SENT_AGAIN = f"{per_port('fabric_port_sequence_naks_total', '$__range')} / {SENT} > 0"
+
+
+def most(labels: str, metric: str) -> str:
+    """Seconds of a second, of the priority that is stopped most."""
+    return f"max by ({labels}) (rate({metric}{{{HERE}}}[5m]))"
+
+
+STOPPED = (
+    f"({most(PORT, 'fabric_port_receive_pause_seconds_total')}"
+    f" or {most(PORT, 'fabric_port_transmit_wait_seconds_total')}"
+    f" or {on_ports(most(NIC, 'fabric_nic_receive_pause_seconds_total'))}) > 0"
+)
+STOPS_OTHERS = (
+    f"({most(PORT, 'fabric_port_transmit_pause_seconds_total')}"
+    f" or {on_ports(most(NIC, 'fabric_nic_transmit_pause_seconds_total'))}) > 0"
+)
+NAMES = (
+    Column(label="host", title="Host or switch", jump=TO_PORT),
+    Column(label="device", title="Device", jump=TO_PORT),
+    Column(label="port", title="Port", jump=TO_PORT),
+)
+
+
+def worst(title: str, text: str, exprs: Sequence[str], columns: Sequence[Column]) -> Panel:
+    """The ports that stand out, each with its names; sorted by the first number."""
+    return Panel(
+        title=title,
+        text=text,
+        draw=Draw.TABLE,
+        queries=asked(*(f"topk({WORST}, {expr})" for expr in exprs)),
+        columns=(*NAMES, *columns),
+        sort_by=columns[0].title,
+        is_empty_fine=True,
+        empty_text="No port stands out.",
+    )
+
+
+LOSS_STEPS = (Step(None, Colour.FINE), Step(1e-5, Colour.LOOK), Step(1e-4, Colour.BAD))
+STOPPED_STEPS = (Step(None, Colour.FINE), Step(0.05, Colour.WARN), Step(0.3, Colour.BAD))
+FULL_STEPS = (Step(None, Colour.FINE), Step(0.8, Colour.WARN), Step(0.95, Colour.BAD))
+
+LINKS = Row(
+    title="Worst links",
+    panels=(
+        worst(
+            "Damaged bits",
+            "Symbol errors over the range shown by the bits that the link's speed carries in that "
+            "time: a bit error rate; beside it frames a second with a wrong checksum, for switches "
+            "that count nothing finer. Usual: nothing. From 1e-15 on (over two hours) it is worth "
+            "a look, from 1e-14 on (over 12 minutes) the cable, transceiver or fibre is going bad "
+            "(NVIDIA UFM's packet drop rate plugin; errors_ber_long, errors_ber_short).",
+            (ERROR_RATE, WRONG_CHECKSUM),
+            (
+                Column(
+                    label="Value",
+                    title="Error rate",
+                    unit=Unit.SCIENTIFIC,
+                    steps=(
+                        Step(None, Colour.FINE),
+                        Step(1e-15, Colour.LOOK),
+                        Step(1e-14, Colour.BAD),
+                    ),
+                ),
+                Column(
+                    label="Value #B",
+                    title="Bad frames",
+                    unit=Unit.EVENTS_PER_SECOND,
+                ),
+            ),
+        ),
+        worst(
+            "Lost packets",
+            "Shares of packets over the range shown: dropped instead of sent, dropped on arrival, "
+            "and asked for again by the other side. Ports with less than 100 packets a second have "
+            "no share. Usual: nothing. 1e-5 is said to collapse RoCE that starts over after a loss "
+            "(loss_ratio_go_back_n, operators' reports); 1e-4 is where the rule pack warns "
+            "(loss_ratio, a policy of ours).",
+            (DROPPED, DROPPED_ON_ARRIVAL, SENT_AGAIN),
+            tuple(
+                Column(label=label, title=title, unit=Unit.RATIO, steps=LOSS_STEPS)
+                for label, title in (
+                    ("Value", "Dropped"),
+                    ("Value #B", "On arrival"),
+                    ("Value #C", "Sent again"),
+                )
+            ),
+        ),
+        worst(
+            "Held up",
+            "Share of the last 5 minutes in which a port was not allowed to send (pause, or no "
+            "credit on InfiniBand), and in which it kept its neighbour from sending. Whoever stops "
+            "others and is not stopped is the root of a storm; the rest are victims. From 5 % on "
+            "the rule pack warns, 30 % is near a storm (pause_share, pause_share_heavy: folklore, "
+            "there is no public number).",
+            (STOPPED, STOPS_OTHERS),
+            (
+                Column(label="Value", title="Is stopped", unit=Unit.RATIO, steps=STOPPED_STEPS),
+                Column(
+                    label="Value #B", title="Stops others", unit=Unit.RATIO, steps=STOPPED_STEPS
+                ),
+            ),
+        ),
+        worst(
+            "Fullest",
+            "Bytes over 5 minutes by the link's rate, as it sends and as it receives. Collectives "
+            "fill links for moments, so a mean of 80 % leaves no room (capacity_average, a common "
+            "planning limit, our policy); at 95 % the link is the limit of whatever runs here "
+            "(capacity_peak).",
+            (utilisation("transmit", "5m"), utilisation("receive", "5m")),
+            (
+                Column(label="Value", title="Sends", unit=Unit.RATIO, steps=FULL_STEPS),
+                Column(label="Value #B", title="Receives", unit=Unit.RATIO, steps=FULL_STEPS),
+            ),
+        ),
+    ),
+)
+
+# --- hosts ----------------------------------------------------------------------------------------
+
+BROKEN_ALERTS = (
+    "FabricGpu(XidReboot|XidReset|XidWorkflow|Lost|EccUncorrected|RowRemapFailed|RecoveryAction"
+    "|FabricUnhealthy)|FabricNicDown"
+)
+"""Alerts that say of a part of a host that it does not come back by itself."""
+BLAMED = 'max by (host) (fabric_incident{host!="", cause!~"congestion|microburst|stall"})'
+"""Not for what a host merely sends or receives too much of."""
+BROKEN = (
+    f'count by (host) (ALERTS{{alertstate="firing", alertname=~"{BROKEN_ALERTS}", '
+    f"{HERE_OR_NOWHERE}}})"
+)
+SILENT_SINCE = (
+    f"max by (cluster, host) (max_over_time(timestamp(fabric_host_load1{{{HERE}}})"
+    f"[{SEEN_WITHIN}:1m]))"
+)
+SILENT_FOR = (
+    f"max by (host) (time() - {SILENT_SINCE} unless on (cluster, host) fabric_host_load1{{{HERE}}})"
+)
+RANKS = f"count by (host) (group by (host, job, rank) (fabric_job_info{{{HERE}}}))"
+XIDS = (
+    f"max by (cluster, host, gpu, xid) (fabric_gpu_xid_errors_total{{{HERE}}}"
+    f" - (fabric_gpu_xid_errors_total{{{HERE}}} offset $__range"
+    f" or 0 * fabric_gpu_xid_errors_total{{{HERE}}})) > 0"
+    f' or count_values by (cluster, host, gpu) ("xid", fabric_gpu_xid_last{{{HERE}}} > 0'
+    f" and changes(fabric_gpu_xid_last{{{HERE}}}[$__range]) > 0)"
+)
+"""Not `increase`: of a number that was never seen before the first error counts, too."""
+
+HOSTS = Row(
+    title="Hosts to drain",
+    panels=(
+        Panel(
+            title="Hosts to drain",
+            text="Hosts that an open incident blames (for anything but congestion), that have a "
+            "broken GPU or NIC by the alerts of the rule pack, or that are silent; with the ranks "
+            "that run there, which draining would end. Drain those whose incident is at least 50 % "
+            "sure (incidents_confidence), or that have a broken part; of the others find out "
+            "first. Usual: nobody.",
+            draw=Draw.TABLE,
+            queries=asked(
+                BLAMED,
+                BROKEN,
+                SILENT_FOR,
+                f"{RANKS} and on (host) ({BLAMED} or {BROKEN} or {SILENT_FOR})",
+            ),
+            columns=(
+                Column(label="host", title="Host", jump=TO_HOST),
+                Column(
+                    label="Value",
+                    title="Blamed",
+                    unit=Unit.RATIO,
+                    steps=(Step(None, Colour.GREY), Step(SURE, Colour.BAD)),
+                ),
+                Column(
+                    label="Value #B",
+                    title="Broken parts",
+                    steps=(Step(None, Colour.FINE), Step(1, Colour.BAD)),
+                ),
+                Column(label="Value #C", title="Silent for", unit=Unit.SECONDS),
+                Column(label="Value #D", title="Ranks"),
+            ),
+            sort_by="Blamed",
+            is_empty_fine=True,
+            empty_text="No host needs to be drained.",
+        ),
+        Panel(
+            title="XIDs",
+            text="Errors that NVIDIA's driver reported within the range shown, by number; of "
+            "dcgm-exporter, which tells only the last number, those that changed. Reboot the host "
+            "after 79 and 167; reset the GPU after 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, "
+            "143 and 155 to 158; 48, 74 and 144 to 150 have a procedure; after most others "
+            "restart the application (NVIDIA's XID catalogue; knobs gpus_xids_…). Usual: none.",
+            draw=Draw.TABLE,
+            queries=asked(XIDS),
+            columns=(
+                Column(label="host", title="Host", jump=TO_HOST),
+                Column(label="gpu", title="GPU"),
+                Column(label="xid", title="XID"),
+                Column(label="Value", title="Times"),
+            ),
+            sort_by="Times",
+            is_empty_fine=True,
+            empty_text="No XID.",
+        ),
+    ),
+)
+
+SILENT = Row(
+    title="Who is silent",
+    panels=(
+        Panel(
+            title="Hosts without readings",
+            text=f"Hosts that gave readings within {SEEN_WITHIN} and have given none for five "
+            "minutes, and for how long: the host is down, its agent or exporter has ended, or it "
+            f"cannot reach the service. After {SEEN_WITHIN} it is forgotten (self_agent_window).",
+            draw=Draw.TABLE,
+            queries=asked(SILENT_FOR),
+            columns=(
+                Column(label="host", title="Host", jump=TO_HOST),
+                Column(label="Value", title="Silent for", unit=Unit.SECONDS),
+            ),
+            sort_by="Silent for",
+            height=6,
+            is_empty_fine=True,
+            empty_text="Every host reports.",
+        ),
+        Panel(
+            title="Switches without answer",
+            text="Switches that did not answer when they were last asked, or that nobody asks any "
+            "more. Their ports' counters stand still: a fault there is not seen. The rule pack "
+            "warns after 3 minutes (links_switch_for, a policy of ours).",
+            draw=Draw.TABLE,
+            queries=asked(SWITCHES_AWAY),
+            columns=(
+                Column(
+                    label="host",
+                    title="Switch",
+                    jump=Jump(title="The switch", to="switch", variables={"switch": "host"}),
+                ),
+                Column(label="Value", title="What is wrong"),
+            ),
+            values={"0": "does not answer", "1": "nobody asks it"},
+            sort_by="What is wrong",
+            height=6,
+            is_empty_fine=True,
+            empty_text="Every switch answers.",
+        ),
+    ),
+)
+
+BOARD = Board(
+    title="Fleet",
+    question="Is anything wrong, and what comes first?",
+    tags=("overview",),
+    variables=(CLUSTER,),
+    rows=(GLANCE, FIRST, JOBS, LINKS, HOSTS, SILENT),
+)

@@ -1,0 +1,572 @@
+"""Why a job is slow: computing, waiting for a rank, or the network; and who is to blame.
+
+Read from the top: how slow it is, which of the three parts grew, who is waited for if it is
+waiting, which group is slow if it is the network, and what the judge says of it all. Series that
+the service makes of a job's collectives have no cluster, so their selectors take those too.
+"""
+
+from __future__ import annotations
+
+from dashboards.grafana.expressions import (
+    HERE,
+    HERE_OR_NOWHERE,
+    INCIDENT,
+    per_port,
+    utilisation,
+)
+from dashboards.grafana.model import (
+    Board,
+    Colour,
+    Column,
+    Draw,
+    Jump,
+    Panel,
+    Query,
+    Row,
+    Step,
+    Unit,
+)
+from dashboards.grafana.shapes import (
+    TO_HOST,
+    TO_PORT,
+    TO_SWITCH,
+    TO_SWITCH_PORT,
+    asked,
+    lines,
+    number,
+)
+from dashboards.grafana.variables import CLUSTER, JOB
+
+NETWORK_SHARE = 0.25
+"""Knob collectives_network_share: a goal of ours; published shares are 20 % to more than 50 %."""
+JOB_WAIT = 0.2
+"""Knob stragglers_job_wait: a policy of ours, twice the 10 % from which a job is straggling."""
+STEP_SLOWER = 0.1
+"""Knob collectives_step_slower: FALCON and MegaScale look from about 10 % on."""
+WAITED_FOR = 0.1
+"""Knob stragglers_waited_for, after ByteDance's what-if study."""
+LATE = 0.1
+"""Knob stragglers_lateness: of a step; MegaScale, FALCON."""
+REGRESSION = 0.05
+"""Knob collectives_regression: SuperBench calls 5 % below the baseline defective."""
+LONG = 0.001
+"""Knob collectives_transfer_min_seconds, a policy of ours: shorter ones are bound by latency."""
+TAIL_FACTOR = 5
+"""Knob collectives_tail_factor: a policy of ours."""
+SURE = 0.5
+"""Knob incidents_confidence: from here on an incident pages."""
+RANKS_SHOWN = 64
+"""Rows of the heat map, the latest ranks: as many as can be told apart."""
+LINES_SHOWN = 10
+"""Lines that a person can follow."""
+
+MINE = f'job="$job", {HERE_OR_NOWHERE}'
+RANK = "rank, host"
+GROUP = "communicator, operation, size"
+BANDWIDTH = f"fabric_communicator_bus_bandwidth_bytes_per_second{{{MINE}}}"
+TO_RANKS = Jump(title="Who waits for whom", to="ranks", variables={"job": "job"})
+
+HOSTS = (
+    f"(max by (host) (fabric_rank_lateness_seconds{{{MINE}}})"
+    f" or max by (host) (fabric_job_info{{{MINE}}}))"
+)
+"""The job's hosts: by its collectives, or by what agents see of its processes."""
+
+
+def of_job(metric: str) -> str:
+    """A gauge of the job."""
+    return f"max({metric}{{{MINE}}})"
+
+
+def of_ranks(metric: str) -> str:
+    """A gauge of ranks, one number each."""
+    return f"max by ({RANK}) ({metric}{{{MINE}}})"
+
+
+def of_hosts(expr: str) -> str:
+    """The same of the job's hosts only."""
+    return f"({expr}) and on (host) {HOSTS}"
+
+
+def worst(count: int, expr: str, range_function: str, of: str) -> str:
+    """The expression for those of which something was largest within the range shown.
+
+    Chosen once, at the end of the range: a `topk` of every moment shows others at each.
+    """
+    chosen = f"max by ({RANK}) ({range_function}({of}{{{MINE}}}[$__range] @ end()))"
+    return f"{expr} and on ({RANK}) topk({count}, {chosen})"
+
+
+STEP_TIME = of_job("fabric_job_step_seconds")
+NETWORK = of_job("fabric_job_network_share_ratio")
+WAIT = of_job("fabric_job_wait_share_ratio")
+WAITED = f"max by ({RANK}) (rate(fabric_rank_waited_for_seconds_total{{{MINE}}}[$__rate_interval]))"
+SOMEBODY_LOOKS = "0 * max(fabric_service_evaluation_leads == 1)"
+"""0 while a service of ours evaluates, and nothing otherwise."""
+LOST = 'fabric_incident_lost_gpu_seconds_total{job="$job"}'
+
+# --- how slow, and what of --------------------------------------------------------------------
+
+GLANCE = Row(
+    title="How slow is it, and what is it slow at?",
+    panels=(
+        number(
+            "Step",
+            "Median duration of the last steps, by the rhythm of the job's collectives. What is "
+            "usual depends on the job: see the number beside it.",
+            STEP_TIME,
+            (Step(None, Colour.PLAIN),),
+            Unit.SECONDS,
+            2,
+        ),
+        number(
+            "Slower than usual",
+            "The last five minutes' steps against the median of the six hours before. Up to 5 % "
+            f"either way is usual; from {STEP_SLOWER:.0%} on it is a change "
+            "(collectives_step_slower; FALCON and MegaScale look from about there on). Nothing for "
+            "a job that has just begun, and close to 0 for one that was slow from its beginning.",
+            f"max(avg_over_time(fabric_job_step_seconds{{{MINE}}}[5m])"
+            f" / quantile_over_time(0.5, fabric_job_step_seconds{{{MINE}}}[6h])) - 1",
+            (
+                Step(None, Colour.FINE),
+                Step(REGRESSION, Colour.LOOK),
+                Step(STEP_SLOWER, Colour.BAD),
+            ),
+            Unit.RATIO,
+            1,
+        ),
+        number(
+            "Network",
+            "Share of the time in which the median rank was inside a collective that all ranks had "
+            f"entered: it waited for bytes. Above {NETWORK_SHARE:.0%} the network is worth a look "
+            "(collectives_network_share, a goal of ours; published shares are 20 % to more than "
+            "50 %).",
+            NETWORK,
+            (Step(None, Colour.FINE), Step(NETWORK_SHARE, Colour.WARN)),
+            Unit.RATIO,
+            1,
+        ),
+        number(
+            "Waiting",
+            "Share of the time in which the median rank was inside a collective and another had "
+            "not come yet: it waited for a rank, whatever the network does. Above "
+            f"{JOB_WAIT:.0%} there is an alert (stragglers_job_wait, a policy of ours).",
+            WAIT,
+            (Step(None, Colour.FINE), Step(JOB_WAIT / 2, Colour.LOOK), Step(JOB_WAIT, Colour.WARN)),
+            Unit.RATIO,
+            1,
+        ),
+        number(
+            "Incidents",
+            "Open incidents that this job suffers from. Usual: 0. Nothing at all means that no "
+            "service of ours evaluates.",
+            f'count(max by (incident) (fabric_incident{{job="$job"}})) or {SOMEBODY_LOOKS}',
+        ),
+        number(
+            "GPU hours lost",
+            "What incidents cost this job within the range shown, over all of its GPUs: its steps, "
+            "replayed without the culprit. Usual: 0.",
+            f"sum(max_over_time({LOST}[$__range]) - ({LOST} offset $__range"
+            f" or 0 * max_over_time({LOST}[$__range]))) / 3600 or {SOMEBODY_LOOKS}",
+            (Step(None, Colour.FINE), Step(1, Colour.WARN), Step(8, Colour.BAD)),
+            Unit.HOURS,
+            1,
+        ),
+    ),
+)
+
+TIME = Row(
+    title="Where does the time go?",
+    panels=(
+        Panel(
+            title="A step, split",
+            text="The median step in three parts: computing (everything outside of collectives), "
+            "waiting for ranks that come late, and transfer. The part that grew says where to "
+            "look: computing at the GPUs, waiting below at the ranks, transfer at the collectives. "
+            "Communication that runs beside computing counts as transfer, so this is an upper "
+            "bound where both overlap.",
+            queries=(
+                Query(
+                    expr=f"clamp_min({STEP_TIME} * (1 - {NETWORK} - {WAIT}), 0)", legend="compute"
+                ),
+                Query(expr=f"{STEP_TIME} * {WAIT}", legend="wait"),
+                Query(expr=f"{STEP_TIME} * {NETWORK}", legend="transfer"),
+            ),
+            unit=Unit.SECONDS,
+            is_stacked=True,
+        ),
+        lines(
+            "Network and waiting against the 25 % line",
+            f"The same shares of time, with the line at {NETWORK_SHARE:.0%} for the network "
+            "(collectives_network_share: a goal of ours, no public source; published shares are "
+            f"20 % to more than 50 %). Waiting has its own limit at {JOB_WAIT:.0%} "
+            "(stragglers_job_wait). A job whose waiting rises is not slow because of the network.",
+            {"network": NETWORK, "waiting for ranks": WAIT},
+            Unit.RATIO,
+            (Step(None, Colour.FINE), Step(NETWORK_SHARE, Colour.WARN)),
+        ),
+        lines(
+            "Step time by rank",
+            "As the training loop marks its steps: the median and the slowest rank. Ranks of one "
+            "job end their steps together, so that the two differ only for a moment, or where "
+            "ranks do not wait for each other. The third line is the rhythm of the collectives, "
+            "which needs no marks.",
+            {
+                "median rank": f"quantile(0.5, fabric_step_last_duration_seconds{{{MINE}}})",
+                "slowest rank": f"max(fabric_step_last_duration_seconds{{{MINE}}})",
+                "by collectives": STEP_TIME,
+            },
+            Unit.SECONDS,
+        ),
+        lines(
+            "Parts of a step, as the training loop names them",
+            "Share of the time that ranks spend in each part that the loop marks (data, forward, "
+            "backward …), in the mean of all. A data part that grows is a loader or a file system "
+            "that is too slow. Parts may be nested and then add up to more than the step.",
+            {
+                "{{phase}}": "avg by (phase) "
+                f"(rate(fabric_step_phase_seconds_total{{{MINE}}}[$__rate_interval]))"
+            },
+            Unit.RATIO,
+            silence="The training loop marks no parts.",
+        ),
+    ),
+)
+
+# --- waiting ----------------------------------------------------------------------------------
+
+MOST_WAITED_FOR = (
+    f"topk({LINES_SHOWN}, max by ({RANK}) "
+    f"(rate(fabric_rank_waited_for_seconds_total{{{MINE}}}[5m])))"
+)
+RANKS = Row(
+    title="If it waits: for whom?",
+    panels=(
+        Panel(
+            title="Lateness of ranks",
+            text="How much later than the median rank each enters its collectives, as the median "
+            "of ten seconds; early ones are shown as 0. One bright row is a straggler: its GPU, "
+            "its host or its data. Several rows of one host are the host. A bright column is a "
+            f"moment that hit all. The {RANKS_SHOWN} ranks that were latest within the range.",
+            draw=Draw.HEAT,
+            queries=(
+                Query(
+                    expr=worst(
+                        RANKS_SHOWN,
+                        f"clamp_min({of_ranks('fabric_rank_lateness_seconds')}, 0)",
+                        "max_over_time",
+                        "fabric_rank_lateness_seconds",
+                    ),
+                    legend="{{rank}} on {{host}}",
+                ),
+            ),
+            unit=Unit.SECONDS,
+            width=16,
+            height=12,
+        ),
+        Panel(
+            title="Ranks that others wait for",
+            text="Share of the time that others waited for each rank, the latest comer of each "
+            f"collective. From {WAITED_FOR:.0%} on it is a straggler (stragglers_waited_for, after "
+            f"ByteDance's what-if study). Late: by which share of a step, from {LATE:.0%} on "
+            "(stragglers_lateness; MegaScale, FALCON). Last in: of how many of its operations it "
+            "was the last. The host's board says why.",
+            draw=Draw.TABLE,
+            queries=asked(
+                MOST_WAITED_FOR,
+                f"clamp_min(max by ({RANK}) "
+                f"(avg_over_time(fabric_rank_lateness_seconds{{{MINE}}}[5m])), 0)"
+                f" / scalar(max(avg_over_time(fabric_job_step_seconds{{{MINE}}}[5m])))"
+                f" and on ({RANK}) {MOST_WAITED_FOR}",
+                f"max by ({RANK}) (rate(fabric_rank_last_in_total{{{MINE}}}[5m]))"
+                f" / scalar(sum(rate(fabric_rank_last_in_total{{{MINE}}}[5m])))"
+                f" and on ({RANK}) {MOST_WAITED_FOR}",
+            ),
+            columns=(
+                Column(label="rank", title="Rank", width=60),
+                Column(label="host", title="Host", jump=TO_HOST),
+                Column(
+                    label="Value",
+                    title="Waited for",
+                    unit=Unit.RATIO,
+                    steps=(Step(None, Colour.FINE), Step(WAITED_FOR, Colour.BAD)),
+                ),
+                Column(
+                    label="Value #B",
+                    title="Late",
+                    unit=Unit.RATIO,
+                    steps=(Step(None, Colour.FINE), Step(LATE, Colour.BAD)),
+                ),
+                Column(label="Value #C", title="Last in", unit=Unit.RATIO),
+            ),
+            sort_by="Waited for",
+            width=8,
+            height=12,
+        ),
+        Panel(
+            title="Waiting for each rank",
+            text="The same over time, of the ranks that were waited for most within the range. A "
+            "straggler begins at some moment: look at its host at that moment.",
+            queries=(
+                Query(
+                    expr=worst(LINES_SHOWN, WAITED, "rate", "fabric_rank_waited_for_seconds_total"),
+                    legend="{{rank}} on {{host}}",
+                ),
+            ),
+            unit=Unit.RATIO,
+            steps=(Step(None, Colour.FINE), Step(WAITED_FOR, Colour.WARN)),
+            jump=TO_HOST,
+            width=24,
+        ),
+    ),
+)
+
+# --- transfer ---------------------------------------------------------------------------------
+
+BY_SIZE = "operation, size"
+REPORTED = f"fabric_collective_reported_bus_bandwidth_bytes_per_second{{{MINE}}}"
+SLOWNESS = (
+    f"quantile by ({BY_SIZE}) (0.5, {BANDWIDTH})"
+    f" / on ({BY_SIZE}) group_right () max by ({GROUP}) ({BANDWIDTH})"
+    f" and on ({GROUP}) fabric_communicator_transfer_seconds{{{MINE}}} > {LONG}"
+)
+SLOWEST = f"topk({LINES_SHOWN}, {SLOWNESS})"
+COLLECTIVES = Row(
+    title="If it is the network: which collectives?",
+    panels=(
+        lines(
+            "Bus bandwidth by operation and size",
+            "What crosses each rank's link while operations of this size transfer, the median "
+            "of the job's groups. Waiting for late ranks does not lower it. Small sizes are bound "
+            "by latency and always low. A line that falls is a slower network for that kind of "
+            "group. Where only NCCL Inspector's own metrics are there, its means are shown.",
+            {
+                "{{operation}} {{size}}": f"quantile by ({BY_SIZE}) (0.5, {BANDWIDTH})"
+                f" or quantile by ({BY_SIZE}) (0.5, {REPORTED})"
+            },
+            Unit.BYTES_PER_SECOND,
+        ),
+        Panel(
+            title="Bandwidth against the past and against tests",
+            text="Now: the median of the job's groups. Worst: the slowest group. Past: the median "
+            f"of six hours; {REGRESSION:.0%} below it is a regression (collectives_regression, "
+            "after SuperBench). Test: what nccl-tests reached on this cluster, the best of any "
+            "number of ranks; a job is usually somewhat below, 30 % below is told "
+            "(collectives_below_test, a policy of ours).",
+            draw=Draw.TABLE,
+            queries=asked(
+                f"quantile by ({BY_SIZE}) (0.5, {BANDWIDTH})",
+                f"min by ({BY_SIZE}) ({BANDWIDTH})",
+                f"quantile by ({BY_SIZE}) (0.5, quantile_over_time(0.5, {BANDWIDTH}[6h]))",
+                f"max by ({BY_SIZE}) "
+                f"(fabric_baseline_bus_bandwidth_bytes_per_second{{{HERE_OR_NOWHERE}}})"
+                f" and on ({BY_SIZE}) {BANDWIDTH}",
+            ),
+            columns=(
+                Column(label="operation", title="Operation"),
+                Column(label="size", title="Size", width=90),
+                Column(label="Value", title="Now", unit=Unit.BYTES_PER_SECOND),
+                Column(label="Value #B", title="Worst", unit=Unit.BYTES_PER_SECOND),
+                Column(label="Value #C", title="Past", unit=Unit.BYTES_PER_SECOND),
+                Column(label="Value #D", title="Test", unit=Unit.BYTES_PER_SECOND),
+            ),
+            sort_by="Now",
+        ),
+        Panel(
+            title="Slowest groups",
+            text="How much longer a group's operations take than the median of the job's groups "
+            "with the same operation and size: 2 is twice as long. One slow link slows its whole "
+            "group, so the group that stands out has it; which pairs it is made of is on the "
+            "board of ranks. A job of one group has nothing to compare: always 1. Transfers below "
+            "1 ms are bound by latency and left out (collectives_transfer_min_seconds).",
+            draw=Draw.TABLE,
+            queries=asked(
+                SLOWEST,
+                f"max by ({GROUP}) ({BANDWIDTH}) and on ({GROUP}) {SLOWEST}",
+                f"max by ({GROUP}) (fabric_communicator_transfer_seconds{{{MINE}}})"
+                f" and on ({GROUP}) {SLOWEST}",
+            ),
+            columns=(
+                Column(label="communicator", title="Group"),
+                Column(label="operation", title="Operation"),
+                Column(label="size", title="Size", width=90),
+                Column(
+                    label="Value",
+                    title="Times as long",
+                    steps=(
+                        Step(None, Colour.FINE),
+                        Step(1 + REGRESSION, Colour.LOOK),
+                        Step(1.5, Colour.BAD),
+                    ),
+                ),
+                Column(label="Value #B", title="Bus bandwidth", unit=Unit.BYTES_PER_SECOND),
+                Column(label="Value #C", title="Transfer", unit=Unit.SECONDS),
+            ),
+            sort_by="Times as long",
+            jump=TO_RANKS,
+        ),
+        lines(
+            "Longest transfer against the median",
+            "Of each ten seconds the longest transfer by the median one, the worst group of each "
+            f"operation. Up to 2 is usual; above {TAIL_FACTOR} single operations hang behind: "
+            "retransmissions, a link that flaps, a burst (collectives_tail_factor, a policy of "
+            "ours).",
+            {
+                "{{operation}}": "max by (operation) "
+                f"(fabric_communicator_transfer_max_seconds{{{MINE}}}"
+                f" / (fabric_communicator_transfer_seconds{{{MINE}}} > 0))"
+            },
+            Unit.NONE,
+            (Step(None, Colour.FINE), Step(TAIL_FACTOR, Colour.WARN)),
+        ),
+    ),
+)
+
+# --- what is to blame -------------------------------------------------------------------------
+
+SURE_STEPS = (Step(None, Colour.GREY), Step(SURE, Colour.BAD))
+CULPRIT = (
+    Column(label="cause", title="Cause"),
+    Column(label="reason", title="Reason"),
+    Column(label="rank", title="Rank", width=60),
+    Column(label="host", title="Host", jump=TO_HOST),
+    Column(label="gpu", title="GPU", width=60),
+    Column(label="device", title="Device", jump=TO_PORT),
+    Column(label="switch", title="Switch", jump=TO_SWITCH),
+    Column(label="switch_port", title="Switch port", jump=TO_SWITCH_PORT),
+)
+BLAME = Row(
+    title="What is to blame?",
+    panels=(
+        Panel(
+            title="Incidents of this job",
+            text="What the judge says is wrong, with the culprit and what it has cost this job so "
+            "far: time of its steps that would not have passed without it, and the same over all "
+            f"of its GPUs. Below {SURE:.0%} sure an incident does not page (incidents_confidence, "
+            "a policy of ours). The names lead to their boards.",
+            draw=Draw.TABLE,
+            queries=asked(
+                f'max by ({INCIDENT}) (fabric_incident{{job="$job"}})',
+                f'0 * max by ({INCIDENT}) (fabric_incident{{job="$job"}})'
+                " + on (incident, job) group_left ()"
+                ' sum by (incident, job) (fabric_incident_lost_seconds_total{job="$job"})',
+                f'0 * max by ({INCIDENT}) (fabric_incident{{job="$job"}})'
+                f" + on (incident, job) group_left () sum by (incident, job) ({LOST}) / 3600",
+            ),
+            columns=(
+                *CULPRIT,
+                Column(label="Value", title="Sure", unit=Unit.RATIO, steps=SURE_STEPS),
+                Column(label="Value #B", title="Time lost", unit=Unit.SECONDS),
+                Column(label="Value #C", title="GPU hours", unit=Unit.HOURS),
+            ),
+            sort_by="GPU hours",
+            width=24,
+            height=7,
+            is_empty_fine=True,
+            empty_text="No incident of this job is open.",
+        ),
+        Panel(
+            title="What detectors see",
+            text="Findings about this job before they are judged: each by the evidence of one "
+            "detector alone, 0 to 1. Several may have one cause, and a symptom of another trouble "
+            "is a finding too. Usual: none, or weak ones.",
+            draw=Draw.TABLE,
+            queries=asked(
+                "max by (detector, cause, reason, rank, host, gpu, device, port, switch, "
+                'switch_port) (fabric_finding{job="$job"})'
+            ),
+            columns=(
+                Column(label="detector", title="Detector"),
+                *CULPRIT,
+                Column(label="Value", title="Clear", unit=Unit.RATIO),
+            ),
+            sort_by="Clear",
+            width=24,
+            height=7,
+            is_empty_fine=True,
+            empty_text="No detector has found anything about this job.",
+        ),
+    ),
+)
+
+# --- its hosts --------------------------------------------------------------------------------
+
+CLOCK = (
+    f"min by (host) (fabric_gpu_sm_clock_hertz{{{HERE}}}"
+    f" / (fabric_gpu_sm_clock_max_hertz{{{HERE}}} > 0))"
+)
+RESENT = " + on (host) ".join(
+    f"sum by (host) ({per_port(f'fabric_port_{name}_total', '5m')})"
+    for name in ("sequence_naks", "ack_timeouts")
+)
+MACHINES = Row(
+    title="Its hosts",
+    panels=(
+        Panel(
+            title="Hosts at a glance",
+            text="Each host of the job: how busy its GPUs are in the mean, the lowest clock of "
+            "a GPU by its highest one, the warmest GPU, its busiest port by the line, "
+            "retransmission events a second, and the share of time in which tasks waited for a "
+            "processor. One host that differs from the others is the one to open. In a job that "
+            "waits, the culprit is the host that does not: it is as busy as ever.",
+            draw=Draw.TABLE,
+            queries=asked(
+                of_hosts(f"avg by (host) (fabric_gpu_utilization_ratio{{{HERE}}})"),
+                of_hosts(CLOCK),
+                of_hosts(f"max by (host) (fabric_gpu_temperature_celsius{{{HERE}}})"),
+                of_hosts(f"max by (host) ({utilisation('transmit', '5m')})"),
+                of_hosts(RESENT),
+                of_hosts(
+                    "max by (host) "
+                    f"(rate(fabric_host_pressure_cpu_waiting_seconds_total{{{HERE}}}[5m]))"
+                ),
+            ),
+            columns=(
+                Column(label="host", title="Host", jump=TO_HOST),
+                Column(label="Value", title="GPUs busy", unit=Unit.RATIO),
+                Column(label="Value #B", title="Lowest clock", unit=Unit.RATIO),
+                Column(label="Value #C", title="Warmest GPU", unit=Unit.CELSIUS),
+                Column(label="Value #D", title="Busiest port", unit=Unit.RATIO),
+                Column(label="Value #E", title="Retransmissions", unit=Unit.EVENTS_PER_SECOND),
+                Column(label="Value #F", title="CPU pressure", unit=Unit.RATIO),
+            ),
+            sort_by="Warmest GPU",
+            width=24,
+        ),
+        lines(
+            "Ports of its hosts",
+            "What the job's hosts send by the line: the least busy port, the median and the "
+            "busiest. In a healthy ring all three go together. A median far below 80 % beside a "
+            "network share above the line means that something else than bandwidth holds it up.",
+            {
+                "busiest": f"max({of_hosts(utilisation('transmit'))})",
+                "median": f"quantile(0.5, {of_hosts(utilisation('transmit'))})",
+                "least": f"min({of_hosts(utilisation('transmit'))})",
+            },
+            Unit.RATIO,
+        ),
+        lines(
+            "GPUs of its hosts",
+            "Share of time in which the tensor cores, or where those are not measured any kernel, "
+            "had work: the least busy GPU, the median and the busiest. A GPU that waits in a "
+            "collective runs a kernel too, so utilisation alone stays high while a job is stuck.",
+            {
+                "busiest": f"max({of_hosts(f'fabric_gpu_tensor_active_ratio{{{HERE}}}')})"
+                f" or max({of_hosts(f'fabric_gpu_utilization_ratio{{{HERE}}}')})",
+                "median": f"quantile(0.5, {of_hosts(f'fabric_gpu_tensor_active_ratio{{{HERE}}}')})"
+                f" or quantile(0.5, {of_hosts(f'fabric_gpu_utilization_ratio{{{HERE}}}')})",
+                "least": f"min({of_hosts(f'fabric_gpu_tensor_active_ratio{{{HERE}}}')})"
+                f" or min({of_hosts(f'fabric_gpu_utilization_ratio{{{HERE}}}')})",
+            },
+            Unit.RATIO,
+        ),
+    ),
+)
+
+BOARD = Board(
+    title="Job",
+    question="Why is this job slow: computing, waiting for a rank, or the network? And who is it?",
+    tags=("job",),
+    variables=(CLUSTER, JOB),
+    rows=(GLANCE, TIME, RANKS, COLLECTIVES, BLAME, MACHINES),
+)

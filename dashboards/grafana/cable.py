@@ -1,0 +1,230 @@
+"""Expressions about the chosen port: its own, of the interface behind it, and of the other end.
+
+A port is named by host, device and port, as RDMA devices and switches name theirs. A host without
+RDMA has interfaces only: with one's name as the device, what the interface counts is found. What
+is at the other end of the cable is told by `fabric_link_info`, in the words of whoever tells.
+`label_join` copies labels here, because the `$1` of `label_replace` looks like a variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dashboards.grafana.expressions import HERE, NIC, PORT
+from dashboards.grafana.model import Draw, Panel, Row
+from dashboards.grafana.shapes import TO_PORT
+
+THIS = f'{HERE}, host="$host", device="$device", port="$port"'
+ON_HOST = f'{HERE}, host="$host"'
+
+BEHIND_PORT = f'label_join(fabric_port_info{{{THIS}, netdev!=""}}, "device", "", "netdev")'
+INTERFACE = f'(fabric_nic_up{{{ON_HOST}, device="$device"}} or {BEHIND_PORT})'
+"""The network interface: chosen by its own name, or the one behind the chosen port."""
+
+
+def first_of(*exprs: str) -> str:
+    """The first that has an answer.
+
+    A port and its interface have different labels, so that a plain `or` would show both.
+    """
+    return f"({' or on () '.join(f'({expr})' for expr in exprs)})"
+
+
+WORST = 10
+"""Lines of a panel about the worst: as many as colours can be told apart."""
+
+
+def leading(expr: str) -> str:
+    """Those who had most of it at any moment of the range, over the whole range.
+
+    The same ones at every moment: who is chosen anew at each leaves dashes of fifty lines. Noughts
+    are left out, because `topk` would pick among them at random.
+    """
+    most = f"max_over_time(({expr})[$__range:$__interval] @ end())"
+    return f"(({expr}) and topk({WORST}, {most} > 0))"
+
+
+def worst(expr: str, label: str = "port", nobody: str = "no port") -> str:
+    """Who has most of it; where it is measured and nobody has any, a line at 0.
+
+    Without that line nobody could tell a quiet fabric from one that is not read.
+    """
+    nought = f'label_replace(0 * max({expr}), "{label}", "{nobody}", "host", ".*")'
+    return f"({leading(expr)} or on () {nought})"
+
+
+def port_rate(metric: str, over: str = "$__rate_interval") -> str:
+    """A counter of the chosen port, a second."""
+    return f"sum by ({PORT}) (rate({metric}{{{THIS}}}[{over}]))"
+
+
+def nic_rate(metric: str, over: str = "$__rate_interval") -> str:
+    """A counter of the interface, a second."""
+    return of_interface(f"sum by ({NIC}) (rate({metric}{{{ON_HOST}}}[{over}]))")
+
+
+def nic_most(metric: str, over: str = "$__rate_interval") -> str:
+    """The same of the priority that has most: seconds of pause overlap and do not add up."""
+    return of_interface(f"max by ({NIC}) (rate({metric}{{{ON_HOST}}}[{over}]))")
+
+
+def of_interface(expr: str) -> str:
+    """Only what is about the chosen interface."""
+    return f"({expr} and on ({NIC}) {INTERFACE})"
+
+
+BITS = first_of(
+    f"max by ({PORT}) (fabric_port_rate_bits_per_second{{{THIS}}}) > 0",
+    of_interface(f"max by ({NIC}) (fabric_nic_speed_bits_per_second{{{ON_HOST}}}) > 0"),
+)
+"""Rate that the link came up with, bits a second."""
+
+
+def share_of_line(direction: str) -> str:
+    """Bytes by the link's rate, 0 to 1: of the port, else on the wire, else through the kernel."""
+    port = (
+        f"{port_rate(f'fabric_port_{direction}_bytes_total')} * 8"
+        f" / (max by ({PORT}) (fabric_port_rate_bits_per_second{{{THIS}}}) > 0)"
+    )
+    speed = f"(max by ({NIC}) (fabric_nic_speed_bits_per_second{{{ON_HOST}}}) > 0)"
+    wire, kernel = (
+        f"{nic_rate(f'fabric_nic_{layer}{direction}_bytes_total')} * 8 / {speed}"
+        for layer in ("phy_", "")
+    )
+    return first_of(port, wire, kernel)
+
+
+# --- the other end --------------------------------------------------------------------------------
+
+TELLS = "on (cluster, peer_name, peer_port)"
+TOLD_HERE = f"fabric_link_info{{{THIS}}}"
+ANY_PORT = f"max by ({PORT}) (fabric_port_state{{{HERE}}})"
+
+
+def called(thing: str, name: str, port: str) -> str:
+    """Ports with the labels under which a neighbour tells of them; ``name`` is a list of labels."""
+    return f'label_join(label_join({thing}, "peer_name", " ", {name}), "peer_port", "", "{port}")'
+
+
+def by_interface(matchers: str) -> str:
+    """Ports as LLDP calls them: host and network interface."""
+    return called(f'fabric_port_info{{{matchers}, netdev!=""}}', '"host"', "netdev")
+
+
+AS_SWITCH = called(ANY_PORT, '"device"', "port")
+AS_ADAPTER = called(ANY_PORT, '"host", "device"', "port")
+FAR_ENDS = (
+    f'fabric_link_info{{{HERE}, peer_name=~"$device|$host $device", peer_port="$port"}}',
+    f'fabric_link_info{{{HERE}, peer_name="$host", peer_port="$device"}}',
+    f'fabric_link_info{{{HERE}, peer_name="$host"}} and {TELLS} {by_interface(THIS)}',
+    f"{AS_SWITCH} and {TELLS} {TOLD_HERE}",
+    f"{AS_ADAPTER} and {TELLS} {TOLD_HERE}",
+    f"{by_interface(HERE)} and {TELLS} {TOLD_HERE}",
+)
+FAR_END = f"max by ({PORT}) ({' or '.join(FAR_ENDS)})"
+"""The port at the other end of the cable: who tells of this one, and of whom this one tells. A
+switch is called by its name; a host by its name and an interface (LLDP), or by its name and a
+device (InfiniBand)."""
+ENDS = f"(max by ({PORT}) (fabric_port_state{{{THIS}}}) or {FAR_END})"
+
+
+def both_ends(expr: str) -> str:
+    """Only this port and the one at the other end; ``expr`` has one number for each port."""
+    return f"(({expr}) and on ({PORT}) {ENDS})"
+
+
+def at_ends(metric: str, over: str = "$__rate_interval") -> str:
+    """A counter at both ends, a second."""
+    return both_ends(f"sum by ({PORT}) (rate({metric}{{{HERE}}}[{over}]))")
+
+
+# --- numbers of the port --------------------------------------------------------------------------
+
+PAUSE_BITS = 33_553_920
+"""The longest pause of one frame, in bits of the link: 65,535 quanta of 512 (IEEE 802.1Qbb)."""
+
+
+def port_most(metric: str) -> str:
+    """A counter of the port, a second, of the priority that has most: `all` is a sum of others."""
+    return f"max by ({PORT}) (rate({metric}{{{THIS}}}[$__rate_interval]))"
+
+
+STATE = first_of(
+    f"min by ({PORT}) (fabric_port_state{{{THIS}}})",
+    f"1 + 3 * {of_interface(f'max by ({NIC}) (fabric_nic_up{{{ON_HOST}}})')}",
+)
+"""As InfiniBand numbers states; an interface is down or active."""
+BEST_BITS = first_of(
+    f"max_over_time(fabric_port_rate_bits_per_second{{{THIS}}}[1d])",
+    of_interface(f"max_over_time(fabric_nic_speed_bits_per_second{{{ON_HOST}}}[1d])"),
+)
+NIC_BITS = f"(max by ({NIC}) (fabric_nic_speed_bits_per_second{{{ON_HOST}}}) > 0)"
+ALL_RATES = f"max by ({PORT}) (fabric_port_rate_bits_per_second{{{HERE}}})"
+ERROR_RATE = first_of(
+    f"{at_ends('fabric_port_symbol_errors_total', '12m')} / ({ALL_RATES} > 0)",
+    f"{nic_rate('fabric_nic_phy_receive_pcs_symbol_errors_total', '12m')} / {NIC_BITS}",
+)
+DOWNS = first_of(
+    f"sum by ({PORT}) (increase(fabric_port_downs_seen_total{{{THIS}}}[$__range]))",
+    f"sum by ({PORT}) (increase(fabric_port_link_downed_total{{{THIS}}}[$__range]))",
+    f"sum by ({PORT}) (increase(fabric_port_carrier_changes_total{{{THIS}}}[$__range])) / 2",
+    f"sum by ({PORT}) (changes(fabric_port_state{{{THIS}}}[$__range])) / 2",
+    of_interface(f"sum by ({NIC}) (increase(fabric_nic_link_down_total{{{ON_HOST}}}[$__range]))"),
+    of_interface(
+        f"sum by ({NIC}) (increase(fabric_nic_carrier_changes_total{{{ON_HOST}}}[$__range])) / 2"
+    ),
+)
+IS_STOPPED = first_of(
+    port_most("fabric_port_receive_pause_seconds_total"),
+    nic_most("fabric_nic_receive_pause_seconds_total"),
+    f"{port_most('fabric_port_receive_pause_frames_total')} * {PAUSE_BITS} / {BITS}",
+)
+STOPS_OTHERS = first_of(
+    port_most("fabric_port_transmit_pause_seconds_total"),
+    nic_most("fabric_nic_transmit_pause_seconds_total"),
+    f"{port_most('fabric_port_transmit_pause_frames_total')} * {PAUSE_BITS} / {BITS}",
+)
+RECEIVED = first_of(
+    port_rate("fabric_port_receive_packets_total"),
+    port_rate("fabric_port_receive_unicast_packets_total"),
+    nic_rate("fabric_nic_rdma_receive_packets_total"),
+    nic_rate("fabric_nic_receive_packets_total"),
+)
+SENT = first_of(
+    port_rate("fabric_port_transmit_packets_total"),
+    port_rate("fabric_port_transmit_unicast_packets_total"),
+    nic_rate("fabric_nic_rdma_transmit_packets_total"),
+    nic_rate("fabric_nic_transmit_packets_total"),
+)
+THROWN_AWAY = first_of(
+    port_rate("fabric_port_transmit_discards_total"),
+    port_rate("fabric_port_queue_discarded_packets_total"),
+    nic_rate("fabric_nic_phy_transmit_discards_total"),
+    nic_rate("fabric_nic_transmit_drops_total"),
+)
+THROWN_AWAY_ON_ARRIVAL = first_of(
+    port_rate("fabric_port_receive_discards_total"),
+    nic_rate("fabric_nic_phy_receive_discards_total"),
+    nic_rate("fabric_nic_receive_missed_total"),
+)
+LOST = f"sum({THROWN_AWAY}) / (sum({SENT}) > 0)"
+
+
+# --- from a line to its port ----------------------------------------------------------------------
+
+
+def leading_to_ports(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """The same rows; lines that each are a port's lead to the board of that port."""
+    return tuple(
+        msgspec.structs.replace(row, panels=tuple(map(leading_to_port, row.panels))) for row in rows
+    )
+
+
+def leading_to_port(panel: Panel) -> Panel:
+    """The panel with a link, if all of its lines are named by their port."""
+    is_of_ports = panel.draw in {Draw.LINES, Draw.STATES} and all(
+        "{{port}}" in query.legend for query in panel.queries
+    )
+    return msgspec.structs.replace(panel, jump=panel.jump or TO_PORT) if is_of_ports else panel

@@ -1,0 +1,213 @@
+"""`fabricscope dashboards`: write the Grafana dashboards, look for flaws, bring them to a Grafana.
+
+Writing needs nothing but an agent's install. What a verb needs besides is imported when it is
+called, and a missing package is named with what to install.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from collector.contract.errors import SettingsError
+from dashboards.grafana.boards import discover
+from dashboards.grafana.classic import text_of_json
+from dashboards.grafana.commands import (
+    add_annotate,
+    add_push,
+    chosen,
+    our_boards,
+    read_span,
+    run_annotate,
+    run_push,
+    service_token_of,
+)
+from dashboards.grafana.connection import check_url
+from dashboards.grafana.fields import Json
+from dashboards.grafana.jumps import uid_of
+
+EXIT_FAILED = 1
+ANSWER_SECONDS_MAX = 30.0
+"""For one answer to a panel's question; the service gives up before."""
+FILE_BYTES_MAX = 16 << 20
+"""A dashboard's file. Grafana itself gets slow with a few megabytes."""
+OUT = Path("fabricscope-dashboards")
+
+EXTRAS = {"promql_parser": "server", "httpx": "agent"}
+"""What brings a package; everything else that may be missing is grafana-client's."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The words and flags of `dashboards`."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="WHAT")
+
+    export = verbs.add_parser("export", help="write the dashboards as files")
+    export.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"default {OUT}")
+    export.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="this board; repeatable"
+    )
+
+    lint = verbs.add_parser("lint", help="say what is wrong with dashboards; default: ours")
+    lint.add_argument("files", nargs="*", type=Path, metavar="FILE", help="Classic JSON")
+    lint.add_argument(
+        "--other-metrics",
+        action="append",
+        default=[],
+        metavar="PREFIX",
+        help="metrics that begin so are known although they are not ours",
+    )
+
+    add_push(verbs.add_parser("push", help="bring the dashboards to a Grafana"))
+    add_annotate(verbs.add_parser("annotate", help="mark incidents on dashboards of your own"))
+    add_picture(verbs.add_parser("picture", help="draw the dashboards as SVG, without a Grafana"))
+
+
+def add_picture(parser: argparse.ArgumentParser) -> None:
+    """The flags of `picture`."""
+    parser.add_argument("--service", required=True, metavar="URL", help="ours, or a Prometheus")
+    parser.add_argument("--service-token-file", default="", metavar="FILE", help="its token")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"default {OUT}")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="NAME", help="this board; repeatable"
+    )
+    parser.add_argument("--since", default="1h", metavar="SPAN", help="how much: 90m, 24h, 7d")
+    parser.add_argument(
+        "--until", type=float, metavar="SECONDS", help="unix time of the end; default now"
+    )
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="a choice, as job=llama"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; the exit status."""
+    verbs: dict[str, Callable[[argparse.Namespace], int]] = {
+        "export": run_export,
+        "lint": run_lint,
+        "push": lambda given: run_push(given, say),
+        "annotate": lambda given: run_annotate(given, say),
+        "picture": run_picture,
+    }
+    try:
+        return verbs[arguments.verb](arguments)
+    except ModuleNotFoundError as error:
+        name = (error.name or "").partition(".")[0]
+        raise SettingsError(
+            f"dashboards {arguments.verb} needs {error.name}, which is not installed: "
+            f"pip install 'fabricscope[{EXTRAS.get(name, 'grafana')}]'"
+        ) from error
+
+
+def say(line: str) -> None:
+    """A line as soon as it is known: a push that waits for a Grafana shows where."""
+    print(line, flush=True)
+
+
+# --- export and lint -----------------------------------------------------------------------------
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """`dashboards export`."""
+    made = chosen(our_boards(), arguments.only)
+    texts = {f"{name}.json": text_of_json(dashboard) for name, dashboard in made.items()}
+    write_files(arguments.out, texts)
+    print(f"{count(len(made), 'dashboard')} written to {arguments.out}")
+    return 0
+
+
+def write_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Files by their names; SettingsError if they cannot be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            (folder / name).write_text(text, "utf-8")
+    except OSError as error:
+        raise SettingsError(f"--out {folder}: {error.strerror or error}") from error
+
+
+def run_lint(arguments: argparse.Namespace) -> int:
+    """`dashboards lint`."""
+    from dashboards.grafana.lint import check
+
+    if arguments.files:
+        looked_at: Mapping[str, Json] = {str(file): read(file) for file in arguments.files}
+    else:
+        looked_at = our_boards()
+    known = {uid_of(name) for name in discover()}
+    known |= {str(dashboard.get("uid")) for dashboard in looked_at.values()}
+    flaws = 0
+    for name, dashboard in looked_at.items():
+        for flaw in check(dashboard, known, arguments.other_metrics):
+            print(f"{name}: {flaw}")
+            flaws += 1
+    said = count(flaws, "flaw") if flaws else "well"
+    print(f"{count(len(looked_at), 'dashboard')}: {said}")
+    return EXIT_FAILED if flaws else 0
+
+
+def count(number: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> count(1, "flaw"), count(3, "flaw")
+    ('1 flaw', '3 flaws')
+    """
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def read(file: Path) -> Json:
+    """Somebody's dashboard; SettingsError for what is none."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror or error}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise SettingsError(f"{file}: longer than FILE_BYTES_MAX, {FILE_BYTES_MAX} bytes")
+    try:
+        found = msgspec.json.decode(content, type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: it is no dashboard's JSON: {error}") from error
+    # What the API answers, and what is sent to it, has the dashboard inside.
+    inner = found.get("dashboard")
+    return inner if isinstance(inner, dict) else found
+
+
+# --- picture -------------------------------------------------------------------------------------
+
+
+def run_picture(arguments: argparse.Namespace) -> int:
+    """`dashboards picture`: one file after the other, so that a slow board holds up no other."""
+    import httpx
+
+    from dashboards.grafana.picture import parts
+    from dashboards.grafana.picture.ask import HttpSource, Span
+    from dashboards.grafana.picture.board import draw_board
+
+    wanted = dict(choice(text) for text in arguments.set)
+    end_s = time.time() if arguments.until is None else arguments.until
+    span = Span(end_s - read_span(arguments.since), end_s)
+    token = service_token_of(arguments)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    service = check_url(arguments.service, "--service")
+    with httpx.Client(base_url=service, headers=headers, timeout=ANSWER_SECONDS_MAX) as client:
+        for name, dashboard in chosen(our_boards(), arguments.only).items():
+            drawn = draw_board(parts.read(dashboard), HttpSource(client), span, wanted)
+            write_files(arguments.out, {f"{name}.svg": drawn})
+            say(f"{arguments.out / name}.svg")
+    return 0
+
+
+def choice(text: str) -> tuple[str, str]:
+    """A variable and its value.
+
+    >>> choice("job=llama=2")
+    ('job', 'llama=2')
+    """
+    name, is_there, value = text.partition("=")
+    if not name or not is_there:
+        raise SettingsError(f"--set {text!r}: write NAME=VALUE")
+    return name, value

@@ -1,0 +1,37 @@
+"""Links from a value on one board to another board: time, data source and choices go with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboards.grafana.fields import Json
+from dashboards.grafana.model import Draw, Jump
+
+UID_PREFIX = "fabricscope-"
+"""Before a board's name: uids are one namespace for a whole Grafana."""
+
+
+def uid_of(name: str) -> str:
+    """The uid of a board by the name of its file.
+
+    >>> uid_of("rank_by_rank")
+    'fabricscope-rank-by-rank'
+    """
+    return UID_PREFIX + name.replace("_", "-")
+
+
+def data_link(jump: Jump, carried: Sequence[str], draw: Draw) -> Json:
+    """A link of Grafana's. ``carried`` are the variables of the board that it stands on.
+
+    Grafana fills in what is in braces, and quotes it for an address. A table has labels in other
+    columns of the row, everything else has them on the series itself.
+    """
+    label = "__data.fields" if draw is Draw.TABLE else "__field.labels"
+    words = ["${__url_time_range}", "${datasource:queryparam}"]
+    words += [f"${{{name}:queryparam}}" for name in carried if name not in jump.variables]
+    words += [f"var-{name}=${{{label}.{of}}}" for name, of in sorted(jump.variables.items())]
+    return {
+        "title": jump.title,
+        "url": f"/d/{uid_of(jump.to)}/{jump.to.replace('_', '-')}?{'&'.join(words)}",
+        "targetBlank": False,
+    }

@@ -1,0 +1,493 @@
+"""Brings our boards into a Grafana: looks first, says what differs, changes only that.
+
+What a person changed in Grafana is not overwritten unasked. Whether somebody did is told by the
+version history: the newest version of a board that nobody touched has our message, with the
+fingerprint of what was pushed (`difference`). And Grafana itself refuses a write that is not based
+on the newest version, so that nobody is overtaken between our look and our write.
+
+Everything is looked at before anything is written. A second push of the same boards writes nothing.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from dashboards.grafana.connection import Grafana, Target
+from dashboards.grafana.difference import (
+    Dashboard,
+    describe,
+    fingerprint,
+    normalised,
+    push_message,
+    pushed_fingerprint,
+    unified,
+)
+from dashboards.grafana.failures import Conflict, GrafanaError, NotAllowed, Refused
+from dashboards.grafana.jumps import UID_PREFIX
+
+FOLDER = "Fabricscope"
+"""The folder's title, unless another is asked for."""
+DATASOURCE_NAME = "Fabricscope"
+"""The data source's name, unless another is asked for."""
+UID_CHARS_MAX = 40
+"""Grafana's bound for a uid."""
+PROMETHEUS_VERSION = "2.50.0"
+"""What Grafana is told that it talks to. From 2.24 on it asks for the values of a label with a
+selector, instead of fetching whole series; all that it asks of 2.50 our API answers."""
+SCRAPE_INTERVAL = "15s"
+"""`$__rate_interval` is at least four of these. Exporters are scraped that often as a rule, and our
+agents report more often."""
+FOLDERS_MAX = 1_000
+"""That Grafana lists at once. A title behind them is not found, and a folder with it is made."""
+PRUNE_MAX = 200
+"""Boards of ours that are looked at for pruning; there are a dozen."""
+
+Json = dict[str, Any]
+
+
+class Kind(enum.StrEnum):
+    """What is pushed."""
+
+    FOLDER = "folder"
+    DATASOURCE = "data source"
+    DASHBOARD = "dashboard"
+
+
+class Action(enum.StrEnum):
+    """What is to be done with one thing."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    KEEP = "keep"
+    """It is as it should be."""
+    REMOVE = "remove"
+    CONFLICT = "conflict"
+    """Somebody else's work stands there; nothing is done."""
+    FAIL = "fail"
+    """Grafana refuses it."""
+
+
+WRITES = frozenset({Action.CREATE, Action.UPDATE, Action.REMOVE})
+BAD = frozenset({Action.CONFLICT, Action.FAIL})
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing, and what is to be done with it."""
+
+    kind: Kind
+    name: str
+    uid: str
+    action: Action
+    details: tuple[str, ...] = ()
+    """What differs, or why nothing can be done, a line each."""
+    diff: str = ""
+    body: Json = {}
+    """What is sent."""
+
+
+class PushSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is pushed, where to, and how boldly."""
+
+    target: Target
+    boards: Mapping[str, Dashboard]
+    """By their names; each has a `uid` and a `title`."""
+    folder: str = FOLDER
+    service_url: str = ""
+    """Of Fabricscope, as Grafana's server reaches it. Empty: no data source is made."""
+    service_token: str = ""
+    """What Grafana shows to the service. It cannot be read back from Grafana, so it is sent when
+    the data source is made or changed otherwise, or with ``renews_service_token``."""
+    renews_service_token: bool = False
+    datasource: str = ""
+    """Name of the data source to make; without ``service_url`` the uid or name of one that is
+    there. Boards choose it first."""
+    is_dry_run: bool = False
+    overwrites: bool = False
+    """Whether what people changed in Grafana gives way."""
+    prunes: bool = False
+    """Whether boards of ours that are no longer among ``boards`` are removed."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What was done, or would be."""
+
+    version: str
+    """Grafana's."""
+    steps: Sequence[Step]
+    is_dry_run: bool
+    retries: int
+
+    def count(self, action: Action) -> int:
+        """Steps that ended so."""
+        return sum(step.action is action for step in self.steps)
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether something is not as it should be."""
+        return any(step.action in BAD for step in self.steps)
+
+    @property
+    def has_writes(self) -> bool:
+        """Whether something was changed, or would be."""
+        return any(step.action in WRITES for step in self.steps)
+
+
+def push(
+    settings: PushSettings,
+    tell: Callable[[Step], None] = lambda _: None,
+    grafana: Grafana | None = None,
+) -> Report:
+    """Push. ``tell`` hears of each step before it is done, and again if it could not be.
+
+    GrafanaError for what concerns everything (no answer, no Grafana, the token); what concerns one
+    board is a step that ends in conflict or failure, and the others go on.
+    """
+    grafana = grafana or Grafana(settings.target)
+    version = grafana.check()
+    steps = list(plan(grafana, settings))
+    for step in steps:
+        tell(step)
+    if not settings.is_dry_run:
+        steps = [perform(grafana, step, tell) for step in steps]
+    return Report(
+        version=version, steps=steps, is_dry_run=settings.is_dry_run, retries=grafana.retries
+    )
+
+
+def slug(title: str) -> str:
+    """A uid from a title.
+
+    >>> slug("Fabricscope"), slug("Network / north (new)")
+    ('fabricscope', 'network-north-new')
+    """
+    plain = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:UID_CHARS_MAX].strip("-")
+    return plain or "fabricscope"
+
+
+# --- looking -------------------------------------------------------------------------------------
+
+
+def plan(grafana: Grafana, settings: PushSettings) -> Iterator[Step]:
+    """What is to be done, in the order in which it is to be done. It only reads."""
+    folder = plan_folder(grafana, settings)
+    yield folder
+    source = plan_datasource(grafana, settings)
+    if source is not None:
+        yield source
+    choice: Json | None = None
+    if source is not None:
+        choice = {"selected": True, "text": source.name, "value": source.uid}
+    for name, board in settings.boards.items():
+        yield plan_board(grafana, settings, name, with_choice(board, choice), folder.uid)
+    if settings.prunes and folder.action is Action.KEEP:
+        yield from plan_pruning(grafana, settings, folder.uid)
+
+
+def plan_folder(grafana: Grafana, settings: PushSettings) -> Step:
+    """The folder: the one with our uid, whatever it is called by now, or with the title."""
+    uid, title = slug(settings.folder), settings.folder
+    found = grafana.find(f"read folder {uid}", lambda api: api.folder.get_folder(uid))
+    if not isinstance(found, dict):
+        listed = grafana.ask("list the folders", lambda api: api.folder.get_all_folders())
+        rows = listed[:FOLDERS_MAX] if isinstance(listed, list) else []
+        found = next((row for row in rows if row.get("title") == title), None)
+    if found is not None:
+        return Step(
+            kind=Kind.FOLDER,
+            name=str(found.get("title", title)),
+            uid=str(found.get("uid", uid)),
+            action=Action.KEEP,
+        )
+    return Step(kind=Kind.FOLDER, name=title, uid=uid, action=Action.CREATE)
+
+
+def wanted_datasource(settings: PushSettings) -> Json:
+    """The data source as we want it; what it does not name is left as it is."""
+    json_data: Json = {
+        "httpMethod": "POST",
+        "prometheusType": "Prometheus",
+        "prometheusVersion": PROMETHEUS_VERSION,
+        "timeInterval": SCRAPE_INTERVAL,
+    }
+    name = settings.datasource or DATASOURCE_NAME
+    wanted: Json = {
+        "uid": slug(name),
+        "name": name,
+        "type": "prometheus",
+        "access": "proxy",
+        "url": settings.service_url,
+        "jsonData": json_data,
+    }
+    if settings.service_token:
+        json_data["httpHeaderName1"] = "Authorization"
+        wanted["secureJsonData"] = {"httpHeaderValue1": f"Bearer {settings.service_token}"}
+    return wanted
+
+
+def plan_datasource(grafana: Grafana, settings: PushSettings) -> Step | None:
+    """The data source that boards choose first; None: Grafana's default."""
+    try:
+        if settings.service_url:
+            return plan_own_datasource(grafana, settings)
+        return find_datasource(grafana, settings.datasource) if settings.datasource else None
+    except NotAllowed as error:
+        # Editors may push boards and may not look at data sources: the boards still help them.
+        name = settings.datasource or DATASOURCE_NAME
+        why = (str(error), "let an administrator push it once, or push without --service")
+        return Step(
+            kind=Kind.DATASOURCE, name=name, uid=slug(name), action=Action.FAIL, details=why
+        )
+
+
+def get_datasource(grafana: Grafana, uid: str, name: str) -> Json | None:
+    """A data source by its uid, else by its name."""
+    found = grafana.find(
+        f"read data source {uid}",
+        lambda api: api.datasource.get_datasource_by_uid(quote(uid, safe="")),
+    ) or grafana.find(
+        f"read data source {name!r}",
+        lambda api: api.datasource.get_datasource_by_name(quote(name, safe="")),
+    )
+    return found if isinstance(found, dict) else None
+
+
+def find_datasource(grafana: Grafana, name: str) -> Step:
+    """A data source that must be there."""
+    found = get_datasource(grafana, name, name)
+    if found is None:
+        raise Refused(f"there is no data source with the uid or name {name!r}", 404)
+    return Step(
+        kind=Kind.DATASOURCE, name=str(found["name"]), uid=str(found["uid"]), action=Action.KEEP
+    )
+
+
+def plan_own_datasource(grafana: Grafana, settings: PushSettings) -> Step:
+    """The data source for our service: made, changed, or as it is."""
+    wanted = wanted_datasource(settings)
+    found = get_datasource(grafana, wanted["uid"], wanted["name"])
+    if found is None:
+        return Step(
+            kind=Kind.DATASOURCE,
+            name=wanted["name"],
+            uid=wanted["uid"],
+            action=Action.CREATE,
+            body=wanted,
+        )
+    name, uid = str(found.get("name", "")), str(found.get("uid", ""))
+    step = Step(kind=Kind.DATASOURCE, name=name, uid=uid, action=Action.KEEP)
+    details = datasource_details(found, wanted, renews=settings.renews_service_token)
+    if not details:
+        return step
+    replace = msgspec.structs.replace
+    if uid != wanted["uid"]:
+        why = f"another data source has this name, with uid {uid}: choose another --datasource"
+        return replace(step, action=Action.CONFLICT, details=(*details, why))
+    if found.get("readOnly"):
+        why = "it comes from a file of Grafana's provisioning: change it there"
+        return replace(step, action=Action.CONFLICT, details=(*details, why))
+    # What people set besides (a longer time-out, certificates) stays.
+    had = found.get("jsonData") or {}
+    body = {**found, **wanted, "name": name, "jsonData": {**had, **wanted["jsonData"]}}
+    return replace(step, action=Action.UPDATE, details=details, body=body)
+
+
+def datasource_details(found: Json, wanted: Json, *, renews: bool) -> tuple[str, ...]:
+    """What differs, a line each; what is not ours to say does not count."""
+    lines = [
+        f"~ {key}: {found.get(key)!r} → {wanted[key]!r}"
+        for key in ("type", "access", "url")
+        if found.get(key) != wanted[key]
+    ]
+    had = found.get("jsonData") or {}
+    lines += [
+        f"~ {key}: {had.get(key)!r} → {value!r}"
+        for key, value in wanted["jsonData"].items()
+        if had.get(key) != value
+    ]
+    if "secureJsonData" in wanted:
+        has_secret = (found.get("secureJsonFields") or {}).get("httpHeaderValue1")
+        lines += [] if has_secret and not renews else ["~ the token for the service"]
+    return tuple(lines)
+
+
+def choice_of(board: Dashboard) -> Json | None:
+    """The data source that a board chooses first; None: it leaves that to Grafana."""
+    for variable in (board.get("templating") or {}).get("list") or []:
+        if variable.get("type") == "datasource" and variable.get("name") == "datasource":
+            current: Json | None = variable.get("current")
+            return current or None
+    return None
+
+
+def with_choice(board: Dashboard, choice: Json | None) -> Dashboard:
+    """A board that chooses this data source first; None: as it is."""
+    if choice is None:
+        return board
+    made: Json = msgspec.json.decode(msgspec.json.encode(board))
+    for variable in (made.get("templating") or {}).get("list") or []:
+        if variable.get("type") == "datasource" and variable.get("name") == "datasource":
+            variable["current"] = choice
+    return made
+
+
+def plan_board(
+    grafana: Grafana, settings: PushSettings, name: str, board: Dashboard, folder_uid: str
+) -> Step:
+    """One board: made, changed, as it is, or in conflict."""
+    uid = str(board["uid"])
+    step = Step(kind=Kind.DASHBOARD, name=name, uid=uid, action=Action.KEEP)
+    replace = msgspec.structs.replace
+    found = grafana.find(f"read dashboard {uid}", lambda api: api.dashboard.get_dashboard(uid))
+    there, meta = (found.get("dashboard") or {}, found.get("meta") or {}) if found else ({}, {})
+    if choice_of(board) is None:
+        # Nobody says which data source: the one that was chosen at an earlier push stays.
+        board = with_choice(board, choice_of(there))
+    body: Json = {
+        "dashboard": {**normalised(board), "id": None},
+        "folderUid": folder_uid,
+        "message": push_message(board),
+        "overwrite": settings.overwrites,
+    }
+    if found is None:
+        return replace(step, action=Action.CREATE, body=body)
+    pushed = pushed_fingerprint(newest_message(grafana, uid))
+    is_same = pushed == fingerprint(board) or normalised(there) == normalised(board)
+    details = () if is_same else describe(there, board)
+    folder = meta.get("folderUid") or ""
+    is_moved = "folderUid" in meta and folder != folder_uid
+    if is_moved:
+        where = f"in the folder {meta.get('folderTitle') or folder or 'General'!r}"
+        if settings.overwrites:
+            details = (*details, f"~ {where}, and goes to the one asked for")
+        else:
+            # Somebody put it there, or pushed to there: where it is found is theirs to say.
+            details = (*details, f"it stays {where}; --overwrite moves it")
+            body["folderUid"] = folder
+    if is_same and not (is_moved and settings.overwrites):
+        return replace(step, details=details)
+    body["dashboard"]["version"] = there.get("version", 0)
+    step = replace(
+        step,
+        action=Action.UPDATE,
+        details=details,
+        diff="" if is_same else unified(there, board),
+        body=body,
+    )
+    return guarded(step, meta, is_ours=bool(pushed) or settings.overwrites)
+
+
+def guarded(step: Step, meta: Json, *, is_ours: bool) -> Step:
+    """The update of a board, or the conflict that it would be."""
+    if meta.get("provisioned"):
+        why = "it comes from a file of Grafana's provisioning: change the file instead"
+    elif not is_ours:
+        why = (
+            "a person has changed it in Grafana: --overwrite takes ours, and theirs stays in the "
+            "version history"
+        )
+    else:
+        return step
+    details = (*step.details, why)
+    return msgspec.structs.replace(step, action=Action.CONFLICT, details=details, body={})
+
+
+def newest_message(grafana: Grafana, uid: str) -> str:
+    """The message of the newest version; empty if it has none, or may not be seen."""
+    try:
+        answer = grafana.ask(
+            f"read versions of dashboard {uid}",
+            # Not by grafana-client's own method: it sends `limit` where Grafana does not look.
+            lambda api: api.client.GET(f"/dashboards/uid/{uid}/versions", params={"limit": 1}),
+        )
+    except (Refused, NotAllowed):
+        return ""
+    # A list until Grafana 11.4; since then in an object, with a token for the next page.
+    rows = answer.get("versions") if isinstance(answer, dict) else answer
+    newest: Json = max(rows or [], key=lambda row: int(row.get("version") or 0), default={})
+    return str(newest.get("message") or "")
+
+
+def plan_pruning(grafana: Grafana, settings: PushSettings, folder_uid: str) -> Iterator[Step]:
+    """Boards of ours in the folder that are no longer made: those of an older version."""
+    wanted = {str(board["uid"]) for board in settings.boards.values()}
+    rows = grafana.ask(
+        "list the dashboards of the folder",
+        lambda api: api.search.search_dashboards(
+            type_="dash-db", folder_uids=folder_uid, limit=PRUNE_MAX
+        ),
+    )
+    for row in rows if isinstance(rows, list) else []:
+        uid = str(row.get("uid", ""))
+        if not uid.startswith(UID_PREFIX) or uid in wanted:
+            continue
+        name = uid.removeprefix(UID_PREFIX)
+        step = Step(kind=Kind.DASHBOARD, name=name, uid=uid, action=Action.REMOVE)
+        if not pushed_fingerprint(newest_message(grafana, uid)) and not settings.overwrites:
+            why = "a person has changed it in Grafana: --overwrite removes it all the same"
+            step = msgspec.structs.replace(step, action=Action.CONFLICT, details=(why,))
+        yield step
+
+
+# --- doing ---------------------------------------------------------------------------------------
+
+
+def perform(grafana: Grafana, step: Step, tell: Callable[[Step], None]) -> Step:
+    """Do one step; what became of it."""
+    if step.action not in WRITES:
+        return step
+    retries = grafana.retries
+    try:
+        write(grafana, step)
+    except (Conflict, Refused, NotAllowed) as error:
+        if grafana.retries > retries and is_done(grafana, step):
+            return step
+        if step.kind is Kind.FOLDER:
+            raise  # Nothing can be put into it.
+        action = Action.CONFLICT if isinstance(error, Conflict) else Action.FAIL
+        failed = msgspec.structs.replace(step, action=action, details=(str(error),), diff="")
+        tell(failed)
+        return failed
+    return step
+
+
+def write(grafana: Grafana, step: Step) -> None:
+    """Send what a step is about."""
+    what = f"{step.action} {step.kind} {step.name}"
+    match step.kind, step.action:
+        case Kind.FOLDER, _:
+            grafana.ask(what, lambda api: api.folder.create_folder(step.name, step.uid))
+        case Kind.DATASOURCE, Action.CREATE:
+            grafana.ask(what, lambda api: api.datasource.create_datasource(step.body))
+        case Kind.DATASOURCE, _:
+            grafana.ask(
+                what, lambda api: api.datasource.update_datasource_by_uid(step.uid, step.body)
+            )
+        case _, Action.REMOVE:
+            grafana.ask(what, lambda api: api.dashboard.delete_dashboard(step.uid))
+        case _:
+            grafana.ask(what, lambda api: api.dashboard.update_dashboard(step.body))
+
+
+def is_done(grafana: Grafana, step: Step) -> bool:
+    """Whether the first of several attempts was done after all, and only its answer was lost."""
+    uid = step.uid
+    try:
+        match step.kind:
+            case Kind.FOLDER:
+                what = f"read folder {uid}"
+                return grafana.find(what, lambda api: api.folder.get_folder(uid)) is not None
+            case Kind.DATASOURCE:
+                found = get_datasource(grafana, uid, step.name)
+                return found is not None and found.get("url") == step.body.get("url")
+        if step.action is Action.REMOVE:
+            what = f"read dashboard {uid}"
+            return grafana.find(what, lambda api: api.dashboard.get_dashboard(uid)) is None
+        return newest_message(grafana, uid) == str(step.body["message"])
+    except GrafanaError:
+        return False
