@@ -189,7 +189,8 @@ FIRST = Row(
             "than 50 %).",
             queries=(
                 Query(
-                    expr=f"max by (cluster, job) (fabric_job_network_share_ratio{{{HERE}}})",
+                    expr="max by (cluster, job)"
+                    f" (fabric_job_network_share_ratio{{{HERE_OR_NOWHERE}}})",
                     legend="{{job}}",
                 ),
             ),
@@ -205,7 +206,7 @@ FIRST = Row(
 
 def of_job(metric: str) -> str:
     """A gauge, one number for each job."""
-    return f"max by (cluster, job) ({metric}{{{HERE}}})"
+    return f"max by (cluster, job) ({metric}{{{HERE_OR_NOWHERE}}})"
 
 
 JOBS = Row(
@@ -437,7 +438,7 @@ SILENT_SINCE = (
 SILENT_FOR = (
     f"max by (host) (time() - {SILENT_SINCE} unless on (cluster, host) fabric_host_load1{{{HERE}}})"
 )
-RANKS = f"count by (host) (group by (host, job, rank) (fabric_job_info{{{HERE}}}))"
+RANKS = f"count by (host) (group by (host, job, rank) (fabric_job_info{{{HERE_OR_NOWHERE}}}))"
 XIDS = (
     f"max by (cluster, host, gpu, xid) (fabric_gpu_xid_errors_total{{{HERE}}}"
     f" - (fabric_gpu_xid_errors_total{{{HERE}}} offset $__range"
