@@ -61,10 +61,10 @@ START_OF_DAY_S = 9 * 3_600
 """Runs begin yesterday at nine, so that the rules' moments are the same whenever it is made."""
 TICK_S = 10.0
 """How often agents read and switches are polled."""
-LOOK_S = 20.0
+LOOK_S = 30.0
 """How often the evaluator looks, and the supplement speaks."""
-RULES_S = 90.0
-"""How often the rules run. The pack says 30 s, but a round takes four seconds of a processor."""
+RULES_S = 150.0
+"""How often the rules run. The pack says 30 s, but a round takes eight seconds of a processor."""
 SEED = 5
 
 

@@ -47,7 +47,7 @@ def packed(time_ms: NDArray[np.int64], value: NDArray[np.float64]) -> bytes:
 def series_of(store: Store, metrics: Collection[str]) -> Iterator[bytes]:
     """Every series of these metrics as a field of a write request, samples in order of time."""
     labels: dict[int, Mapping[str, str]] = {
-        row["series"]: dict(row["labels"])
+        row["series"]: {**dict(row["labels"]), "__name__": row["name"]}
         for row in store.query(
             "SELECT series, any(labels) AS labels, any(metric_name) AS name FROM series"
             " GROUP BY series"

@@ -109,7 +109,9 @@ def count_nics(
     if fluid is not None:
         scene, settled = fluid
         totals, at = settled.totals, scene.flows
-        marked[at] = totals.flow_marked / totals.seconds
+        # One that met two full queues is marked once, and in a mixture flows may move less than in
+        # the scene that was run.
+        marked[at] = np.minimum(totals.flow_marked / totals.seconds, packets[at])
         notified[at] = totals.flow_notified / totals.seconds
         gaps[at] += packets[at] * settled.drop_share / DROPS_PER_GAP
     # Whatever is lost behind a gap belongs to it until it is closed.
