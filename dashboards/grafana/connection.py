@@ -7,6 +7,7 @@ any time, and show the exceptions of the library below it.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,8 @@ TOKEN_CHARS_MAX = 4_096
 """Of a token: service accounts' have 46 characters."""
 PAGE_CHARS_READ = 1_000
 """Of a page that is no answer: enough for its title."""
+
+SYSTEM_REASON = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
 
 _PIECE_BYTES = 1 << 16
 
@@ -220,7 +223,9 @@ class Grafana:
             return NotGrafana(f"{what}: its certificate is not trusted ({said}): use --ca-file")
         if "InvalidURL" in kinds or "InvalidSchema" in kinds:
             return NotGrafana(f"{what}: {self.url} is no address that can be asked")
-        return Unreachable(f"{what}: {type(error).__name__} ({said})")
+        # Libraries wrap it several times; what the system said is enough.
+        reason = SYSTEM_REASON.search(said)
+        return Unreachable(f"{what}: nobody answers ({reason[1] if reason else said})")
 
     def _not_json(self, what: str, text: str) -> NotGrafana:
         """The error for a page instead of an answer."""
