@@ -67,6 +67,7 @@ from api.routes import (
     silences,
     timeline,
     topology,
+    trace,
     verdicts,
 )
 from api.rules.explain import explain_by_incidents, with_dashboards
@@ -108,6 +109,7 @@ ROUTERS = tuple(
         records,
         timeline,
         matrix,
+        trace,
         verdicts,
         incidents,
         explain,
@@ -209,6 +211,7 @@ def create_app(
 
 def add_routes(app: FastAPI, settings: ServiceSettings, metrics: ServiceMetrics) -> None:
     """Every path, and what stands before all of them."""
+    app.state.traces = trace.Traces()
     for router in ROUTERS:
         app.include_router(router)
     app.add_api_route("/", to_docs, include_in_schema=False)

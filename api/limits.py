@@ -167,6 +167,23 @@ TIMELINE_RECORDS_MAX: Final = 2_000_000
 """Records that one timeline looks at, about a second's work. Past it every nth operation is looked
 at, and the answer says so."""
 
+TRACE_SECONDS_MAX: Final = 3_600
+"""Of time that one trace shows: who looks at single collectives looks at minutes. → 422"""
+
+TRACE_RECORDS_MAX: Final = 1_500_000
+"""Records of collectives in one trace, about 800 MB of JSON: a browser opens no more. → 422, which
+says how much time would fit"""
+
+TRACE_SPANS_MAX: Final = 1_000_000
+"""Marks of steps and phases in one trace, about 150 MB. → 422"""
+
+TRACES_MAX: Final = 2
+"""Traces that are made at once: each takes a core, and some 100 MB. → 503, retry"""
+
+TRACE_SEND_SECONDS_MAX: Final = 900
+"""In which a client must have taken its trace: one that stops reading must not keep others from
+theirs. → the connection ends"""
+
 CAPTURES_PER_AGENT_MAX: Final = 4
 """Requests for raw samples that one agent may have before it: it serves them one by one. → 429"""
 

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -100,6 +101,8 @@ ROCE = DataSet(
         speed="400GbE",
         fabric=Fabric.ROCE,
         hosts_per_leaf=4,
+        # Two uplinks, of which a ring's flow takes one: an uneven spread to show.
+        oversubscription=2.0,
     ),
     jobs=(
         JobSpec(
@@ -107,14 +110,15 @@ ROCE = DataSet(
             hosts=(0, 1, 4, 5),
             tensor=4,
             compute_seconds=2.0,
-            gradient_bytes=8 << 30,
+            gradient_bytes=24 << 30,
         ),
-        JobSpec(name="vision", hosts=(2, 3), tensor=1, compute_seconds=1.5, gradient_bytes=4 << 30),
+        JobSpec(name="vision", hosts=(2, 3), tensor=1, compute_seconds=1.5, gradient_bytes=8 << 30),
     ),
     troubles=(
         Trouble("bad_cable", 120.0, 330.0),
         Trouble("slow_receiver", 390.0, 570.0),
         Trouble("link_flap", 630.0, 720.0),
+        Trouble("pfc_misconfigured", 580.0, 690.0),
         Trouble("incast", 750.0, 870.0),
         Trouble("thermal_throttle", 840.0, 1_300.0, host=1, strength=0.8),
         Trouble("gpu_ecc", 300.0, 500.0, host=2, strength=0.9),
@@ -318,6 +322,8 @@ def main(arguments: Sequence[str]) -> int:
     folder, made = kept(DATA_SETS[chosen.set])
     if not chosen.serve:
         return 0
+    # Whoever ends this ends the service, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     workspace = KEPT / f"serving-{chosen.port or 'any'}-{chosen.set}"
     shutil.rmtree(workspace, ignore_errors=True)
     workspace.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,6 +25,9 @@ FIRST_CHOICES_MAX = 24
 """Values of the first variable with one choice that are tried: every host and switch of ours."""
 LATER_CHOICES_MAX = 4
 """Values of those after it, each for every one before."""
+CUT = re.compile(r"\b((?:topk|bottomk)(?:\s+(?:by|without)\s*\([^)]*\))?)\s*\(\s*\d+\s*,")
+"""`topk(10,` and the like: only the first few of an answer."""
+ALL_OF_THEM = 100_000
 ABSOLUTE = 1e-9
 """By which values may differ whatever their size: a difference of two large numbers is as far off
 as they are."""
@@ -166,12 +170,28 @@ def judge_once(
                 continue
             outcome.answered.add(where)
             if theirs is not None:
-                other = answer(target, expr, theirs, span)
                 outcome.compared += 1
-                outcome.differences += difference(where, expr, found, other)
+                outcome.differences += disagreement(where, target, expr, (ours, theirs), span)
         except AskError as error:
             outcome.refused.append(f"{where}: {error}")
     return rest
+
+
+def disagreement(
+    where: Where, target: Target, expr: str, sources: tuple[Source, Source], span: Span
+) -> list[str]:
+    """How two servers' answers differ.
+
+    Which of several equal values `topk` takes is nobody's promise. So where answers differ, they
+    are asked for all instead of the first few, and that must be the same.
+    """
+    ours, theirs = (answer(target, expr, each, span) for each in sources)
+    found = difference(where, expr, ours, theirs)
+    whole = CUT.sub(rf"\g<1>({ALL_OF_THEM},", expr)
+    if not found or whole == expr:
+        return found
+    ours, theirs = (answer(target, whole, each, span) for each in sources)
+    return difference(where, whole, ours, theirs)
 
 
 def judge_variables(

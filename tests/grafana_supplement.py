@@ -18,12 +18,14 @@ import numpy as np
 from api.metrics import ServiceMetrics
 from collector.bursts.track import BOUNDS
 from collector.contract.model import Sample, Series
-from simulator.topology.model import Topology
+from simulator.topology.model import Fabric, Topology
 
 NS = 1_000_000_000
 SERVICE_HOST = "monitor"
 SOURCES = ("host", "ib_sysfs", "ethtool", "nvml", "links", "nccl_inspector", "steps", "bursts")
 POLLER = "poller-0"
+SILENT_SWITCH = "management-0"
+"""A switch that is to be polled and never answers."""
 AWAY = (420.0, 540.0)
 """Seconds in which the second host's agent cannot reach the service, and spools."""
 BLIND_FROM_S = 300.0
@@ -255,7 +257,8 @@ class Supplement:
                 yield self._gauge(value, f"fabric_port_module_{name}", switch, **labels)
 
     def _switches(self, passed_s: float) -> Iterator[tuple[Series, float]]:
-        """How switches are asked, how warm they are and what they throw away."""
+        """How switches are asked, how warm they are and what they throw away; one is silent."""
+        yield self._gauge(0.0, "fabric_switch_up", SILENT_SWITCH, method="snmp")
         for switch in self._topology.switches:
             host = switch.name
             for method, took_s in (("snmp", 0.4), ("gnmi", 0.05)):
@@ -305,6 +308,11 @@ class Supplement:
             for name in ("stuck", "recovered"):
                 metric = f"fabric_port_pause_watchdog_{name}_total"
                 yield self._counter(stuck, metric, switch, cast="unicast", **queue)
+            metric = "fabric_port_ingress_queue_discarded_packets_total"
+            yield self._counter(9 * stuck, metric, switch, **queue)
+            if topology.fabric is Fabric.INFINIBAND:
+                metric = "fabric_port_transmit_lifetime_discards_total"
+                yield self._counter(5 * stuck, metric, switch, **place)
             reason = {**place, "drop_reason": "egress_queue_overflow"}
             yield self._counter(20 * stuck, "fabric_port_drops_total", switch, **reason)
 

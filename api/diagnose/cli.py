@@ -47,7 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
     parser.add_argument(
-        "--trace", type=Path, metavar="FILE", help="write a trace for ui.perfetto.dev"
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="write a trace for ui.perfetto.dev; packed if it ends in .gz",
     )
     parser.add_argument("--job", metavar="ID", help="only this job")
     parser.add_argument(
@@ -248,20 +251,23 @@ def write_files(
         return
     from api.diagnose.page import render
     from api.diagnose.readings import read_panels
-    from api.diagnose.trace import trace_events
+    from api.diagnose.trace import write_trace
 
     readings = [read_panels(store, Window(job.first_ns, job.last_ns)) for job in diagnosis.jobs]
     if arguments.html is not None:
         write_pieces(arguments.html, render(diagnosis, analyses, readings, seen))
     if arguments.trace is not None:
-        write_pieces(arguments.trace, trace_events(store, diagnosis, analyses, readings))
+        write_pieces(arguments.trace, write_trace(store, diagnosis.verdicts, analyses, seen))
 
 
-def write_pieces(path: Path, pieces: Iterable[str]) -> None:
-    """Write a file; a SettingsError names it if that fails."""
+def write_pieces(path: Path, pieces: Iterable[str | bytes]) -> None:
+    """Write a file, packed if its name ends in .gz; a SettingsError names it if that fails."""
+    from api.trace.stream import packed
+
+    raw = (piece.encode() if isinstance(piece, str) else piece for piece in pieces)
     try:
-        with path.open("w", encoding="utf-8") as file:
-            for piece in pieces:
+        with path.open("wb") as file:
+            for piece in packed(raw) if path.suffix == ".gz" else raw:
                 file.write(piece)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror or error}") from error

@@ -1,218 +1,147 @@
-"""The report as a trace that ui.perfetto.dev and chrome://tracing open: Chrome's JSON, streamed.
+"""A folder's jobs as a trace, as the service writes one: records and marks of a throw-away store.
 
-A process for each host and a thread for each rank, with collectives, phases and steps on one
-clock; beside them counters of NICs and GPUs. Times are microseconds from the first job's start: as
-large as they are since 1970, viewers would round them.
+The records are in memory already (`api.diagnose.analyse`), so they are only handed on in pieces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
 
 from alerts.clocks import operation_index
 from alerts.columns import Records
-from alerts.split import joinable
-from api.correlate.steps import job_ranks_of_rows
-from api.diagnose.analyse import Analysis, ahead_ns
-from api.diagnose.readings import Readings
-from api.diagnose.report import Diagnosis, JobReport
+from alerts.window import JobWindow, Rank, Window
+from api.correlate.steps import infer_bounds, to_work
+from api.diagnose.analyse import Analysis
+from api.limits import TRACE_RECORDS_MAX, TRACE_SPANS_MAX
 from api.store.store import Store
-from collector.contract.identity import printable
-from collector.contract.records import ABSENT
+from api.trace.subject import Ahead, Machines, Span, Story, Subject, Trouble
+from api.trace.tell import write_story
+from collector.contract.identity import PortId
+from collector.contract.verdict import Verdict
 
-RECORDS_MAX = 2_000_000
-"""Slices of collectives: 500 MB of JSON, more than viewers open. Of more, every nth operation."""
-PHASES_MAX = 1_000_000
-"""Slices of phases."""
-PID_STEP = 100_000
-"""Processes of a job are numbered from here times its place: two jobs may share hosts."""
-STEP_THREAD = 1
-FIRST_RANK_THREAD = 10
+PIECE_RECORDS = 20_000
+"""Records that are made into events at once."""
+SPANS_AT_ONCE = 20_000
+"""Marks, likewise."""
+SWITCH_PORTS_MAX = 256
+"""Switch ports whose counters are shown."""
 
-PHASES_SQL = f"""
+SPANS_SQL = f"""
     SELECT job, step, rank, phase, source, host, pid,
            toUnixTimestamp64Nano(start) AS start_ns, toUnixTimestamp64Nano(end) AS end_ns
-    FROM steps FINAL ORDER BY start, end DESC LIMIT {PHASES_MAX}
+    FROM steps FINAL
+    WHERE start BETWEEN fromUnixTimestamp64Nano({{from_ns:Int64}})
+                    AND fromUnixTimestamp64Nano({{to_ns:Int64}})
+    ORDER BY start, end DESC LIMIT {TRACE_SPANS_MAX}
 """  # noqa: S608 - our words
+SPAN_NAMES = ("job", "step", "rank", "phase", "source", "host", "pid", "start_ns", "end_ns")
 
-Event = dict[str, Any]
 
-
-def trace_events(
-    store: Store,
-    diagnosis: Diagnosis,
-    analyses: Sequence[Analysis],
-    readings: Sequence[list[Readings]],
-) -> Iterator[str]:
+def write_trace(
+    store: Store, verdicts: Sequence[Verdict], analyses: Sequence[Analysis], seen: Window
+) -> Iterator[bytes]:
     """The file, piece by piece."""
-    start_ns = min((job.first_ns for job in diagnosis.jobs), default=0)
-    head = {"start_ns": start_ns, "writer": "fabricscope diagnose"}
-    yield f'{{"otherData":{encode(head)},"displayTimeUnit":"ms","traceEvents":['
-    separator = "\n"
-    for place, (job, analysis, panels) in enumerate(
-        zip(diagnosis.jobs, analyses, readings, strict=True)
-    ):
-        writer = JobTrace(job, analysis, place, start_ns)
-        for event in writer.events(store, panels):
-            yield separator + encode(event)
-            separator = ",\n"
-    yield "\n]}\n"
+    pairs = list(zip(seen.jobs, analyses, strict=True))
+    from_ns, to_ns = span_of(analyses, seen)
+    story = Story(
+        from_ns=from_ns,
+        to_ns=to_ns,
+        subjects=[to_subject(store, job, analysis, from_ns, to_ns) for job, analysis in pairs],
+        machines=machines_of(seen, verdicts),
+        troubles=[Trouble(verdict=verdict) for verdict in verdicts],
+        events=seen.events,
+    )
+    return write_story(store, story)
 
 
-def encode(event: Event) -> str:
-    """One event as JSON."""
-    return msgspec.json.encode(event).decode()
+def span_of(analyses: Sequence[Analysis], seen: Window) -> tuple[int, int]:
+    """From the first entry of any rank to the last exit: windows begin with the first record."""
+    from_ns, to_ns = seen.from_ns, seen.to_ns
+    for analysis in analyses:
+        timed = analysis.records.timed()
+        if timed.any():
+            from_ns = min(from_ns, int(analysis.records.entry_ns[timed].min()))
+            to_ns = max(to_ns, int(analysis.records.exit_ns[timed].max()))
+    return from_ns, to_ns
 
 
-class JobTrace:
-    """The events of one job."""
-
-    def __init__(self, job: JobReport, analysis: Analysis, place: int, start_ns: int) -> None:
-        self._job = job
-        self._analysis = analysis
-        self._start_ns = start_ns
-        self._job_pid = place * PID_STEP + 1
-        hosts = sorted({rank.host or "" for rank in job.ranks})
-        self._pids = {host: self._job_pid + 1 + number for number, host in enumerate(hosts)}
-        self._host_of = {rank.rank: rank.host or "" for rank in job.ranks}
-
-    def events(self, store: Store, panels: Sequence[Readings]) -> Iterator[Event]:
-        """Names first, then slices, then counters."""
-        yield from self._names()
-        yield from self._steps()
-        yield from self._collectives()
-        yield from self._phases(store)
-        yield from self._counters(panels)
-
-    def _us(self, time_ns: float) -> float:
-        return (time_ns - self._start_ns) / 1e3
-
-    def _names(self) -> Iterator[Event]:
-        name = printable(self._job.job)
-        yield named("process_name", self._job_pid, 0, f"job {name}")
-        yield named("thread_name", self._job_pid, STEP_THREAD, "steps")
-        for host, pid in self._pids.items():
-            yield named("process_name", pid, 0, printable(host) or f"unknown host of {name}")
-        for rank, host in self._host_of.items():
-            yield named("thread_name", self._pids[host], FIRST_RANK_THREAD + rank, f"rank {rank}")
-
-    def _steps(self) -> Iterator[Event]:
-        for step in self._job.steps:
-            yield self._slice(
-                f"step {step.number}",
-                (self._job_pid, STEP_THREAD),
-                step.start_ns,
-                step.end_ns,
-                {
-                    "compute_ms": step.compute_ns / 1e6,
-                    "wait_ms": step.wait_ns / 1e6,
-                    "transfer_ms": step.transfer_ns / 1e6,
-                    "last_rank": step.last_rank,
-                },
-            )
-
-    def _collectives(self) -> Iterator[Event]:
-        """Each rank's part in each joined operation."""
-        records = self._analysis.records
-        rows: Records = records.select(joinable(records))
-        if not len(rows):
-            return
-        index = operation_index(rows)
-        operations = self._analysis.operations
-        skew, transfer = operations.skew_ns / 1e6, operations.transfer_ns / 1e6
-        ranks = job_ranks_of_rows(rows, self._analysis.job.job_ranks)
-        every = -(-len(rows) // RECORDS_MAX)
-        for row in np.flatnonzero((ranks >= 0) & (index % every == 0)).tolist():
-            rank, number = int(ranks[row]), int(index[row])
-            size = int(rows.size_bytes[row])
-            yield self._slice(
-                rows.operations[rows.operation[row]],
-                self._thread(rank, rows.hosts[rows.host[row]]),
-                int(rows.entry_ns[row]),
-                int(rows.exit_ns[row]),
-                {
-                    "sequence": int(rows.sequence[row]),
-                    "communicator": rows.communicators[rows.communicator[row]],
-                    "size_bytes": None if size == ABSENT else size,
-                    "entry_skew_ms": float(skew[number]),
-                    "transfer_ms": float(transfer[number]),
-                    "late_ms": (int(rows.entry_ns[row]) - int(operations.first_entry_ns[number]))
-                    / 1e6,
-                    "last_in": int(operations.last_in[number]) == int(rows.rank[row]),
-                },
-            )
-
-    def _phases(self, store: Store) -> Iterator[Event]:
-        """Steps and phases as marks and profiles tell them, on threads of their own."""
-        job = self._analysis.job
-        by_process = {(place.host, place.pid): place.rank for place in job.found.places}
-        keys = {collection.key for collection in job.collections} | {job.name}
-        seen: set[tuple[int, int]] = set()
-        for row in store.query(PHASES_SQL).to_pylist():
-            rank = by_process.get((row["host"], row["pid"]))
-            if rank is None and row["job"] in keys and row["rank"] >= 0:
-                rank = row["rank"]
-            if rank is None:
-                continue
-            host = row["host"] or self._host_of.get(rank, "")
-            pid, thread = self._thread(rank, host)
-            lane = PID_STEP + thread * 10 + LANES.get(row["phase"], LANE_OTHER)
-            if (pid, lane) not in seen:
-                seen.add((pid, lane))
-                what = row["phase"] if row["phase"] in LANES else "phases"
-                yield named("thread_name", pid, lane, f"rank {rank} {what or 'steps'}")
-            shift = ahead_ns(self._analysis.fits, host, row["start_ns"])
-            yield self._slice(
-                printable(row["phase"]) or f"step {row['step']}",
-                (pid, lane),
-                row["start_ns"] - shift,
-                row["end_ns"] - shift,
-                {"step": row["step"], "source": row["source"]},
-            )
-
-    def _counters(self, panels: Sequence[Readings]) -> Iterator[Event]:
-        for each in panels:
-            for line in each.lines:
-                pid = self._pids.get(line.host, self._job_pid)
-                name = printable(f"{each.panel.title} {line.name}")
-                for time_ns, value in zip(line.time_ns.tolist(), line.value.tolist(), strict=True):
-                    if np.isfinite(value):
-                        yield {
-                            "ph": "C",
-                            "name": name,
-                            "pid": pid,
-                            "ts": self._us(time_ns),
-                            "args": {each.panel.unit: value},
-                        }
-
-    def _thread(self, rank: int, host: str) -> tuple[int, int]:
-        where = self._host_of.get(rank, "") or host
-        return self._pids.get(where, self._job_pid), FIRST_RANK_THREAD + rank
-
-    def _slice(
-        self, name: str, thread: tuple[int, int], start_ns: int, end_ns: int, about: Event
-    ) -> Event:
-        """A stretch of time on a thread."""
-        return {
-            "ph": "X",
-            "name": name,
-            "pid": thread[0],
-            "tid": thread[1],
-            "ts": self._us(start_ns),
-            "dur": max(0, end_ns - start_ns) / 1e3,
-            "args": {key: value for key, value in about.items() if value is not None},
-        }
+def to_subject(
+    store: Store, job: JobWindow, analysis: Analysis, from_ns: int, to_ns: int
+) -> Subject:
+    """One job of the folder."""
+    job_rank = analysis.job.job_ranks
+    ranks = {**{rank: Rank(rank=rank) for rank in job_rank.values()}, **job.ranks}
+    kept, every = thinned(analysis.records)
+    is_inferred = analysis.steps_from == "collectives"
+    work = to_work(kept, job_rank, analysis.operations) if is_inferred and every == 1 else None
+    return Subject(
+        job=msgspec.structs.replace(job, ranks=ranks, kept_one_in=job.kept_one_in * every),
+        job_rank=job_rank,
+        records=lambda: in_pieces(kept),
+        spans=lambda: read_spans(store, analysis, from_ns, to_ns),
+        bounds=infer_bounds(work) if work is not None else None,
+        has_marks=not is_inferred,
+    )
 
 
-LANES = {"": 0, "gpu.compute": 1, "gpu.communication": 2, "gpu.copy": 3, "gpu.idle": 4}
-"""Phases that overlap need lanes of their own: slices of one thread must lie within each other."""
-LANE_OTHER = 5
+def thinned(records: Records) -> tuple[Records, int]:
+    """The records, or those of every nth operation where there are more than a trace may have."""
+    every = -(-len(records) // TRACE_RECORDS_MAX)
+    if every <= 1:
+        return records, 1
+    kept: Records = records.select(operation_index(records) % every == 0)
+    return kept, every
 
 
-def named(what: str, pid: int, thread: int, name: str) -> Event:
-    """The name of a process or thread."""
-    return {"ph": "M", "name": what, "pid": pid, "tid": thread, "args": {"name": name}}
+def in_pieces(records: Records) -> Iterator[Records]:
+    """The records in order of time."""
+    order = np.argsort(np.maximum(records.entry_ns, records.exit_ns), kind="stable")
+    for start in range(0, len(order), PIECE_RECORDS):
+        yield records.select(order[start : start + PIECE_RECORDS])
+
+
+def read_spans(store: Store, analysis: Analysis, from_ns: int, to_ns: int) -> Iterator[list[Span]]:
+    """Steps and phases as marks and profiles tell them, on the common clock."""
+    job = analysis.job
+    by_process = {(place.host, place.pid): place.rank for place in job.found.places}
+    keys = {collection.key for collection in job.collections} | {job.name}
+    ahead = Ahead(analysis.fits)
+    table = store.query(SPANS_SQL, {"from_ns": from_ns, "to_ns": to_ns})
+    for start in range(0, table.num_rows, SPANS_AT_ONCE):
+        some = table.slice(start, SPANS_AT_ONCE)
+        spans = []
+        columns = [some[name].to_pylist() for name in SPAN_NAMES]
+        for key, step, said, phase, source, host, pid, begin, end in zip(*columns, strict=True):
+            rank = by_process.get((host, pid))
+            if rank is None and key in keys and said >= 0:
+                rank = said
+            if rank is not None:
+                place = job.places.get(rank)
+                where = host or (place.host if place is not None else None) or ""
+                moved = ahead.corrected_one(where, begin)
+                spans.append(Span(rank, step, phase, moved, moved + end - begin, source))
+        yield spans
+
+
+def machines_of(seen: Window, verdicts: Sequence[Verdict]) -> Machines:
+    """Whoever was read, the accused first."""
+    hosts = dict.fromkeys(one.culprit.host for one in verdicts if one.culprit.host)
+    for job in seen.jobs:
+        hosts |= dict.fromkeys(rank.host for _, rank in sorted(job.ranks.items()) if rank.host)
+    ports = seen.ports
+    is_switch = ports.is_switch.tolist()
+    hosts |= dict.fromkeys(
+        host for host, switch in zip(ports.host, is_switch, strict=True) if not switch
+    )
+    hosts |= dict.fromkeys(seen.gpus.host)
+    keys = zip(ports.host, ports.device, ports.port, is_switch, strict=True)
+    switches = [PortId(host, device, port) for host, device, port, switch in keys if switch]
+    return Machines(
+        hosts=list(hosts),
+        switch_ports=frozenset(switches[:SWITCH_PORTS_MAX]),
+        switch_ports_left_out=max(0, len(switches) - SWITCH_PORTS_MAX),
+        unnamed=f"job {seen.jobs[0].job}" if seen.jobs else "incidents",
+    )

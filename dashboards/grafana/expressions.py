@@ -48,8 +48,10 @@ def per_nic(metric: str, over: str = "$__rate_interval") -> str:
     return f"sum by ({NIC}) (rate({metric}{{{HERE}}}[{over}]))"
 
 
-PORT_RATE = f"(max by ({PORT}) (fabric_port_rate_bits_per_second{{{HERE}}}) > 0)"
-NIC_RATE = f"(max by ({NIC}) (fabric_nic_speed_bits_per_second{{{HERE}}}) > 0)"
+PORT_RATE = f"(max by ({PORT}) (max_over_time(fabric_port_rate_bits_per_second{{{HERE}}}[5m])) > 0)"
+"""The highest of some minutes: a link that is down tells a low rate, while bytes of before still
+count. A lower rate that stays is seen after five minutes."""
+NIC_RATE = f"(max by ({NIC}) (max_over_time(fabric_nic_speed_bits_per_second{{{HERE}}}[5m])) > 0)"
 
 
 def utilisation(direction: str, over: str = "$__rate_interval") -> str:

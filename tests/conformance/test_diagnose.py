@@ -11,7 +11,6 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -19,6 +18,7 @@ import pytest
 from api.diagnose.report import Diagnosis
 from tests.conftest import Golden
 from tests.diagnosing import ROOT, diagnose, plain, report_of
+from tests.trace_format import check
 
 FIXTURE = ROOT / "tests/fixtures/diagnose/net3"
 COMMUNICATOR = "0x4c2e4565980881"
@@ -185,20 +185,26 @@ def test_the_page_needs_nothing_else(outputs: Path) -> None:
 
 
 def test_the_trace_opens_in_perfetto(outputs: Path) -> None:
-    trace = json.loads((outputs / "trace.json").read_bytes())
-    events: list[dict[str, Any]] = trace["traceEvents"]
-    assert {event["ph"] for event in events} == {"M", "X", "C"}
-    processes = [e["args"]["name"] for e in events if e["name"] == "process_name"]
+    trace = check((outputs / "trace.json").read_bytes())
+    events = trace.events
+    assert {event["ph"] for event in events} == {"M", "X", "C", "i", "s", "f"}
+    processes = list(trace.names("process_name").values())
     assert processes == ["job inferred-4c2e4565980881", *(f"node{rank}" for rank in range(8))]
     reduces = [e for e in events if e["ph"] == "X" and e["name"] == "all_reduce"]
     assert len(reduces) == 8 * 21
     last = [event for event in reduces if event["args"]["last_in"]]
     assert len(last) == 21
     assert {"sequence", "size_bytes", "entry_skew_ms", "transfer_ms"} <= last[0]["args"].keys()
-    assert all(event["ts"] >= -10e6 and event.get("dur", 0) >= 0 for event in reduces)
-    assert sum(e["ph"] == "X" and e["name"].startswith("step") for e in events) >= 21
-    assert sum(e["ph"] == "X" and e["name"] == "gpu.communication" for e in events) > 0
-    assert {e["name"] for e in events if e["ph"] == "C"} >= {"Network, sent node3 eth0"}
+    for rank in range(8):
+        assert len(trace.slices_on(f"rank {rank} steps")) == 21
+    assert len(trace.slices_on("rank 3", "gpu.communication")) > 0
+    sent = {e["pid"] for e in events if e["ph"] == "C" and e["name"] == "eth0 sent"}
+    assert len(sent) == 8
+    (verdict,) = trace.slices_on("incidents")
+    assert verdict["name"] == "slow_link: rank 3, node3, eth0 1"
+    threads = trace.names("thread_name")
+    sources = {threads[e["pid"], e["tid"]].split(" 0x")[0] for e in trace.of("s")}
+    assert sources == {"rank 3"}, "arrows come from the slow link's rank"
 
 
 # --- hostile folders ---------------------------------------------------------------------------

@@ -87,9 +87,12 @@ def measured(direction: str, over: str = "5m") -> str:
 
 
 def by_frames(direction: str, over: str = "5m") -> str:
-    """The longest share of time that a port's pause frames can have stopped."""
+    """The longest share of time that a port's pause frames can have stopped.
+
+    A pause that goes on is repeated before it ends, so that frames add up to more than the time.
+    """
     frames = f"fabric_port_{direction}_pause_frames_total{{{HERE}}}[{over}]"
-    return f"(max by ({PORT}) (rate({frames})) * {PAUSE_BITS} / {PORT_RATE})"
+    return f"clamp_max(max by ({PORT}) (rate({frames})) * {PAUSE_BITS} / {PORT_RATE}, 1)"
 
 
 def sends_more(stops: str, is_stopped: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from dashboards.grafana.picture.ask import Answer, Span, legend
@@ -113,9 +114,9 @@ def lines(
     across = axes(plot, (low, high), span, defaults.unit)
     marks = [*across.marks, *region_marks(across, regions)]
     opacity = float(defaults.custom.get("fillOpacity", 0)) / 100
-    # The topmost of a stack is drawn first, so that the others lie over it.
-    for one, points in reversed(list(zip(drawn, heights, strict=True))):
-        marks += one_line(points, one.fill, across, opacity, span.step_s)
+    grounds: list[dict[float, float]] = floors(drawn) if is_stacked else [{} for _ in drawn]
+    for one, points, ground in zip(drawn, heights, grounds, strict=True):
+        marks += one_line(points, one.fill, across, opacity, span.step_s, ground)
     marks += limits(defaults, across, plot)
     return [*marks, *legend_marks(panel, series, legend_box)]
 
@@ -167,9 +168,14 @@ def pieces(points: Sequence[tuple[float, float]], step_s: float) -> list[list[tu
 
 
 def one_line(
-    points: Sequence[tuple[float, float]], fill: str, at: Axes, opacity: float, step_s: float
+    points: Sequence[tuple[float, float]],
+    fill: str,
+    at: Axes,
+    opacity: float,
+    step_s: float,
+    ground: Mapping[float, float] = MappingProxyType({}),
 ) -> list[str]:
-    """One series."""
+    """One series; filled down to the axis, or to the one that it stands on."""
     marks = []
     for piece in pieces(points, step_s):
         places = [(at.across.at(moment), at.up.at(value)) for moment, value in piece]
@@ -177,9 +183,11 @@ def one_line(
             marks.append(dot(*places[0], fill))
             continue
         if opacity:
-            floor = at.up.start
-            shape = [(places[0][0], floor), *places, (places[-1][0], floor)]
-            marks.append(area(shape, fill, opacity))
+            under = [
+                (at.across.at(moment), at.up.at(ground.get(moment, at.up.low)))
+                for moment, _ in reversed(piece)
+            ]
+            marks.append(area([*places, *under], fill, opacity))
         marks.append(path(places, fill))
     return marks
 
@@ -194,6 +202,17 @@ def stacked(series: Sequence[Named]) -> list[list[tuple[float, float]]]:
             below[at] = below.get(at, 0.0) + (value if math.isfinite(value) else 0.0)
             points.append((at, below[at]))
         made.append(points)
+    return made
+
+
+def floors(series: Sequence[Named]) -> list[dict[float, float]]:
+    """What each series of a stack stands on, by moment."""
+    below: dict[float, float] = {}
+    made = []
+    for one in series:
+        made.append({at: below.get(at, 0.0) for at, _ in one.points})
+        for at, value in one.points:
+            below[at] = below.get(at, 0.0) + (value if math.isfinite(value) else 0.0)
     return made
 
 

@@ -19,6 +19,8 @@ SCALE = ((0.0, (38, 30, 25)), (0.35, (140, 58, 12)), (0.7, (241, 105, 19)), (1.0
 """Oranges from dark to light, as Grafana has them in its dark theme."""
 NAME_SHARE = 0.3
 """Of a panel's width that the names of rows may take."""
+WORDS_MAX = 12
+"""States that a legend names."""
 NAME_HEIGHT = 10.0
 """Pixels that a name needs; of lower rows only some have theirs."""
 
@@ -134,8 +136,10 @@ def states(panel: Panel, answers: Sequence[Answer], box: Box, span: Span) -> lis
             if is_said and height > NAME_HEIGHT and right - left > 7 * len(said) + 6:
                 marks.append(text(left + 4, y, said, size=11, fill="#111217"))
     marks += time_marks(across, span, inside.bottom + 14)
+    if not panel.options.get("legend", {}).get("showLegend", True):
+        return marks
     x = box.left + 8
-    for said, fill in sorted(seen.items())[:12]:
+    for said, fill in sorted(seen.items())[:WORDS_MAX]:
         marks.append(rect(Box(x, box.bottom - 10, 12, 4), fill))
         marks.append(text(x + 16, box.bottom - 5, said, size=11))
         x += 30 + 6.5 * len(said)
