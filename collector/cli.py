@@ -32,6 +32,7 @@ VERBS = {
     "audit": "say which settings of this host cost bandwidth, and how to set them right",
     "rules": "check and test alerting rules, turn the thresholds of those that we ship",
     "dashboards": "write, check and push the Grafana dashboards",
+    "top": "watch incidents, jobs, links and hosts live in a terminal",
 }
 MODULES = {
     "serve": "api.cli",
@@ -42,6 +43,7 @@ MODULES = {
     "audit": "collector.audit.cli",
     "rules": "api.rules.cli",
     "dashboards": "dashboards.grafana.cli",
+    "top": "api.top.cli",
 }
 """Where verbs live that need more than an agent's packages."""
 LOG_LEVELS = ("debug", "info", "warning", "error")

@@ -1,0 +1,190 @@
+"""What is shown: the service's answers as far as a terminal needs them.
+
+Lenient on purpose: a service of a later version says more, and other words for a cause; both must
+not blind whoever looks with an older `top`. So causes are texts here, and unknown fields pass by.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut
+
+NS = 1_000_000_000
+
+
+class View(enum.StrEnum):
+    """What a screen can show, in the order of its keys."""
+
+    NOW = "now"
+    JOBS = "jobs"
+    LINKS = "links"
+    HOSTS = "hosts"
+    INCIDENT = "incident"
+
+
+class Order(enum.StrEnum):
+    """What the worst links are the worst of."""
+
+    UTILISATION = "utilisation"
+    ERRORS = "errors"
+    PAUSE = "pause"
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be asked: only what somebody looks at, because each question costs the service."""
+
+    views: frozenset[View] = frozenset({View.NOW})
+    order: Order = Order.UTILISATION
+    incident: str = ""
+    """Whose details are wanted; empty for none."""
+
+
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
+    """An incident in short, as `GET /v1/incidents` lists it."""
+
+    id: str
+    state: str
+    cause: str
+    culprit: Culprit
+    confidence: float
+    since_ns: int
+    summary: str = ""
+    action: str = ""
+    jobs: tuple[str, ...] = ()
+    until_ns: int | None = None
+    closed_ns: int | None = None
+    victims: int = 0
+    lost_seconds: float = 0.0
+    gpu_hours: float = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it goes on."""
+        return self.state == "open"
+
+
+class Judgement(msgspec.Struct, frozen=True, kw_only=True):
+    """An incident's verdict, as `GET /v1/incidents/{id}` tells it."""
+
+    cause: str
+    culprit: Culprit
+    since_ns: int
+    until_ns: int | None = None
+    reason: str = "unknown"
+    confidence: float = 1.0
+    layer: str = "unknown"
+    summary: str = ""
+    action: str = ""
+    accomplices: tuple[Culprit, ...] = ()
+    victims: tuple[Culprit, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    ruled_out: tuple[RuledOut, ...] = ()
+    costs: tuple[Cost, ...] = ()
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to an incident."""
+
+    time_ns: int
+    news: str
+    cause: str
+    culprit: Culprit
+    confidence: float
+
+
+class Detail(msgspec.Struct, frozen=True, kw_only=True):
+    """All of one incident."""
+
+    id: str
+    state: str
+    verdict: Judgement
+    jobs: tuple[str, ...] = ()
+    history: tuple[Turn, ...] = ()
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster in numbers; None where nobody says."""
+
+    agents: float | None = None
+    """That report."""
+    gpus: float | None = None
+    gpus_busy: float | None = None
+    """Mean share of time."""
+    jobs: float | None = None
+    """That are measured."""
+    links_down: int | None = None
+    """Cables of which an end says that it is down."""
+
+
+class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A job."""
+
+    job: str
+    ranks: float | None = None
+    step_s: float | None = None
+    network: float | None = None
+    """Share of the time in transfers."""
+    waits: float | None = None
+    """Share of the time that ranks wait for another."""
+    steps_s: tuple[float, ...] = ()
+    """Step times of the last minutes, the latest last."""
+
+
+class LinkRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A port, and what is at the other end."""
+
+    host: str
+    device: str = ""
+    port: str = ""
+    peer: str = ""
+    is_down: bool = False
+    rate: float | None = None
+    """Bits a second that the link carries."""
+    sends: float | None = None
+    """Share of the rate."""
+    receives: float | None = None
+    errors: float | None = None
+    """Damaged or dropped packets a second."""
+    paused: float | None = None
+    """Share of the time in which it may not send."""
+
+    @property
+    def name(self) -> str:
+        """The port in one word."""
+        return "/".join(part for part in (self.host, self.device, self.port) if part)
+
+
+class HostRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A host."""
+
+    host: str
+    silent_s: float | None = None
+    """Since its last sample; None if nobody knows the host but by its series."""
+    gpus: float | None = None
+    busy: float | None = None
+    throttled: float | None = None
+    """GPUs whose clock the hardware or heat holds down."""
+    sends: float | None = None
+    """Bits a second, all NICs together."""
+    receives: float | None = None
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service said when it was last asked; None: that was not asked yet."""
+
+    time_s: float
+    """When, by the service's clock."""
+    incidents: tuple[Incident, ...] = ()
+    """That are open, the most costly first."""
+    closed: tuple[Incident, ...] = ()
+    """Over since less than an hour, the latest first."""
+    fleet: Fleet = Fleet()
+    jobs: tuple[JobRow, ...] | None = None
+    links: tuple[LinkRow, ...] | None = None
+    hosts: tuple[HostRow, ...] | None = None
+    detail: Detail | None = None
+    problems: dict[str, str] = {}
+    """Parts that could not be answered this time, and why; what they said before stands."""
