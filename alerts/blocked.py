@@ -55,7 +55,8 @@ def blame(job: JobWindow) -> Blame | None:
         found, reason = not_launched(groups), Reason.NOT_LAUNCHED
     ranks = sorted({rank for accused, _ in found.values() for rank in accused})
     size = max(job.size, len(job.ranks), 1)
-    if not ranks or len(ranks) > max(1, ACCUSED_SHARE_MAX * size):
+    share = GROUP_SHARE_MAX if is_one_host(job, ranks) else ACCUSED_SHARE_MAX
+    if not ranks or len(ranks) > max(1, share * size):
         return None
     entries = [pending for _, said in found.values() for pending in said]
     return Blame(
@@ -65,6 +66,12 @@ def blame(job: JobWindow) -> Blame | None:
         operations=len(entries),
         time_ns=max(pending.time_ns for pending in entries),
     )
+
+
+def is_one_host(job: JobWindow, ranks: Sequence[int]) -> bool:
+    """Whether these are the ranks of one known host: of a small job that may be half of them."""
+    hosts = {job.ranks[rank].host if rank in job.ranks else "" for rank in ranks}
+    return len(hosts) == 1 and "" not in hosts
 
 
 Accusations = dict[str, tuple[list[int], list[Pending]]]

@@ -143,6 +143,12 @@ def detect_live(window: Window, job: JobWindow) -> Finding | None:
     stopped = stop_of(window, job)
     if stopped is None:
         return None
+    if not is_waiting(window, stopped):
+        # Half of a small job may never have launched, and then most of it does not wait.
+        named = by_dumps(job, window, stopped) if some_wait(window, stopped) else None
+        if named is None:
+            return None
+        return to_finding(window, job, named, stopped.since_ns, window.to_ns)
     named = (
         by_error(window, job, stopped)
         or by_link(window, job, stopped)
@@ -193,9 +199,13 @@ def stop_of(window: Window, job: JobWindow) -> Stopped | None:
         after=after,
         before=edges[1:] <= last,
     )
-    if fresh.mean() < FRESH_SHARE_MIN or not after.any() or not is_waiting(window, stopped):
-        return None
-    return stopped
+    return stopped if fresh.mean() >= FRESH_SHARE_MIN and after.any() else None
+
+
+def some_wait(window: Window, stopped: Stopped) -> bool:
+    """Whether any GPU is in a kernel: the job's processes have not all ended."""
+    busy = typical(window.gpus.values("utilization_ratio"), stopped, stopped.after)
+    return bool((busy >= BUSY_RATIO).any())
 
 
 def is_waiting(window: Window, stopped: Stopped) -> bool:

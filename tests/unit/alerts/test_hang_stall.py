@@ -60,6 +60,45 @@ def test_a_host_whose_gpus_are_idle_while_all_others_wait_has_not_launched() -> 
     assert finding.until_ns is None
 
 
+def half_launched() -> Window:
+    """Half of the job, one host, has launched nothing, and its peers' recorders say so."""
+    idle = {4: 0.0, 5: 0.0, 6: 0.0, 7: 0.0}
+    window = hung(odd={"utilization_ratio": idle, "power_watts": dict.fromkeys(idle, 75.0)})
+    (job,) = window.jobs
+    host = {
+        rank: msgspec.structs.replace(one, host="node0" if rank < 4 else "node1", gpu=rank % 4)
+        for rank, one in job.ranks.items()
+    }
+    pending = msgspec.structs.replace(
+        wait("a", 5, dict.fromkeys(range(4), LAUNCHED), list(range(8))),
+        time_ns=int(job.operations.last_exit_ns.max()),
+    )
+    gpus = msgspec.structs.replace(
+        window.gpus, host=["node0"] * 4 + ["node1"] * 4, gpu=[0, 1, 2, 3, 0, 1, 2, 3]
+    )
+    jobs = [msgspec.structs.replace(job, ranks=host, pending=[pending])]
+    return msgspec.structs.replace(window, jobs=jobs, gpus=gpus)
+
+
+def test_one_of_two_hosts_that_has_not_launched_is_named_by_its_peers_dumps() -> None:
+    (finding,) = hang.detect(half_launched())
+    assert (finding.cause, finding.reason) == (Cause.HANG, Reason.NOT_LAUNCHED)
+    assert finding.culprit.host == "node1"
+    assert {one.rank for one in finding.accomplices} >= {5, 6, 7}
+
+
+def test_dumps_of_a_job_whose_gpus_are_all_idle_accuse_nobody() -> None:
+    window = half_launched()
+    idle = msgspec.structs.replace(
+        window.gpus.readings["utilization_ratio"],
+        values=np.zeros_like(window.gpus.readings["utilization_ratio"].values),
+    )
+    gpus = msgspec.structs.replace(
+        window.gpus, readings={**window.gpus.readings, "utilization_ratio": idle}
+    )
+    assert hang.detect(msgspec.structs.replace(window, gpus=gpus)) == []
+
+
 def test_a_rank_that_writes_a_checkpoint_is_no_hang() -> None:
     """Its GPU is idle, its host is not: only after minutes is it named."""
     idle = {"utilization_ratio": {0: 0.0}, "power_watts": {0: 75.0}}
