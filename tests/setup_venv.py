@@ -18,6 +18,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -219,12 +220,17 @@ def installed(python: str) -> list[tuple[str, str]]:
     return sorted(packages, key=lambda package: package[0].lower())
 
 
+def normal_name(name: str) -> str:
+    """A package's name as pip compares it: some spell theirs with underscores or dots."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
 def remove_strangers(environment: Environment) -> None:
     """Uninstall what the lock no longer names: a test must not pass because of a left-over."""
     python = environment.python
     lines = environment.lock.read_text().splitlines()
-    pinned = {line.partition("==")[0].lower() for line in lines}
-    strangers = [name for name, _ in installed(python) if name.lower() not in pinned]
+    pinned = {normal_name(line.partition("==")[0]) for line in lines}
+    strangers = [name for name, _ in installed(python) if normal_name(name) not in pinned]
     if strangers:
         print(f"setup:   removing {', '.join(strangers)}", flush=True)
         run([python, "-m", "pip", "uninstall", "--yes", *strangers])
