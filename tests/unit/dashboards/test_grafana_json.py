@@ -7,9 +7,11 @@ import sys
 import warnings
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft7Validator
 
 from dashboards.grafana.boards import discover
 from dashboards.grafana.classic import to_classic
@@ -155,3 +157,58 @@ def test_a_misspelt_key_is_seen(way: tuple[str | int, ...], key: str) -> None:
 def board_of_lines() -> Board:
     panel = Panel(title="Up", text="Who is up.", queries=(Query(expr="up"),))
     return Board(title="B", question="Q?", rows=(Row(title="R", panels=(panel,)),))
+
+
+# --- Grafana's published schema ------------------------------------------------------------------
+
+SCHEMA = Path(__file__).parents[2] / "fixtures/grafana/dashboard.schema.json"
+BEYOND_SCHEMA = {
+    "annotations": {"expr", "step", "tagKeys", "textFormat", "titleFormat", "useValueForTime"},
+    "templating": {"definition"},
+}
+"""What the data source reads of an annotation, and the words that older Grafanas list a variable
+by: the SDK's types know them, the schema leaves them to whoever asks."""
+
+
+def without_extras(found: dict[str, Any]) -> dict[str, Any]:
+    """The dashboard without what the schema leaves open."""
+    kept = dict(found)
+    for part, extras in BEYOND_SCHEMA.items():
+        each = [
+            {key: value for key, value in one.items() if key not in extras}
+            for one in found[part]["list"]
+        ]
+        kept[part] = {**found[part], "list": each}
+    return kept
+
+
+def flaws(found: dict[str, Any]) -> list[str]:
+    """What Grafana's schema says against a dashboard."""
+    validator = Draft7Validator(json.loads(SCHEMA.read_text("utf-8")))
+    errors = validator.iter_errors(without_extras(found))
+    return [f"{error.json_path}: {error.message}" for error in errors]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_grafana_s_published_schema_has_nothing_against_it(name: str) -> None:
+    assert flaws(committed(name)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("schemaVersion",), "39"),
+        (("paneles",), []),
+        (("panels", 1, "gridPos", "w"), "wide"),
+        (("panels", 1, "titel"), "a misspelt key"),
+        (("panels", 1, "fieldConfig", "defaults", "unit"), 5),
+        (("templating", "list", 0, "hide"), 7),
+    ],
+)
+def test_the_schema_finds_what_is_wrong(path: tuple[str | int, ...], value: object) -> None:
+    found: Any = committed("fleet")
+    place = found
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    assert flaws(found)
