@@ -9,6 +9,7 @@
 import difflib
 import ipaddress
 import os
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -42,6 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[MISSING_PEERS] = set()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell that starts us in the background ignores it, and so would all that tests start.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 # --- peers -------------------------------------------------------------------------------------
