@@ -200,6 +200,21 @@ def unusual(values: Floats, least: float, rise: float) -> Flags:
     return flags
 
 
+def usual_at(values: Floats, row: int) -> float:
+    """What is usual of a port, to be told beside what it has now; 0 where nothing is known.
+
+    A fault that is older than the window is all that is known of the port itself: then its peers
+    say what is usual.
+    """
+    base = usual(values)
+    known = base[~np.isnan(base)]
+    if not len(known):
+        return 0.0
+    own = base[row]
+    peers = float(np.median(known))
+    return peers if np.isnan(own) else min(float(own), peers)
+
+
 def mean(values: Floats) -> float:
     """The mean of what is known; 0 for nothing."""
     known = values[~np.isnan(values)]

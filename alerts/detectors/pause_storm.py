@@ -44,7 +44,7 @@ from alerts.ports import (
     rows_with,
     scaled,
     unusual,
-    usual,
+    usual_at,
     values_of,
     waited,
 )
@@ -120,7 +120,7 @@ def root(window: Window, row: int, span: Span, held: Floats) -> Finding:
     ports = window.ports
     nic = int(ports.other_end[row])
     share = mean(held[row, span.cells])
-    base = float(np.nan_to_num(usual(held[row][None, :])[0]))
+    base = usual_at(held, row)
     behind = upstream(ports, row, span, held)
     own = mean(held[nic, span.cells])
     words = (

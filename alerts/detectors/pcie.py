@@ -47,7 +47,7 @@ from alerts.ports import (
     scaled,
     times_of,
     unusual,
-    usual,
+    usual_at,
     values_of,
     waited,
 )
@@ -90,7 +90,6 @@ def stalled_nics(window: Window) -> list[Finding]:
         return []
     stalled = most_of(ports, STALLS)
     overflow = values_of(ports, "pcie_buffer_overflow_packets_total")
-    base = np.nan_to_num(usual(stalled))
     flags = unusual(stalled, STALLED_LEAST, STALLED_RISE)
     flags |= (overflow >= OVERFLOW_LEAST) & (stalled > 0)
     findings = []
@@ -100,13 +99,14 @@ def stalled_nics(window: Window) -> list[Finding]:
             continue
         name = loudest(ports, STALLS, row, span)
         share = mean(line_of(ports, name, row)[span.cells])
+        base = usual_at(stalled, row)
         did = "take what it wrote" if name in WRITES else "give what it read"
         text = (
             f"{called(ports, row)}: its host did not {did} for {percent(share)} of the time, "
-            f"{percent(float(base[row]))} as a rule"
+            f"{percent(base)} as a rule"
         )
         evidence = observe(
-            window, row, name, span, text=text, value=share, unit="ratio", baseline=float(base[row])
+            window, row, name, span, text=text, value=share, unit="ratio", baseline=base
         )
         finding = report(
             window,

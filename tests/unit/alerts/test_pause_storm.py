@@ -85,8 +85,13 @@ def test_a_little_pausing_is_health() -> None:
 
 def test_a_storm_that_is_older_than_the_window_is_still_one() -> None:
     fabric = SmallFabric()
-    fabric.set("transmit_pause_seconds_total", host(3), 0.45)
-    assert [found.culprit for found in detect(fabric.window())] == [NODE_3]
+    for number in range(8):
+        fabric.set("transmit_pause_seconds_total", host(number), 0.45 if number == 3 else 0.0)
+    (found,) = detect(fabric.window())
+    assert found.culprit == NODE_3
+    # Its own past is the storm: its peers say what is usual.
+    assert found.evidence[0].baseline == 0.0
+    assert "0 % is usual" in found.evidence[0].text
 
 
 def test_where_all_nics_always_pause_only_the_one_that_got_worse_is_named() -> None:
