@@ -1,0 +1,10 @@
+import { render } from "preact";
+import "./style/page.css";
+import { onKey } from "./keys";
+import { keepListening } from "./live";
+import { Shell } from "./shell";
+
+addEventListener("keydown", onKey);
+void keepListening();
+const place = document.getElementById("app");
+if (place) render(<Shell />, place);

@@ -1,0 +1,140 @@
+/** One query: its letter, its field, what came of it. */
+import type { ComponentType } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { count, duration } from "../format";
+import type { EditorProps } from "./explore-editor";
+import { type Flaw, letterOf, placed, plainError } from "./explore-state";
+
+export interface RowOutcome {
+  readonly series?: number;
+  readonly seconds?: number;
+  readonly notes?: readonly string[];
+  /** What the service said against it. */
+  readonly error?: string;
+}
+
+export interface RowProps extends Omit<EditorProps, "label" | "onFlaws"> {
+  readonly place: number;
+  readonly isSole: boolean;
+  /** Whether the text is what was asked last. */
+  readonly isRun: boolean;
+  readonly outcome: RowOutcome | undefined;
+  readonly onFormat: () => void;
+  readonly onRemove: () => void;
+}
+
+type Loaded = { readonly Editor?: ComponentType<EditorProps>; readonly isBroken?: boolean };
+
+/** The field with completion, when its chunk has come; until then, and without it, a plain one. */
+function Field(props: EditorProps) {
+  const [loaded, setLoaded] = useState<Loaded>({});
+  useEffect(() => {
+    let isWanted = true;
+    import("./explore-editor").then(
+      ({ default: Editor }) => isWanted && setLoaded({ Editor }),
+      () => isWanted && setLoaded({ isBroken: true }),
+    );
+    return () => {
+      isWanted = false;
+    };
+  }, []);
+  if (loaded.Editor) return <loaded.Editor {...props} />;
+  return (
+    <textarea
+      class="explore-editor mono"
+      aria-label={props.label}
+      rows={1}
+      readOnly={!loaded.isBroken}
+      value={props.value}
+      onFocus={props.onFocus}
+      onInput={(event) => props.onChange(event.currentTarget.value)}
+      onKeyDown={(event) => {
+        if (event.key !== "Enter" || event.shiftKey) return;
+        event.preventDefault();
+        props.onRun();
+      }}
+    />
+  );
+}
+
+export function QueryRow(props: RowProps) {
+  const [flaws, setFlaws] = useState<readonly Flaw[]>([]);
+  const letter = letterOf(props.place);
+  return (
+    <div class="explore-row">
+      <span class="letter" aria-hidden="true">
+        {letter}
+      </span>
+      <div class="field">
+        <Field {...props} label={`Query ${letter}, PromQL`} onFlaws={setFlaws} />
+        <Outcome outcome={props.outcome} isRun={props.isRun} text={props.value} flaws={flaws} />
+      </div>
+      <div class="buttons">
+        <button
+          type="button"
+          title="Write it as everybody does"
+          disabled={!props.value.trim()}
+          onClick={props.onFormat}
+        >
+          Format
+        </button>
+        <button
+          type="button"
+          aria-label={`Remove query ${letter}`}
+          title="Remove"
+          disabled={props.isSole && !props.value}
+          onClick={props.onRemove}
+        >
+          ×
+        </button>
+      </div>
+    </div>
+  );
+}
+
+function Outcome(props: {
+  outcome: RowOutcome | undefined;
+  isRun: boolean;
+  text: string;
+  flaws: readonly Flaw[];
+}) {
+  const { outcome, isRun, text, flaws } = props;
+  if (!isRun)
+    return <p class="explore-outcome soft">{text.trim() ? "Not run yet: Enter runs it." : ""}</p>;
+  if (outcome?.error !== undefined)
+    return <Wrong error={outcome.error} text={text} flaw={flaws[0]} />;
+  if (outcome?.series === undefined) return <p class="explore-outcome soft">Asking …</p>;
+  return (
+    <p class="explore-outcome soft">
+      {count(outcome.series, "series", "series")} in {duration(outcome.seconds)}
+      {outcome.notes?.map((note) => (
+        <span key={note} class="note">
+          {note}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+/** What the service said, and where the grammar sees it. */
+function Wrong({ error, text, flaw }: { error: string; text: string; flaw: Flaw | undefined }) {
+  const place = flaw && placed(text, flaw);
+  return (
+    <div class="explore-wrong" role="alert">
+      <b>{plainError(error)}</b>
+      {place && (
+        <>
+          <span>
+            {" "}
+            At {place.where}: {flaw.message}
+          </span>
+          <pre aria-hidden="true">
+            {place.line}
+            {"\n"}
+            {place.pointer}
+          </pre>
+        </>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,138 @@
+/** The one sentence that stands on top: is anything wrong, and does anybody look? Pure. */
+import { ago, count } from "../format";
+
+export interface Known {
+  /** Open incidents. */
+  readonly open: number;
+  /** Unix seconds: when somebody last looked; undefined: nobody says. */
+  readonly lookedAt: number | undefined;
+  /** False: the last look is too old to say anything about now. Undefined: nobody says. */
+  readonly isFresh: boolean | undefined;
+  /** Whether the inventory has a host at all. */
+  readonly isAnybodyKnown: boolean;
+  readonly hosts: number | undefined;
+  readonly silent: number | undefined;
+  readonly jobs: number;
+  readonly gpus: number | undefined;
+  readonly ports: number | undefined;
+  /** Unix seconds: the end of the last incident; undefined: there was none. */
+  readonly quietSince: number | undefined;
+  readonly now: number;
+}
+
+export interface Headline {
+  readonly tone: "bad" | "warn" | "good" | "";
+  readonly title: string;
+  readonly text: string;
+  /** Nothing ever reported: what to do first is shown. */
+  readonly isFirstTime?: boolean;
+}
+
+export function headline(known: Known): Headline {
+  const looked = known.lookedAt === undefined ? "" : `Last look ${ago(known.lookedAt, known.now)}.`;
+  if (known.open > 0) return troubles(known, looked);
+  const reporting = (known.hosts ?? 0) - (known.silent ?? 0);
+  if (!known.isAnybodyKnown && reporting <= 0 && known.jobs === 0)
+    return {
+      tone: "",
+      title: "Nothing reports yet",
+      text: "The service runs and waits for the first agent.",
+      isFirstTime: true,
+    };
+  if (reporting <= 0 && known.hosts !== undefined)
+    return {
+      tone: "warn",
+      title: "No host reports any more",
+      text: `${count(known.hosts, "host")} did within the hour. Nothing can be said about now. ${looked}`,
+    };
+  if (known.isFresh === false)
+    return {
+      tone: "warn",
+      title: "Nobody looks",
+      text:
+        known.lookedAt === undefined
+          ? "No evaluation was ever made. An empty list of incidents means nothing until one is."
+          : `The last look was ${ago(known.lookedAt, known.now)}. Until the next one an empty list of incidents means nothing.`,
+    };
+  if (known.isFresh === undefined)
+    return {
+      tone: "",
+      title: "No job was seen yet",
+      text: `${watched(known)} Counters are watched by rules; whom a job waits for is looked for when one runs.`,
+    };
+  const quiet =
+    known.quietSince === undefined
+      ? ""
+      : ` The last incident ended ${ago(known.quietSince, known.now)}.`;
+  return {
+    tone: "good",
+    title: "Nothing is wrong",
+    text: `${watched(known)}${quiet} ${looked}`.trim(),
+  };
+}
+
+function troubles(known: Known, looked: string): Headline {
+  const title = known.open === 1 ? "One thing is wrong" : `${known.open} things are wrong`;
+  if (known.isFresh === false)
+    return {
+      tone: "warn",
+      title,
+      text: `But nobody looks: ${looked || "no evaluation was ever made."} It may be over.`,
+    };
+  return { tone: "bad", title, text: `The costliest first. ${looked}`.trim() };
+}
+
+function watched(known: Known): string {
+  const parts = [
+    count(known.jobs, "running job"),
+    ...(known.gpus === undefined ? [] : [count(known.gpus, "GPU")]),
+    ...(known.ports === undefined ? [] : [count(known.ports, "port")]),
+  ];
+  const silent = known.silent ? ` ${count(known.silent, "host is", "hosts are")} silent.` : "";
+  return `${parts.join(", ")} watched.${silent}`;
+}
+
+/** From here on a step is slower than usual (FALCON, MegaScale: a change of 10 % of the iteration). */
+export const SLOWER = 1.1;
+
+/** How a step's time stands against what is usual; undefined where one of them is not known. */
+export function slowdown(step: number | undefined, usual: number | undefined): number | undefined {
+  return step !== undefined && usual !== undefined && usual > 0 ? step / usual : undefined;
+}
+
+/** What is usual: as the rules recorded it over hours, else the median of what is drawn. */
+export function usualOf(
+  recorded: number | undefined,
+  drawn: readonly number[],
+): number | undefined {
+  if (recorded !== undefined && Number.isFinite(recorded)) return recorded;
+  const sorted = drawn.filter(Number.isFinite).sort((a, b) => a - b);
+  return sorted[sorted.length >> 1];
+}
+
+export interface SparkPoint {
+  readonly x: number;
+  readonly y: number;
+}
+
+/**
+ * A line as SVG draws it in a box of 100 x 100. The bottom is nought and the top at least twice what
+ * is usual, so that noise looks like noise; a gap of more than `gap` seconds lifts the pen.
+ */
+export function sparkPath(
+  times: readonly number[],
+  values: readonly number[],
+  range: { readonly from: number; readonly to: number; readonly top: number; readonly gap: number },
+): string {
+  const parts: string[] = [];
+  let last = Number.NEGATIVE_INFINITY;
+  times.forEach((time, place) => {
+    const value = values[place];
+    if (value === undefined || !Number.isFinite(value)) return;
+    const x = ((time - range.from) / (range.to - range.from)) * 100;
+    const y = 100 - (Math.min(value, range.top) / range.top) * 100;
+    parts.push(`${time - last > range.gap ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`);
+    last = time;
+  });
+  return parts.join("");
+}

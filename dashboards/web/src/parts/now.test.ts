@@ -1,0 +1,84 @@
+import { describe, expect, it, vi } from "vitest";
+
+vi.stubGlobal("location", { hash: "" });
+vi.stubGlobal("addEventListener", () => {});
+
+const { headline, slowdown, sparkPath, usualOf } = await import("./now-state");
+
+const WELL = {
+  open: 0,
+  lookedAt: 996,
+  isFresh: true,
+  isAnybodyKnown: true,
+  hosts: 32,
+  silent: undefined,
+  jobs: 2,
+  gpus: 256,
+  ports: 512,
+  quietSince: undefined,
+  now: 1000,
+};
+
+describe("the headline", () => {
+  it("nothing wrong says what was looked at and when", () => {
+    expect(headline(WELL)).toEqual({
+      tone: "good",
+      title: "Nothing is wrong",
+      text: "2 running jobs, 256 GPUs, 512 ports watched. Last look 4 s ago.",
+    });
+    expect(headline({ ...WELL, quietSince: 400, silent: 1 }).text).toBe(
+      "2 running jobs, 256 GPUs, 512 ports watched. 1 host is silent. The last incident ended 10 min ago. Last look 4 s ago.",
+    );
+  });
+
+  it("an old look is no good news", () => {
+    const said = headline({ ...WELL, isFresh: false, lookedAt: 100 });
+    expect([said.tone, said.title]).toEqual(["warn", "Nobody looks"]);
+    expect(said.text).toContain("15 min ago");
+    expect(headline({ ...WELL, isFresh: false, lookedAt: undefined }).text).toContain("ever made");
+  });
+
+  it("troubles are counted, and doubted when nobody looks", () => {
+    expect(headline({ ...WELL, open: 1 }).title).toBe("One thing is wrong");
+    expect(headline({ ...WELL, open: 3 }).tone).toBe("bad");
+    expect(headline({ ...WELL, open: 3, isFresh: false, lookedAt: 100 }).text).toContain(
+      "nobody looks",
+    );
+  });
+
+  it("a fresh install is told what to do", () => {
+    const empty = {
+      ...WELL,
+      isAnybodyKnown: false,
+      isFresh: undefined,
+      lookedAt: undefined,
+      hosts: undefined,
+      gpus: undefined,
+      ports: undefined,
+      jobs: 0,
+    };
+    expect(headline(empty).isFirstTime).toBe(true);
+    expect(headline({ ...empty, isAnybodyKnown: true }).title).toBe("No job was seen yet");
+  });
+
+  it("silence of everybody is not health", () => {
+    expect(headline({ ...WELL, silent: 32 }).title).toBe("No host reports any more");
+  });
+});
+
+describe("a job's step", () => {
+  it("is held against what the rules recorded, else against the last hour", () => {
+    expect(usualOf(2.5, [9, 9, 9])).toBe(2.5);
+    expect(usualOf(undefined, [3, 1, 2, Number.NaN])).toBe(2);
+    expect(usualOf(undefined, [])).toBeUndefined();
+    expect(slowdown(3, 2)).toBe(1.5);
+    expect(slowdown(3, undefined)).toBeUndefined();
+  });
+
+  it("is drawn with gaps where nothing is known", () => {
+    const range = { from: 0, to: 100, top: 4, gap: 30 };
+    expect(sparkPath([0, 20, 80, 100], [2, 4, 9, Number.NaN], range)).toBe(
+      "M0.0 50.0L20.0 0.0M80.0 0.0",
+    );
+  });
+});

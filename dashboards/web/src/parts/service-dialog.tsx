@@ -1,0 +1,72 @@
+/** A question to the reader before something is changed, and what the service said to it. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { Failure } from "../api/client";
+import "../style/settings.css";
+
+/**
+ * A form in front of everything else. `onConfirm` is awaited: what it throws is shown and the form
+ * stays, otherwise it closes. `problem`: why it cannot be sent as it is; empty if it can.
+ */
+export function AskDialog(props: {
+  title: string;
+  confirm: string;
+  problem?: string;
+  onConfirm: () => Promise<void>;
+  onClose: () => void;
+  children: ComponentChildren;
+}) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const title = useId();
+  const [refusal, setRefusal] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  useEffect(() => {
+    dialog.current?.showModal();
+  }, []);
+  const send = async () => {
+    setBusy(true);
+    setRefusal("");
+    try {
+      await props.onConfirm();
+      props.onClose();
+    } catch (error) {
+      setRefusal(refusalWords(error));
+      setBusy(false);
+    }
+  };
+  return (
+    <dialog ref={dialog} class="ask" aria-labelledby={title} onClose={props.onClose}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (!isBusy && !props.problem) void send();
+        }}
+      >
+        <h2 id={title}>{props.title}</h2>
+        {props.children}
+        {(refusal || props.problem) && (
+          <p class={refusal ? "refusal" : "soft"} role={refusal ? "alert" : "status"}>
+            {refusal || props.problem}
+          </p>
+        )}
+        <div class="row end">
+          <button type="button" onClick={props.onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary" disabled={isBusy || !!props.problem}>
+            {isBusy ? "Sending …" : props.confirm}
+          </button>
+        </div>
+      </form>
+    </dialog>
+  );
+}
+
+/** What the service said when it would not do something. */
+export function refusalWords(error: unknown): string {
+  if (!(error instanceof Failure)) return String(error);
+  if (error.isUnreachable) return "The service does not answer. Nothing was changed.";
+  if (error.status === 401 || error.status === 403)
+    return `Not allowed: ${error.detail || error.title}. For another token, forget this one in Settings, This browser.`;
+  return `Refused: ${error.title}${error.detail ? `. ${error.detail}` : ""}`;
+}

@@ -1,0 +1,151 @@
+/** What is wrong with the service itself, in words, the worst first. Pure. */
+import type { About, Alert, Notice, Reading, RuleBook } from "../api/service";
+import { count, duration } from "../format";
+import type { OVERVIEW } from "./service-questions";
+
+export interface Trouble {
+  readonly tone: "bad" | "warn";
+  readonly text: string;
+  /** The page of /runbooks that says what to do; empty: there is none. */
+  readonly runbook: string;
+}
+
+export type Numbers = Readonly<Record<keyof typeof OVERVIEW, readonly Reading[]>>;
+
+/** A process needs so long before its numbers say that something does not happen. */
+const WARM_UP_SECONDS = 300;
+/** Clocks that differ by more make "now" here another time than there. */
+const CLOCK_SECONDS_MAX = 10;
+
+/** The single number of a question; undefined if nobody answers it. */
+export function number(readings: readonly Reading[] | undefined): number | undefined {
+  const value = readings?.[0]?.value;
+  return value === undefined || Number.isNaN(value) ? undefined : value;
+}
+
+/** What this page sees itself, with more detail than the pack's alert about it. */
+const SEEN_HERE = new Set(["FabricRulesFailing", "FabricRuleFileBad", "FabricNoticesWaiting"]);
+
+/** Alerts of the rule pack about Fabricscope itself, without the one that always fires. */
+export function aboutItself(alerts: readonly Alert[]): readonly Alert[] {
+  return alerts.filter(({ labels }) => labels.theme === "self" && labels.severity !== "none");
+}
+
+/** The name of a runbook in an alert's link to it, such as `service-store`. */
+export function runbookOf(annotations: Readonly<Record<string, string>>): string {
+  const found = /\/runbooks\/([a-z0-9-]+)$/.exec(annotations.runbook_url ?? "");
+  return found?.[1] ?? "";
+}
+
+/** Whether the rule pack, which knows the thresholds, is evaluated here. */
+export function hasPack(book: RuleBook): boolean {
+  return book.files.some((file) => file.name.endsWith("/self.yaml") && file.state !== "refused");
+}
+
+export function troublesOf(
+  about: About,
+  numbers: Numbers | undefined,
+  book: RuleBook,
+  notices: readonly Notice[],
+  now: number,
+): readonly Trouble[] {
+  const seen = [...ofRules(book, now), ...ofNotices(notices, now)];
+  const alerts = aboutItself(book.alerts).filter(
+    ({ labels }) => !seen.length || !SEEN_HERE.has(labels.alertname ?? ""),
+  );
+  const found = [...ofProcess(about, numbers, now), ...ofAlerts(alerts, now), ...seen];
+  return found.sort((a, b) => Number(a.tone === "warn") - Number(b.tone === "warn"));
+}
+
+function ofProcess(about: About, numbers: Numbers | undefined, now: number): Trouble[] {
+  const found: Trouble[] = [];
+  if (about.notReady)
+    found.push({
+      tone: "bad",
+      text: `Store or inventory does not answer: ${about.notReady}`,
+      runbook: "service-store",
+    });
+  const isWarm = now - about.startedAt > WARM_UP_SECONDS;
+  if (numbers?.processes.length && isWarm) {
+    const leaders = numbers.leads.filter(({ value }) => value > 0);
+    if (!number(numbers.evaluations))
+      found.push({
+        tone: "bad",
+        text: "Nobody looks for faults: no look was completed for 5 minutes",
+        runbook: "evaluation",
+      });
+    if (leaders.length > 1)
+      found.push({
+        tone: "bad",
+        text: `${leaders.map(({ labels }) => labels.instance ?? "?").join(" and ")} both evaluate; one should`,
+        runbook: "evaluation",
+      });
+  }
+  if (Math.abs(about.clockAhead) > CLOCK_SECONDS_MAX)
+    found.push({
+      tone: "warn",
+      text: `This browser's clock is ${duration(Math.abs(about.clockAhead))} ${about.clockAhead > 0 ? "ahead of" : "behind"} the service's: "now" is another time here than there`,
+      runbook: "",
+    });
+  return found;
+}
+
+function ofAlerts(alerts: readonly Alert[], now: number): Trouble[] {
+  return alerts.map((alert) => ({
+    tone: alert.labels.severity === "critical" && alert.state === "firing" ? "bad" : "warn",
+    text: `${alert.annotations.summary || alert.labels.alertname || "An alert without a name"} ${
+      alert.state === "firing" ? "For" : "No alert yet; for"
+    } ${duration(Math.round(Math.max(0, now - Date.parse(alert.activeAt) / 1000)))}.`,
+    runbook: runbookOf(alert.annotations),
+  }));
+}
+
+/** A group that was not evaluated for three of its intervals is late. */
+export function isLate(group: { interval: number; lastEvaluation: string }, now: number): boolean {
+  const last = Date.parse(group.lastEvaluation) / 1000;
+  return last > 0 && now - last > 3 * group.interval + 5;
+}
+
+/** Errors may quote whole series. */
+const TEXT_MAX = 180;
+const cut = (text: string) => (text.length > TEXT_MAX ? `${text.slice(0, TEXT_MAX)} …` : text);
+
+function ofRules(book: RuleBook, now: number): Trouble[] {
+  const found: Trouble[] = [];
+  const failing = book.groups.flatMap((group) =>
+    group.rules.filter((rule) => rule.health === "err"),
+  );
+  if (failing.length)
+    found.push({
+      tone: "warn",
+      text: `${count(failing.length, "rule")} cannot be evaluated, ${failing[0]?.name} first: ${cut(failing[0]?.lastError || "no reason given")}`,
+      runbook: "rules-and-notices",
+    });
+  for (const file of book.files.filter((one) => one.state !== "loaded").slice(0, 3))
+    found.push({
+      tone: "warn",
+      text: `Rule file ${file.name} ${file.state === "kept" ? "is broken; what it said before goes on" : "is refused"}: ${cut(file.error)}`,
+      runbook: "rules-and-notices",
+    });
+  const late = book.groups.filter((group) => isLate(group, now));
+  if (late.length)
+    found.push({
+      tone: "warn",
+      text: `${count(late.length, "rule group")} late, ${late[0]?.name} first`,
+      runbook: "rules-and-notices",
+    });
+  return found;
+}
+
+function ofNotices(notices: readonly Notice[], now: number): Trouble[] {
+  const stuck = notices.filter((one) => one.state === "waiting" && one.attempts > 0);
+  return [...new Set(stuck.map((one) => one.receiver))].map((receiver) => {
+    const waiting = stuck.filter((one) => one.receiver === receiver);
+    const oldest = Math.min(...waiting.map((one) => Date.parse(one.planned) / 1000));
+    return {
+      tone: "bad",
+      text: `${receiver} takes no notices: ${waiting.length} wait, the oldest for ${duration(now - oldest)}. ${waiting[0]?.detail ?? ""}`,
+      runbook: "rules-and-notices",
+    };
+  });
+}

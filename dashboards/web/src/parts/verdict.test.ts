@@ -1,0 +1,144 @@
+import { describe, expect, it, vi } from "vitest";
+
+// Views' addresses are read from the window, which tests do not have.
+vi.stubGlobal("location", { hash: "" });
+vi.stubGlobal("addEventListener", () => {});
+
+const words = await import("./verdict-words");
+const cost = await import("./verdict-cost");
+
+const COST = {
+  job: "train",
+  lost_seconds: 1800,
+  step_seconds: 1.94,
+  step_seconds_without: 1.21,
+  lost_share: 0.376,
+  gpu_hours: 128,
+};
+
+describe("names of a culprit", () => {
+  it("each leads to the view that shows it", () => {
+    const names = words.namesOf(
+      { host: "node4", device: "mlx5_0", port: "1", switch: "leaf0", switch_port: "Ethernet0" },
+      { from: 10, to: 20 },
+    );
+    expect(names.map(({ kind, text }) => `${kind} ${text}`)).toEqual([
+      "Host node4",
+      "NIC mlx5_0 port 1",
+      "Switch port leaf0 Ethernet0",
+    ]);
+    expect(names[1]?.href).toBe("#/fabric?from=10&to=20&focus=node4%2Fmlx5_0%2F1");
+    expect(names[2]?.href).toContain("focus=leaf0%2FEthernet0");
+  });
+
+  it("rank 0 and GPU 0 are names too", () => {
+    const names = words.namesOf({ job: "a/b", rank: 0, host: "n", gpu: 0 });
+    expect(names.map(({ kind }) => kind)).toEqual(["Host", "GPU", "Rank", "Job"]);
+    expect(names[2]?.href).toBe("#/job/a%2Fb?rank=0");
+  });
+
+  it("nobody has none", () => {
+    expect(words.namesOf({})).toEqual([]);
+    expect(words.focus({}).focus).toBeUndefined();
+  });
+});
+
+describe("words", () => {
+  it("a cause of a newer service is spelled as it is", () => {
+    expect(words.causeOf("cosmic_rays").label).toBe("Cosmic rays");
+    expect(words.runbookOf("cosmic_rays", "unknown")).toBe("/runbooks/incident");
+    expect(words.runbookOf("straggler", "gpu_throttled")).toBe("/runbooks/gpu-throttle");
+  });
+
+  it("says how sure as the service's own sentences do", () => {
+    expect([0.9, 0.7, 0.5, 0.49].map(words.sureness)).toEqual([
+      "almost certain",
+      "likely",
+      "more likely than not",
+      "a suspicion",
+    ]);
+  });
+
+  it.each([
+    [0.0551, "seconds", "55.1 ms"],
+    [0.56, "ratio", "56 %"],
+    [1.44e9, "hertz", "1.44 GHz"],
+    [24.5e9, "bytes per second", "24.5 GB/s"],
+    [8935, "frames per second", "8.94 k frames/s"],
+    [32, "bits", "0x20"],
+    [84, "celsius", "84 °C"],
+    [3, "changes", "3 changes"],
+    [Number.NaN, "ratio", "–"],
+  ])("%d %s is %s", (value, unit, said) => {
+    expect(words.quantity(value, unit)).toBe(said);
+  });
+
+  it("an axis has room for the number only", () => {
+    expect(words.shortly(10_000, "frames per second")).toBe("10 k/s");
+    expect(words.shortly(12_000, "errors")).toBe("12 k");
+    expect(words.shortly(1.44e9, "hertz")).toBe("1.44 GHz");
+  });
+
+  it("finds the commands between backticks", () => {
+    const text = "Run `a -b` and `c`: look.";
+    expect(words.commandsOf(text)).toBe("a -b\nc");
+    expect(words.pieces(text).map(({ text: piece }) => piece)).toEqual([
+      "Run ",
+      "a -b",
+      " and ",
+      "c",
+      ": look.",
+    ]);
+    expect(words.pieces("a lone ` stays")).toEqual([{ text: "a lone ` stays", isCommand: false }]);
+  });
+
+  it("tells who is spoken of from the culprit", () => {
+    const culprit = { host: "n4", switch: "leaf1", switch_port: "e0" };
+    expect(words.isAbout({ host: "n4", device: "eth0" }, culprit)).toBe(true);
+    expect(words.isAbout({ host: "leaf1", port: "e0" }, culprit)).toBe(true);
+    expect(words.isAbout({ host: "leaf1", port: "e9" }, culprit)).toBe(false);
+    expect(words.isAbout({ job: "train" }, culprit)).toBe(true);
+    expect(words.subjectOf({ host: "leaf1", device: "leaf1", port: "e9" })).toBe("leaf1 e9");
+    expect(words.subjectOf({ host: "n4", device: "mlx5_0", port: "1" })).toBe("n4 mlx5_0 port 1");
+  });
+});
+
+describe("cost", () => {
+  it("a further hour costs the job's GPUs times the share that is lost", () => {
+    // 128 GPU-hours in half an hour: 256 GPUs.
+    expect(cost.perHour([COST])).toBeCloseTo(256 * 0.376);
+    expect(cost.perHour([{ ...COST, lost_seconds: 0 }])).toBe(0);
+  });
+
+  it("says what a step would take", () => {
+    expect(cost.costSentence(COST, false)).toBe(
+      "Without it a step of train would take 1.21 s instead of 1.94 s.",
+    );
+    const hung = { ...COST, step_seconds: null, step_seconds_without: null, lost_share: 1 };
+    expect(cost.costSentence(hung, false)).toBe("train does not move at all.");
+    expect(cost.costSentence({ ...hung, lost_share: 0.4 }, true)).toBe(
+      "train lost 40 % of its time.",
+    );
+  });
+
+  it("reads prices as people write them", () => {
+    expect(cost.parsePrice("2.5")).toEqual({ amount: 2.5, before: "", after: "" });
+    expect(cost.parsePrice("$2.50")).toEqual({ amount: 2.5, before: "$", after: "" });
+    expect(cost.parsePrice(" 2,10 € ")).toEqual({ amount: 2.1, before: "", after: "€" });
+    for (const wrong of [null, "", "free", "-3", "0", "1e400", "2.5.1"])
+      expect(cost.parsePrice(wrong)).toBeUndefined();
+  });
+
+  it("speaks of money only with a price", () => {
+    expect(cost.costLine([COST])).toEqual(["38 % of the time", "128 GPU-hours"]);
+    expect(cost.costLine([COST], { amount: 2, before: "$", after: "" })[2]).toBe("$256");
+    expect(cost.costLine([])).toEqual([]);
+    expect(cost.hoursNumber(0.003)).toBe("< 0.01");
+  });
+
+  it("what costs little may wait", () => {
+    expect(cost.isMinor([{ ...COST, lost_share: 0.01 }])).toBe(true);
+    expect(cost.isMinor([COST])).toBe(false);
+    expect(cost.isMinor([])).toBe(false);
+  });
+});

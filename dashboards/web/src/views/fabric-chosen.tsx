@@ -1,0 +1,56 @@
+/** Asks for what is told beside the drawing of the link or node that is chosen. */
+import { askFlow } from "../api/fabric";
+import type { IncidentShort } from "../api/incidents";
+import { askCablings } from "../api/topology";
+import type { Frame } from "../parts/fabric-frames";
+import type { FabricLink, Focus } from "../parts/fabric-graph";
+import { causeWords, placeOf } from "../parts/fabric-marks";
+import { LinkSide, NodeSide, type SideProps } from "../parts/fabric-side";
+import { useResource } from "../resource";
+import { route } from "../route";
+import { now, range } from "../time";
+
+const NS = 1e9;
+
+export function Chosen(props: {
+  frame: Frame;
+  focus: Focus;
+  incidents: readonly IncidentShort[];
+  choose: (focus: Focus | undefined) => void;
+}) {
+  const { frame, focus, incidents, choose } = props;
+  const { graph } = frame;
+  const accusations = incidents
+    .filter((one) => {
+      const place = placeOf(graph, one.culprit);
+      return place?.kind === focus.kind && place.index === focus.index;
+    })
+    .map(({ id, cause, state, since_ns }) => ({
+      id,
+      state,
+      cause: causeWords(cause),
+      since: since_ns / NS,
+    }));
+  const shared = { frame, accusations, onClose: () => choose(undefined), onChoose: choose };
+  const [node, link] = [graph.nodes[focus.index], graph.links[focus.index]];
+  if (focus.kind === "node") return node ? <NodeSide {...shared} node={node} /> : null;
+  return link ? <LinkAsked {...shared} link={link} key={link.id} /> : null;
+}
+
+const FLOW_PULSE_SECONDS = 15;
+
+function LinkAsked(props: SideProps & { link: FabricLink }) {
+  const { link } = props;
+  const { from, to, last } = range.value;
+  const flow = useResource(
+    `flow of ${link.id} ${last ?? `${from} ${to}`}`,
+    (abort) => askFlow(link.low, link.high, range.value, abort),
+    last === undefined ? 0 : Math.floor(now.value / FLOW_PULSE_SECONDS),
+  );
+  const cablings = useResource(`cablings of ${link.id}`, (abort) =>
+    askCablings(link.low.id, abort),
+  );
+  const { query } = route.value;
+  const when = { from: query.from, to: query.to, last: query.last };
+  return <LinkSide {...props} details={{ flow: flow.data, cablings: cablings.data ?? [], when }} />;
+}

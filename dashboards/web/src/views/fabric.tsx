@@ -1,0 +1,391 @@
+/** The fabric: `#/fabric?colour=errors&at=…&focus=…&rail=…&job=…&form=cells`. */
+import { useMemo } from "preact/hooks";
+import { askAll } from "../api/client";
+import {
+  askFabricState,
+  askHostsOf,
+  type FabricState,
+  type JobHosts,
+  nothingKnown,
+} from "../api/fabric";
+import type { IncidentShort } from "../api/incidents";
+import { askTopology, type Topology } from "../api/topology";
+import { count } from "../format";
+import { changes } from "../live";
+import { columnsOf, Frame, frameAt, peaks, saidOf, valueWord } from "../parts/fabric-frames";
+import {
+  type FabricGraph,
+  type Focus,
+  focusOf,
+  focusWord,
+  graphOf,
+  linkName,
+} from "../parts/fabric-graph";
+import type { Hit } from "../parts/fabric-hit";
+import { areHostsCells, type Form, formFor } from "../parts/fabric-layout";
+import { FabricLegend } from "../parts/fabric-legend";
+import { FabricMap } from "../parts/fabric-map";
+import { causeWords, type Mark, marksOf, placeOf } from "../parts/fabric-marks";
+import { linksBetween, linksOfRail } from "../parts/fabric-paths";
+import { bucketOf, isQuantity, QUANTITIES, type Quantity } from "../parts/fabric-scale";
+import { FabricTable } from "../parts/fabric-table";
+import { FabricTime } from "../parts/fabric-time";
+import { type Resource, useResource } from "../resource";
+import { href, route, withQuery } from "../route";
+import { isDark } from "../theme";
+import { now, range } from "../time";
+import { Panel } from "../ui/panel";
+import { Empty, Failed, Loading, Shown, Stale } from "../ui/states";
+import { Chosen } from "./fabric-chosen";
+import { Lit, Tools } from "./fabric-tools";
+import "../style/fabric.css";
+
+/** Moments of the slider at most, and how short one may be: switches are polled every 10 s to 30 s. */
+const FRAMES_MOST = 60;
+const FRAME_SECONDS_LEAST = 15;
+const TOPOLOGY_PULSE_SECONDS = 30;
+const INCIDENTS_MOST = 500;
+const WORST_SHOWN = 50;
+const NS = 1e9;
+
+export default function Fabric() {
+  const { to, last } = range.value;
+  const at = last === undefined ? to : undefined;
+  const topology = useResource(
+    `topology ${at ?? "now"}`,
+    (abort) => askTopology(at, abort),
+    at === undefined ? Math.floor(now.value / TOPOLOGY_PULSE_SECONDS) : 0,
+  );
+  return (
+    <Shown
+      resource={topology}
+      what="topology"
+      isEmpty={({ links }) => links.length === 0}
+      empty={
+        <Empty title="No cable is known">
+          Cables are seen by LLDP of switches and hosts, by the subnet manager of InfiniBand, or
+          told by a topology file: <a href="/docs">see /v1/topology</a>. Run a poller for the
+          switches, and look again.
+        </Empty>
+      }
+    >
+      {(data) => <Cabled topology={data} at={at} />}
+    </Shown>
+  );
+}
+
+/** Asks for the state beside a topology. */
+function Cabled({ topology, at }: { topology: Topology; at: number | undefined }) {
+  const graph = useMemo(() => graphOf(topology), [topology]);
+  const { from, to, last } = range.value;
+  const length = to - from;
+  const frames = Math.max(1, Math.min(FRAMES_MOST, Math.floor(length / FRAME_SECONDS_LEAST)));
+  const pulseSeconds = Math.max(FRAME_SECONDS_LEAST, length / frames);
+  const state = useResource(
+    `fabric state ${last ?? `${from} ${to}`}`,
+    (abort) => {
+      const { value } = range;
+      return askFabricState({ from: value.from, to: value.to, frames, at }, abort);
+    },
+    last === undefined ? 0 : Math.floor(now.value / pulseSeconds),
+  );
+  const known = useMemo(
+    () => state.data ?? (state.failure ? nothingKnown(range.value.to) : undefined),
+    [state.data, state.failure],
+  );
+  if (!known) return <Loading what={`the state of ${count(graph.links.length, "link")}`} />;
+  return (
+    <>
+      {state.data ? (
+        <Stale resource={state} />
+      ) : (
+        <Failed resource={state} what="state of the links" />
+      )}
+      <Seen
+        graph={graph}
+        state={known}
+        isAnswered={state.data !== undefined}
+        isFollowing={last !== undefined}
+      />
+    </>
+  );
+}
+
+/** Everything that is drawn of a state; the rest is asked for beside it. */
+function Seen(props: {
+  graph: FabricGraph;
+  state: FabricState;
+  isAnswered: boolean;
+  isFollowing: boolean;
+}) {
+  const { graph, state, isFollowing } = props;
+  const { query } = route.value;
+  const quantity: Quantity = isQuantity(query.colour) ? query.colour : "utilisation";
+  const form: Form = query.form === "lines" || query.form === "cells" ? query.form : formFor(graph);
+  const { frame, isAtEnd } = useFrame(graph, state, isFollowing);
+  const buckets = useMemo(() => frame.buckets(quantity), [frame, quantity]);
+  const moment = isAtEnd && isFollowing ? undefined : frame.time;
+  const incidents = useIncidents();
+  const marks = useMemo(() => marksOf(graph, incidents, moment), [graph, incidents, moment]);
+  const hosts = useJobHosts();
+  const lit = useLit(graph, hosts.data);
+  const chosen = focusOf(graph, query.focus ?? "");
+  const choose = (focus: Focus | undefined) =>
+    withQuery({ focus: focus && focusWord(graph, focus) });
+  const worst = useMemo(() => frame.worst(quantity, lit), [frame, quantity, lit]);
+  const said = props.isAnswered
+    ? saidOf(frame)
+    : `${count(graph.links.length, "link")}; how they fare is not known.`;
+  const culprits = culpritWords(graph, marks);
+  return (
+    <>
+      <h1 class="fabric-said">
+        {said} {culprits && <span class="bad">At fault: {culprits}.</span>}
+      </h1>
+      {query.focus && !chosen && (
+        <p class="state stale fabric-unknown" role="status">
+          Nothing here is called {query.focus}. It may have been cabled otherwise at this time.
+        </p>
+      )}
+      <div class="fabric-view">
+        <Panel class="fabric-main">
+          <Tools graph={graph} quantity={quantity} form={form} />
+          <Lit graph={graph} lit={lit} hosts={hosts} />
+          <FabricMap
+            graph={graph}
+            form={form}
+            buckets={buckets}
+            lit={lit}
+            marks={marks}
+            chosen={chosen}
+            onChoose={choose}
+            label={`The fabric by ${QUANTITIES[quantity].label.toLowerCase()}. ${said} ${culprits && `At fault: ${culprits}.`}`}
+            tip={(hit) => <Tip frame={frame} quantity={quantity} hit={hit} />}
+          />
+          <FabricLegend
+            quantity={quantity}
+            hasCells={areHostsCells(graph, form)}
+            dark={isDark.value}
+          />
+          <Time {...{ frame, quantity, incidents, isFollowing, isAtEnd }} />
+          <Loose graph={graph} />
+        </Panel>
+        <div class="fabric-beside">
+          {chosen && <Chosen frame={frame} focus={chosen} incidents={incidents} choose={choose} />}
+          <Worst frame={frame} quantity={quantity} links={worst} chosen={chosen} choose={choose} />
+        </div>
+      </div>
+    </>
+  );
+}
+
+/** The state at the moment of the address; without one, at the end of the range. */
+function useFrame(graph: FabricGraph, state: FabricState, isFollowing: boolean) {
+  const asked = route.value.query.at;
+  const at = asked && Number.isFinite(Number(asked)) ? Number(asked) : undefined;
+  const isAtEnd = at === undefined;
+  const index = isAtEnd && isFollowing ? lastKnown(state) : frameAt(state.times, at);
+  const columns = useMemo(() => columnsOf(graph, state), [graph, state]);
+  const frame = useMemo(
+    () => new Frame(graph, state, columns, index),
+    [graph, state, columns, index],
+  );
+  return { frame, isAtEnd };
+}
+
+const CULPRITS_NAMED = 4;
+
+/** `node3 mlx5_0 – leaf-0 Ethernet4 (lossy link), node5 (straggler)`. */
+function culpritWords(graph: FabricGraph, marks: readonly Mark[]): string {
+  const words = marks.map((mark) => `${focusName(graph, mark.focus)} (${mark.cause})`);
+  const more = words.length - CULPRITS_NAMED;
+  return words.slice(0, CULPRITS_NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
+}
+
+/** The last moment may have begun only now, and nobody has reported in it: then the one before. */
+function lastKnown(state: FabricState): number {
+  const width = state.links.length;
+  for (let frame = state.times.length - 1; frame > Math.max(0, state.times.length - 4); frame--)
+    if (state.utilisation.subarray(frame * width, (frame + 1) * width).some((value) => value >= 0))
+      return frame;
+  return Math.max(0, state.times.length - 1);
+}
+
+function focusName(graph: FabricGraph, focus: Focus): string {
+  if (focus.kind === "node") return graph.nodes[focus.index]?.name ?? "";
+  const link = graph.links[focus.index];
+  return link ? linkName(link) : "";
+}
+
+// --- asked for beside the state --------------------------------------------------------------------
+
+/** Incidents that touch the range, whether they are over or not. */
+function useIncidents(): readonly IncidentShort[] {
+  const { from, to, last } = range.value;
+  const found = useResource(
+    `incidents since ${last ?? from}`,
+    (abort) =>
+      askAll<IncidentShort>("/v1/incidents", { since: range.value.from }, INCIDENTS_MOST, abort),
+    changes.value,
+  );
+  const items = found.data?.items;
+  // While the range follows the clock nothing lies behind its end.
+  const end = last === undefined ? to : Number.POSITIVE_INFINITY;
+  return useMemo(() => (items ?? []).filter((one) => one.since_ns / NS <= end), [items, end]);
+}
+
+/** Where the job runs that the reader asked for. */
+function useJobHosts(): Resource<JobHosts | undefined> {
+  const { job } = route.value.query;
+  return useResource(`hosts of ${job ?? ""}`, async (abort) =>
+    job ? askHostsOf(job, abort) : undefined,
+  );
+}
+
+/** Links of the job or rail that the reader asked for; undefined: all matter. */
+function useLit(graph: FabricGraph, hosts: JobHosts | undefined): ReadonlySet<number> | undefined {
+  const { rail } = route.value.query;
+  return useMemo(() => {
+    const number = rail ? Number(rail) : Number.NaN;
+    const ofRail = graph.rails.includes(number) ? linksOfRail(graph, number) : undefined;
+    if (!hosts) return ofRail;
+    const ofJob = linksBetween(graph, hosts);
+    return ofRail ? new Set([...ofJob].filter((link) => ofRail.has(link))) : ofJob;
+  }, [graph, rail, hosts]);
+}
+
+// --- the parts with what they need -----------------------------------------------------------------
+
+const WORST_NONE: Readonly<Record<Quantity, string>> = {
+  utilisation: "No link carries anything at this moment.",
+  errors: "No link counts errors at this moment.",
+  pause: "No link is paused at this moment.",
+};
+
+function Worst(props: {
+  frame: Frame;
+  quantity: Quantity;
+  links: readonly number[];
+  chosen: Focus | undefined;
+  choose: (focus: Focus) => void;
+}) {
+  const { frame, quantity, links } = props;
+  const word = QUANTITIES[quantity].label.toLowerCase();
+  const more = links.length - WORST_SHOWN;
+  return (
+    <Panel title="Worst links" hint={`by ${word}`} class="fabric-worst">
+      {links.length ? (
+        <FabricTable
+          label={`Links by ${word}, the worst first`}
+          frame={frame}
+          links={links.slice(0, WORST_SHOWN)}
+          chosen={props.chosen}
+          onChoose={props.choose}
+        />
+      ) : (
+        <p class="soft">
+          {frame.isEmpty ? "Nothing is known of this moment." : WORST_NONE[quantity]}
+        </p>
+      )}
+      {more > 0 && <p class="soft">And {count(more, "link")} more.</p>}
+    </Panel>
+  );
+}
+
+function Tip({ frame, quantity, hit }: { frame: Frame; quantity: Quantity; hit: Hit }) {
+  const { graph } = frame;
+  const ordered = [...hit.links].sort(
+    (one, other) => (frame.value(quantity, other) || 0) - (frame.value(quantity, one) || 0),
+  );
+  const first = graph.links[ordered[0] ?? -1];
+  if (!first) {
+    const node = graph.nodes[hit.focus.index];
+    return (
+      <>
+        <b>{node?.name}</b>
+        <span>{count(node?.links.length ?? 0, "link")}</span>
+      </>
+    );
+  }
+  return (
+    <>
+      <b>
+        {hit.links.length > 1
+          ? `${first.low.host} – ${first.high.host}: ${hit.links.length} cables`
+          : linkName(first)}
+      </b>
+      {(Object.keys(QUANTITIES) as Quantity[]).map((one) => (
+        <span key={one}>
+          {QUANTITIES[one].label} {valueWord(frame, one, first.index)}
+        </span>
+      ))}
+    </>
+  );
+}
+
+function Time(props: {
+  frame: Frame;
+  quantity: Quantity;
+  incidents: readonly IncidentShort[];
+  isFollowing: boolean;
+  isAtEnd: boolean;
+}) {
+  const { quantity, incidents } = props;
+  const { graph, state, index } = props.frame;
+  const steps = useMemo(
+    () =>
+      peaks(state, quantity).map(({ most, down }) => ({
+        bucket: Number.isNaN(most) ? -1 : bucketOf(quantity, most),
+        words: Number.isNaN(most) ? "unknown" : QUANTITIES[quantity].show(most),
+        down,
+      })),
+    [state, quantity],
+  );
+  const stretches = useMemo(
+    () =>
+      incidents
+        .filter((one) => placeOf(graph, one.culprit))
+        .map((one) => ({
+          from: one.since_ns / NS,
+          to: (one.until_ns ?? one.closed_ns ?? Number.POSITIVE_INFINITY) / NS,
+          label: causeWords(one.cause),
+          summary: one.summary,
+          href: href(["incident", one.id]),
+        })),
+    [graph, incidents],
+  );
+  if (state.times.length < 2) return null;
+  return (
+    <FabricTime
+      times={state.times}
+      stepSeconds={state.stepSeconds}
+      index={index}
+      isFollowing={props.isFollowing}
+      isAtEnd={props.isAtEnd}
+      peaks={steps}
+      incidents={stretches}
+      dark={isDark.value}
+      onIndex={(index) =>
+        withQuery(
+          { at: index === undefined ? undefined : state.times[index]?.toFixed(3) },
+          { replace: true },
+        )
+      }
+    />
+  );
+}
+
+const LOOSE_NAMED = 5;
+
+/** Who has no place in the drawing, because nobody knows a cable of theirs. */
+function Loose({ graph }: { graph: FabricGraph }) {
+  const names = graph.nodes.filter((node) => !node.links.length).map((node) => node.name);
+  if (!names.length) return null;
+  const more = names.length - LOOSE_NAMED;
+  return (
+    <p class="soft">
+      Not drawn, no cable known: {names.slice(0, LOOSE_NAMED).join(", ")}
+      {more > 0 ? ` and ${more} more` : ""}.
+    </p>
+  );
+}

@@ -1,0 +1,239 @@
+/** All incidents, with filters that stand in the address. */
+import { useEffect, useState } from "preact/hooks";
+import { type IncidentShort, named } from "../api/incidents";
+import { type Filter, listIncidents } from "../api/trouble";
+import { count, duration, moment, percent } from "../format";
+import { changes } from "../live";
+import { hoursNumber, money } from "../parts/verdict-cost";
+import { CAUSE_NAMES, causeOf, reasonOf } from "../parts/verdict-words";
+import { keptPrice } from "../price";
+import { useResource } from "../resource";
+import { href, route, withQuery } from "../route";
+import { now } from "../time";
+import { Badge, Panel } from "../ui/panel";
+import { Empty, Shown } from "../ui/states";
+import { type Column, Table } from "../ui/table";
+
+const NS = 1e9;
+const PAGE = 100;
+const FILTERS = ["state", "cause", "job", "host", "switch"] as const;
+
+export function IncidentList() {
+  const { query } = route.value;
+  const filter: Filter = Object.fromEntries(
+    FILTERS.map((name) => [name, query[name] || undefined]),
+  );
+  const isFiltered = FILTERS.some((name) => query[name]);
+  const [most, setMost] = useState(PAGE);
+  const found = useResource(
+    JSON.stringify([filter, most]),
+    (abort) => listIncidents(filter, most, abort),
+    `${changes.value}:${Math.floor(now.value / 30)}`,
+  );
+  return (
+    <>
+      <h1 class="unseen">Incidents</h1>
+      <Panel
+        class="incidents"
+        title="Incidents"
+        hint="Each trouble once, the latest first"
+        aside={<Filters />}
+      >
+        <Shown
+          resource={found}
+          what="incidents"
+          isEmpty={(data) => data.items.length === 0}
+          empty={<NoIncident isFiltered={isFiltered} />}
+        >
+          {(data) => (
+            <>
+              <IncidentTable items={data.items} now={now.value} />
+              {data.next !== null && (
+                <button type="button" onClick={() => setMost(Math.min(1000, most + 4 * PAGE))}>
+                  Show older ones
+                </button>
+              )}
+            </>
+          )}
+        </Shown>
+      </Panel>
+    </>
+  );
+}
+
+function NoIncident({ isFiltered }: { isFiltered: boolean }) {
+  return isFiltered ? (
+    <Empty title="No incident is like that">
+      <a href={href(["incident"])}>Show all of them</a>
+    </Empty>
+  ) : (
+    <Empty title="There was no incident yet">
+      Whether somebody looks at all is said in <a href="#/">Now</a>.
+    </Empty>
+  );
+}
+
+function Filters() {
+  const { query } = route.value;
+  return (
+    <search class="row incident-filters">
+      <select
+        aria-label="State"
+        value={query.state ?? ""}
+        onChange={(event) => withQuery({ state: event.currentTarget.value || undefined })}
+      >
+        <option value="">open and closed</option>
+        <option value="open">open</option>
+        <option value="closed">closed</option>
+      </select>
+      <select
+        aria-label="Cause"
+        value={query.cause ?? ""}
+        onChange={(event) => withQuery({ cause: event.currentTarget.value || undefined })}
+      >
+        <option value="">every cause</option>
+        {CAUSE_NAMES.map((cause) => (
+          <option key={cause} value={cause}>
+            {causeOf(cause).label}
+          </option>
+        ))}
+      </select>
+      <NameFilter name="job" />
+      <NameFilter name="host" />
+      <NameFilter name="switch" />
+    </search>
+  );
+}
+
+/** A whole name: the service compares names, it does not search in them. */
+function NameFilter({ name }: { name: "job" | "host" | "switch" }) {
+  const set = route.value.query[name] ?? "";
+  const [text, setText] = useState(set);
+  useEffect(() => setText(set), [set]);
+  const apply = () => withQuery({ [name]: text.trim() || undefined });
+  return (
+    <input
+      type="search"
+      aria-label={`Name of a ${name}`}
+      placeholder={name}
+      size={12}
+      value={text}
+      onInput={(event) => setText(event.currentTarget.value)}
+      onChange={apply}
+      onKeyDown={(event) => {
+        if (event.key === "Enter") apply();
+      }}
+    />
+  );
+}
+
+/** Incidents in rows; where they lie in time is drawn beside them. */
+export function IncidentTable({ items, now }: { items: readonly IncidentShort[]; now: number }) {
+  const starts = items.map((one) => one.since_ns / NS);
+  const ends = items.map((one) => endOf(one, now));
+  const [first, last] = [Math.min(...starts), Math.max(...ends)];
+  const price = keptPrice();
+  const columns: readonly Column<IncidentShort>[] = [
+    {
+      name: "Since",
+      by: (one) => one.since_ns,
+      show: (one) => <span class="unbroken">{moment(one.since_ns / NS, now)}</span>,
+    },
+    {
+      name: "Lasts",
+      isNumber: true,
+      by: (one) => endOf(one, now) - one.since_ns / NS,
+      show: (one) => duration(endOf(one, now) - one.since_ns / NS),
+    },
+    {
+      name: "Cause",
+      by: (one) => one.cause,
+      show: (one) => (
+        <span class="unbroken">
+          <Badge tone={one.state === "open" ? "bad" : ""}>{causeOf(one.cause).label}</Badge>
+          {one.state === "open" && <span class="unseen"> open</span>}
+          <small class="soft own-line">{reasonOf(one.reason)}</small>
+        </span>
+      ),
+    },
+    {
+      name: "What is wrong",
+      show: (one) => (
+        <div class="incident-saying">
+          <a href={href(["incident", one.id])}>{named(one.culprit)}</a>
+          <small class="soft own-line">{one.summary}</small>
+        </div>
+      ),
+    },
+    { name: "Jobs", show: (one) => jobsOf(one) },
+    {
+      name: "Sure",
+      isNumber: true,
+      by: (one) => one.confidence,
+      show: (one) => percent(one.confidence),
+    },
+    {
+      name: "GPU-hours",
+      isNumber: true,
+      by: (one) => one.gpu_hours,
+      show: (one) => (
+        <>
+          {hoursNumber(one.gpu_hours)}
+          {price && <small class="soft own-line">{money(one.gpu_hours, price)}</small>}
+        </>
+      ),
+    },
+    {
+      name: "When",
+      show: (one) => (
+        <span class="incident-when" aria-hidden="true">
+          <i
+            class={`span ${one.state}`}
+            style={{
+              left: `${share(one.since_ns / NS, first, last) * 100}%`,
+              width: `${Math.max(0.01, share(endOf(one, now), first, last) - share(one.since_ns / NS, first, last)) * 100}%`,
+            }}
+          />
+        </span>
+      ),
+    },
+  ];
+  return (
+    <Table
+      label="Incidents"
+      columns={columns}
+      rows={items}
+      keyOf={(one) => one.id}
+      noun="incident"
+    />
+  );
+}
+
+/** Unix seconds: its end, or now while it is open. */
+function endOf(one: IncidentShort, now: number): number {
+  return (
+    Math.max(one.since_ns, one.state === "open" ? now * NS : (one.until_ns ?? one.last_seen_ns)) /
+    NS
+  );
+}
+
+function share(time: number, first: number, last: number): number {
+  return last > first ? (time - first) / (last - first) : 0;
+}
+
+const JOBS_SHOWN = 2;
+
+function jobsOf(one: IncidentShort) {
+  return (
+    <>
+      {one.jobs.slice(0, JOBS_SHOWN).map((job) => (
+        <a key={job} class="own-line" href={href(["job", job])}>
+          {job}
+        </a>
+      ))}
+      {one.jobs.length > JOBS_SHOWN && (
+        <small class="soft">and {count(one.jobs.length - JOBS_SHOWN, "more", "more")}</small>
+      )}
+    </>
+  );
+}

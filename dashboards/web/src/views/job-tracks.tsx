@@ -1,0 +1,469 @@
+/** The plots of a job on one clock, from its steps down to its GPUs; each asks for its own data. */
+import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
+import { address, token } from "../api/client";
+import { type AskedHeat, askCell, type HeatRank, type Quantity } from "../api/heat";
+import {
+  type Asked,
+  askCollectives,
+  askGpus,
+  askTraffic,
+  askTroubles,
+  type Place,
+  type Trouble,
+  WORST_SHOWN,
+} from "../api/job-series";
+import { askTimeline, type TimelineAnswer } from "../api/jobs";
+import { duration, percent, si } from "../format";
+import { type Grouping, type Order, rowsOf, scaleOf, stepAt } from "../parts/heat";
+import { HeatTrack } from "../parts/heat-track";
+import { leftOutWords, QUANTITIES } from "../parts/heat-words";
+import { CellPanel } from "../parts/job-cell";
+import {
+  bucketLines,
+  collectiveLines,
+  comparedLines,
+  hasReasons,
+  reasonSegments,
+  stepBars,
+  TROUBLE_WORDS,
+  troubleLines,
+} from "../parts/job-lines";
+import type { Span } from "../parts/timeline";
+import { BarTrack, LineTrack, StripTrack } from "../parts/timeline-tracks";
+import { type Resource, useResource } from "../resource";
+import { href, withQuery } from "../route";
+import { Empty, Shown } from "../ui/states";
+
+/** What of the heat map is looked at. */
+export interface Choice {
+  readonly quantity: Quantity;
+  readonly rank: number | undefined;
+  /** Unix seconds within the step that is asked about. */
+  readonly time: number | undefined;
+  readonly order: Order;
+  readonly grouping: Grouping;
+}
+
+const bits = (value: number) => si(value, "b/s");
+
+export function Tracks(props: {
+  job: string;
+  span: Span;
+  heat: Resource<AskedHeat | undefined>;
+  accused: ReadonlySet<number>;
+  choice: Choice;
+}) {
+  const { job, span, heat, choice } = props;
+  const { from, to } = span;
+  const when = `${from} ${to}`;
+  const timeline = useResource(
+    `timeline ${job}`,
+    (abort) => askTimeline(job, from, to, abort),
+    when,
+  );
+  const collectives = useResource(
+    `collectives ${job}`,
+    (abort) => askCollectives(job, from, to, abort),
+    when,
+  );
+  const rank = heat.data?.ranks.find((one) => one.rank === choice.rank);
+  return (
+    <>
+      <Reserved pixels={156} for={timeline}>
+        <Steps timeline={timeline} />
+      </Reserved>
+      <Reserved pixels={350} for={heat}>
+        <HeatOf heat={heat} accused={props.accused} choice={choice} />
+      </Reserved>
+      {choice.time !== undefined && choice.rank !== undefined && (
+        <Why job={job} rank={choice.rank} time={choice.time} heat={heat.data} />
+      )}
+      <Reserved pixels={112} for={collectives}>
+        <Collectives series={collectives} timeline={timeline.data} />
+      </Reserved>
+      <Machines job={job} span={span} rank={rank} isReady={heat.data !== undefined} />
+    </>
+  );
+}
+
+/** Room for a plot that has not come yet, so that what is below stays where it is. */
+function Reserved(props: { pixels: number; for: Resource<unknown>; children: ComponentChildren }) {
+  const isAwaited = props.for.data === undefined && props.for.failure === undefined;
+  return <div style={isAwaited ? { minHeight: `${props.pixels}px` } : {}}>{props.children}</div>;
+}
+
+/** Where nothing answers at all, the first plot says so for all of them. */
+export function quietly<T>(resource: Resource<T>): Resource<T> {
+  const isSaid = resource.data !== undefined && resource.failure?.isUnreachable;
+  return isSaid ? { ...resource, failure: undefined } : resource;
+}
+
+const STEP_PARTS = [
+  { label: "computing", colour: "compute" },
+  { label: "waiting for others", colour: "wait" },
+  { label: "network", colour: "transfer" },
+];
+
+function Steps({ timeline }: { timeline: Resource<TimelineAnswer> }) {
+  return (
+    <Shown
+      resource={timeline}
+      what="steps"
+      isEmpty={({ buckets }) => buckets.every((bucket) => bucket.step_ns === null)}
+      empty={<NoSteps />}
+    >
+      {({ buckets, kept_one_in }) => (
+        <BarTrack
+          title="Steps"
+          hint={`the median step, split by where its time goes${kept_one_in > 1 ? `; one in ${kept_one_in} collectives was looked at` : ""}`}
+          bars={stepBars(buckets)}
+          parts={STEP_PARTS}
+          gap={(seconds) => `no step ended for ${duration(seconds)}`}
+          format={duration}
+          height={120}
+        />
+      )}
+    </Shown>
+  );
+}
+
+function NoSteps() {
+  return (
+    <Empty title="No step ended in this time">
+      It did not run then ("Whole job" shows when it did), it stood still, or nobody recorded its
+      collectives: agents read them from NCCL Inspector's files on the hosts.
+    </Empty>
+  );
+}
+
+function HeatOf(props: {
+  heat: Resource<AskedHeat | undefined>;
+  accused: ReadonlySet<number>;
+  choice: Choice;
+}) {
+  return (
+    <Shown
+      resource={quietly(props.heat)}
+      what="ranks and steps"
+      isEmpty={(heat) => !heat?.steps.length}
+      empty={
+        <Empty title="No heat map for this time">
+          At least three whole steps are needed: choose a longer time.
+        </Empty>
+      }
+    >
+      {(heat) =>
+        heat && (
+          <HeatPlot
+            heat={heat}
+            accused={props.accused}
+            choice={props.choice}
+            isOld={props.heat.isLoading || heat.quantity !== props.choice.quantity}
+          />
+        )
+      }
+    </Shown>
+  );
+}
+
+function HeatPlot(props: {
+  heat: AskedHeat;
+  accused: ReadonlySet<number>;
+  choice: Choice;
+  isOld: boolean;
+}) {
+  const { heat, choice } = props;
+  const { order, grouping } = choice;
+  const rows = useMemo(() => rowsOf(heat, order, grouping), [heat, order, grouping]);
+  const scale = useMemo(() => scaleOf(heat), [heat]);
+  const left = leftOutWords(heat, heat.ranksLeftOut, heat.keptOneIn);
+  const hint = [QUANTITIES[heat.quantity].hint, left].filter(Boolean).join("; ");
+  return (
+    <HeatTrack
+      heat={heat}
+      rows={rows}
+      scale={scale}
+      hint={hint}
+      accused={props.accused}
+      chosen={choice}
+      isOld={props.isOld}
+      aside={<HeatChoices choice={choice} />}
+      onCell={(rank, time) => withQuery({ rank, step: time?.toFixed(3) })}
+    />
+  );
+}
+
+function HeatChoices({ choice }: { choice: Choice }) {
+  return (
+    <>
+      <select
+        aria-label="What the colours show"
+        value={choice.quantity}
+        onChange={(event) => withQuery({ quantity: event.currentTarget.value })}
+      >
+        {Object.entries(QUANTITIES).map(([word, { label }]) => (
+          <option key={word} value={word}>
+            {label}
+          </option>
+        ))}
+      </select>
+      <select
+        aria-label="Rows"
+        value={choice.grouping}
+        onChange={(event) => withQuery({ rows: event.currentTarget.value })}
+      >
+        <option value="rank">a row for each rank</option>
+        <option value="host">a row for each host</option>
+      </select>
+      <select
+        aria-label="Order of rows"
+        value={choice.order}
+        onChange={(event) => withQuery({ order: event.currentTarget.value })}
+      >
+        <option value="rank">by rank and host</option>
+        <option value="worst">worst first</option>
+      </select>
+    </>
+  );
+}
+
+/** Why a cell is as it is; the old answer stays until the new one has come. */
+function Why(props: { job: string; rank: number; time: number; heat: AskedHeat | undefined }) {
+  const { job, rank, time, heat } = props;
+  const step = heat?.steps[stepAt(heat.steps, time)];
+  const cell = useResource(
+    `cell ${job}`,
+    async (abort) => (step ? askCell(job, rank, step.from, step.to, abort) : undefined),
+    `${rank} ${step?.from} ${step?.to}`,
+  );
+  const close = () => withQuery({ step: undefined });
+  if (!heat) return null;
+  if (!step)
+    return (
+      <Empty title="The step that was chosen is not in this time">
+        <button type="button" onClick={close}>
+          Close
+        </button>
+      </Empty>
+    );
+  return (
+    <div class={`why-place ${cell.isLoading ? "old" : ""}`}>
+      <Shown resource={quietly(cell)} what="step">
+        {(found) =>
+          found && (
+            <CellPanel
+              cell={found}
+              links={<CellLinks job={job} rank={rank} host={found.host} to={step.to} />}
+              onRank={(other) => withQuery({ rank: other })}
+              onClose={close}
+            />
+          )
+        }
+      </Shown>
+    </div>
+  );
+}
+
+function CellLinks(props: { job: string; rank: number; host: string | null; to: number }) {
+  const { job, rank, host } = props;
+  return (
+    <>
+      {host && (
+        <a class="button" href={href(["hosts", host])}>
+          Host {host}
+        </a>
+      )}
+      {!token.value && (
+        <a
+          class="button"
+          href={address("/v1/explain", { job, rank, to: props.to.toFixed(3) })}
+          target="_blank"
+          rel="noreferrer"
+        >
+          All evidence (JSON)
+        </a>
+      )}
+    </>
+  );
+}
+
+function Collectives(props: { series: Resource<Asked>; timeline: TimelineAnswer | undefined }) {
+  return (
+    <Shown resource={quietly(props.series)} what="collectives">
+      {(asked) => {
+        const heavy = collectiveLines(asked);
+        const data = heavy?.data ?? (props.timeline && bucketLines(props.timeline.buckets));
+        const isKnown = data?.lines.some(({ values }) => values.some((value) => value !== null));
+        if (!isKnown) return <p class="soft quiet">No collectives were recorded in this time.</p>;
+        return (
+          data && (
+            <LineTrack
+              title={heavy ? `Collectives: ${heavy.name}` : "Collectives, of all sizes"}
+              hint="skew: waiting for the last rank; transfer: the network after that"
+              data={data}
+              format={duration}
+              height={84}
+            />
+          )
+        );
+      }}
+    </Shown>
+  );
+}
+
+/** NICs and GPUs: those of the chosen rank against the others'. */
+function Machines(props: {
+  job: string;
+  span: Span;
+  rank: HeatRank | undefined;
+  /** False while it is not known whom to compare. */
+  isReady: boolean;
+}) {
+  const { job, rank, isReady } = props;
+  const { from, to } = props.span;
+  const place: Place | undefined =
+    rank?.host == null
+      ? undefined
+      : { host: rank.host, gpu: rank.gpu, devices: rank.device ? [rank.device] : [] };
+  const when = `${from} ${to} ${isReady} ${rank?.rank}`;
+  const traffic = useResource(
+    `traffic ${job}`,
+    async (abort) => (isReady ? askTraffic(job, place, from, to, abort) : undefined),
+    when,
+  );
+  const gpus = useResource(
+    `gpus ${job}`,
+    async (abort) => (isReady ? askGpus(job, place, from, to, abort) : undefined),
+    when,
+  );
+  const troubles = useResource(
+    `troubles ${job}`,
+    (abort) => askTroubles(job, from, to, abort),
+    `${from} ${to}`,
+  );
+  return (
+    <>
+      <Reserved pixels={208} for={traffic}>
+        <Traffic asked={traffic} rank={rank} />
+      </Reserved>
+      <Troubles troubles={troubles} isCounted={!!traffic.data?.series.length} />
+      <Reserved pixels={360} for={gpus}>
+        <Gpus asked={gpus} rank={rank} />
+      </Reserved>
+    </>
+  );
+}
+
+function Traffic(props: { asked: Resource<Asked | undefined>; rank: HeatRank | undefined }) {
+  const { rank } = props;
+  const own = rank ? `rank ${rank.rank}: ${rank.host} ${rank.device}` : "";
+  return (
+    <Shown
+      resource={quietly(props.asked)}
+      what="NICs"
+      isEmpty={(asked) => asked?.series.length === 0}
+      empty={<p class="soft quiet">Nothing was read of this job's NICs in this time.</p>}
+    >
+      {(asked) =>
+        asked &&
+        (["transmit", "receive"] as const).map((direction) => (
+          <LineTrack
+            key={direction}
+            title={direction === "transmit" ? "NICs send" : "NICs receive"}
+            data={comparedLines(asked, direction, own, "all NICs")}
+            format={bits}
+            height={68}
+          />
+        ))
+      }
+    </Shown>
+  );
+}
+
+function Troubles(props: {
+  troubles: Resource<ReadonlyMap<Trouble, Asked>>;
+  /** False: nobody reads these NICs, so that their silence says nothing. */
+  isCounted: boolean;
+}) {
+  const { troubles, isCounted } = props;
+  return (
+    <Shown resource={quietly(troubles)} what="pause, congestion and errors of NICs">
+      {(found) => {
+        const plots = [...found].map(([kind, asked]) => ({
+          kind,
+          words: TROUBLE_WORDS[kind],
+          data: troubleLines(asked, WORST_SHOWN),
+        }));
+        const quiet = plots.filter((one) => !one.data.lines.length);
+        return (
+          <>
+            {plots
+              .filter((one) => one.data.lines.length)
+              .map(({ kind, words, data }) => (
+                <LineTrack
+                  key={kind}
+                  title={words.title}
+                  hint={words.hint}
+                  data={data}
+                  format={words.unit === "share" ? percent : (value) => si(value, "/s")}
+                  height={62}
+                />
+              ))}
+            {isCounted && quiet.length > 0 && (
+              <p class="soft quiet">
+                In this time, as far as it is counted:{" "}
+                {quiet.map((one) => one.words.quiet).join(", ")}.
+              </p>
+            )}
+          </>
+        );
+      }}
+    </Shown>
+  );
+}
+
+function Gpus(props: { asked: Resource<Asked | undefined>; rank: HeatRank | undefined }) {
+  const { rank } = props;
+  const own = rank ? `rank ${rank.rank}: ${rank.host} GPU ${rank.gpu}` : "";
+  const plots = [
+    { name: "clock", title: "GPU clock", format: (value: number) => si(value, "Hz") },
+    { name: "power", title: "GPU power", format: (value: number) => si(value, "W") },
+    {
+      name: "temperature",
+      title: "GPU temperature",
+      format: (value: number) => `${Math.round(value)} °C`,
+      isFromZero: false,
+    },
+  ];
+  return (
+    <Shown
+      resource={quietly(props.asked)}
+      what="GPUs"
+      isEmpty={(asked) => asked?.series.length === 0}
+      empty={<p class="soft quiet">Nothing was read of this job's GPUs in this time.</p>}
+    >
+      {(asked) =>
+        asked && (
+          <>
+            {hasReasons(asked) && (
+              <StripTrack
+                title={`What holds the clock of ${rank?.host} GPU ${rank?.gpu}`}
+                segments={reasonSegments(asked)}
+                usual="nothing: full clock"
+              />
+            )}
+            {plots.map(({ name, ...look }) => (
+              <LineTrack
+                key={name}
+                data={comparedLines(asked, name, own, "all GPUs")}
+                height={62}
+                {...look}
+              />
+            ))}
+          </>
+        )
+      }
+    </Shown>
+  );
+}

@@ -1,0 +1,323 @@
+/** Is the service itself well, who is told what, and what this browser remembers. */
+import { useState } from "preact/hooks";
+import { stepOf } from "../api/promql";
+import {
+  type Alert,
+  askAbout,
+  askCurves,
+  askNotices,
+  askNumbers,
+  askRuleBook,
+  askSeriesCounts,
+  askSilences,
+  endSilence,
+  type Silence,
+  silence,
+} from "../api/service";
+import { ServiceTiles, ServiceVerdict } from "../parts/service";
+import { AgentTable, AgentVersions, SeriesPanels } from "../parts/service-agents";
+import { keepName, ownName, Preferences, ServiceLinks } from "../parts/service-browser";
+import { matchersOf, write } from "../parts/service-matchers";
+import {
+  AGENT_VERSIONS,
+  AGENTS_IN_TROUBLE,
+  charts,
+  legend,
+  OVERVIEW,
+} from "../parts/service-questions";
+import { Alerts, RuleFiles, RuleGroups, Rules } from "../parts/service-rules";
+import { EndSilenceDialog, Notices, SilenceDialog, Silences } from "../parts/service-silences";
+import { hasPack, number, troublesOf } from "../parts/service-troubles";
+import { useResource } from "../resource";
+import { href, route } from "../route";
+import { fix, now, range } from "../time";
+import { Panel } from "../ui/panel";
+import { aligned, Plot } from "../ui/plot";
+import { RangePicker } from "../ui/range";
+import { Empty, Shown } from "../ui/states";
+import "../style/settings.css";
+
+const TABS = [
+  { word: "", label: "Health", view: Health },
+  { word: "rules", label: "Alerts and rules", view: RuleTab },
+  { word: "notices", label: "Notices and silences", view: Told },
+  { word: "agents", label: "Agents and series", view: AgentTab },
+  { word: "browser", label: "This browser", view: Browser },
+] as const;
+
+export default function Settings() {
+  const word = route.value.path[1] ?? "";
+  const tab = TABS.find((one) => one.word === word);
+  const View = tab?.view;
+  return (
+    <>
+      <h1 class="unseen">Settings and the service's health</h1>
+      <nav class="tabs" aria-label="Settings">
+        {TABS.map((one) => (
+          <a
+            key={one.word}
+            href={href(one.word ? ["settings", one.word] : ["settings"])}
+            aria-current={one === tab ? "page" : undefined}
+          >
+            {one.label}
+          </a>
+        ))}
+      </nav>
+      {View ? <View /> : <Empty title={`Settings have no part called "${word}"`} />}
+    </>
+  );
+}
+
+/** Every so many seconds, as numbers that move: what is asked for anew. */
+function every(seconds: number): number {
+  return Math.floor(now.value / seconds);
+}
+
+// --- health ----------------------------------------------------------------------------------------
+
+function Health() {
+  const found = useResource(
+    "health",
+    async (abort) => {
+      const [about, book, notices] = await Promise.all([
+        askAbout(abort),
+        askRuleBook(abort),
+        askNotices(abort),
+      ]);
+      return { about, book, notices };
+    },
+    every(10),
+  );
+  // A second's work for the service, which writes them every 15 seconds.
+  const numbers = useResource(
+    "numbers",
+    (abort) => askNumbers(OVERVIEW, Date.now() / 1000, abort),
+    every(30),
+  );
+  return (
+    <>
+      <Shown resource={found} what="the service's health">
+        {({ about, book, notices }) => (
+          <>
+            <ServiceVerdict
+              troubles={troublesOf(about, numbers.data, book, notices, now.value)}
+              hasNumbers={!numbers.data || numbers.data.processes.length > 0}
+              hasPack={hasPack(book)}
+            />
+            <Shown resource={numbers} what="the service's own numbers">
+              {(known) => <ServiceTiles about={about} numbers={known} now={now.value} />}
+            </Shown>
+          </>
+        )}
+      </Shown>
+      <Curves />
+      <ServiceLinks />
+    </>
+  );
+}
+
+function Curves() {
+  const { from, to, last } = range.value;
+  const step = stepOf(from, to);
+  const window = `${Math.max(60, 2 * step)}s`;
+  const all = charts(window);
+  const found = useResource(
+    last === undefined ? `${from} ${to}` : `last ${last}`,
+    (abort) =>
+      Promise.all(
+        all.map((chart) =>
+          // Words of a legend may be anything; the questions are told apart by their places.
+          askCurves(
+            Object.fromEntries(Object.values(chart.curves).map((expr, place) => [place, expr])),
+            from,
+            to,
+            step,
+            abort,
+          ),
+        ),
+      ),
+    last === undefined ? 0 : every(30),
+  );
+  return (
+    <Panel title="Its own numbers over time" aside={<RangePicker />}>
+      <Shown resource={found} what="curves">
+        {(answers) => (
+          <div class="charts">
+            {all.map((chart, index) => {
+              const series = answers[index] ?? [];
+              const words = Object.keys(chart.curves);
+              const { times, values } = aligned(series);
+              return (
+                <figure key={chart.title}>
+                  <figcaption>
+                    <b>{chart.title}</b>
+                    <span class="soft">{chart.hint}</span>
+                  </figcaption>
+                  {times.length ? (
+                    <Plot
+                      label={`${chart.title}: ${chart.hint}`}
+                      times={times}
+                      lines={[
+                        ...series.map((one, place) => ({
+                          label: legend(words[Number(one.labels.what)] ?? "", one.labels),
+                          values: values[place] ?? [],
+                        })),
+                        ...(chart.bound === undefined
+                          ? []
+                          : [
+                              {
+                                label: "late above",
+                                values: times.map(() => chart.bound ?? null),
+                                colour: "warn",
+                                isDashed: true,
+                              },
+                            ]),
+                      ]}
+                      format={chart.format}
+                      height={150}
+                      group="service"
+                      hasLegend
+                      onSelect={fix}
+                    />
+                  ) : (
+                    <Empty title={chart.silence ?? "Nothing is known of that time"} />
+                  )}
+                </figure>
+              );
+            })}
+          </div>
+        )}
+      </Shown>
+    </Panel>
+  );
+}
+
+// --- alerts and rules ------------------------------------------------------------------------------
+
+function RuleTab() {
+  const book = useResource("rules", askRuleBook, every(15));
+  const [silenced, setSilenced] = useState<Alert>();
+  return (
+    <>
+      <Shown resource={book} what="rules">
+        {(data) => (
+          <>
+            <Alerts alerts={data.alerts} now={now.value} onSilence={setSilenced} />
+            <div class="columns">
+              <RuleGroups groups={data.groups} now={now.value} />
+              <RuleFiles files={data.files} now={now.value} />
+            </div>
+            <Rules book={data} now={now.value} />
+          </>
+        )}
+      </Shown>
+      {silenced && (
+        <NewSilence
+          matchers={matchersOf(silenced.labels).map(write).join(", ")}
+          onClose={() => setSilenced(undefined)}
+        />
+      )}
+    </>
+  );
+}
+
+// --- notices and silences --------------------------------------------------------------------------
+
+function NewSilence(props: { matchers: string; onClose: () => void; onDone?: () => void }) {
+  return (
+    <SilenceDialog
+      matchers={props.matchers}
+      by={ownName()}
+      onClose={props.onClose}
+      onSilence={async (asked) => {
+        await silence(asked);
+        keepName(asked.created_by);
+        props.onDone?.();
+      }}
+    />
+  );
+}
+
+function Told() {
+  const silences = useResource("silences", askSilences, every(15));
+  const notices = useResource("notices", askNotices, every(15));
+  const [ended, setEnded] = useState<Silence>();
+  const [isNew, setNew] = useState(false);
+  return (
+    <>
+      <Shown resource={silences} what="silences">
+        {(items) => (
+          <Silences silences={items} now={now.value} onNew={() => setNew(true)} onEnd={setEnded} />
+        )}
+      </Shown>
+      <Shown resource={notices} what="notices">
+        {(items) => <Notices notices={items} now={now.value} />}
+      </Shown>
+      {isNew && <NewSilence matchers="" onClose={() => setNew(false)} onDone={silences.reload} />}
+      {ended && (
+        <EndSilenceDialog
+          silence={ended}
+          onClose={() => setEnded(undefined)}
+          onEnd={async () => {
+            await endSilence(ended.id);
+            silences.reload();
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+// --- agents and series -----------------------------------------------------------------------------
+
+function AgentTab() {
+  const agents = useResource(
+    "agents",
+    async (abort) => {
+      const time = Date.now() / 1000;
+      const [troubles, versions] = await Promise.all([
+        askNumbers(AGENTS_IN_TROUBLE, time, abort),
+        askNumbers(AGENT_VERSIONS, time, abort),
+      ]);
+      return { troubles, ...versions };
+    },
+    every(30),
+  );
+  const series = useResource(
+    "series",
+    async (abort) => {
+      const [counts, { refused }] = await Promise.all([
+        askSeriesCounts(abort),
+        askNumbers({ refused: OVERVIEW.refused }, Date.now() / 1000, abort),
+      ]);
+      return { counts, refused };
+    },
+    every(60),
+  );
+  return (
+    <>
+      <Shown resource={agents} what="agents">
+        {({ troubles, versions, all }) => (
+          <>
+            <AgentTable troubles={troubles} known={number(all) ?? 0} />
+            <AgentVersions versions={versions} />
+          </>
+        )}
+      </Shown>
+      <Shown resource={series} what="series">
+        {({ counts, refused }) => <SeriesPanels counts={counts} refused={refused} />}
+      </Shown>
+    </>
+  );
+}
+
+// --- this browser ----------------------------------------------------------------------------------
+
+function Browser() {
+  return (
+    <>
+      <Preferences now={now.value} />
+      <ServiceLinks />
+    </>
+  );
+}
