@@ -13,6 +13,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 # More words for pytest: make test ARGS="-k spool -x"
 ARGS ?=
+# Processes that share the tests, whole files each. Every one may start services and peers of its
+# own, and wants 2 GiB.
+WORKERS ?= 2
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help
 help: ## list the targets
@@ -33,8 +37,13 @@ setup: python-ok ## prepare .venv (with .venv/bin/fabricscope) and nothing else
 setup-grafana: python-ok ## prepare .venv-grafana, apart because of what grafana-client brings
 	@$(PYTHON) -m tests.setup_venv grafana
 
+.PHONY: page
+page: python-ok ## build the built-in page into dashboards/page; needs no Node on this machine
+	@$(PYTHON) -m tests.setup_page
+
 .PHONY: demo
 demo: setup ## 256 simulated GPUs, real agents, the real service: ARGS="--fault slow_nic"
+	@$(PYTHON) -m tests.setup_page || echo "demo: goes on without the built-in page" >&2
 	@$(BIN)/fabricscope demo $(ARGS)
 
 .PHONY: score
@@ -49,12 +58,12 @@ check: setup ## formatting, lint, types, import contracts
 	@echo "check: import contracts"; $(BIN)/lint-imports --no-logo
 
 .PHONY: test
-test: setup setup-grafana peers check ## everything that must be green: peers, check, all tests
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup setup-grafana peers page check ## everything that must be green: peers, check, all tests
+	@$(PYTEST) --durations=15 $(ARGS)
 
 .PHONY: test-fast
 test-fast: setup ## tests that need neither peers nor patience
-	@$(BIN)/python -m pytest -m "not slow and not peer" $(ARGS)
+	@$(PYTEST) -m "not slow and not peer" $(ARGS)
 
 .PHONY: e2e
 e2e: setup peers ## real processes on loopback, from agent to answer
@@ -85,14 +94,14 @@ lock: python-ok ## resolve the newest versions into the lock files
 	@$(PYTHON) -m tests.setup_venv lock
 
 .PHONY: wheel
-wheel: setup ## build the wheel into dist/
+wheel: setup page ## build the wheel, with the built-in page, into dist/
 	@rm -rf build/lib build/bdist.*  # setuptools would ship what an earlier build left there
 	@mkdir -p build; $(BIN)/python -m build --wheel --no-isolation --outdir dist . >build/wheel.log 2>&1 \
 	  || { cat build/wheel.log; exit 1; }
 	@ls dist/*.whl
 
 .PHONY: clean
-clean: ## remove what was built and the caches; .venv, .venv-grafana and .peers stay
-	@rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean: ## remove what was built and the caches; .venv, .venv-grafana, .venv-node and .peers stay
+	@rm -rf build dist dashboards/page *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
-	@echo "clean: removed build, dist and caches; to start afresh: rm -rf .venv .venv-grafana .peers"
+	@echo "clean: removed build, dist and caches; to start afresh: rm -rf .venv .venv-grafana .venv-node .peers dashboards/web/node_modules"

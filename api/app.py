@@ -19,7 +19,6 @@ from typing import Any
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
-from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from api.audit.service import FleetAudit, load_expectations
@@ -30,6 +29,7 @@ from api.errors import Boundary, ProblemBody, install_error_handlers, respond
 from api.evaluate.detect import Panel
 from api.evaluate.parts import make_evaluation
 from api.explain.explainer import Explainer
+from api.health.parts import make_board
 from api.ingest.own import OwnSamples
 from api.ingest.service import Ingest
 from api.inventory.feed import InventoryFeed
@@ -37,6 +37,7 @@ from api.inventory.repository import Inventory
 from api.jobs.watch import JobWatch
 from api.metrics import ServiceMetrics
 from api.notify.task import Notifying
+from api.packing import Packing
 from api.promql.engine import Engine
 from api.promql.gate import Gate
 from api.promql.values import Dialect
@@ -49,7 +50,11 @@ from api.routes import (
     docs,
     events,
     explain,
+    fabric,
+    fleet_health,
     health,
+    heat,
+    holds,
     incidents,
     ingest,
     inventory,
@@ -57,6 +62,7 @@ from api.routes import (
     live,
     matrix,
     otlp,
+    page,
     prometheus,
     prometheus_meta,
     records,
@@ -70,6 +76,7 @@ from api.routes import (
     trace,
     verdicts,
 )
+from api.routes.turns import Turns
 from api.rules.explain import explain_by_incidents, with_dashboards
 from api.rules.parts import make_rules
 from api.rules.task import Hooks
@@ -104,10 +111,14 @@ ROUTERS = tuple(
         prometheus_meta,
         rules,
         inventory,
+        fleet_health,
+        holds,
         topology,
+        fabric,
         jobs,
         records,
         timeline,
+        heat,
         matrix,
         trace,
         verdicts,
@@ -124,13 +135,15 @@ ROUTERS = tuple(
         health,
         runbooks,
         docs,
+        page,
     )
 )
 """Every path of the service, in the order in which the documentation shows them."""
 
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/runbooks"})
-"""Supervisors and load balancers have no token, nor has the browser of whoever was woken by a page;
-these say nothing worth hiding. What lies below a path is open with it."""
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/runbooks", "/", "/assets"})
+"""Supervisors and load balancers have no token, nor has the browser of whoever was woken by a page
+or opens the built-in one; these say nothing worth hiding. What lies below a path is open with it,
+but for the root."""
 
 
 Work = Callable[[], Coroutine[Any, Any, None]]
@@ -160,15 +173,12 @@ def create_app(
         clock,
         is_alone=store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite"),
     )
+    board = make_board(stock, evaluation, OwnSamples(intake.commit), metrics, clock)
     roll = make_roll(store, stock, intake.commit, metrics, clock, evaluation.lead.is_held)
-    aliases = load_catalog() if settings.promql_aliases else None
-    engine = Engine(store, Dialect(settings.promql_dialect), aliases)
+    engine = make_engine(settings, store)
     gate = Gate(engine)
     notifying = Notifying(settings, stock, evaluation.lead, metrics, clock)
-    explain_alerts = with_dashboards(
-        explain_by_incidents(stock, settings.public_url), settings.grafana_url
-    )
-    lead, hooks = evaluation.lead, Hooks(explain=explain_alerts, notify=notifying.notify)
+    lead, hooks = evaluation.lead, make_hooks(settings, stock, notifying)
     rulebook = make_rules(settings, engine, stock, lead, intake.commit, metrics, clock, hooks)
     kept_days = settings.retention_days.steps
     works: dict[str, Work] = {
@@ -180,6 +190,7 @@ def create_app(
         "roll": roll.run,
         "evaluator": evaluation.task.run,
         "news": evaluation.changes.run,
+        "health": board.run,
         "captures": lambda: watch_captures(requests),
         "rules": rulebook.task.run,
         "notifier": notifying.run,
@@ -193,6 +204,7 @@ def create_app(
         captures=requests,
         incidents=evaluation.book,
         changes=evaluation.changes,
+        health=board,
         metrics=metrics,
         gate=gate,
         settings=settings,
@@ -204,18 +216,36 @@ def create_app(
     app.state.audit = FleetAudit(store, stock, topologies, expectations)
     app.state.rules = rulebook.book
     app.state.notifying = notifying
-    app.state.explanations = explain.Turns(Explainer(store, stock, topologies.at, Panel(metrics)))
+    explainer = Explainer(store, stock, topologies.at, Panel(metrics))
+    app.state.explanations = explain.Explanations(explainer)
     add_routes(app, settings, metrics)
     return app
+
+
+def make_engine(settings: ServiceSettings, store: Store) -> Engine:
+    """What answers PromQL."""
+    aliases = load_catalog() if settings.promql_aliases else None
+    return Engine(store, Dialect(settings.promql_dialect), aliases)
+
+
+def make_hooks(settings: ServiceSettings, stock: Inventory, notifying: Notifying) -> Hooks:
+    """What becomes of alerts: they are explained, and people are told."""
+    explain_alerts = with_dashboards(
+        explain_by_incidents(stock, settings.public_url), settings.grafana_url
+    )
+    return Hooks(explain=explain_alerts, notify=notifying.notify)
 
 
 def add_routes(app: FastAPI, settings: ServiceSettings, metrics: ServiceMetrics) -> None:
     """Every path, and what stands before all of them."""
     app.state.traces = trace.Traces()
+    app.state.page = page.find_page(page.FOLDER)
+    app.state.heats = Turns()
+    app.state.fabrics = fabric.Fabrics(app.state.context.store)
     for router in ROUTERS:
         app.include_router(router)
-    app.add_api_route("/", to_docs, include_in_schema=False)
     install_error_handlers(app)
+    app.add_middleware(Packing)
     app.add_middleware(Guard, tokens=settings.read_tokens())
     app.add_middleware(Meter, metrics=metrics)
     app.add_middleware(Boundary)
@@ -248,11 +278,6 @@ def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:
         docs_url=None,
         redoc_url=None,
     )
-
-
-async def to_docs() -> Response:
-    """Whoever opens the bare address is shown what there is."""
-    return RedirectResponse("/docs")
 
 
 async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
@@ -327,6 +352,8 @@ def is_open(path: str) -> bool:
 
     >>> is_open("/runbooks/incident"), is_open("/runbooksx"), is_open("/v1/hosts")
     (True, False, False)
+    >>> is_open("/"), is_open("/metrics"), is_open("/assets/index-1a2b.js")
+    (True, False, True)
     """
     return path in OPEN_PATHS or path.rpartition("/")[0] in OPEN_PATHS
 

@@ -163,7 +163,7 @@ def serve(settings: ServiceSettings) -> None:
         settings.data_path,
     )
     try:
-        Server(config, app.state.context.changes.close).run()
+        Server(config, app.state.context.end_streams).run()
     finally:
         store.close()
         stock.close()

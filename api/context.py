@@ -11,6 +11,7 @@ from fastapi import Depends, Request
 from api.captures import Captures
 from api.evaluate.book import IncidentBook
 from api.evaluate.changes import Changes
+from api.health.board import HealthBoard
 from api.ingest.service import Ingest
 from api.inventory.repository import Inventory
 from api.metrics import ServiceMetrics
@@ -29,12 +30,18 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     captures: Captures
     incidents: IncidentBook
     changes: Changes
+    health: HealthBoard
     metrics: ServiceMetrics
     gate: Gate
     settings: ServiceSettings
     topologies: TopologyCache
     clock: Callable[[], float]
     started_s: float
+
+    def end_streams(self) -> None:
+        """End answers that never end by themselves: the service stops."""
+        self.changes.close()
+        self.health.close()
 
 
 async def get_context(request: Request) -> Context:

@@ -167,6 +167,50 @@ TIMELINE_RECORDS_MAX: Final = 2_000_000
 """Records that one timeline looks at, about a second's work. Past it every nth operation is looked
 at, and the answer says so."""
 
+HEAT_RANKS_MAX: Final = 1_024
+"""Rows of a heat map: more than a screen has lines. Past it those that stand out are shown and some
+all over the job, and the answer says how many are not."""
+
+HEAT_STEPS_MAX: Final = 500
+"""Columns of a heat map: with as many rows 2 MB. Past it a column stands for several steps, and
+shows the worst of them."""
+
+HEAT_RECORDS_MAX: Final = 2_000_000
+"""Records that one heat map looks at, about six seconds' work. Past it every nth operation of all
+ranks, or all of some ranks, and the answer says so."""
+
+HEATS_WAITING_MAX: Final = 8
+"""Heat maps, and cells of them, that are made or wait for their turn: each takes up to some seconds
+of a core, one after the other. → 503, retry"""
+
+CELL_SECONDS_MAX: Final = 3_600
+"""Of time in one cell of a heat map: a column of the longest time that is drawn. → 422"""
+
+CELL_OPERATIONS_MAX: Final = 200
+"""Collectives in one cell. Past it those that took longest, and the answer says how many not."""
+
+CELL_MARKS_MAX: Final = 200
+"""Steps and phases that a training loop marked in one cell, the first ones."""
+
+FABRIC_FRAMES_DEFAULT: Final = 60
+FABRIC_FRAMES_MAX: Final = 120
+"""Moments of the fabric's state: a slider has no more places that a hand can find. → 422"""
+
+FABRIC_LINKS_MAX: Final = 16_384
+"""Links in one answer of the fabric's state. More is asked for host by host or tier by tier, as the
+topology. → 422"""
+
+FABRIC_CELLS_MAX: Final = 1_000_000
+"""Links times moments, about 25 MB. Past it there are fewer moments."""
+
+FABRIC_SAMPLES_MAX: Final = 100_000_000
+"""Samples that lie in the time that is asked for, about ten seconds' work of two cores. → 422,
+which says how much time would fit"""
+
+FABRICS_WAITING_MAX: Final = 8
+"""Questions for the fabric's state that are answered or wait for their turn, one after the other.
+→ 503, retry"""
+
 TRACE_SECONDS_MAX: Final = 3_600
 """Of time that one trace shows: who looks at single collectives looks at minutes. → 422"""
 
@@ -371,3 +415,55 @@ PATTERN_CHARS_MAX: Final = 1_000
 
 COMMENT_CHARS_MAX: Final = 2_000
 """Of a silence's comment. → 422"""
+
+HEALTH_HOSTS_MAX: Final = 200_000
+"""Hosts whose health is kept at hand, about 100 MB: several times the largest fleets. Those past
+it, by name, have none."""
+
+HEALTH_REASONS_SHORT_MAX: Final = 3
+"""Reasons of one host in lists, the heaviest; `/v1/hosts/{host}/health` has all."""
+
+HEALTH_WAIT_SECONDS_MAX: Final = 60.0
+"""How long a scheduler may wait for a change in one request: proxies close what is silent for
+longer. → 422"""
+
+HEALTH_WAITERS_MAX: Final = 256
+"""Requests that wait for a change at once: every scheduler of a large site. → 503, retry"""
+
+HEALTH_BODIES_MAX: Final = 32
+"""Answers of `/v1/health`, by what was asked, that are kept as bytes until something changes, about
+25 MB for 10,000 hosts. The oldest goes."""
+
+HEALTH_STALE_SECONDS: Final = 60.0
+"""When the inventory could not be read for so long, health is of the past, and nobody should act
+upon it. → 503, retry"""
+
+HEALTH_TURNS_A_ROUND_MAX: Final = 1_000
+"""Changes of state that are written in one round, every two seconds. When all of a large fleet
+falls silent at once, the others follow in the next rounds."""
+
+HEALTH_TURNS_KEPT_MAX: Final = 50_000
+"""Changes of state that are kept, about 25 MB: a fleet of 10,000 that went away and came back
+twice. The oldest go."""
+
+HEALTH_TURNS_KEPT_DAYS: Final = 90
+"""How long they are kept: as long as the incidents behind them."""
+
+HEALTH_TURNS_PAGE_MAX: Final = 1_000
+"""Changes of state that are read at once."""
+
+HEALTH_SIGNS_MAX: Final = 1_000
+"""Findings that are looked through for what no incident speaks of, the latest."""
+
+HEALTH_SERIES_MAX: Final = 1_000
+"""Hosts that have series of state and risk at once, those at the highest risk. More are counted and
+left out: a rule needs to know that there are many."""
+
+HOLDS_MAX: Final = 20_000
+"""Things that somebody holds (draining, out) at once: a site that is being emptied. → 409"""
+
+HOLDS_KEPT_DAYS: Final = 90
+"""How long a hold is known after its end: who took what out, and why."""
+
+HOLD_DAYS_MAX: Final = 366
+"""From now to a hold's end, where it has one. → 422"""

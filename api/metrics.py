@@ -60,6 +60,7 @@ class ServiceMetrics:
         self.detector_errors = self._counter("fabric_service_detector_errors_total")
         self.findings_left_out = self._counter("fabric_service_findings_left_out_total")
         self.live_dropped = self._counter("fabric_service_live_dropped_total")
+        self.health_left_out = self._counter("fabric_service_health_left_out_total")
         self.alertmanager_sent = self._counter("fabric_service_alertmanager_sent_total")
         self.alertmanager_errors = self._counter("fabric_service_alertmanager_errors_total")
         self.alertmanager_dropped = self._counter("fabric_service_alertmanager_dropped_total")

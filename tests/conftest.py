@@ -4,6 +4,7 @@
   run name it; with CI=true a missing peer is an error, so that nothing is skipped there unseen.
 - `golden(path, text)`: the text must equal the file; `make golden` rewrites the file instead.
 - A connection to anything but this machine's loopback is refused, whoever tries.
+- Where several processes share the tests (`make test`), the longest files are begun first.
 """
 
 import difflib
@@ -11,6 +12,7 @@ import ipaddress
 import os
 import signal
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +27,10 @@ hypothesis.settings.register_profile("patient", deadline=None)
 hypothesis.settings.load_profile("patient")
 
 MISSING_PEERS = pytest.StashKey[set[str]]()
+MISSING_PEERS_SENT = "missing_peers"
+"""The same, on its way from a process that runs tests to the one that prints."""
+SLOW_SECONDS = 10.0
+"""Of a file whose `slow` tests do not say how long they take."""
 
 
 class Golden(Protocol):
@@ -63,6 +69,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     pytest.skip(reason)
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    missing = session.config.stash[MISSING_PEERS]
+    sent: dict[str, list[str]] | None = getattr(session.config, "workeroutput", None)
+    if sent is not None:
+        sent[MISSING_PEERS_SENT] = sorted(missing)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 - xdist ships no types
+    # One that has crashed sends nothing, and its tests have failed.
+    sent: dict[str, list[str]] = getattr(node, "workeroutput", {})
+    node.config.stash[MISSING_PEERS].update(sent.get(MISSING_PEERS_SENT, ()))
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
@@ -75,6 +95,20 @@ def pytest_terminal_summary(
             f"missing peer: {name}; its tests did not run (make peers; as root: make peers-system)",
             yellow=True,
         )
+
+
+# --- several processes -------------------------------------------------------------------------
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with the longest files, so that at the end no process waits for one that is left."""
+    if not hasattr(config, "workerinput"):
+        return  # one process: the order in which people look for things
+    seconds: Counter[Path] = Counter()
+    for item in items:
+        for marker in item.iter_markers("slow"):
+            seconds[item.path] = max(seconds[item.path], *(marker.args or (SLOW_SECONDS,)))
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 # --- golden files ------------------------------------------------------------------------------

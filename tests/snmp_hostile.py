@@ -26,6 +26,7 @@ from pyasn1.codec.ber import decoder, encoder
 from pysnmp.proto.api import v2c
 
 from collector.snmp.model import Credentials, Oid, Target
+from tests.ports import free_port
 
 READY_SECONDS = 30
 EARLY_IMPORTS = """import codecs
@@ -190,13 +191,6 @@ def target(port: int, credentials: Credentials | None = None, **others: Any) -> 
 # Recordings, and real agents ------------------------------------------------------------------
 
 
-def free_port() -> int:
-    """A UDP port of the loopback interface that nobody has now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def recorded(recordings: dict[str, str], arguments: Iterable[str] = ()) -> Iterator[int]:
     """The port of snmpsim, which serves these recordings by their names (communities)."""
@@ -211,7 +205,7 @@ def recorded(recordings: dict[str, str], arguments: Iterable[str] = ()) -> Itera
             path = folder / "data" / f"{name}.snmprec"
             path.write_text(text)
             os.utime(path, (0, 0))
-        port = free_port()
+        port = free_port(socket.SOCK_DGRAM)
         command = [
             str(Path(sys.executable).with_name(RESPONDER)),
             *arguments,

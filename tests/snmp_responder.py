@@ -27,6 +27,7 @@ from pysnmp.proto.rfc1902 import Null, ObjectName
 from simulator.interfaces.snmp import Switches, responder_command
 from simulator.interfaces.switch_tables import Flavour
 from simulator.snapshot import Snapshot
+from tests.ports import free_port
 
 READY_SECONDS = 30
 ANSWER_SECONDS = 10
@@ -64,7 +65,7 @@ def agent(snapshot: Snapshot, flavour: Flavour) -> Iterator[Agent]:
     switches = Switches(folder, snapshot.topology, flavour)
     try:
         switches.start(snapshot)
-        port = _free_port()
+        port = free_port(socket.SOCK_DGRAM)
         with (
             (folder / "log").open("wb") as log,
             subprocess.Popen(responder_command(folder, port), stdout=log, stderr=log) as process,
@@ -81,13 +82,6 @@ def agent(snapshot: Snapshot, flavour: Flavour) -> Iterator[Agent]:
     finally:
         switches.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _free_port() -> int:
-    """A UDP port of the loopback interface that nobody has now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _wait_until_ready(

@@ -6,6 +6,7 @@ nobody runs. They apply to whatever exists: a new file is covered on the day it 
 
 import ast
 import importlib.metadata
+import json
 import re
 import shutil
 import subprocess
@@ -72,7 +73,7 @@ def python_files(*folders: str) -> list[Path]:
         path
         for folder in folders
         for path in (ROOT / folder).rglob("*.py")
-        if "__pycache__" not in path.parts
+        if not {"__pycache__", "node_modules"} & set(path.parts)
     )
 
 
@@ -91,7 +92,8 @@ def repository_files() -> list[Path]:
     ignored = [".git", *(line.strip("/") for line in lines if line and not line.startswith("#"))]
 
     def is_ours(path: Path) -> bool:
-        return not any(fnmatch(path.name, pattern) for pattern in ignored)
+        names = (path.name, name_of(path))
+        return not any(fnmatch(name, pattern) for name in names for pattern in ignored)
 
     found: list[Path] = []
     folders = [ROOT]
@@ -296,6 +298,11 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
         copy = source / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
+    # As `make page` leaves it: the page itself ships, what it is built from and with does not.
+    for name in ("page/index.html", "page/assets/index-x1.js", "page/assets/index-x1.js.gz"):
+        put(source / "dashboards" / name)
+    for name in ("web/src/page.toml", "web/node_modules/some/package.yaml"):
+        put(source / "dashboards" / name)
     command = [
         sys.executable,
         "-m",
@@ -312,6 +319,8 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
         shipped = set(wheel.namelist())
 
+    assert sorted(name for name in shipped if name.startswith("dashboards/web/")) == []
+    shutil.rmtree(source / "dashboards/web")
     ours = [
         path.relative_to(source) for package in PACKAGES for path in (source / package).rglob("*")
     ]
@@ -323,7 +332,15 @@ def test_the_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
     assert sorted(tops - set(PACKAGES)) == [], "these must not ship"
 
 
-@pytest.mark.parametrize("name", ["requirements-dev.lock", "requirements-grafana.lock"])
+def put(path: Path) -> None:
+    """A file that somebody built, whatever is in it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(path.name)
+
+
+@pytest.mark.parametrize(
+    "name", [f"requirements-{kind}.lock" for kind in ("dev", "grafana", "node")]
+)
 def test_the_lock_names_versions_and_no_addresses(name: str) -> None:
     """The lock must work with whatever index a user has, on every processor."""
     lines = [
@@ -332,6 +349,22 @@ def test_the_lock_names_versions_and_no_addresses(name: str) -> None:
     pin = re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+( ; python_version < \"[\d.]+\")?")
     assert [line for line in lines if not pin.fullmatch(line)] == []
     assert lines == sorted(lines, key=lambda line: line.partition("==")[0].lower())
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("dashboards/*/package-lock.json")), ids=name_of)
+def test_npm_s_lock_names_versions_and_no_addresses(path: Path) -> None:
+    """The same of the page's packages: `.npmrc` there keeps npm from writing addresses."""
+    packages = json.loads(path.read_text("utf-8"))["packages"]
+    addresses = {
+        name: package["resolved"] for name, package in packages.items() if "resolved" in package
+    }
+    assert addresses == {}
+    without_hash = [
+        name for name, package in packages.items() if name and "integrity" not in package
+    ]
+    assert without_hash == [], "npm ci would take whatever it is given"
+    # Addresses that are left say where to give money (`funding`); a version that is one is fetched.
+    assert [name for name, package in packages.items() if "://" in package.get("version", "")] == []
 
 
 # --- words that do not belong here -------------------------------------------------------------

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.service import free_port
+from tests.ports import free_port
 
 END = None
 """In the queue of events: the stream ends."""

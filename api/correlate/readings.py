@@ -141,6 +141,8 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
     """Series ``i`` has the points ``start[i]:start[i + 1]``, in order of time."""
     time_ms: Ints
     value: Floats
+    on_grid: Floats | None = None
+    """[series, cells] where the store has put them onto the grid; there are no points then."""
 
     def part(self, metric: int) -> slice:
         """The rows of one metric."""
@@ -351,6 +353,8 @@ class GridReader:
 
 def on_grid(samples: Samples, rows: Ints, *, is_counter: bool) -> Floats:
     """[rows, cells] of some series of one metric."""
+    if samples.on_grid is not None:
+        return samples.on_grid[rows]
     grid = samples.grid
     values = np.full((len(rows), grid.cells), np.nan)
     still = samples.is_still[rows]

@@ -336,26 +336,43 @@ def renumbered(bounds: Bounds, reference: Bounds) -> Bounds:
 
 def measure_steps(work: Work, bounds: Bounds) -> list[Step]:
     """Every step over all ranks: where its time went, and who was waited for."""
-    covered = np.zeros((2, len(bounds)))
-    waited_for = np.zeros(len(bounds))
+    spent = measure_ranks(work, bounds)
+    return [
+        summed(bounds, spent, np.flatnonzero(bounds.number == number))
+        for number in np.unique(bounds.number)
+    ]
+
+
+class Spent(Columns, frozen=True, kw_only=True):
+    """Where each rank's time in each step went, one row for each row of `Bounds`; nanoseconds."""
+
+    wait_ns: Floats
+    """Inside collectives, before the last rank had come."""
+    transfer_ns: Floats
+    """Inside, after."""
+    waited_for_ns: Floats
+    """How long others waited for this rank, in the collectives that it entered last."""
+
+
+def measure_ranks(work: Work, bounds: Bounds) -> Spent:
+    """Where each rank's time went, step by step; an operation belongs to the step it ends in."""
+    wait, transfer, waited_for = np.zeros((3, len(bounds)))
     ranks = np.unique(bounds.rank)
     first, last = (np.searchsorted(bounds.rank, ranks, side) for side in ("left", "right"))
     whole = {int(own.rank[0]): own for own in by_rank(work)}
     nobody: Work = work.select(slice(0))
     for number, rank in enumerate(ranks.tolist()):
-        place = np.arange(first[number], last[number])
+        place = slice(first[number], last[number])
+        steps = last[number] - first[number]
         own = whole.get(rank, nobody)
         step = np.searchsorted(bounds.end_ns[place], own.exit_ns)
-        inside = step < len(place)
-        own, row = own.select(inside), place[step[inside]]
-        wait, transfer = inside_times(own, bounds.start_ns[row])
-        covered[0] += np.bincount(row, wait, len(bounds))
-        covered[1] += np.bincount(row, transfer, len(bounds))
-        waited_for += np.bincount(row, own.skew_ns * own.is_last, len(bounds))
-    return [
-        summed(bounds, covered, waited_for, np.flatnonzero(bounds.number == number))
-        for number in np.unique(bounds.number)
-    ]
+        inside = step < steps
+        own, step = own.select(inside), step[inside]
+        before, after = inside_times(own, bounds.start_ns[place][step])
+        wait[place] = np.bincount(step, before, steps)
+        transfer[place] = np.bincount(step, after, steps)
+        waited_for[place] = np.bincount(step, own.skew_ns * own.is_last, steps)
+    return Spent(wait_ns=wait, transfer_ns=transfer, waited_for_ns=waited_for)
 
 
 def inside_times(own: Work, start_ns: Ints) -> tuple[Floats, Floats]:
@@ -373,14 +390,15 @@ def inside_times(own: Work, start_ns: Ints) -> tuple[Floats, Floats]:
     return wait.astype(np.float64), transfer.astype(np.float64)
 
 
-def summed(bounds: Bounds, covered: Floats, waited_for: Floats, rows: Ints) -> Step:
+def summed(bounds: Bounds, spent: Spent, rows: Ints) -> Step:
     """One step from its rows of all ranks; medians, so that one odd rank does not hide it."""
-    wait, transfer = np.median(covered[0][rows]), np.median(covered[1][rows])
+    wait, transfer = np.median(spent.wait_ns[rows]), np.median(spent.transfer_ns[rows])
     # From the earliest on: whole times do not fit into a float's digits.
     base = int(bounds.start_ns[rows].min())
     start = base + int(np.median(bounds.start_ns[rows] - base))
     end = base + int(np.median(bounds.end_ns[rows] - base))
-    worst = int(np.argmax(waited_for[rows]))
+    waited_for = spent.waited_for_ns[rows]
+    worst = int(np.argmax(waited_for))
     return Step(
         number=int(bounds.number[rows[0]]),
         start_ns=start,
@@ -389,5 +407,5 @@ def summed(bounds: Bounds, covered: Floats, waited_for: Floats, rows: Ints) -> S
         compute_ns=max(0, int(end - start - wait - transfer)),
         wait_ns=int(wait),
         transfer_ns=int(transfer),
-        last_rank=int(bounds.rank[rows[worst]]) if waited_for[rows[worst]] > 0 else None,
+        last_rank=int(bounds.rank[rows[worst]]) if waited_for[worst] > 0 else None,
     )

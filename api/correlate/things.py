@@ -139,12 +139,16 @@ def read_samples(reader: GridReader, grid: Grid) -> Samples:
 
 
 def read_ports(
-    reader: GridReader, topology: Topology | None, grid: Grid, samples: Samples | None = None
+    reader: GridReader,
+    topology: Topology | None,
+    grid: Grid,
+    samples: Samples | None = None,
+    targets: tuple[Target, Target] = (PORTS, NICS),
 ) -> Ports:
-    """Every port that was read in this time or is cabled."""
-    samples = reader.ask((PORTS, NICS), grid) if samples is None else samples
-    own_parts, nic_parts = reader.parts(PORTS, samples), reader.parts(NICS, samples)
-    own, nic = reader.known(PORTS), reader.known(NICS)
+    """Every port that was read in this time or is cabled; ``targets`` are ports and interfaces."""
+    samples = reader.ask(targets, grid) if samples is None else samples
+    own_parts, nic_parts = (reader.parts(target, samples) for target in targets)
+    own, nic = (reader.known(target) for target in targets)
     own_keys = {code: own.keys[code] for code in keys_in(own, own_parts)}
     netdevs: dict[Key, Key] = {}
     keys: dict[Key, None] = {}

@@ -1,4 +1,4 @@
-"""`fabricscope demo`: 32 hosts and 256 GPUs that are not there, and everything else for real.
+"""`fabricscope demo`: hosts, each with 8 GPUs, that are not there, and everything else for real.
 
 The simulator writes what the hosts' kernels, NICs, GPUs and training jobs would show into a tree of
 files for each host; production agents read them, the production service stores and joins it.
@@ -15,7 +15,7 @@ from rich.console import Console
 from api.demo.folders import folders_for
 from api.demo.menu import choose_faults, showable
 from api.demo.programs import Stop
-from api.demo.run import Demo, Wishes, make_cluster
+from api.demo.run import HOSTS, Demo, Wishes, make_cluster
 from collector.contract.errors import SettingsError
 from simulator.topology.model import Fabric
 
@@ -35,6 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="print the faults and exit")
     parser.add_argument(
         "--fabric", choices=[str(one) for one in Fabric], default="roce", help="(default roce)"
+    )
+    parser.add_argument(
+        "--hosts",
+        type=int,
+        choices=HOSTS,
+        default=HOSTS[0],
+        help=f"with 8 GPUs each (default {HOSTS[0]}); fewer need less of this machine",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of chance (default 1)")
     parser.add_argument(
@@ -65,9 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
     check(arguments)
     fabric = Fabric(arguments.fabric)
     everything = arguments.faults == "all"
-    faults = choose_faults(known, arguments.fault, make_cluster(fabric), everything=everything)
+    cluster = make_cluster(fabric, arguments.hosts)
+    faults = choose_faults(known, arguments.fault, cluster, everything=everything)
     wishes = Wishes(
         fabric=fabric,
+        hosts=arguments.hosts,
         seed=arguments.seed,
         port=arguments.port,
         seconds=arguments.seconds,

@@ -31,7 +31,9 @@ from simulator.snapshot import NS, Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric
 
-HOSTS = 32
+HOSTS = (32, 16, 8)
+"""How many there can be; the first unless the person says otherwise. An idle agent costs two
+hundredths of a core, so that 32 of them, the service and the simulation fill more than one core."""
 CLUSTER = "demo"
 TICK_SECONDS = 1.0
 STARTED_TOGETHER = 4
@@ -46,24 +48,32 @@ gets is 2 s old at most, and a rate over two polls a fifth wrong at most."""
 PICTURE_COLUMNS = 110
 """Width of the picture that is written down."""
 
-JOBS = (
-    JobSpec(
-        name="llama-70b",
-        hosts=(*range(8), *range(16, 24)),
-        compute_seconds=0.8,
-        gradient_bytes=4 << 30,
-    ),
-    JobSpec(
-        name="mixtral",
-        hosts=(*range(8, 16), *range(24, 30)),
-        pipeline=2,
-        expert=7,
-        compute_seconds=0.7,
-        buckets=2,
-        gradient_bytes=2 << 30,
-    ),
-)
-"""Two jobs on both halves of the fabric, so that spines have work as well; two hosts are idle."""
+
+def jobs_on(hosts: int) -> tuple[JobSpec, JobSpec]:
+    """Two jobs on both halves of the fabric, so that spines have work as well.
+
+    Where there are many hosts, two are idle.
+    """
+    half, quarter = hosts // 2, hosts // 4
+    idle = 2 if hosts == HOSTS[0] else 0
+    experts = (*range(quarter, half), *range(half + quarter, hosts - idle))
+    return (
+        JobSpec(
+            name="llama-70b",
+            hosts=(*range(quarter), *range(half, half + quarter)),
+            compute_seconds=0.8,
+            gradient_bytes=4 << 30,
+        ),
+        JobSpec(
+            name="mixtral",
+            hosts=experts,
+            pipeline=2,
+            expert=len(experts) // 2,
+            compute_seconds=0.7,
+            buckets=2,
+            gradient_bytes=2 << 30,
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,7 @@ class Wishes:
     """What the person asked for."""
 
     fabric: Fabric
+    hosts: int
     seed: int
     port: int
     seconds: float | None
@@ -79,16 +90,16 @@ class Wishes:
     """Where the last picture is written."""
 
 
-def make_cluster(fabric: Fabric) -> Cluster:
+def make_cluster(fabric: Fabric, hosts: int = HOSTS[0]) -> Cluster:
     """The demo's cluster, without anything that runs: to see which faults it can have."""
-    return Cluster(build(cluster_spec(fabric)), JOBS)
+    return Cluster(build(cluster_spec(fabric, hosts)), jobs_on(hosts))
 
 
-def cluster_spec(fabric: Fabric) -> ClusterSpec:
-    """Two halves of 16 hosts, a leaf for each rail, spines between them."""
+def cluster_spec(fabric: Fabric, hosts: int) -> ClusterSpec:
+    """Two halves, in each a leaf for each rail, spines between them."""
     speed = "400GbE" if fabric is Fabric.ROCE else "NDR"
     return ClusterSpec(
-        topology="rail", hosts=HOSTS, speed=speed, fabric=fabric, hosts_per_leaf=HOSTS // 2
+        topology="rail", hosts=hosts, speed=speed, fabric=fabric, hosts_per_leaf=hosts // 2
     )
 
 
@@ -108,7 +119,8 @@ class Demo:
     def run(self, faults: Sequence[Fault]) -> None:
         """Start, show, end; returns when the time is over or somebody said stop."""
         say = self._lines.say
-        say(f"Fabricscope demo: {HOSTS} simulated hosts, real agents, the real service.")
+        hosts = self._wishes.hosts
+        say(f"Fabricscope demo: {hosts} simulated hosts, real agents, the real service.")
         if self._wishes.port not in {0, self._port}:
             say(f"Port {self._wishes.port} is taken; using {self._port}.")
         say(f"Starting the service at {self._url}; it writes to {self._folders.service}")
@@ -122,20 +134,28 @@ class Demo:
             ]
             programs.start(SERVICE, "serve", flags)
             if await_ready(client, programs, self._stop):
-                say(f"Ready: {self._url}/docs shows what can be asked. Ctrl-C ends it.")
+                say(f"Ready: {self._shown(client)} Ctrl-C ends it.")
                 with Asker(client) as asker:
                     self._play(programs, asker, faults)
             say("Stopping the agents and the service …")
         if self._wishes.picture is not None:
             self._wishes.picture.write_text(make_svg(self._screen), encoding="utf-8")
 
+    def _shown(self, client: httpx.Client) -> str:
+        """What there is to open in a browser: where no page was built, / leads to the other."""
+        other = f"{self._url}/docs shows what can be asked."
+        has_page = False
+        with contextlib.suppress(httpx.HTTPError):  # a machine that has too much to do
+            has_page = client.get("/").status_code == httpx.codes.OK
+        return f"{self._url}/ is the built-in page, {other}" if has_page else other
+
     def _play(self, programs: Programs, asker: Asker, faults: Sequence[Fault]) -> None:
         """One tick a second: what is late is made up for, so that simulated time is real time."""
         wishes = self._wishes
         simulation = Simulation(
             Scenario(
-                cluster=cluster_spec(wishes.fabric),
-                jobs=JOBS,
+                cluster=cluster_spec(wishes.fabric, wishes.hosts),
+                jobs=jobs_on(wishes.hosts),
                 tick_seconds=TICK_SECONDS,
                 seed=wishes.seed,
                 start_unix_ns=time.time_ns(),
@@ -172,7 +192,9 @@ class Demo:
     def _skip(self, seconds: float) -> None:
         """Say that time was lost."""
         if not self._screen.skipped_s:
-            self._lines.say("This machine has too much to do: simulated time runs slow.")
+            fewer = [hosts for hosts in HOSTS if hosts < self._wishes.hosts]
+            hint = f" Fewer hosts need less: --hosts {fewer[0]}." if fewer else ""
+            self._lines.say(f"This machine has too much to do: simulated time runs slow.{hint}")
         self._screen.skipped_s += seconds
 
     def _keep_agents(self, programs: Programs, trees: HostTrees, snapshot: Snapshot) -> None:

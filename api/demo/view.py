@@ -89,7 +89,7 @@ class Screen:
             (f" {clock(snapshot.time_s)} ", "bold"),
             f" {topology.hosts} hosts, {topology.gpus} GPUs, {topology.nics} NICs of "
             f"{topology.speed.name}: simulated\n",
-            f" {self.url}/docs ",
+            f" {self.url} ",
         )
         heard, samples = self.answers.hosts, self.answers.samples
         text.append(

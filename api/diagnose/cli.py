@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files and folders, as they lie, .gz and .zst too; - is standard input",
     )
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with plots")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write a page with plots, in one file"
+    )
     parser.add_argument(
         "--trace",
         type=Path,
@@ -68,6 +70,11 @@ def run(arguments: argparse.Namespace) -> int:
     window = to_window(arguments.start, arguments.end)
     for target in (arguments.html, arguments.trace):
         check_target(target)
+    if arguments.html is not None:
+        # Hours of reading would be lost if only the end said that there is no page to write into.
+        from api.diagnose.page import read_template
+
+        read_template()
     walk = Walk(arguments.paths)
     files = walk.files()
     # A signal, or a terminal that goes away, must not leave gigabytes behind: it becomes an

@@ -1,7 +1,8 @@
-"""The page's first part: each verdict with its evidence, in words and drawn; or that there is none.
+"""The page's first part: each verdict with its evidence, in words and as data of drawings.
 
 Evidence is drawn from the same window that detectors saw, so that a reader can doubt it by eye: the
-stretch that is blamed is shaded, the culprit has the hot colour and its peers the pale one.
+stretch that is blamed is shaded, the culprit has the hot colour and its peers the pale one. Which
+evidence is drawn, and from what, is decided here; how it looks is the page's part.
 """
 
 from __future__ import annotations
@@ -11,27 +12,36 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from alerts import words
-from alerts.columns import Flags, Floats
+from alerts.columns import Flags, Floats, Ints
 from alerts.split import medians
 from alerts.window import NS, JobWindow, Ports, Things, Window
-from api.diagnose import plots, units
+from api.diagnose import units
 from api.diagnose.analyse import Analysis
-from api.diagnose.cards import legend, table
-from api.diagnose.plots import Plot, safe
-from api.diagnose.report import Diagnosis
-from api.diagnose.verdicts import (
-    clock_words,
-    cost_lines,
-    evidence_rows,
-    failed_lines,
-    looked_lines,
-    start_of,
-    when,
+from api.diagnose.page_data import (
+    Bar,
+    Bars,
+    Dots,
+    DotSeries,
+    DotSet,
+    Figure,
+    Line,
+    Lines,
+    VerdictData,
+    figures,
+    seconds,
+    share_of,
+    stretch,
+    thinned,
 )
-from collector.contract.verdict import Cause, Evidence, Layer, Reason, Verdict
+from api.diagnose.readings import THING_LABELS
+from api.diagnose.report import Diagnosis
+from api.diagnose.verdicts import clock_words, cost_lines, start_of, when
+from collector.contract.verdict import Cause, Evidence, Layer, Verdict
 
 VERDICTS_MAX = 50
 """Verdicts on a page; --json has all."""
+DOTS_MAX = 3_000
+"""Dots of a drawing: more cover each other. Those of many verdicts share them."""
 SERIES_PLOTS_MAX = 3
 """Metrics of a verdict's evidence that are drawn."""
 SERIES_POINTS = 400
@@ -49,182 +59,141 @@ HEADROOM = 1.12
 """How much higher than its highest value a plot is."""
 
 
-def verdict_part(
+def verdict_data(
     diagnosis: Diagnosis, analyses: Sequence[Analysis], seen: Window | None
-) -> Iterator[str]:
-    """All verdicts, and what was looked for."""
-    for verdict in diagnosis.verdicts[:VERDICTS_MAX]:
-        yield from verdict_card(diagnosis, verdict, analyses, seen)
-    rest = len(diagnosis.verdicts) - VERDICTS_MAX
-    if rest > 0:
-        yield f'<p class="soft">{units.count(rest, "more verdict")} in --json.</p>'
-    looked = "".join(f'<p class="soft">{safe(line)}</p>' for line in looked_lines(diagnosis))
-    failed = "".join(f'<p class="failed">{safe(line)}</p>' for line in failed_lines(diagnosis))
-    if not diagnosis.verdicts:
-        yield f'<section class="quiet"><h2>Nothing stands out.</h2>{looked}{failed}</section>'
-    elif looked or failed:
-        yield f"<section>{looked}{failed}</section>"
+) -> list[VerdictData]:
+    """All verdicts that are shown, the most costly first."""
+    shown = diagnosis.verdicts[:VERDICTS_MAX]
+    dots = share_of(DOTS_MAX, len(shown))
+    return [one_verdict(diagnosis, verdict, analyses, seen, dots) for verdict in shown]
 
 
-def verdict_card(
-    diagnosis: Diagnosis, verdict: Verdict, analyses: Sequence[Analysis], seen: Window | None
-) -> Iterator[str]:
-    """One verdict, from the sentence to what to do."""
+def one_verdict(
+    diagnosis: Diagnosis,
+    verdict: Verdict,
+    analyses: Sequence[Analysis],
+    seen: Window | None,
+    dots: int,
+) -> VerdictData:
+    """One verdict, with so many dots in a drawing at most."""
     start_ns = start_of(diagnosis, verdict)
-    chips = [str(verdict.cause).replace("_", " ")]
-    chips += [str(verdict.reason).replace("_", " ")] * (verdict.reason is not Reason.UNKNOWN)
-    chips += [str(verdict.layer)] * (verdict.layer is not Layer.UNKNOWN)
-    marks = "".join(f"<span>{safe(chip)}</span>" for chip in chips)
-    yield f'<section class="verdict"><h2>{safe(verdict.summary)}</h2>'
-    yield f'<div class="chips"><b>{safe(words.sure(verdict.confidence))}</b>{marks}</div>'
-    yield f"<p>{safe(when(verdict, start_ns))}</p>"
-    for line in cost_lines(verdict):
-        yield f"<p>Cost: {safe(line)}</p>"
-    if verdict.clock_error_ns is not None:
-        yield f'<p class="soft">{safe(clock_words(verdict.clock_error_ns))}</p>'
-    yield f'<div class="do"><b>What to do.</b> {in_code(verdict.action)}</div>'
-    if verdict.evidence:
-        rows = [(row, "") for row in evidence_rows(verdict)]
-        yield "<h3>Evidence</h3>" + table(("what", ">seen", ">usual", ">n"), rows)
-    yield from drawings(verdict, start_ns, analyses, seen)
-    if verdict.victims:
-        yield f"<h3>Late only because of it</h3><p>{safe(words.names(verdict.victims))}</p>"
-    if verdict.ruled_out:
-        out = [((one.what.replace("_", " "), one.why), "") for one in verdict.ruled_out]
-        yield "<h3>Ruled out</h3>" + table(("what", "why"), out)
-    yield "</section>"
-
-
-def in_code(text: str) -> str:
-    """Text in which commands stand between backticks.
-
-    >>> in_code("run `a<b` now")
-    'run <code>a&lt;b</code> now'
-    """
-    parts = safe(text).split("`")
-    return "".join(f"<code>{part}</code>" if place % 2 else part
-                   for place, part in enumerate(parts))  # fmt: skip
+    end_ns = seen.to_ns if seen is not None else verdict.until_ns or verdict.since_ns
+    inside = (verdict.since_ns, verdict.until_ns or end_ns)
+    error_ns = verdict.clock_error_ns
+    return VerdictData(
+        verdict=verdict,
+        when=when(verdict, start_ns),
+        costs=cost_lines(verdict),
+        clock="" if error_ns is None else clock_words(error_ns),
+        shown=stretch(start_ns, max(end_ns, start_ns + 1)),
+        blamed=stretch(*inside),
+        figures=list(drawings(verdict, analyses, seen, inside, dots)) if seen is not None else [],
+    )
 
 
 # Drawings ----------------------------------------------------------------------------------------
 
 
 def drawings(
-    verdict: Verdict, start_ns: int, analyses: Sequence[Analysis], seen: Window | None
-) -> Iterator[str]:
+    verdict: Verdict,
+    analyses: Sequence[Analysis],
+    seen: Window,
+    inside: tuple[int, int],
+    dots: int,
+) -> Iterator[Figure]:
     """What can be drawn of the evidence."""
-    if seen is None:
-        return
     names = {*verdict.jobs, verdict.culprit.job}
     job = next((job for job in seen.jobs if job.job in names), None)
     analysis = next((one for one in analyses if one.job.name in names), None)
-    inside = (verdict.since_ns, verdict.until_ns or seen.to_ns)
     if analysis is not None and verdict.cause is Cause.STRAGGLER:
-        yield from gap_drawing(verdict, analysis, (start_ns, seen.to_ns), inside)
+        yield from gap_drawing(verdict, analysis, dots)
     elif job is not None and len(job.operations):
-        yield from transfer_drawing(job, (start_ns, seen.to_ns), inside)
+        yield transfer_drawing(verdict, job, dots)
     if job is not None and verdict.layer is Layer.NETWORK:
         yield from ladder_drawing(verdict, job, inside)
         yield from smooth_drawing(verdict, seen, inside)
     metrics: set[str] = set()
-    for evidence in verdict.evidence:
+    for place, evidence in enumerate(verdict.evidence):
         if evidence.metric not in metrics and len(metrics) < SERIES_PLOTS_MAX:
-            drawn = series_drawing(evidence, seen, start_ns, inside)
+            drawn = list(series_drawing(place, evidence, seen))
             metrics |= {evidence.metric} if drawn else set()
-            yield drawn
+            yield from drawn
 
 
-def figure(title: str, explanation: str, *body: str) -> str:
-    """A drawing within a verdict's card."""
-    return f'<h3>{safe(title)}</h3><p class="soft">{safe(explanation)}</p>{"".join(body)}'
+def place_of(verdict: Verdict, metric: str) -> int | None:
+    """The first evidence of this kind: a drawing stands beside it."""
+    return next((place for place, one in enumerate(verdict.evidence) if one.metric == metric), None)
 
 
-def shade(plot: Plot, start_ns: int, inside: tuple[int, int]) -> None:
-    """The stretch that is blamed."""
-    x1, x2 = (plot.x.at((time_ns - start_ns) / NS) for time_ns in inside)
-    height = plot.height - plots.TOP - plots.BOTTOM
-    place = plots.at(x=x1, y=plots.TOP, width=max(1.0, x2 - x1), height=height)
-    plot.add(f'<rect class="shade" {place}/>')
-
-
-def transfer_drawing(
-    job: JobWindow, across_ns: tuple[int, int], inside: tuple[int, int]
-) -> Iterator[str]:
+def transfer_drawing(verdict: Verdict, job: JobWindow, dots: int) -> Figure:
     """Each collective's transfer over time."""
     operations = job.operations
-    start_ns = across_ns[0]
-    transfer_ms = operations.transfer_ns / 1e6
-    chosen = plots.thinned(transfer_ms, plots.POINTS_MAX // 2)
-    low = max(float(np.quantile(transfer_ms, 0.01)) / 2, 0.01)
-    plot = Plot(
-        (0.0, (across_ns[1] - start_ns) / NS),
-        max(float(transfer_ms.max()), low) * 1.3,
-        height=190,
-        low=low,
-        is_log=True,
-        unit="ms",
+    transfer_ns = operations.transfer_ns
+    chosen = thinned(transfer_ns, dots).tolist()
+    low_ns = max(float(np.quantile(transfer_ns, 0.01)) / 2, 10_000.0)
+    names = operations.operations
+    dot_set = DotSet(
+        at=[seconds(int(operations.last_entry_ns[row])) for row in chosen],
+        said=[f"{names[operations.operation[row]]} {operations.sequence[row]}" for row in chosen],
+        series=[
+            DotSeries("transfer", "transfer", [seconds(int(transfer_ns[row])) for row in chosen])
+        ],
     )
-    shade(plot, start_ns, inside)
-    plot.axes()
-    points, titles = [], []
-    for row in chosen.tolist():
-        seconds = (int(operations.last_entry_ns[row]) - start_ns) / NS
-        points.append((seconds, max(float(transfer_ms[row]), low)))
-        name = operations.operations[operations.operation[row]]
-        took = units.duration(float(operations.transfer_ns[row]))
-        titles.append(f"{name} {operations.sequence[row]}: {took} at {seconds:.3f} s")
-    plots.dots(plot, "transfer", points, titles)
-    yield figure(
-        "Transfer over time",
-        "From the last rank's entry to the last exit, of every collective: the network's part. "
-        "Shaded: the stretch that the verdict is about.",
-        plot.svg("transfer of each collective over time"),
+    return Figure(
+        title="Transfer over time",
+        explanation="From the last rank's entry to the last exit, of every collective: the "
+        "network's part. Shaded: the stretch that the verdict is about.",
+        evidence=place_of(verdict, "collective_transfer"),
+        drawing=Dots(
+            sets=[dot_set],
+            low=seconds(low_ns),
+            high=seconds(max(float(transfer_ns.max()), low_ns) * 1.3),
+            is_log=True,
+        ),
     )
 
 
-def gap_drawing(
-    verdict: Verdict, analysis: Analysis, across_ns: tuple[int, int], inside: tuple[int, int]
-) -> Iterator[str]:
+def gap_drawing(verdict: Verdict, analysis: Analysis, dots: int) -> Iterator[Figure]:
     """How late the culprit comes, over time, with everybody else behind it."""
-    rows, start_ns = analysis.by_rank, across_ns[0]
-    ranks = {one.rank for one in (verdict.culprit, *verdict.accomplices) if one.rank is not None}
+    rows = analysis.by_rank
+    accused = (verdict.culprit, *verdict.accomplices)
+    ranks = {one.rank for one in accused if one.rank is not None}
     is_culprit = np.isin(rows.rank, sorted(ranks))
     if not is_culprit.any():
         return
-    late_ms = rows.late_ns / 1e6
-    low, top = float(np.quantile(late_ms, 0.005)), units.scale_top(late_ms.tolist()) * HEADROOM
-    plot = Plot(
-        (0.0, (across_ns[1] - start_ns) / NS), max(top, low + 1.0), height=210, low=low, unit="ms"
-    )
-    shade(plot, start_ns, inside)
-    plot.axes()
-    for kind, is_own in (("peer", ~is_culprit), ("culprit", is_culprit)):
-        own = np.flatnonzero(is_own & (rows.rank >= 0))
-        chosen = own[plots.thinned(late_ms[own], plots.POINTS_MAX // 3)]
-        points = [
-            ((int(rows.entry_ns[row]) - start_ns) / NS, max(float(late_ms[row]), low))
-            for row in chosen.tolist()
-        ]
-        titles = [
-            f"rank {rows.rank[row]}: {units.duration(float(rows.late_ns[row]))} late"
-            for row in chosen.tolist()
-        ]
-        plots.dots(plot, kind, points, titles)
-    yield figure(
-        "Entries over time",
-        "How far behind the median rank each rank enters each collective. Shaded: the stretch that "
-        "the verdict is about.",
-        legend(
-            [
-                ("culprit", words.names((verdict.culprit, *verdict.accomplices))),
-                ("peer", "everybody else"),
-            ]
+    late_ns = rows.late_ns
+    low_ns = float(np.quantile(late_ns, 0.005))
+    high_ns = units.scale_top(late_ns.tolist()) * HEADROOM
+    sets = []
+    for label, colour, is_own in (
+        ("everybody else", "compute", ~is_culprit),
+        (words.names(accused), "bad", is_culprit),
+    ):
+        own: Ints = np.flatnonzero(is_own & (rows.rank >= 0))
+        chosen = own[thinned(late_ns[own], dots)].tolist()
+        late = [seconds(int(late_ns[row])) for row in chosen]
+        sets.append(
+            DotSet(
+                at=[seconds(int(rows.entry_ns[row])) for row in chosen],
+                said=[f"rank {rows.rank[row]}" for row in chosen],
+                series=[DotSeries(label, colour, late)],
+            )
+        )
+    yield Figure(
+        title="Entries over time",
+        explanation="How far behind the median rank each rank enters each collective. Shaded: the "
+        "stretch that the verdict is about.",
+        evidence=place_of(verdict, "rank_gap"),
+        drawing=Dots(
+            sets=sets,
+            low=seconds(low_ns),
+            high=seconds(max(high_ns, low_ns + 1_000_000)),
+            is_log=False,
         ),
-        plot.svg("lateness of the culprit and of its peers over time"),
     )
 
 
-def ladder_drawing(verdict: Verdict, job: JobWindow, inside: tuple[int, int]) -> Iterator[str]:
+def ladder_drawing(verdict: Verdict, job: JobWindow, inside: tuple[int, int]) -> Iterator[Figure]:
     """When each rank leaves, around the ring: a slow link makes a ladder of it."""
     culprit = verdict.culprit
     suspects = {rank.rank for rank in job.ranks.values() if rank.host == culprit.host}
@@ -240,20 +209,31 @@ def ladder_drawing(verdict: Verdict, job: JobWindow, inside: tuple[int, int]) ->
         place = next(place for place, rank in enumerate(ring) if rank in members)
         ring = [*ring[place:], *ring[:place]][:BARS_MAX]
         bars = [
-            (rank_name(job, communicator.job_rank.get(rank)), exits[rank], rank in members)
+            bar(
+                rank_name(job, communicator.job_rank.get(rank)),
+                exits[rank] / 1e3,
+                is_culprit=rank in members,
+            )
             for rank in ring
             if rank in exits
         ]
         assumed = " Nobody said how the ring goes; ranks are in their order." * (
             communicator.is_ring_assumed
         )
-        yield figure(
-            "Exits around the ring",
-            "When each rank leaves, after the first one: medians of the stretch, in the order in "
-            f"which bytes go round, from the culprit on.{assumed}",
-            bar_plot(bars, "ms", "exits of ranks around the ring"),
+        yield Figure(
+            title="Exits around the ring",
+            explanation="When each rank leaves, after the first one: medians of the stretch, in "
+            f"the order in which bytes go round, from the culprit on.{assumed}",
+            evidence=place_of(verdict, "exit_ladder"),
+            drawing=Bars(bars=bars, unit="seconds"),
         )
         return
+
+
+def bar(name: str, value: float, *, is_culprit: bool) -> Bar:
+    """A bar; where room is short its name's first word says who it is."""
+    short = name.partition(" ")[0]
+    return Bar(label=name, short=short, value=float(f"{value:.5g}"), is_culprit=is_culprit)
 
 
 def exits_of(job: JobWindow, communicator: str, inside: tuple[int, int]) -> dict[int, float]:
@@ -282,7 +262,7 @@ def exits_of(job: JobWindow, communicator: str, inside: tuple[int, int]) -> dict
     return dict(zip(ranks.tolist(), (after_ns / 1e6).tolist(), strict=True))
 
 
-def smooth_drawing(verdict: Verdict, seen: Window, inside: tuple[int, int]) -> Iterator[str]:
+def smooth_drawing(verdict: Verdict, seen: Window, inside: tuple[int, int]) -> Iterator[Figure]:
     """How evenly each NIC's bytes flow: the one that holds the others up is the smooth one."""
     ports, grid = seen.ports, seen.ports.grid
     if not verdict.culprit.device or grid.step_ns > SMOOTH_STEP_NS_MAX:
@@ -299,18 +279,20 @@ def smooth_drawing(verdict: Verdict, seen: Window, inside: tuple[int, int]) -> I
     rows = rows[np.argsort(spread[rows], kind="stable")][:BARS_MAX]
     culprit = verdict.culprit
     bars = [
-        (
+        bar(
             f"{ports.host[row]} {ports.device[row]}",
             float(spread[row]),
-            (ports.host[row], ports.device[row]) == (culprit.host, culprit.device),
+            is_culprit=(ports.host[row], ports.device[row]) == (culprit.host, culprit.device),
         )
         for row in rows.tolist()
     ]
-    yield figure(
-        "How evenly bytes flow",
-        f"Standard deviation over mean of each NIC's rate, read every {grid.step_ns / 1e6:.3g} ms, "
-        "in its less even direction. The slow NIC is always busy; the others burst and wait.",
-        bar_plot(bars, "", "variation of each NIC's rate"),
+    yield Figure(
+        title="How evenly bytes flow",
+        explanation="Standard deviation over mean of each NIC's rate, read every "
+        f"{grid.step_ns / 1e6:.3g} ms, in its less even direction. The slow NIC is always busy; "
+        "the others burst and wait.",
+        evidence=place_of(verdict, "nic_smoothness"),
+        drawing=Bars(bars=bars, unit=""),
     )
 
 
@@ -326,16 +308,16 @@ def variation_of(values: Floats) -> Floats:
     return variation
 
 
-def series_drawing(evidence: Evidence, seen: Window, start_ns: int, inside: tuple[int, int]) -> str:
-    """A metric of the evidence: the culprit's line over those of its peers; empty if unknown."""
+def series_drawing(place: int, evidence: Evidence, seen: Window) -> Iterator[Figure]:
+    """A metric of the evidence: the culprit's line over those of its peers, if it was read."""
     for things in (seen.ports, seen.gpus, seen.hosts):
         for name, readings in things.readings.items():
             if evidence.metric not in (readings.metric, name, *readings.others.values()):
                 continue
             is_own = own_rows(things, evidence)
             if is_own.any():
-                return lines_drawing(evidence, things, name, is_own, start_ns, inside)
-    return ""
+                yield from lines_drawing(place, evidence, things, name, is_own)
+                return
 
 
 def own_rows(things: Things, evidence: Evidence) -> Flags:
@@ -353,38 +335,44 @@ def own_rows(things: Things, evidence: Evidence) -> Flags:
 
 
 def lines_drawing(
-    evidence: Evidence,
-    things: Things,
-    name: str,
-    is_own: Flags,
-    start_ns: int,
-    inside: tuple[int, int],
-) -> str:
-    """Lines of one reading."""
-    seconds, values = thinned_cells(things, things.values(name), start_ns)
+    place: int, evidence: Evidence, things: Things, name: str, is_own: Flags
+) -> Iterator[Figure]:
+    """Lines of one reading; nothing, if nothing was read of the culprit."""
+    times, values = thinned_cells(things, things.values(name))
     known = ~np.isnan(values).all(axis=1)
-    peers = np.flatnonzero(known & ~is_own)[:PEERS_MAX]
-    own = np.flatnonzero(known & is_own)
-    if not len(own):
-        return ""
-    top = float(np.nanmax(values[np.concatenate((own, peers))]))
-    plot = Plot((0.0, float(seconds[-1])), (top if top > 0 else 1.0) * HEADROOM, height=190)
-    shade(plot, start_ns, inside)
-    plot.axes()
-    for kind, rows in (("peer", peers), ("culprit", own)):
-        for row in rows.tolist():
-            plots.line(plot, kind, seconds, values[row], things.host[row])
+    peers = np.flatnonzero(known & ~is_own)[:PEERS_MAX].tolist()
+    own = np.flatnonzero(known & is_own).tolist()
+    if not own:
+        return
+    lines = [
+        Line(
+            label=thing_name(things, row),
+            values=figures(values[row]),
+            is_culprit=bool(is_own[row]),
+        )
+        for row in (*peers, *own)
+    ]
     counted = "a second" if name.endswith("_total") else "as read"
-    return figure(
-        evidence.metric,
-        f"{evidence.text} ({counted})",
-        legend([("culprit", "the culprit"), ("peer", f"{len(peers)} peers")]),
-        plot.svg(evidence.metric),
+    yield Figure(
+        title=evidence.metric,
+        explanation=f"{evidence.text} ({counted})",
+        evidence=place,
+        drawing=Lines(times=times, lines=lines, peers=len(peers)),
     )
 
 
-def thinned_cells(things: Things, values: Floats, start_ns: int) -> tuple[Floats, Floats]:
-    """Seconds after the start and means of so many cells each that a plot can show them."""
+def thing_name(things: Things, row: int) -> str:
+    """A host, port or GPU by its names."""
+    names = [things.host[row]]
+    for label, word in THING_LABELS:
+        column = getattr(things, label, None)
+        if column is not None and str(column[row]):
+            names.append(f"{word}{column[row]}")
+    return " ".join(names)
+
+
+def thinned_cells(things: Things, values: Floats) -> tuple[list[float], Floats]:
+    """Times, and means of so many cells each that a plot can show them."""
     grid = things.grid
     width = max(1, -(-grid.cells // SERIES_POINTS))
     edges = np.arange(0, grid.cells, width)
@@ -393,8 +381,9 @@ def thinned_cells(things: Things, values: Floats, start_ns: int) -> tuple[Floats
     sums = np.add.reduceat(np.nan_to_num(values), edges, axis=1)
     with np.errstate(all="ignore"):
         means = np.where(count > 0, sums / np.maximum(count, 1), np.nan)
-    seconds = (grid.start_ns + (edges + width / 2) * grid.step_ns - start_ns) / NS
-    return seconds, means
+    half_ns = width * grid.step_ns // 2
+    times = [seconds(grid.start_ns + edge * grid.step_ns + half_ns) for edge in edges.tolist()]
+    return times, means
 
 
 def cells_within(things: Things, inside: tuple[int, int]) -> slice:
@@ -409,26 +398,3 @@ def rank_name(job: JobWindow, rank: int | None) -> str:
         return "?"
     place = job.ranks.get(rank)
     return f"{rank} {place.host}" if place is not None and place.host else str(rank)
-
-
-def bar_plot(bars: Sequence[tuple[str, float, bool]], unit: str, label: str) -> str:
-    """Bars side by side with their names; the culprit's is hot."""
-    top = max((value for _, value, _ in bars), default=0.0)
-    plot = Plot(
-        (0.0, float(len(bars))), (top if top > 0 else 1.0) * HEADROOM, height=190, unit=unit
-    )
-    plot.axes(has_lower=False)
-    base = plot.height - plots.BOTTOM
-    width = (plot.x.at(1.0) - plot.x.at(0.0)) * 0.62
-    room = int((plot.x.at(1.0) - plot.x.at(0.0)) / 7)
-    for place, (name, value, is_hot) in enumerate(bars):
-        middle, y = plot.x.at(place + 0.5), plot.y.at(value)
-        shape = plots.at(x=middle - width / 2, y=y, width=width, height=max(1.0, base - y))
-        kind = "culprit" if is_hot else "peer"
-        said = f"{name}: {value:.3g}{' ' + unit if unit else ''}"
-        plot.add(plots.titled(f'<rect class="{kind}" {shape}/>', said))
-        if room > 2:  # noqa: PLR2004 - below, names are dots
-            text = name if len(name) <= room else f"{name[: room - 1]}…"
-            plot.add(f'<text class="tick" {plots.at(x=middle)} y="{base + 18}" '
-                     f'text-anchor="middle">{safe(text)}</text>')  # fmt: skip
-    return plot.svg(label)

@@ -1,7 +1,8 @@
-"""News of incidents for those who watch: told as they come, to a bounded number of bounded queues.
+"""News for those who watch: told as they come, to a bounded number of bounded queues.
 
 The evaluator may be another process, so news are read from the inventory, where it writes them, and
-have the same numbers for everybody. Belongs to the event loop.
+have the same numbers for everybody. Belongs to the event loop. `Changes` are news of incidents;
+those of health (`api.health.board`) go through a hub of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 import msgspec
 
@@ -29,6 +30,8 @@ QUEUE_MAX = 256
 
 log = logging.getLogger(__name__)
 
+News = TypeVar("News")
+
 
 class TooManySubscribers(Exception):  # noqa: N818 - reads as the statement it is
     """SUBSCRIBERS_MAX are there already."""
@@ -44,17 +47,17 @@ class Missed(msgspec.Struct, frozen=True):
     count: int
 
 
-class Subscription:
+class Subscription(Generic[News]):
     """What one subscriber has yet to take. Use it as a context: at its end it is forgotten."""
 
-    def __init__(self, changes: Changes) -> None:
-        self._changes = changes
-        self._waiting: deque[Numbered] = deque()
+    def __init__(self, hub: Hub[News]) -> None:
+        self._hub = hub
+        self._waiting: deque[News] = deque()
         self._missed = 0
         self._is_closed = False
         self._wake = asyncio.Event()
 
-    def put(self, news: Numbered) -> bool:
+    def put(self, news: News) -> bool:
         """Give news to the subscriber; False if they are dropped."""
         self._wake.set()
         # Once something was dropped, so is what follows, until it is known where the gap is.
@@ -69,7 +72,7 @@ class Subscription:
         self._is_closed = True
         self._wake.set()
 
-    async def next(self, timeout_s: float) -> Numbered | Missed | None:
+    async def next(self, timeout_s: float) -> News | Missed | None:
         """The next news, or how many were missed; None: there were none for so long.
 
         Raises Closed when the service stops.
@@ -96,22 +99,20 @@ class Subscription:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._changes.forget(self)
+        self._hub.forget(self)
 
 
-class Changes:
-    """Follows the inventory's news and tells subscribers."""
+class Hub(Generic[News]):
+    """Who listens to news of one sort."""
 
-    def __init__(self, stock: Inventory, metrics: ServiceMetrics) -> None:
-        self._stock = stock
-        self._metrics = metrics
-        self._subscriptions: set[Subscription] = set()
-        self._told: int | None = None
-        """The number of the last news that were told; None: not known yet."""
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription[News]] = set()
         self._is_closed = False
-        metrics.watch("fabric_service_live_clients", lambda: float(len(self._subscriptions)))
 
-    def subscribe(self) -> Subscription:
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    def subscribe(self) -> Subscription[News]:
         """News from now on. Raises TooManySubscribers."""
         if len(self._subscriptions) >= SUBSCRIBERS_MAX:
             raise TooManySubscribers
@@ -121,15 +122,31 @@ class Changes:
         self._subscriptions.add(subscription)
         return subscription
 
-    def forget(self, subscription: Subscription) -> None:
+    def forget(self, subscription: Subscription[News]) -> None:
         """Tell a subscriber no more."""
         self._subscriptions.discard(subscription)
+
+    def tell(self, news: News) -> int:
+        """Tell everybody; how many were too slow to be told."""
+        return sum(not subscription.put(news) for subscription in self._subscriptions)
 
     def close(self) -> None:
         """End every subscription: the service stops."""
         self._is_closed = True
         for subscription in self._subscriptions:
             subscription.close()
+
+
+class Changes(Hub[Numbered]):
+    """Follows the inventory's news and tells subscribers."""
+
+    def __init__(self, stock: Inventory, metrics: ServiceMetrics) -> None:
+        super().__init__()
+        self._stock = stock
+        self._metrics = metrics
+        self._told: int | None = None
+        """The number of the last news that were told; None: not known yet."""
+        metrics.watch("fabric_service_live_clients", lambda: float(len(self)))
 
     async def run(self) -> None:
         """Follow until cancelled; an inventory that is away is asked again."""
@@ -157,7 +174,5 @@ class Changes:
         news = await asyncio.to_thread(self._stock.incident_changes, self._told)
         for each in news:
             self._told = each.number
-            for subscription in self._subscriptions:
-                if not subscription.put(each):
-                    self._metrics.live_dropped.inc()
+            self._metrics.live_dropped.inc(self.tell(each))
         return len(news)

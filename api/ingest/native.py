@@ -58,7 +58,7 @@ def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> 
         table=table,
         write=Write(
             samples=columns,
-            series=tables.unwritten(table, days),
+            series=tables.unwritten(batch.agent, table, days),
             events=events,
             collectives=collectives.rows,
             steps=steps.rows,

@@ -28,7 +28,9 @@ from collector.contract.identity import (
     Labels,
     metric_id,
 )
-from collector.contract.wire import Batch
+from collector.contract.wire import SERIES_MAX, Batch
+
+NO_SERIES: UInt64s = np.empty(0, dtype=np.uint64)
 
 
 class NewSeries(msgspec.Struct, frozen=True):
@@ -56,10 +58,17 @@ class NativeTable(msgspec.Struct):
 
 
 class NativeTables:
-    """Series tables of native batches by digest; the least recently used goes first."""
+    """Series tables of native batches by digest; the least recently used goes first.
+
+    An agent's tables resemble each other: a source that is read once a minute, or was late, makes
+    another one. So what the store knows is remembered by agent as well, and a new table makes it
+    write only what is new in it.
+    """
 
     def __init__(self) -> None:
         self._tables: OrderedDict[bytes, NativeTable] = OrderedDict()
+        self._written: OrderedDict[str, tuple[int, UInt64s]] = OrderedDict()
+        """By agent: the last day, and the series that the store knows for it, in order."""
 
     def __len__(self) -> int:
         return len(self._tables)
@@ -77,16 +86,35 @@ class NativeTables:
             self._tables.move_to_end(digest)
         return table
 
-    @staticmethod
-    def unwritten(table: NativeTable, days: list[int]) -> list[NewSeries]:
-        """The rows that the store has to know before samples of these days."""
+    def unwritten(self, agent: str, table: NativeTable, days: list[int]) -> list[NewSeries]:
+        """The rows that the store has to know before an agent's samples of these days."""
         return [
-            NewSeries(day, int(table.series[row]), labels)
+            NewSeries(day, int(table.series[row]), table.labels[row])
             for day in days
             if day not in table.days
-            for row, labels in enumerate(table.labels)
-            if table.valid[row]
+            for row in np.flatnonzero(table.valid & ~self._knows(agent, day, table.series)).tolist()
         ]
+
+    def _knows(self, agent: str, day: int, series: UInt64s) -> Bools:
+        """Which of these series the store knows for this day, as far as is remembered."""
+        last, known = self._written.get(agent, (day, NO_SERIES))
+        return np.isin(series, known if last == day else NO_SERIES)
+
+    def written(self, agent: str, table: NativeTable, days: list[int]) -> None:
+        """Remember that the store knows an agent's table for these days."""
+        if table.days.issuperset(days):
+            return
+        table.days.update(days)
+        day = max(days)
+        last, known = self._written.pop(agent, (day, NO_SERIES))
+        if last <= day:
+            new = table.series[table.valid]
+            known = np.union1d(known if last == day else NO_SERIES, new)
+            # Past the bound it starts anew: an agent that names ever new series fills no memory.
+            last, known = day, known if len(known) <= SERIES_MAX else np.unique(new)
+        self._written[agent] = last, known
+        if len(self._written) > TABLES_CACHED_MAX:
+            self._written.popitem(last=False)
 
 
 def read_table(batch: Batch) -> NativeTable:

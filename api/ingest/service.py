@@ -96,8 +96,8 @@ class Ingest:
                 self._decoder, decode_native, body, self._tables, self._acceptance()
             )
         await self.commit.write(request.write)
-        request.table.days.update(request.days)
         batch, write = request.batch, request.write
+        self._tables.written(batch.agent, request.table, request.days)
         self._sight_batch(request)
         self._count(NATIVE, write, request.refused)
         captures = None

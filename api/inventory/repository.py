@@ -20,6 +20,7 @@ from api.inventory.alerts import AlertStock
 from api.inventory.batches import BatchRun
 from api.inventory.captures import CaptureStock
 from api.inventory.database import ROWS_PER_STATEMENT, Query, before_nul, insert_into, table_of
+from api.inventory.health import HealthStock
 from api.inventory.incidents import IncidentStock
 from api.inventory.job_sightings import write_job_sightings
 from api.inventory.jobs import JobStock
@@ -57,8 +58,10 @@ PORTS: Final = Kept(
 AGENTS: Final = table_of(AgentRow)
 
 
-class Inventory(JobStock, LinkStock, CaptureStock, IncidentStock, AlertStock, NoticeStock):
-    """Hosts, devices, ports, cables, agents, jobs, incidents, alerts and notices.
+class Inventory(
+    JobStock, LinkStock, CaptureStock, IncidentStock, AlertStock, NoticeStock, HealthStock
+):
+    """Hosts, devices, ports, cables, agents, jobs, incidents, alerts, notices and health.
 
     On `sqlite:///path` or `postgresql+psycopg://…`.
     """
@@ -124,6 +127,15 @@ class Inventory(JobStock, LinkStock, CaptureStock, IncidentStock, AlertStock, No
             return query if after is None else query.where(of.host > before_nul(after))
 
         return self._ask(Host, HOSTS.table, narrow, limit)
+
+    def hosts_named(self, names: Sequence[str]) -> list[Host]:
+        """The hosts of these names, by name; a page of names at most."""
+        asked = [name for name in names if is_name(name)]
+        if not asked:
+            return []
+        return self._ask(
+            Host, HOSTS.table, lambda query, of: query.where(of.host.in_(asked)), len(names)
+        )
 
     def devices(
         self,

@@ -367,6 +367,43 @@ class SilenceRow(Base):
     document: Mapped[str]
 
 
+# --- health -------------------------------------------------------------------------------------
+
+
+class HoldRow(Base):
+    """Somebody's word that a thing is draining or out: it holds until it is ended, or `until`.
+
+    Rows stay for a while after their end: they are the record of who took what out, and when.
+    """
+
+    __tablename__ = "holds"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    kind: Mapped[str] = mapped_column(NAME)
+    host: Mapped[str] = mapped_column(NAME)
+    name: Mapped[str] = mapped_column(NAME)
+    state: Mapped[str]
+    reason: Mapped[str]
+    by: Mapped[str]
+    since: Mapped[datetime]
+    until: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None] = mapped_column(index=True)
+    ended_by: Mapped[str]
+
+    __table_args__ = (Index(None, "kind", "name"),)
+
+
+class HealthTurnRow(Base):
+    """A thing went from one state to another; numbered over all processes."""
+
+    __tablename__ = "health_turns"
+
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    host: Mapped[str] = mapped_column(NAME, index=True)
+    time: Mapped[datetime]
+    document: Mapped[str]
+
+
 # --- jobs ---------------------------------------------------------------------------------------
 
 

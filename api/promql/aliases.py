@@ -33,6 +33,11 @@ class Strand(msgspec.Struct, frozen=True):
     others rarely know theirs."""
 
     @property
+    def metric(self) -> str | None:
+        """The one metric that these series have, if there is one."""
+        return self.selector.metric if self.alias is None else self.alias.name
+
+    @property
     def factor(self) -> float:
         """Their number times this is ours."""
         return 1.0 if self.alias is None else self.alias.factor

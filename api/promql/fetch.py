@@ -98,7 +98,9 @@ class Reader:
 
     def find(self, strands: list[Strand], from_ms: int, to_ms: int) -> Found:
         """The series that match, of those that were seen on the days of this range."""
-        return self._memory.find(self.ask, self._store.series_version, strands, from_ms, to_ms)
+        metrics = [strand.metric for strand in strands if strand.metric is not None]
+        version = self._store.series_version(metrics if len(metrics) == len(strands) else None)
+        return self._memory.find(self.ask, version, strands, from_ms, to_ms)
 
     def parts(self, found: Found, after_ms: int, to_ms: int) -> list[Found]:
         """The series in parts whose samples fit into memory, and of which two can be read at once.

@@ -119,8 +119,8 @@ class SeriesMemory:
     ) -> Found:
         """The series that match, of those that were seen on the days of this range.
 
-        ``version`` is the store's `series_version`, read before anything else is: what was found
-        at the same version is found again without asking.
+        ``version`` is the store's `series_version` of their metrics, read before anything else is:
+        what was found at the same version is found again without asking.
         """
         key = (strands[0].selector, utc_day(from_ms), utc_day(to_ms))
         before = self._found.get(key)

@@ -25,6 +25,7 @@ from api.routes.answers import JSON, documented
 from api.routes.incidents import find_incident
 from api.routes.records import Rank
 from api.routes.topology import find, find_or_refuse, port_of
+from api.routes.turns import Turns
 from api.selectors import STORE_MS_MAX
 from api.times import parse_range_ms, parse_time_ms
 from api.topology.cache import BuiltTopology
@@ -75,32 +76,20 @@ async def read_about(
     return about
 
 
-class Turns:
-    """One explanation at a time; a bounded number waits, and none of them holds a thread."""
+class Explanations:
+    """Explanations as JSON, one at a time."""
 
     def __init__(self, explainer: Explainer) -> None:
         self._explainer = explainer
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+        self._turns = Turns()
 
     async def answer(self, question: Question) -> bytes:
-        """The explanation as JSON."""
-        if self._waiting >= EXPLAINS_WAITING_MAX:
-            raise Problem(
-                503,
-                "busy",
-                f"EXPLAINS_WAITING_MAX = {EXPLAINS_WAITING_MAX} explanations wait already",
-                rule="EXPLAINS_WAITING_MAX",
-            )
-        self._waiting += 1
-        try:
-            async with self._turn:
-                return await asyncio.to_thread(self._make, question)
-        finally:
-            self._waiting -= 1
-
-    def _make(self, question: Question) -> bytes:
-        return msgspec.json.encode(self._explainer.explain(question))
+        """The explanation; a Problem if too many wait for theirs."""
+        return await self._turns.take(
+            lambda: msgspec.json.encode(self._explainer.explain(question)),
+            "EXPLAINS_WAITING_MAX",
+            EXPLAINS_WAITING_MAX,
+        )
 
 
 @router.get(
@@ -152,8 +141,8 @@ async def explain(  # noqa: PLR0913 - the question's parameters
         rank=rank,
         has_records=records,
     )
-    turns: Turns = request.app.state.explanations
-    return Response(await turns.answer(question), media_type=JSON)
+    explanations: Explanations = request.app.state.explanations
+    return Response(await explanations.answer(question), media_type=JSON)
 
 
 async def ask(parts: Context, about: About, begin: str | None, end: str | None) -> Question:

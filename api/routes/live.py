@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
-from typing import Annotated
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Header, Query, Response
@@ -23,6 +23,7 @@ from api.errors import Problem
 from api.evaluate.changes import (
     SUBSCRIBERS_MAX,
     Closed,
+    Hub,
     Missed,
     Subscription,
     TooManySubscribers,
@@ -43,11 +44,26 @@ RETRY_MS = 3_000
 and long enough that a hundred of them do not storm a service that restarts."""
 NUMBER_DIGITS_MAX = 18
 """Of an event's number; more fit no 64-bit number."""
+BEGIN = f"retry: {RETRY_MS}\n\n".encode()
+HINT = "GET /v1/incidents shows how everything stands"
 HEADERS = {
     "Cache-Control": "no-store",
     # nginx would hold events back until its buffer is full.
     "X-Accel-Buffering": "no",
 }
+
+
+class HasNumber(Protocol):
+    """News have a number, which grows over all processes."""
+
+    @property
+    def number(self) -> int:
+        """Of this news."""
+
+
+Told = TypeVar("Told", bound=HasNumber)
+Show = Callable[[Told], bytes | None]
+"""News as an event; None: this client does not want them."""
 
 
 class ChangeOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +90,7 @@ class MissedOut(msgspec.Struct, frozen=True, kw_only=True):
     count: int | None
     """How many; null if nobody knows."""
     why: str
-    hint: str = "GET /v1/incidents shows how everything stands"
+    hint: str
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +110,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 class LiveResponse(StreamingResponse):
     """A stream whose client must read: one that does not within LIVE_SEND_SECONDS is dropped."""
 
-    def __init__(self, subscription: Subscription, pieces: AsyncIterator[bytes]) -> None:
+    def __init__(self, subscription: Subscription[Any], pieces: AsyncIterator[bytes]) -> None:
         super().__init__(pieces, media_type=MEDIA_TYPE, headers=HEADERS)
         self._subscription = subscription
 
@@ -150,13 +166,18 @@ async def live(
     Every 15 s without news a comment is sent.
     """
     seen = read_number(last_event_id or after)
+    subscription = listen_to(parts.changes)
+    wanted = Filter(job=job, cause=cause)
+    return LiveResponse(subscription, follow(parts, subscription, wanted, seen))
+
+
+def listen_to(hub: Hub[Told]) -> Subscription[Told]:
+    """A place among the listeners; a Problem if there is none."""
     try:
-        subscription = parts.changes.subscribe()
+        return hub.subscribe()
     except TooManySubscribers as error:
         why = f"SUBSCRIBERS_MAX = {SUBSCRIBERS_MAX} clients listen already"
         raise Problem(503, "too many listeners", why, rule="SUBSCRIBERS_MAX") from error
-    wanted = Filter(job=job, cause=cause)
-    return LiveResponse(subscription, follow(parts, subscription, wanted, seen))
 
 
 def read_number(text: str | None) -> int | None:
@@ -169,21 +190,34 @@ def read_number(text: str | None) -> int | None:
 
 
 async def follow(
-    parts: Context, subscription: Subscription, wanted: Filter, seen: int | None
+    parts: Context, subscription: Subscription[Numbered], wanted: Filter, seen: int | None
 ) -> AsyncIterator[bytes]:
     """The stream: what was missed, then what happens, until the client or the service ends it.
 
     It listens before it looks at the past, so that nothing falls between both.
     """
-    yield f"retry: {RETRY_MS}\n\n".encode()
-    opening = await asyncio.to_thread(look_back, parts, seen)
-    latest = opening.number
-    if opening.missed is not None:
-        yield message("missed", opening.missed)
-    for numbered in opening.changes:
-        if wanted.wants(numbered):
-            yield of_change(numbered)
-    yield message("ready", ReadyOut(number=latest, open=opening.open), latest)
+    yield BEGIN
+    opening = await asyncio.to_thread(
+        lambda: look_back(seen, parts.incidents.changes_span(), parts.incidents.changes_after, HINT)
+    )
+    standing = await asyncio.to_thread(
+        lambda: len(parts.incidents.list(state=IncidentState.OPEN, limit=PAGE_MAX))
+    )
+
+    def show(numbered: Numbered) -> bytes | None:
+        return of_change(numbered) if wanted.wants(numbered) else None
+
+    for piece in opening.pieces(show):
+        yield piece
+    yield message("ready", ReadyOut(number=opening.number, open=standing), opening.number)
+    async for piece in pass_on(subscription, opening.number, show, HINT):
+        yield piece
+
+
+async def pass_on(
+    subscription: Subscription[Told], latest: int, show: Show[Told], hint: str
+) -> AsyncIterator[bytes]:
+    """News after a number as they come, until the client or the service ends it."""
     while True:
         try:
             news = await subscription.next(LIVE_QUIET_SECONDS)
@@ -194,42 +228,52 @@ async def follow(
         elif isinstance(news, Missed):
             # It is too slow. Its place is what it has read: it comes back and gets the rest.
             why = "this client reads too slowly; it is disconnected and may resume"
-            yield message("missed", MissedOut(count=news.count, why=why))
+            yield message("missed", MissedOut(count=news.count, why=why, hint=hint))
             return
         elif news.number > latest:
             latest = news.number
-            if wanted.wants(news):
-                yield of_change(news)
+            if (shown := show(news)) is not None:
+                yield shown
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
+class Opening(msgspec.Struct, Generic[Told], frozen=True, kw_only=True):
     """What a client is told before it listens."""
 
     number: int
-    open: int
-    changes: Sequence[Numbered] = ()
+    changes: Sequence[Told] = ()
     missed: MissedOut | None = None
 
+    def pieces(self, show: Show[Told]) -> list[bytes]:
+        """That it missed something, and what it did not."""
+        shown = [piece for each in self.changes if (piece := show(each)) is not None]
+        return [*([message("missed", self.missed)] if self.missed is not None else []), *shown]
 
-def look_back(parts: Context, seen: int | None) -> Opening:
-    """What happened since the event that a client saw last; nothing if it saw none."""
-    span = parts.incidents.changes_span()
+
+def look_back(
+    seen: int | None,
+    span: tuple[int, int] | None,
+    read: Callable[[int, int], Sequence[Told]],
+    hint: str,
+) -> Opening[Told]:
+    """What happened since the event that a client saw last; nothing if it saw none.
+
+    ``span``: the oldest and newest numbers that are kept. ``read`` gives those after a number, at
+    most so many.
+    """
     oldest, newest = span if span is not None else (1, 0)
-    standing = len(parts.incidents.list(state=IncidentState.OPEN, limit=PAGE_MAX))
     if seen is None or seen == newest:
-        return Opening(number=newest, open=standing)
+        return Opening(number=newest)
     if seen > newest:
         why = f"event {seen} is unknown here; the latest is {newest}"
-        return Opening(number=newest, open=standing, missed=MissedOut(count=None, why=why))
+        return Opening(number=newest, missed=MissedOut(count=None, why=why, hint=hint))
     if newest - seen > LIVE_RESUMED_MAX:
         why = f"more than LIVE_RESUMED_MAX = {LIVE_RESUMED_MAX} changes happened since event {seen}"
-        missed = MissedOut(count=newest - seen, why=why)
-        return Opening(number=newest, open=standing, missed=missed)
+        return Opening(number=newest, missed=MissedOut(count=newest - seen, why=why, hint=hint))
     why = f"changes before event {oldest} are no longer kept"
-    lost = MissedOut(count=oldest - 1 - seen, why=why) if seen < oldest - 1 else None
-    changes = parts.incidents.changes_after(seen, LIVE_RESUMED_MAX)
-    latest = max([newest, *(numbered.number for numbered in changes)])
-    return Opening(number=latest, open=standing, changes=changes, missed=lost)
+    lost = MissedOut(count=oldest - 1 - seen, why=why, hint=hint) if seen < oldest - 1 else None
+    changes = read(seen, LIVE_RESUMED_MAX)
+    latest = max([newest, *(each.number for each in changes)])
+    return Opening(number=latest, changes=changes, missed=lost)
 
 
 def of_change(numbered: Numbered) -> bytes:

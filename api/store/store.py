@@ -41,6 +41,8 @@ WRITE_SETTINGS = {
     # A backlog of many days arrives in one insert, and each day is a partition.
     "max_partitions_per_insert_block": "1000",
 }
+METRICS_NOTED_MAX = 100_000
+"""Metrics whose last new series is noted, about 10 MB. Past it: start anew, and any may be new."""
 READ_SETTINGS = {
     "max_execution_time": str(QUERY_SECONDS_MAX),
     "max_memory_usage": str(QUERY_MEMORY_BYTES_MAX),
@@ -114,6 +116,8 @@ class Store:
         self._writer = self._connect(WRITE_SETTINGS)
         self._write_lock = threading.Lock()
         self._series_version = 0
+        self._metric_versions: dict[str, int] = {}
+        self._forgotten_version = 0
         self._stopper = self._connect(READ_SETTINGS)
         self._stop_lock = threading.Lock()
         self._readers: queue.LifoQueue[Client | None] = queue.LifoQueue()
@@ -185,15 +189,27 @@ class Store:
         """Append rows of any types. When this returns, they survive a kill."""
         with self._write_lock, store_errors(f"insert into {table}"):
             self._writer.insert_arrow(table, rows)
-            self._series_version += table == "series"
+            if table == "series":
+                self._note_series(rows["metric_name"].unique().to_pylist())
 
-    @property
-    def series_version(self) -> int | None:
-        """A number that changes whenever the `series` table may have new rows.
+    def _note_series(self, metrics: Sequence[str]) -> None:
+        """These metrics have new rows in `series`; needs the write lock."""
+        self._series_version += 1
+        if len(self._metric_versions) + len(metrics) > METRICS_NOTED_MAX:
+            self._metric_versions, self._forgotten_version = {}, self._series_version
+        self._metric_versions.update(dict.fromkeys(metrics, self._series_version))
+
+    def series_version(self, metrics: Sequence[str] | None) -> int | None:
+        """A number that changes whenever `series` may have new rows of these metrics (None: any).
 
         None if others write to it too: an embedded store belongs to this process alone.
         """
-        return self._series_version if self.url.scheme == "chdb" else None
+        if self.url.scheme != "chdb":
+            return None
+        if metrics is None:
+            return self._series_version
+        versions, other = self._metric_versions, self._forgotten_version
+        return max((versions.get(name, other) for name in metrics), default=0)
 
     def query(
         self,

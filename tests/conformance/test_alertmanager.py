@@ -24,7 +24,8 @@ from api.notify.task import Notifying
 from api.settings import ServiceSettings
 from tests import peers
 from tests.alerting import GROUP, Listener, make_alert
-from tests.service import eventually, free_port
+from tests.ports import free_port
+from tests.service import eventually
 
 CONFIG = """\
 route:

@@ -5,7 +5,6 @@ The captures lie beside the repository; where they are not, those tests are skip
 
 import json
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -111,39 +110,13 @@ def test_a_fault_is_placed_where_it_was(run: Path) -> None:
 # --- our own run, which is always there ----------------------------------------------------------
 
 
-class Headings(HTMLParser):
-    """The text of each heading of a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-        self._is_inside = False
-
-    def handle_starttag(self, tag: str, _: list[tuple[str, str | None]]) -> None:
-        """Begin a heading."""
-        self._is_inside = tag in ("h2", "h3")
-        self.found += [""] if self._is_inside else []
-
-    def handle_endtag(self, tag: str) -> None:
-        """End it."""
-        self._is_inside = self._is_inside and tag not in ("h2", "h3")
-
-    def handle_data(self, data: str) -> None:
-        """Its text."""
-        if self._is_inside:
-            self.found[-1] += data
-
-
-def test_text_and_page_of_a_slow_nic_begin_with_its_name(tmp_path: Path) -> None:
-    done = diagnose(FIXTURE, "--html", tmp_path / "page.html")
+def test_the_text_of_a_slow_nic_begins_with_its_name() -> None:
+    """And the page: tests/e2e/test_report.py."""
+    done = diagnose(FIXTURE)
     assert done.returncode == 0, done.stderr.decode()
     said = done.stdout.decode()
     assert said.startswith("node3's NIC eth0")
     assert "\nRead " in said
-    page = Headings()
-    page.feed((tmp_path / "page.html").read_text("utf-8"))
-    assert page.found[0].startswith("node3's NIC eth0")
-    assert {"Evidence", "Transfer over time", "Exits around the ring"} <= set(page.found)
 
 
 def test_a_time_before_the_fault_has_no_verdict() -> None:

@@ -18,7 +18,8 @@ from collector.contract.identity import Labels, canonical_labels
 from collector.contract.verdict import Cause, Culprit, Verdict
 from tests import peers
 from tests.incidents import slow_link, straggler
-from tests.service import eventually, free_port
+from tests.ports import free_port
+from tests.service import eventually
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "alertmanager" / "alertmanager.yml"
 NS = 1_000_000_000

@@ -1,16 +1,12 @@
 """The live stream: incidents as they happen, resumed, bounded, and ended when the service stops."""
 
 import contextlib
-import json
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
-import httpx
 import pytest
 
 from api.evaluate import changes, lead, task
@@ -18,62 +14,7 @@ from api.routes import live
 from collector.contract.verdict import Verdict
 from tests.incidents import NS, Teller, slow_link, straggler
 from tests.service import InProcess, ServiceProcess, eventually, in_process
-
-WAIT_SECONDS = 20.0
-
-
-class Listener:
-    """A client of the stream, reading in a thread of its own."""
-
-    def __init__(self, url: str, headers: dict[str, str], **parameters: str) -> None:
-        self.lines: list[str] = []
-        self.ended = threading.Event()
-        self._client = httpx.Client(timeout=httpx.Timeout(5, read=WAIT_SECONDS))
-        self._asked = {"url": f"{url}/v1/live", "headers": headers, "params": parameters}
-        self._stop = False
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    def _read(self) -> None:
-        try:
-            with self._client.stream("GET", **self._asked) as answer:  # type: ignore[arg-type]
-                assert answer.headers["content-type"].startswith("text/event-stream")
-                for line in answer.iter_lines():
-                    self.lines.append(line)
-                    if self._stop:
-                        return
-        except httpx.TransportError:
-            self.lines.append("broken")
-        finally:
-            self.ended.set()
-
-    @property
-    def events(self) -> list[tuple[str, dict[str, Any]]]:
-        """The events so far: name and data."""
-        found = []
-        name = ""
-        for line in list(self.lines):
-            if line.startswith("event: "):
-                name = line.removeprefix("event: ")
-            elif line.startswith("data: "):
-                found.append((name, json.loads(line.removeprefix("data: "))))
-        return found
-
-    @property
-    def names(self) -> list[str]:
-        """The events' names so far."""
-        return [name for name, _ in self.events]
-
-    @property
-    def last_id(self) -> str:
-        """What a browser would send to resume."""
-        return [line.removeprefix("id: ") for line in self.lines if line.startswith("id: ")][-1]
-
-    def close(self) -> None:
-        """Go away, as soon as something comes."""
-        self._stop = True
-        self._client.close()
-        self._thread.join(WAIT_SECONDS)
+from tests.streams import Listener
 
 
 class Stage:
@@ -243,14 +184,17 @@ def test_an_id_that_was_never_given_is_refused(stage: Stage) -> None:
         assert answer.status_code == 400, answer.text
 
 
-def test_the_service_stops_although_somebody_listens(tmp_path: Path) -> None:
-    with ServiceProcess(tmp_path / "data") as service:
-        listener = Listener(service.url, {})
-        try:
-            eventually(lambda: "ready" in listener.names, "the stream stands")
-            assert service.stop() == 0
-            eventually(listener.ended.is_set, "the stream ended")
-            assert "broken" not in listener.lines
-            assert "Cancel" not in service.log.read_text(), "uvicorn had to cancel the stream"
-        finally:
-            listener.close()
+def test_the_service_stops_although_somebody_listens_or_waits(tmp_path: Path) -> None:
+    with ServiceProcess(tmp_path / "data") as service, contextlib.ExitStack() as stack:
+        known = {"If-None-Match": service.client.get("/v1/health").headers["etag"]}
+        streams = [Listener(service.url, {}), Listener(service.url, {}, path="/v1/health/live")]
+        waiter = Listener(service.url, known, path="/v1/health", wait="60")
+        for each in (*streams, waiter):
+            stack.callback(each.close)
+        eventually(lambda: all("ready" in each.names for each in streams), "the streams stand")
+        two = "fabric_service_health_clients 2.0"
+        eventually(lambda: two in service.client.get("/metrics").text, "one listens, one waits")
+        assert service.stop() == 0
+        eventually(lambda: all(each.ended.is_set() for each in (*streams, waiter)), "all ended")
+        assert not [each for each in streams if "broken" in each.lines]
+        assert "Cancel" not in service.log.read_text(), "uvicorn had to cancel a stream"

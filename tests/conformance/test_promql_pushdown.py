@@ -25,14 +25,14 @@ from tests.remote_write import STALE
 SERIES = 60
 NOW_MS = round(time.time() * 1000)
 # Window, step and start: overlapping, touching, with holes between; off the second and on it.
-GRIDS = (
-    (60_000, 10_000, NOW_MS - 600_000),
-    (60_000, 1_000, NOW_MS // 1000 * 1000 - 300_000),
-    (7_300, 500, NOW_MS - 100_000),
-    (300_000, 30_000, NOW_MS // 1000 * 1000 - 600_000),
-    (5_000, 5_000, NOW_MS // 1000 * 1000 - 600_000),
-    (5_000, 60_000, NOW_MS // 1000 * 1000 - 600_000),
-)
+GRIDS = {
+    "overlapping": (60_000, 10_000, NOW_MS - 600_000),
+    "overlapping, on the second": (60_000, 1_000, NOW_MS // 1000 * 1000 - 300_000),
+    "overlapping, not by whole steps": (7_300, 500, NOW_MS - 100_000),
+    "long": (300_000, 30_000, NOW_MS // 1000 * 1000 - 600_000),
+    "touching": (5_000, 5_000, NOW_MS // 1000 * 1000 - 600_000),
+    "with holes": (5_000, 60_000, NOW_MS // 1000 * 1000 - 600_000),
+}
 
 
 def unpleasant(number: int, rng: np.random.Generator) -> tuple[list[int], np.ndarray]:
@@ -103,7 +103,7 @@ def assert_same(ours: np.ndarray, theirs: np.ndarray, what: str) -> None:
 
 
 @pytest.mark.parametrize("function", sorted(REDUCED_BY_ENGINE))
-@pytest.mark.parametrize(("window_ms", "step_ms", "start_ms"), GRIDS)
+@pytest.mark.parametrize(("window_ms", "step_ms", "start_ms"), GRIDS.values(), ids=GRIDS)
 def test_the_engine_reduces_as_we_do(
     reader: tuple[Reader, Found], function: str, window_ms: int, step_ms: int, start_ms: int
 ) -> None:
@@ -117,7 +117,7 @@ def test_the_engine_reduces_as_we_do(
     assert_same(ours[here], theirs.values[here], function)
 
 
-@pytest.mark.parametrize(("lookback_ms", "step_ms", "start_ms"), GRIDS)
+@pytest.mark.parametrize(("lookback_ms", "step_ms", "start_ms"), GRIDS.values(), ids=GRIDS)
 def test_the_engine_finds_the_latest_sample_as_we_do(
     reader: tuple[Reader, Found], lookback_ms: int, step_ms: int, start_ms: int
 ) -> None:

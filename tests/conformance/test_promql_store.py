@@ -4,6 +4,7 @@ import datetime as dt
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from api.promql import find
 from api.promql.engine import Engine, Question
 from api.promql.values import Dialect, Grid, Vector
+from api.store import store as module
 from api.store.store import Store, StoreUrl
 from collector.contract.identity import canonical_labels, metric_id, series_id
 from tests import clickhouse_http
@@ -80,6 +82,33 @@ def test_a_new_series_is_found_by_a_question_that_was_asked_before(asked: Asked)
     asked.write("grows", ["b"], 3.0, NOW_MS + 1000)
     assert asked.ask("grows", NOW_MS + 1000) == {"a": 1.0, "b": 3.0}
     assert asked.ask("grows") == {"a": 1.0, "b": 2.0}
+
+
+def test_series_of_another_metric_make_no_question_look_again(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nobody else writes; of a ClickHouse that others write to, every question looks."""
+    looked: list[str] = []
+    query = asked.store.query
+
+    def noted(sql: str, *arguments: Any, **settings: Any) -> pa.Table:  # noqa: ANN401 - passed on
+        looked.extend([sql] if "FROM series" in sql else [])
+        return query(sql, *arguments, **settings)
+
+    monkeypatch.setattr(asked.store, "query", noted)
+    asked.write("mine", ["a"])
+    named, any_of = 'mine{job="x"}', '{__name__=~"min.|others"}'
+    assert asked.ask(named) == asked.ask(any_of) == {"a": 1.0}
+    looked.clear()
+    asked.write("others", ["b"])
+    assert asked.ask(named) == {"a": 1.0}
+    assert bool(looked) == (asked.store.url.scheme != "chdb")
+    assert asked.ask(any_of) == {"a": 1.0, "b": 1.0}
+    monkeypatch.setattr(module, "METRICS_NOTED_MAX", 0)
+    asked.write("others", ["c"])
+    looked.clear()
+    assert asked.ask(named) == {"a": 1.0}
+    assert looked, "nothing is noted any more, so it might be one of these"
 
 
 def test_many_series_and_few_of_them(asked: Asked) -> None:

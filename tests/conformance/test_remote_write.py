@@ -269,6 +269,8 @@ def test_the_same_series_may_come_several_times(
         (2**63 - 1, "too_far_in_future"),
         (-(2**63), "too_old"),
     ],
+    # Two processes that run tests side by side must call them the same.
+    ids=("in an hour", "a month ago", "1970", "before 1970", "the last", "the first"),
 )
 def test_samples_out_of_time_are_refused_by_name_and_the_others_kept(
     service: InProcess, metric: str, version: int, time_ms: int, rule: str

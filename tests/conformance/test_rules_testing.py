@@ -33,7 +33,6 @@ WHOLE_FILE: Case = ("file", "", 0)
 """Nothing of it could be run."""
 
 PROMTOOL_SECONDS = 300
-PASSING_TESTS = 3
 SPOILT_TESTS = 6
 """Tests of each file that are taken: promtool needs a second for ten of them."""
 
@@ -111,7 +110,7 @@ def test_the_corners_are_many_and_some_fail() -> None:
 
 def sample_of(path: Path, folder: Path, count: int, seed: int) -> tuple[dict[str, Any], Path]:
     """Some tests of a file, chosen by a seed, and where to write them."""
-    whole = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506 - texts only
+    whole = yaml.load(path.read_text("utf-8"), yaml.CBaseLoader)  # noqa: S506 - texts only
     tests = whole["tests"]
     whole["tests"] = random.Random(seed).sample(tests, min(count, len(tests)))
     for test in whole["tests"]:
@@ -129,22 +128,11 @@ def sample_of(path: Path, folder: Path, count: int, seed: int) -> tuple[dict[str
 
 def write_yaml(path: Path, content: object) -> Path:
     """A file with this content."""
-    path.write_text(yaml.safe_dump(content, width=10_000), "utf-8")
+    path.write_text(yaml.dump(content, Dumper=yaml.CSafeDumper, width=10_000), "utf-8")
     return path
 
 
-@pytest.mark.peer("promtool")
-@pytest.mark.parametrize("path", PACK, ids=[path.stem for path in PACK])
-def test_some_tests_of_the_pack_pass_everywhere(path: Path, tmp_path: Path) -> None:
-    content, target = sample_of(path, tmp_path, PASSING_TESTS, seed=1)
-    write_yaml(target, content)
-
-    assert promtool_says(target) == (True, [])
-    for dialect in Dialect:
-        assert we_say(target, dialect) == (True, []), dialect
-
-
-@pytest.mark.slow
+@pytest.mark.slow(120)
 @pytest.mark.peer("promtool")
 @pytest.mark.parametrize("path", PACK, ids=[path.stem for path in PACK])
 def test_all_tests_of_the_pack_pass_everywhere(path: Path) -> None:
@@ -190,7 +178,7 @@ class Spoiler:
 
     def spoil_rules(self, path: Path, folder: Path) -> Path:
         """A copy of a rule file in which some alerts wait longer, and some comparisons turn."""
-        rules = yaml.load(path.read_text("utf-8"), yaml.BaseLoader)  # noqa: S506 - texts only
+        rules = yaml.load(path.read_text("utf-8"), yaml.CBaseLoader)  # noqa: S506 - texts only
         for group in rules["groups"]:
             if "limit" in group:
                 group["limit"] = int(group["limit"])

@@ -26,37 +26,34 @@ CASES = [
 ]
 PROCESSES = 2
 
+pytestmark = pytest.mark.slow(600)
+
 
 @pytest.fixture(scope="module")
 def marks() -> Marks:
     return mark(list(run_all(CASES, PROCESSES)))
 
 
-@pytest.mark.slow
 def test_every_run_came_to_its_end(marks: Marks) -> None:
     assert marks.broken == []
     assert marks.runs == len(CASES)
 
 
-@pytest.mark.slow
 def test_the_first_thing_said_of_a_fault_is_right(marks: Marks) -> None:
     assert marks.overall.top_1 is not None
     assert marks.overall.top_1 >= TOP_1_MIN, marks.confusion
 
 
-@pytest.mark.slow
 def test_hardly_anything_said_is_wrong(marks: Marks) -> None:
     assert marks.overall.precision is not None
     assert marks.overall.precision >= PRECISION_MIN, marks.confusion
 
 
-@pytest.mark.slow
 def test_faults_are_named_within_seconds(marks: Marks) -> None:
     assert marks.overall.delay_p90_s is not None
     assert marks.overall.delay_p90_s <= DELAY_P90_MAX_S, marks.by_fault
 
 
-@pytest.mark.slow
 def test_nothing_is_said_of_what_is_no_fault(marks: Marks) -> None:
     assert marks.benign_seconds > 0
     assert marks.false_incidents == 0, marks.confusion

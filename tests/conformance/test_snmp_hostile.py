@@ -5,6 +5,7 @@ And real agents, snmpsim and net-snmp's snmpd, for SNMPv3 as it is spoken.
 
 import asyncio
 import os
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from collector.snmp.client import Session, open_session
 from collector.snmp.model import Credentials, Oid, SnmpError, Walked
 from collector.snmp.usm import User
 from tests import peers
+from tests.ports import free_port
 from tests.snmp_hostile import (
     QUIET_SECONDS,
     Behaviour,
@@ -26,7 +28,6 @@ from tests.snmp_hostile import (
     Request,
     Switch,
     Table,
-    free_port,
     recorded,
     running,
     serve,
@@ -537,7 +538,7 @@ def snmpd() -> Iterator[int]:
             # More zeros than a digest has: where that stands must not be guessed by them.
             f"exactEngineID 0x80004fb805{'00' * 14}77\n"
         )
-        port = free_port()
+        port = free_port(socket.SOCK_DGRAM)
         command = [str(program), "-f", "-Lo", "-C", "-c", str(folder / "snmpd.conf"), "-I", "-smux"]
         command += ["-p", str(folder / "pid"), f"udp:127.0.0.1:{port}"]
         environment = {"SNMP_PERSISTENT_DIR": str(folder), "MIBS": ""}

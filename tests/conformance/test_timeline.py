@@ -1,14 +1,17 @@
 """A job's collectives over HTTP: joined, down-sampled, and as series for PromQL."""
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 from unittest.mock import patch
 
 import httpx
+import numpy as np
 import pytest
 
 from api import app
 from api.correlate import roll
+from api.routes import heat as heat_route
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, Timing
 from tests.service import InProcess, eventually, in_process
@@ -192,3 +195,110 @@ def test_collectives_are_series_for_promql(service: InProcess) -> None:
     rate = f"rate(fabric_communicator_operations_total{where}[30s])"
     assert value(client, rate, late_s) == pytest.approx(2.0, rel=0.05)
     assert value(client, f"fabric_job_step_seconds{where}", late_s) == pytest.approx(0.5, rel=0.05)
+
+
+# --- the heat map ---------------------------------------------------------------------------------
+
+
+def matrix_of(found: dict[str, Any]) -> np.ndarray:
+    values = found["values"]
+    numbers = np.frombuffer(base64.b64decode(values["data"]), "<f4")
+    return numbers.reshape(values["rows"], values["columns"])
+
+
+def heat(service: InProcess, quantity: str, **parameters: str | int) -> dict[str, Any]:
+    stretch = {"from": START_NS // NS, "to": START_NS // NS + 60}
+    return get(service, "heat", **(stretch | parameters), quantity=quantity)
+
+
+def test_the_heat_map_shows_who_is_late_and_since_when(service: InProcess) -> None:
+    found = heat(service, "late")
+    late = matrix_of(found)
+    assert late.shape == (RANKS, STEPS - 2) == (len(found["ranks"]), len(found["steps"]))
+    assert [row["rank"] for row in found["ranks"]] == list(range(RANKS))
+    assert [row["host"] for row in found["ranks"]] == [f"node{rank}" for rank in range(RANKS)]
+    assert (found["unit"], found["steps_in_one"], found["kept_one_in"]) == ("seconds", 1, 1)
+    assert found["ranks_left_out"] == 0
+    since = STEPS // 2 - 1  # without the first step
+    assert late[LATE_RANK, since:].min() > 0.9 * LATE_NS / NS
+    assert np.abs(late[LATE_RANK, :since]).max() < 0.005
+    begin = found["steps"][since]["start_ns"]
+    assert START_NS + (STEPS // 2 - 1) * STEP_NS < begin < START_NS + (STEPS // 2) * STEP_NS
+
+
+def test_the_heat_map_shows_where_the_time_went(service: InProcess) -> None:
+    shown = {
+        name: matrix_of(heat(service, name)) for name in ("compute", "wait", "network", "step")
+    }
+    others = [rank for rank in range(RANKS) if rank != LATE_RANK]
+    assert shown["wait"][others][:, STEPS // 2 :].min() > 0.9 * LATE_NS / NS
+    assert shown["wait"][LATE_RANK].max() < 0.005
+    assert np.median(shown["network"]) == pytest.approx(TRANSFER_NS / NS, abs=0.002)
+    total = shown["compute"] + shown["wait"] + shown["network"]
+    assert total == pytest.approx(shown["step"], abs=1e-3)
+
+
+def test_more_steps_than_columns_are_put_together(service: InProcess) -> None:
+    with (
+        patch.object(heat_route, "HEAT_STEPS_MAX", 20),
+        patch.object(heat_route, "HEAT_RANKS_MAX", 2),
+    ):
+        found = heat(service, "late")
+    assert found["steps_in_one"] == 6
+    assert matrix_of(found).shape == (2, 20)
+    assert found["ranks_left_out"] == RANKS - 2
+
+
+def test_a_time_without_records_has_no_steps(service: InProcess) -> None:
+    found = heat(service, "late", **{"from": START_NS // NS - 60, "to": START_NS // NS - 30})
+    assert (found["steps"], found["ranks"], found["values"]["data"]) == ([], [], "")
+
+
+def test_a_cell_says_why(service: InProcess) -> None:
+    step = heat(service, "late")["steps"][STEPS // 2 + 10]
+    span = {name: step[name] for name in ("start_ns", "end_ns")}
+    guilty = get(service, "heat/cell", rank=LATE_RANK, **span)
+    (operation,) = guilty["operations"]
+    assert operation["last_in"] == LATE_RANK
+    assert operation["last_in_host"] == f"node{LATE_RANK}"
+    assert (operation["waited_ns"], operation["transfer_ns"]) == (0, TRANSFER_NS)
+    assert operation["skew_ns"] == operation["late_ns"] == LATE_NS + LATE_RANK * 1_000_000
+    assert guilty["steps"] == 1
+    more_ns = guilty["own"]["compute_ns"] - guilty["median"]["compute_ns"]
+    assert more_ns == pytest.approx(LATE_NS, rel=0.05)
+    assert "last to enter 1 of 1 collectives" in guilty["words"][0]
+    assert "more than the median rank" in guilty["words"][1]
+    victim = get(service, "heat/cell", rank=0, **span)
+    assert victim["operations"][0]["waited_ns"] == LATE_NS + LATE_RANK * 1_000_000
+    assert f"rank {LATE_RANK} on node{LATE_RANK}" in victim["words"][0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "word"),
+    [
+        ({"rank": 99}, 404, "rank 99"),
+        ({"rank": -1}, 422, "rank"),
+        ({"end_ns": START_NS}, 400, "not before"),
+        ({"end_ns": START_NS + 3_601 * NS}, 422, "CELL_SECONDS_MAX"),
+        ({"end_ns": (1 << 63) - 1}, 400, "where the store ends"),
+    ],
+)
+def test_odd_cells_are_problems(
+    service: InProcess, parameters: dict[str, int], status: int, word: str
+) -> None:
+    (job,) = jobs(service.client)
+    usual = {"rank": 0, "start_ns": START_NS, "end_ns": START_NS + NS}
+    answer = service.client.get(f"/v1/jobs/{job}/heat/cell", params=usual | parameters)
+    assert (answer.status_code, answer.headers["content-type"]) == (
+        status,
+        "application/problem+json",
+    )
+    assert word in answer.text
+
+
+def test_too_many_who_wait_for_heat_maps_are_told_so(service: InProcess) -> None:
+    (job,) = jobs(service.client)
+    with patch.object(heat_route, "HEATS_WAITING_MAX", 0):
+        answer = service.client.get(f"/v1/jobs/{job}/heat")
+    assert (answer.status_code, answer.json()["rule"]) == (503, "HEATS_WAITING_MAX")
+    assert answer.headers["retry-after"]

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from tests import peers
-from tests.service import READY_SECONDS, ServiceProcess, eventually, free_port
+from tests.ports import free_port
+from tests.service import READY_SECONDS, ServiceProcess, eventually
 
 CONFIG = """
 global: {{scrape_interval: 1s, external_labels: {{cluster: blue}}}}

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from tests import peers
+from tests.ports import free_port
 from tests.promql_oracle import our_side
 from tests.remote_write import TimeSeries
-from tests.service import READY_SECONDS, ServiceProcess, eventually, free_port
+from tests.service import READY_SECONDS, ServiceProcess, eventually
 
 PORTS = ("1", "2")
 BYTES_PER_SECOND = 100

@@ -1,6 +1,7 @@
 """The house keeps its promises: peers start, golden files compare, tests cannot reach outside."""
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,8 +12,12 @@ import sqlalchemy
 
 from tests import peers, postgres
 from tests.conftest import Golden, is_local
+from tests.ports import free_port, own_ports
 
-PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q"]
+PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.conftest"]
+PYTEST += ["-c", "pyproject.toml"]
+SHARED = ("-n", "1", "--dist", "loadfile", "--no-loadscope-reorder")
+"""As `make test` has it, with one process beside the one that prints."""
 
 
 @pytest.mark.parametrize(
@@ -46,8 +51,11 @@ def test_postgres_serves_whoever_runs_the_tests() -> None:
         engine.dispose()
 
 
+@pytest.mark.parametrize("shared", [(), SHARED], ids=["alone", "shared"])
 @pytest.mark.parametrize("mode", ["skip", "ci"])
-def test_a_missing_peer_is_skipped_and_named_but_fails_ci(tmp_path: Path, mode: str) -> None:
+def test_a_missing_peer_is_skipped_and_named_but_fails_ci(
+    tmp_path: Path, mode: str, shared: tuple[str, ...]
+) -> None:
     test = tmp_path / "test_absent.py"
     test.write_text('import pytest\n@pytest.mark.peer("vmalert")\ndef test_it() -> None: ...\n')
     # `find` is answered by a plug-in, so that this test does not depend on what is unpacked here.
@@ -57,7 +65,7 @@ def test_a_missing_peer_is_skipped_and_named_but_fails_ci(tmp_path: Path, mode: 
     environment = os.environ | {"PYTHONPATH": f"{peers.ROOT}:{tmp_path}"}
     environment["CI"] = "true" if mode == "ci" else ""
     done = subprocess.run(
-        [*PYTEST, "-p", "no_peers", "-p", "tests.conftest", "-c", "pyproject.toml", str(test)],
+        [*PYTEST, "-q", "-p", "no_peers", *shared, str(test)],
         cwd=peers.ROOT,
         env=environment,
         check=False,
@@ -66,6 +74,48 @@ def test_a_missing_peer_is_skipped_and_named_but_fails_ci(tmp_path: Path, mode: 
     )
     assert "missing peer: vmalert" in done.stdout.splitlines()[-2]
     assert ("1 error" if mode == "ci" else "1 skipped") in done.stdout.splitlines()[-1]
+
+
+def test_where_processes_share_the_tests_the_longest_files_come_first(tmp_path: Path) -> None:
+    marks = {"a": "", "b": "(7)", "c": "(90)", "d": None}
+    for name, mark in marks.items():
+        marked = "" if mark is None else f"@pytest.mark.slow{mark}\n"
+        text = f"import pytest\n{marked}def test_it() -> None: ...\ndef test_too() -> None: ...\n"
+        (tmp_path / f"test_{name}.py").write_text(text)
+
+    def order(*words: str) -> str:
+        command = [*PYTEST, "-v", *words, str(tmp_path)]
+        done = subprocess.run(command, cwd=peers.ROOT, capture_output=True, text=True, check=True)
+        # One process says PASSED behind the name, several before it.
+        return "".join(re.findall(r"(?m)^(?=.*PASSED).*test_(\w)\.py::test_it", done.stdout))
+
+    assert order() == "abcd"
+    assert order(*SHARED) == "cabd"
+
+
+def test_a_port_is_given_out_once() -> None:
+    ports = [free_port() for _ in range(20)]
+    assert len(set(ports)) == 20
+    for port in ports:
+        with socket.socket() as taker:
+            taker.bind(("127.0.0.1", port))
+
+
+def test_a_port_that_somebody_has_is_not_given_out() -> None:
+    have = socket.SOCK_DGRAM
+    with socket.socket(socket.AF_INET, have) as somebody:
+        somebody.bind(("127.0.0.1", free_port(have)))
+        taken = somebody.getsockname()[1]
+        assert taken not in {free_port(have) for _ in range(len(own_ports()))}
+
+
+def test_processes_that_run_tests_side_by_side_have_their_own_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    first = own_ports()
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw1")
+    assert not set(first) & set(own_ports())
 
 
 def test_golden_shows_the_difference(

@@ -22,7 +22,7 @@ from api.demo.menu import (
     showable,
 )
 from api.demo.programs import Programs, Stop, free_port
-from api.demo.run import make_cluster
+from api.demo.run import HOSTS, make_cluster
 from api.demo.story import name_of
 from collector.contract.errors import FabricscopeError, SettingsError
 from simulator.topology.model import Fabric
@@ -44,9 +44,10 @@ def test_named_faults_come_in_their_order_and_all_means_all() -> None:
     assert choose(everything=True) == [n for n, fault in KNOWN.items() if fault.fits(ROCE)]
 
 
+@pytest.mark.parametrize("hosts", HOSTS)
 @pytest.mark.parametrize("fabric", list(Fabric), ids=str)
-def test_every_fault_of_the_menu_has_a_place_in_the_cluster(fabric: Fabric) -> None:
-    cluster = make_cluster(fabric)
+def test_every_fault_of_the_menu_has_a_place_in_the_cluster(fabric: Fabric, hosts: int) -> None:
+    cluster = make_cluster(fabric, hosts)
     faults = choose_faults(KNOWN, (), cluster, everything=True)
     assert len(faults) > 20
     for fault in faults:

@@ -95,7 +95,7 @@ def test_the_picture_fits_and_says_who_and_what(played: Screen, width: int) -> N
     assert max(map(len, lines)) <= width
     assert next(line.split()[:2] for line in lines if "◆" in line) == ["3", "◆■■■"]
     for word in (
-        *("llama", "mixtral", "slow_nic", "node0000/mlx5_3", "http://127.0.0.1:9700/docs"),
+        *("llama", "mixtral", "slow_nic", "node0000/mlx5_3", "http://127.0.0.1:9700 "),
         *(f"{HOSTS} of {HOSTS} agents heard", "123,456 samples", "512 ms", "25%", "50%"),
         *("found: slow_link at node0000 device mlx5_3, 90% sure", "5 s"),
     ):

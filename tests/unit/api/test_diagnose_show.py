@@ -1,15 +1,20 @@
-"""What is shown: plots, the page and the text, with names that were made to do harm."""
+"""What is shown: the page and the text, with names that were made to do harm."""
 
 import io
-import re
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import numpy as np
 import pytest
 
 from alerts.columns import Step
-from api.diagnose import cards, page, plots, text, units
-from api.diagnose.plots import Plot, Scale
+from api.diagnose import page, page_data, text, units
+from api.diagnose.analyse import Analysis, RankRows
+from api.diagnose.readings import PANELS, Line, Readings
 from api.diagnose.report import (
     CollectiveReport,
     CommunicatorReport,
@@ -26,6 +31,8 @@ from api.diagnose.report import (
     Warned,
     to_json,
 )
+from collector.contract.errors import SettingsError
+from collector.contract.identity import printable
 
 EVIL = '<img src=x onerror="alert(1)">&[bold red]\x1b[2J'
 START_NS = 1_794_700_000_000_000_000
@@ -148,71 +155,182 @@ def test_json_is_one_line_that_reads_back() -> None:
 
 # --- page --------------------------------------------------------------------------------------
 
+TEMPLATE = f"<!doctype html><html><body><p>before</p>{page.DATA_MARK}</body></html>"
 
-def test_no_part_of_the_page_lets_a_name_through() -> None:
-    diagnosis = a_diagnosis()
-    (job,) = diagnosis.jobs
-    parts = [
-        *page.header(diagnosis), cards.facts(page.job_facts(job)), *page.step_part(job),
-        *page.pending_part(job), *page.collective_part(job), *page.rank_part(job),
-        *page.slowest_part(job), *page.communicator_part(job), *page.warning_part(diagnosis),
-        *page.read_part(diagnosis),
+
+class Scripts(HTMLParser):
+    """The tags of a page, and the text of its scripts, as a browser would find them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.scripts: list[str] = []
+
+    def handle_starttag(self, tag: str, _: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] == "script":
+            self.scripts.append(data)
+
+
+def an_analysis(job: JobReport) -> Analysis:
+    """Every rank of the job enters once in each step, rank by rank later."""
+    number, rank = np.divmod(np.arange(len(job.steps) * job.size), job.size)
+    late_ns = rank * 1000
+    by_rank = RankRows(
+        rank=rank.astype(np.int32),
+        entry_ns=START_NS + number * MS + late_ns,
+        late_ns=late_ns,
+        inside_ns=late_ns,
+        is_last=late_ns,
+        is_least=late_ns,
+    )
+    # Of an analysis the page looks at these alone; the others are the text's.
+    return cast("Analysis", SimpleNamespace(by_rank=by_rank, job=SimpleNamespace(name=job.job)))
+
+
+def some_readings() -> list[Readings]:
+    times = START_NS + np.arange(10.0) * 1e8
+    values = np.arange(10.0)
+    values[4] = np.nan
+    return [Readings(PANELS[0], [Line(EVIL, EVIL, times, values)], left_out=3)]
+
+
+def shown_page(diagnosis: Diagnosis) -> Any:  # noqa: ANN401 - JSON
+    analyses = [an_analysis(job) for job in diagnosis.jobs]
+    readings = [some_readings() for _ in diagnosis.jobs]
+    whole = "".join(page.render(diagnosis, analyses, readings, template=TEMPLATE))
+    found = Scripts()
+    found.feed(whole)
+    assert found.tags == ["html", "body", "p", "script"], "no name became a tag"
+    (script,) = found.scripts
+    return json.loads(script)
+
+
+def test_no_name_ends_the_data_or_gives_orders() -> None:
+    for evil in (EVIL, "</script><script>alert(1)</script>", "<!--<script>", "\u2028]]>"):
+        diagnosis = msgspec.structs.replace(
+            a_diagnosis(), warnings=[Warned(message=evil, count=2, hosts=[evil])]
+        )
+        (row,) = shown_page(diagnosis)["warnings"]["rows"]
+        assert row["cells"] == ["2", printable(evil), printable(evil)]
+
+
+def test_the_page_has_every_part_of_a_job() -> None:
+    data = shown_page(a_diagnosis())
+    assert data["about"] == "1 job in 3 files, 10 B"
+    (job,) = data["jobs"]
+    assert job["explanation"].startswith("inferred from who talks to whom; times of nccl_inspector")
+    facts = dict(job["facts"])
+    assert facts["ranks"] == "3"
+    assert facts["steps"] == "50"
+    assert facts["median step"] == "1.00 ms"
+    assert "one in 2" in facts.values()
+    assert facts["operations that did not end"] == "1"
+    assert [table["title"] for table in job["tables"]] == [
+        "Collectives", "Ranks", "Slowest collectives", "Communicators",
     ]  # fmt: skip
-    whole = "".join(parts)
-    assert "&lt;img" in whole
-    assert "<img" not in whole
-    assert not re.search(r'<[^>]*onerror=[^>]*"alert', whole)
-    assert "\x1b" not in whole
+    operations, ranks, slowest, communicators = (table["rows"] for table in job["tables"])
+    assert operations[0]["cells"][3:7] == ["20", "1", "1 ns / 2 ns / 3 ns", "1 ns / 2 ns / 3 ns"]
+    assert [row["is_marked"] for row in ranks] == [False, False, True]
+    assert slowest[0]["cells"][4] == "19 ns"
+    assert communicators[0]["cells"][4] == "0 1 2"
+    (pending,) = job["pending"]["rows"]
+    assert pending["cells"][3:] == ["0", "-"]
+    assert [one["title"] for one in data["problems"]] == [
+        "Read in part: 1 file", "Not understood: 1 file", "Left out: 1 file",
+    ]  # fmt: skip
+    assert data["problems"][0]["files"][0][1].endswith("(and 1 more)")
+
+
+def test_the_page_draws_steps_ranks_collectives_and_readings() -> None:
+    (job,) = shown_page(a_diagnosis())["jobs"]
+    steps = job["steps"]
+    assert steps["parts"][0] == [0.0005, 0.00025, 0.00025]
+    assert steps["said"][7] == "step 7, 7.00 ms after the start, waited for rank 1"
+    heat = job["heat"]
+    assert [each["rank"] for each in heat["ranks"]] == [0, 1, 2]
+    assert (len(heat["columns"]), heat["steps_in_one"], heat["is_by_step"]) == (50, 1, True)
+    (panel,) = job["collectives"]
+    (dots,) = panel["dots"]["sets"]
+    assert [one["label"] for one in dots["series"]] == ["wait (entry skew)", "transfer"]
+    assert dots["said"][3].startswith("number 3, last in rank 1, <img")
+    (readings,) = job["readings"]
+    assert readings["explanation"] == "1 series, in Gb/s. 3 quieter lines not shown."
+    (line,) = readings["lines"]
+    assert line["values"][0] == 0
+    assert line["values"][-1] == 9
+    assert (readings["middles"], readings["mosts"]) == ([5], [9])
 
 
 def test_a_step_that_took_a_minute_does_not_flatten_the_others() -> None:
     job = a_job()
     odd = msgspec.structs.replace(job.steps[7], compute_ns=60_000 * MS)
     job = msgspec.structs.replace(job, steps=[*job.steps[:7], odd, *job.steps[8:]])
-    (part,) = page.step_part(job)
-    assert "1 bar higher than the plot." in part
+    bars = page.step_bars(job)
+    assert bars is not None
+    assert "1 bar higher than the plot." in bars.note
+    assert bars.top < 0.002
 
 
 def test_thousands_of_steps_become_hundreds_of_bars() -> None:
     job = a_job()
     many = [msgspec.structs.replace(job.steps[0], number=number) for number in range(10_000)]
-    (part,) = page.step_part(msgspec.structs.replace(job, steps=many))
-    assert part.count("<rect") == 3 * page.STEP_BARS_MAX
+    bars = page.step_bars(msgspec.structs.replace(job, steps=many))
+    assert bars is not None
+    assert len(bars.spans) == len(bars.parts) == len(bars.said) == page.STEP_BARS_MAX
 
 
-# --- plots -------------------------------------------------------------------------------------
+def test_of_many_ranks_the_heat_map_shows_the_latest() -> None:
+    job = a_job(ranks=200)
+    heat = page.heat_data(job, an_analysis(job))
+    assert heat is not None
+    assert [each.rank for each in heat.ranks] == list(range(200 - page.HEAT_ROWS_MAX, 200))
+    assert heat.ranks_left_out == 200 - page.HEAT_ROWS_MAX
 
 
-def test_scales_have_round_ticks_and_stay_inside() -> None:
-    scale = Scale(0, 47, 100, 200)
-    assert scale.ticks() == [0, 10, 20, 30, 40]
-    assert (scale.at(0), scale.at(47)) == (100, 200)
-    assert scale.at(1e12) <= 202
-    assert Scale(0.01, 500, 0, 1, is_log=True).ticks() == [0.01, 0.1, 1, 10, 100]
-    assert Scale(3, 3, 0, 10).at(3) == 5
+def test_many_jobs_share_one_page() -> None:
+    """Sixteen jobs must not make sixteen times the page of one."""
+    job = a_job()
+    long = msgspec.structs.replace(job, steps=job.steps * 20, collectives=job.collectives * 200)
+    sizes = []
+    for jobs in (1, 16):
+        diagnosis = msgspec.structs.replace(a_diagnosis(), jobs=[long] * jobs)
+        analyses = [an_analysis(job)] * jobs
+        data = page.page_data(diagnosis, analyses, [some_readings()] * jobs, None)
+        sizes.append(len(page_data.to_script(data)))
+    assert sizes[1] < 3 * sizes[0]
 
 
-@pytest.mark.parametrize("step", [0.0, float("nan"), float("inf"), -1.0])
-def test_a_step_of_an_axis_is_never_nothing(step: float) -> None:
-    assert plots.round_step(step) == 1.0
+def test_a_line_is_broken_where_nobody_read() -> None:
+    times = np.array([0.0, 1.0, 2.0, 3.0, 9.0, 10.0])
+    at = page.line_at(Line("a", "a", times, times * 2), np.arange(11.0))
+    assert at[:4].tolist() == [0, 2, 4, 6]
+    assert np.isnan(at[5:8]).all()
+    assert at[9:].tolist() == [18, 20]
 
 
-def test_a_line_is_broken_where_there_is_no_number() -> None:
-    plot = Plot((0, 4), 10)
-    values = np.array([1.0, 2.0, np.nan, 4.0])
-    plots.line(plot, "l0", np.arange(4.0), values, "<x>")
-    drawn = plot.svg("<y>")
-    assert drawn.count("M") == 2
-    assert "&lt;x&gt;" in drawn
-    assert "&lt;y&gt;" in drawn
+def test_without_a_built_page_it_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"--html needs the built-in page.*make page"):
+        page.read_template(tmp_path)
+    (tmp_path / page.TEMPLATE).write_text("<html>an old one</html>")
+    with pytest.raises(SettingsError, match=r"no place for the data.*make page"):
+        page.read_template(tmp_path)
 
 
 def test_thinning_keeps_the_peaks() -> None:
     values = np.zeros(1000)
     values[333] = 5
-    kept = plots.thinned(values, 10)
+    kept = page_data.thinned(values, 10)
     assert len(kept) == 10
     assert 333 in kept
+
+
+def test_times_keep_their_microseconds() -> None:
+    assert page_data.seconds(1_794_700_000_123_456_789) == 1_794_700_000.123457
+    assert page_data.seconds(1_234) == 1.234e-06
+    assert page_data.seconds(-2_500_000) == -0.0025
 
 
 def test_blocks_and_ranges_are_short() -> None:

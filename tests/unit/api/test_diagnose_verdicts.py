@@ -1,7 +1,6 @@
 """Verdicts of a folder: detectors one by one, and how the answer is put before a reader."""
 
 import io
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,8 @@ from alerts.columns import Records
 from alerts.detectors import Detect, discover
 from alerts.finding import Finding
 from alerts.window import NS, Readings, Window
-from api.diagnose import text, verdict_page, verdicts
+from api.diagnose import page, text, verdict_page, verdicts
+from api.diagnose.page_data import Figure, Lines
 from api.diagnose.report import DetectorReport, Diagnosis, Read, to_json
 from api.diagnose.verdicts import Judged, judge_window
 from collector.contract.verdict import (
@@ -87,8 +87,10 @@ def shown(diagnosis: Diagnosis, columns: int = 100) -> str:
     return out.getvalue()
 
 
-def page_of(diagnosis: Diagnosis, window: Window | None) -> str:
-    return "".join(verdict_page.verdict_part(diagnosis, [], window))
+def figures_of(verdict: Verdict, window: Window | None) -> list[Figure]:
+    diagnosis = Diagnosis(read=NOTHING, jobs=[], verdicts=[verdict])
+    (shown,) = verdict_page.verdict_data(diagnosis, [], window)
+    return shown.figures
 
 
 # --- judging -----------------------------------------------------------------------------------
@@ -115,7 +117,8 @@ def test_a_detector_that_fails_is_named_and_the_others_are_heard() -> None:
     assert len(failed.problem) <= verdicts.PROBLEM_LENGTH_MAX
     diagnosis = Diagnosis(read=NOTHING, jobs=[], detectors=judged.detectors)
     assert "Failed to look for slow links (slow_link): IndexError" in shown(diagnosis)
-    assert "Failed to look for slow links (slow_link): IndexError" in page_of(diagnosis, None)
+    (line,) = page.page_data(diagnosis, [], [], None).failed
+    assert "Failed to look for slow links (slow_link): IndexError" in line
 
 
 def test_a_judge_that_fails_costs_the_verdicts_and_not_the_report() -> None:
@@ -235,7 +238,12 @@ def test_nothing_stands_out_and_what_was_looked_at_is_said() -> None:
     assert said.startswith("Nothing stands out.\n")
     assert "Looked for late ranks in 190 collectives, 1 GPU.\n" in said
     assert "Could not look for pause storms. These files do not have pause counters." in said
-    assert "Nothing stands out." in page_of(diagnosis, None)
+    data = page.page_data(diagnosis, [], [], None)
+    assert data.verdicts == []
+    assert data.looked == [
+        "Looked for late ranks in 190 collectives, 1 GPU.",
+        "Could not look for pause storms. These files do not have pause counters.",
+    ]
 
 
 def test_of_a_hundred_verdicts_the_terminal_shows_the_first() -> None:
@@ -267,22 +275,36 @@ def test_json_has_every_field_of_a_verdict() -> None:
 # --- page --------------------------------------------------------------------------------------
 
 
-def test_no_verdict_lets_a_name_through_into_the_page() -> None:
-    diagnosis = Diagnosis(read=NOTHING, jobs=[], verdicts=[a_verdict(EVIL)])
-    page = page_of(diagnosis, machines())
-    assert "&lt;img" in page
-    assert "<img" not in page
-    assert not re.search(r'<[^>]*onerror=[^>]*"alert', page)
-    assert "\x1b" not in page
+def test_a_verdict_on_the_page_has_everything_that_the_text_has() -> None:
+    diagnosis = Diagnosis(read=NOTHING, jobs=[], verdicts=[a_verdict()])
+    (data,) = verdict_page.verdict_data(diagnosis, [], machines())
+    assert data.verdict == a_verdict()
+    assert data.when.startswith("since the start (")
+    (cost,) = data.costs
+    assert cost.startswith("job job0: 7.50 s lost, 62 % of the time while it lasted; a step takes")
+    assert cost.endswith("600 ms instead of 190 ms; 0.0167 GPU-hours")
+    assert data.clock == "Clocks of hosts were compared to within 1.20 ms."
+    assert (data.blamed.start, data.blamed.end) == (START_NS / NS + 3, START_NS / NS + 15)
 
 
-def test_a_metric_of_the_evidence_is_drawn_with_its_peers_and_the_stretch() -> None:
+def test_verdicts_beyond_the_bound_are_counted() -> None:
+    many = [a_verdict()] * (verdict_page.VERDICTS_MAX + 2)
+    diagnosis = Diagnosis(read=NOTHING, jobs=[], verdicts=many)
+    data = page.page_data(diagnosis, [], [], None)
+    assert len(data.verdicts) == verdict_page.VERDICTS_MAX
+    assert data.verdicts_note == "2 more verdicts in --json."
+
+
+def test_a_metric_of_the_evidence_is_drawn_with_its_peers() -> None:
     window = machines(hosts=2)
     gpu_values(window, "sm_clock_hertz")[1, 3:] = 1.2e9
-    page = page_of(Diagnosis(read=NOTHING, jobs=[], verdicts=[a_verdict()]), window)
-    assert page.count('<path class="culprit"') == 1
-    assert page.count('<path class="peer"') == 15
-    assert page.count('<rect class="shade"') == 1
+    (figure,) = (one for one in figures_of(a_verdict(), window) if one.evidence == 1)
+    assert figure.title == "fabric_gpu_sm_clock_hertz"
+    drawn = figure.drawing
+    assert isinstance(drawn, Lines)
+    culprits = [line.label for line in drawn.lines if line.is_culprit]
+    assert culprits == ["node0 GPU 1"]
+    assert (len(drawn.lines), drawn.peers) == (16, 15)
 
 
 def test_evidence_that_names_no_host_draws_nobody_as_the_culprit() -> None:
@@ -290,15 +312,14 @@ def test_evidence_that_names_no_host_draws_nobody_as_the_culprit() -> None:
         metric="fabric_gpu_sm_clock_hertz", text="", value=1.0, unit="hertz", labels={"gpu": "1"}
     )
     verdict = msgspec.structs.replace(a_verdict(), evidence=(evidence,))
-    page = page_of(Diagnosis(read=NOTHING, jobs=[], verdicts=[verdict]), machines())
-    assert "<svg" not in page
+    assert figures_of(verdict, machines()) == []
 
 
 def test_readings_that_nobody_read_draw_nothing_and_break_nothing() -> None:
     window = machines(hosts=1)
     gpu_values(window, "sm_clock_hertz")[:] = np.nan
-    page = page_of(Diagnosis(read=NOTHING, jobs=[], verdicts=[a_verdict()]), window)
-    assert "<svg" not in page
+    assert figures_of(a_verdict(), window) == []
+    assert figures_of(a_verdict(), None) == []
 
 
 def test_exits_are_medians_after_the_first_of_the_operation_that_takes_longest() -> None:
@@ -345,7 +366,7 @@ def test_long_series_are_thinned_to_what_a_plot_can_show() -> None:
     values = np.tile(np.arange(cells, dtype=np.float64), (8, 1))
     readings = {"x": Readings(metric="x", row=np.arange(8), values=values)}
     gpus = msgspec.structs.replace(window.gpus, grid=grid, readings=readings)
-    seconds, means = verdict_page.thinned_cells(gpus, values, grid.start_ns)
-    assert len(seconds) == means.shape[1] <= verdict_page.SERIES_POINTS
+    times, means = verdict_page.thinned_cells(gpus, values)
+    assert len(times) == means.shape[1] <= verdict_page.SERIES_POINTS
     assert means[0, 0] == np.mean(np.arange(6))
     assert (np.diff(means[0]) > 0).all()

@@ -67,13 +67,52 @@ def test_common_labels_make_another_table() -> None:
 
 
 def test_a_native_table_is_written_once_a_day() -> None:
+    tables = NativeTables()
     table = read_table(batch(("up", {}), ("", {}), host="h"))
-    assert NativeTables.unwritten(table, [DAY, DAY + 1]) == [
+    assert tables.unwritten("a", table, [DAY, DAY + 1]) == [
         NewSeries(DAY, series_id(UP), UP),
         NewSeries(DAY + 1, series_id(UP), UP),
     ]
-    table.days.add(DAY)
-    assert [new.day for new in NativeTables.unwritten(table, [DAY, DAY + 1])] == [DAY + 1]
+    tables.written("a", table, [DAY])
+    assert [new.day for new in tables.unwritten("a", table, [DAY, DAY + 1])] == [DAY + 1]
+
+
+def new_of(tables: NativeTables, agent: str, *rows: str, day: int = DAY) -> list[str]:
+    """The metrics that the store is told of when an agent's table has these rows; then it knows."""
+    table = tables.recognise(batch(*((row, {}) for row in rows)))
+    new = tables.unwritten(agent, table, [day])
+    tables.written(agent, table, [day])
+    return [dict(entry.labels)["__name__"] for entry in new]
+
+
+def test_of_an_agent_s_other_tables_only_what_is_new_is_written() -> None:
+    tables = NativeTables()
+    assert new_of(tables, "a", "x", "y") == ["x", "y"]
+    assert new_of(tables, "a", "x", "y", "z") == ["z"]
+    assert new_of(tables, "a", "y", "z") == []
+    assert new_of(tables, "a", "w", "x") == ["w"]
+    assert new_of(tables, "b", "v", "w", "x") == ["v", "w", "x"], "another agent's are unknown"
+
+
+def test_a_new_day_and_an_old_one_are_written_in_full() -> None:
+    tables = NativeTables()
+    new_of(tables, "a", "x", "y")
+    assert new_of(tables, "a", "x", "y", "z", day=DAY + 1) == ["x", "y", "z"]
+    assert new_of(tables, "a", "y", day=DAY) == ["y"], "a backlog"
+    assert new_of(tables, "a", "x", "z", day=DAY + 1) == [], "which makes nobody forget"
+
+
+def test_what_is_remembered_of_an_agent_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SERIES_MAX", 3)
+    tables = NativeTables()
+    new_of(tables, "a", "u", "v")
+    assert new_of(tables, "a", "v", "x") == ["x"]
+    assert new_of(tables, "a", "u", "x") == []
+    assert new_of(tables, "a", "w") == ["w"], "one too many: all others are forgotten"
+    assert new_of(tables, "a", "v") == ["v"]
+    monkeypatch.setattr(module, "TABLES_CACHED_MAX", 1)
+    new_of(tables, "b", "x", "y", "z")
+    assert new_of(tables, "a", "x", "z") == ["x", "z"], "the agent that was quiet longest goes"
 
 
 def test_rows_beyond_the_table_are_a_wire_error() -> None:

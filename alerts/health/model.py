@@ -1,0 +1,184 @@
+"""The words of health: states, things, charges against them, holds, and where a thing stands."""
+
+from __future__ import annotations
+
+import enum
+from functools import cached_property
+
+import msgspec
+
+from collector.contract.identity import DeviceId, GpuId, PortId
+from collector.contract.verdict import Cause, Reason
+
+NS = 1_000_000_000
+
+
+class HealthState(enum.StrEnum):
+    """Whether a thing can be used, from best to worst."""
+
+    HEALTHY = "healthy"
+    """It reports, and nothing that weighs is known against it."""
+    SUSPECT = "suspect"
+    """Something weak, or past, speaks against it, or nothing has been heard of it for minutes."""
+    DEGRADED = "degraded"
+    """An open incident speaks against it, clearly: the next job would suffer now."""
+    DRAINING = "draining"
+    """Somebody said so: what runs on it may end, nothing new should begin."""
+    OUT = "out"
+    """Somebody said so: it is taken out. Nothing measured ever says this by itself."""
+
+
+SEVERITY = {state: place for place, state in enumerate(HealthState)}
+"""0 is healthy, 4 is out: the number of `fabric_host_health_state`."""
+
+
+class TargetKind(enum.StrEnum):
+    """What sort of thing."""
+
+    HOST = "host"
+    DEVICE = "device"
+    """A NIC or HCA of a host."""
+    LINK = "link"
+    """A cable, by the host's port at its end; between switches by the switch port that is named."""
+    GPU = "gpu"
+    SWITCH = "switch"
+
+
+class Target(msgspec.Struct, frozen=True, order=True):
+    """A thing that has a health. ``host`` is the machine that it is part of, or the switch."""
+
+    kind: TargetKind
+    host: str
+    name: str
+    """Unique among its kind: `node3`, `node3/mlx5_0`, `node3/mlx5_0/1`, `node3/2`."""
+
+    @classmethod
+    def of_host(cls, host: str) -> Target:
+        """A host."""
+        return cls(TargetKind.HOST, host, host)
+
+    @classmethod
+    def of_device(cls, host: str, device: str) -> Target:
+        """A NIC of a host."""
+        return cls(TargetKind.DEVICE, host, str(DeviceId(host, device)))
+
+    @classmethod
+    def of_gpu(cls, host: str, gpu: str) -> Target:
+        """A GPU of a host, by its index."""
+        return cls(TargetKind.GPU, host, str(GpuId(host, gpu)))
+
+    @classmethod
+    def of_link(cls, host: str, device: str, port: str) -> Target:
+        """The cable at a port; a switch's port has the switch as its host and device."""
+        return cls(TargetKind.LINK, host, str(PortId(host, device, port)))
+
+    @classmethod
+    def of_switch(cls, switch: str) -> Target:
+        """A switch as a whole."""
+        return cls(TargetKind.SWITCH, switch, switch)
+
+    @property
+    def within_host(self) -> str:
+        """Its name without its host's, for sentences about that host: `link mlx5_0/1`.
+
+        >>> Target.of_gpu("node3", "2").within_host, Target.of_host("node3").within_host
+        ('gpu 2', '')
+        """
+        _, _, rest = self.name.partition("/")
+        return f"{self.kind} {rest}" if self.kind not in WHOLE else ""
+
+
+WHOLE = (TargetKind.HOST, TargetKind.SWITCH)
+"""Kinds that are part of nothing."""
+
+
+class Charge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """What one incident, or one finding that is no incident's, says against one thing."""
+
+    target: Target
+    incident: str
+    """Empty for a finding."""
+    cause: Cause
+    reason: Reason
+    confidence: float
+    weight: float
+    """How much the cause speaks against this very thing, 0 to 1."""
+    half_life_s: float
+    """Once it is over its risk halves in so long."""
+    since_ns: int
+    until_ns: int | None
+    """None while it stands: what stands does not decay."""
+    about: Target
+    """The nearest thing that is accused: of a host's charge, its link, NIC or GPU."""
+    text: str = ""
+    """The verdict's sentence, or the finding's evidence."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether somebody judged it and it goes on: only this makes a thing degraded."""
+        return bool(self.incident) and self.until_ns is None
+
+    def risk_at(self, now_ns: int) -> float:
+        """The probability that a job which uses the thing now suffers from it, by this alone."""
+        whole = self.confidence * self.weight
+        if self.until_ns is None:
+            return whole
+        age_s = max(0, now_ns - self.until_ns) / NS
+        return float(whole * 0.5 ** (age_s / self.half_life_s))
+
+    @cached_property
+    def short(self) -> str:
+        """In a few words that do not change with time: `link_flap (cable) of link mlx5_0/1`."""
+        reason = "" if self.reason is Reason.UNKNOWN else f" ({self.reason})"
+        of = f" of {self.about.within_host}" if self.about.within_host else ""
+        if not self.incident:
+            return f"{self.cause}{reason}{of}, found"
+        end = "open" if self.until_ns is None else "over"
+        return f"{self.cause}{reason}{of}, {end}, {self.incident}"
+
+
+class Hold(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody's word that a thing is draining or out."""
+
+    target: Target
+    state: HealthState
+    """DRAINING or OUT."""
+    reason: str
+    by: str
+    since_ns: int
+    until_ns: int | None
+    """When it ends by itself; None: when somebody ends it."""
+
+    def stands_at(self, now_ns: int) -> bool:
+        """Whether it holds at a moment."""
+        return self.until_ns is None or now_ns < self.until_ns
+
+    @property
+    def short(self) -> str:
+        """In a few words: who and why."""
+        return f"{self.state} by {self.by}: {self.reason}"
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a thing stands at a moment."""
+
+    state: HealthState
+    risk: float
+    """0 to 1, in steps of RISK_STEP: what a job that uses it now would risk."""
+    charges: tuple[Charge, ...] = ()
+    """The heaviest first."""
+    hold: Hold | None = None
+    silent_since_ns: int | None = None
+    """The last that was heard of it, if that is too long ago."""
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """A thing went from one state to another."""
+
+    target: Target
+    time_ns: int
+    state: HealthState
+    was: HealthState
+    risk: float
+    why: str
+    """In a few words; empty when it is well again."""

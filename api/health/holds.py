@@ -1,0 +1,32 @@
+"""Who has been taken out, by whom: the seam for everything that drains hosts.
+
+An operator's word is kept in the inventory (`InventoryHolds`). Whatever else may drain a host, a
+scheduler or an action of ours, becomes another of these, and the board asks all of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Protocol
+
+from alerts.health.model import Hold
+from api.inventory.health import HealthStock
+
+
+class Holds(Protocol):
+    """Knows what is draining or out: since when, by whom, and why."""
+
+    def standing(self, now: dt.datetime) -> Iterable[Hold]:
+        """All that hold at a moment. Raises InventoryError if that cannot be known."""
+
+
+class InventoryHolds:
+    """Holds that operators have set (`PUT /v1/hosts/{host}/hold`)."""
+
+    def __init__(self, stock: HealthStock) -> None:
+        self._stock = stock
+
+    def standing(self, now: dt.datetime) -> Iterable[Hold]:
+        """All that hold at a moment."""
+        return [kept.hold for kept in self._stock.holds(now)]

@@ -1,0 +1,142 @@
+"""`PUT` and `DELETE /v1/hosts/{host}/hold`, `GET /v1/holds`: who has taken which host out, and why.
+
+A hold is a word for schedulers and people: nothing is drained or cordoned by it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from alerts.health.model import HealthState, Hold, Target
+from api.context import Context, Parts
+from api.errors import Problem
+from api.inventory.health import KeptHold, unix_ns
+from api.jobs.registration import inline_schema
+from api.limits import COMMENT_CHARS_MAX, HOLD_DAYS_MAX, HOLDS_MAX, NAME_CHARS_MAX
+from api.routes.answers import answer, documented
+from api.routes.bodies import read_body
+from api.routes.fleet_health import HoldOut, find_host
+from collector.contract.identity import printable
+
+router = APIRouter(tags=["health"])
+
+
+class HoldAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request: what the host is, who says so and why, and until when."""
+
+    state: Literal["draining", "out"]
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=COMMENT_CHARS_MAX)]
+    by: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+    until: Annotated[dt.datetime, msgspec.Meta(tz=True)] | None = None
+    """Left out: until somebody ends it."""
+    hours: Annotated[float, msgspec.Meta(gt=0, le=24 * HOLD_DAYS_MAX)] | None = None
+    """From now; instead of `until`."""
+
+
+class HoldsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Holds that stand, by host."""
+
+    items: Sequence[HoldOut]
+
+
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": inline_schema(HoldAsked)}},
+    }
+}
+
+
+def read_hold(body: bytes, host: str, now: dt.datetime) -> Hold:
+    """The hold that a body asks for; a Problem says what is wrong with it."""
+    try:
+        asked = msgspec.json.decode(body, type=HoldAsked)
+    except msgspec.ValidationError as error:
+        raise Problem(422, "not a hold", str(error)) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error
+    if asked.until is not None and asked.hours is not None:
+        raise Problem(422, "not a hold", "it takes until or hours, not both")
+    until = asked.until if asked.hours is None else now + dt.timedelta(hours=asked.hours)
+    if until is not None and not now < until <= now + dt.timedelta(days=HOLD_DAYS_MAX):
+        why = f"it must end after now and within {HOLD_DAYS_MAX} days, or not by itself"
+        raise Problem(422, "not a hold", why, rule="HOLD_DAYS_MAX")
+    return Hold(
+        target=Target.of_host(host),
+        state=HealthState(asked.state),
+        # They are shown in terminals and schedulers' lists.
+        reason=printable(asked.reason),
+        by=printable(asked.by),
+        since_ns=unix_ns(now),
+        until_ns=None if until is None else unix_ns(until),
+    )
+
+
+def now_of(parts: Context) -> dt.datetime:
+    """The service's time."""
+    return dt.datetime.fromtimestamp(parts.clock(), tz=dt.UTC)
+
+
+@router.put(
+    "/v1/hosts/{host}/hold",
+    summary="Say that a host is draining, or out",
+    response_class=Response,
+    responses=documented(HoldOut, "The hold."),
+    openapi_extra=_BODY,
+)
+async def put_hold(host: str, request: Request, parts: Parts) -> Response:
+    """Until it ends the host's state is what somebody says, whatever is measured.
+
+    It takes the place of a hold that stands; that one is kept, with who replaced it.
+    """
+    fleet = await parts.health.fleet()
+    found = await asyncio.to_thread(find_host, parts, fleet, host)
+    with contextlib.ExitStack() as held:
+        body = await read_body(request, parts.ingest, held)
+        hold = read_hold(body, found.host, now_of(parts))
+    number = f"{hold.since_ns // 1_000_000:012x}-{secrets.token_hex(4)}"
+    if not await asyncio.to_thread(parts.inventory.set_hold, number, hold):
+        why = f"HOLDS_MAX = {HOLDS_MAX} things are held already; end a hold that is not needed"
+        raise Problem(409, "too many holds", why, rule="HOLDS_MAX")
+    parts.health.poke()
+    return answer(HoldOut.of(KeptHold(id=number, hold=hold, ended_at=None, ended_by="")))
+
+
+@router.delete(
+    "/v1/hosts/{host}/hold",
+    summary="Let a host back",
+    response_class=Response,
+    responses=documented(HoldOut, "The hold, which has ended."),
+)
+async def end_hold(
+    host: str,
+    parts: Parts,
+    by: Annotated[str, Query(min_length=1, max_length=NAME_CHARS_MAX, description="Who says so.")],
+) -> Response:
+    """End what holds a host; from then on its state is what is measured."""
+    target, now = Target.of_host(host), now_of(parts)
+    ended = await asyncio.to_thread(parts.inventory.end_hold, target, printable(by), now)
+    if ended is None:
+        raise Problem(404, "no such hold", f"nothing holds a host named {host[:80]!r}")
+    parts.health.poke()
+    return answer(HoldOut.of(ended))
+
+
+@router.get(
+    "/v1/holds",
+    summary="Hosts that somebody has taken out",
+    response_class=Response,
+    responses=documented(HoldsOut, "All holds that stand."),
+)
+async def holds(parts: Parts) -> Response:
+    """Everything that is draining or out, by whom, since when and why."""
+    found = await asyncio.to_thread(parts.inventory.holds, now_of(parts))
+    return answer(HoldsOut(items=[HoldOut.of(each) for each in found]))

@@ -1,0 +1,51 @@
+"""Answers that take a core for seconds: made one after the other, and a bounded number waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from api.errors import Problem
+from api.metrics import ServiceMetrics
+
+Made = TypeVar("Made")
+
+
+class Turns:
+    """One at a time; none of those that wait holds a thread."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def take(self, work: Callable[[], Made], rule: str, waiting_max: int) -> Made:
+        """What this work makes, in a thread, when it is its turn.
+
+        A Problem that names the ``rule`` if more than ``waiting_max`` would run or wait.
+        """
+        if self._waiting >= waiting_max:
+            raise Problem(
+                503,
+                "busy",
+                f"{rule} = {waiting_max} questions of this kind wait already",
+                rule=rule,
+            )
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await asyncio.to_thread(work)
+        finally:
+            self._waiting -= 1
+
+
+@contextlib.contextmanager
+def refusals_counted(metrics: ServiceMetrics, protocol: str) -> Iterator[None]:
+    """Count the bounds that stop a question, by their names, and let the answer go out."""
+    try:
+        yield
+    except Problem as problem:
+        if problem.body.rule:
+            metrics.refuse(protocol, {problem.body.rule: 1})
+        raise
