@@ -57,8 +57,12 @@ check: setup ## formatting, lint, types, import contracts
 	@echo "check: mypy"; $(BIN)/mypy
 	@echo "check: import contracts"; $(BIN)/lint-imports --no-logo
 
+.PHONY: check-page
+check-page: page ## the built-in page's types, lint and unit tests
+	@echo "check: page"; $(PYTHON) -m tests.setup_page check
+
 .PHONY: test
-test: setup setup-grafana peers page check ## everything that must be green: peers, check, all tests
+test: setup peers setup-grafana page check ## everything that must be green: peers, check, all tests
 	@$(PYTEST) --durations=15 $(ARGS)
 
 .PHONY: test-fast

@@ -4,7 +4,8 @@ Runs on the system's own python3 and needs the standard library only. It uses th
 that is new enough for the page (`engines` in its package.json), else one from PyPI, in a folder of
 its own. It does only what changed since the last time, and returns at once if nothing has.
 
-    python3 -m tests.setup_page
+    python3 -m tests.setup_page          build it
+    python3 -m tests.setup_page check    build it, then its types, lint and unit tests
 
 Beside each file that gzip makes smaller lies the same packed. Gzip and not brotli: browsers accept
 brotli over TLS and from localhost only, and gzip needs no package here.
@@ -121,6 +122,14 @@ def tools_of_package() -> Tools:
     return Tools(node, npm, version_of(node))
 
 
+def find_tools() -> Tools:
+    """The machine's Node if it is new enough for the page, else the one from PyPI."""
+    package = read_json(WEB / "package.json")
+    if package is None:
+        raise SetupError("page: dashboards/web/package.json cannot be read")
+    return tools_of_machine(package["engines"]["node"]) or tools_of_package()
+
+
 def dotted(version: Version) -> str:
     """A version as people write it."""
     return ".".join(map(str, version))
@@ -215,12 +224,16 @@ def make_page() -> None:
     if (PAGE / "index.html").is_file() and read_json(STAMP) == wanted:
         print("page: dashboards/page is up to date")
         return
-    package = read_json(WEB / "package.json")
-    if package is None:
-        raise SetupError("page: dashboards/web/package.json cannot be read")
-    engines = package["engines"]["node"]
-    build(tools_of_machine(engines) or tools_of_package())
+    build(find_tools())
     STAMP.write_text(json.dumps(wanted))
+
+
+def check_page() -> None:
+    """Types, lint and unit tests of the page's sources."""
+    tools = find_tools()
+    for title, words in (("types and lint", ("run", "check")), ("unit tests", ("test",))):
+        with step(title, "page"):
+            tools.run_npm(*words)
 
 
 def main() -> int:
@@ -229,6 +242,8 @@ def main() -> int:
         fcntl.flock(guard, fcntl.LOCK_EX)
         try:
             make_page()
+            if "check" in sys.argv[1:]:
+                check_page()
         except SetupError as error:
             print(error, file=sys.stderr)
             if LOG.is_file() and LOG.stat().st_size:
