@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from api.diagnose.report import Diagnosis
-from tests.service import clean_environment
+from tests.environment import clean_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 RUN_SECONDS = 240

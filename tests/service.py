@@ -6,7 +6,6 @@ service may be open, and it must be closed before the next.
 """
 
 import contextlib
-import os
 import signal
 import socket
 import subprocess
@@ -27,6 +26,7 @@ from api.ingest import commit
 from api.inventory.repository import Inventory
 from api.settings import ServiceSettings
 from api.store.store import Store, StoreUrl
+from tests.environment import clean_environment
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,11 +41,6 @@ def eventually(condition: Callable[[], bool], what: str, seconds: float = READY_
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
         time.sleep(POLL_SECONDS)
-
-
-def clean_environment() -> dict[str, str]:
-    """This process' environment without settings of ours."""
-    return {name: value for name, value in os.environ.items() if "FABRICSCOPE_" not in name}
 
 
 class ServiceProcess:

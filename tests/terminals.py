@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.service import ROOT, clean_environment, eventually
+from tests.environment import clean_environment
+from tests.service import ROOT, eventually
 
 ENTER_SCREEN, LEAVE_SCREEN = b"\x1b[?1049h", b"\x1b[?1049l"
 SHOW_CURSOR = b"\x1b[?25h"

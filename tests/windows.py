@@ -21,7 +21,7 @@ from api.diagnose.jobs import find_jobs
 from api.diagnose.load import EARLIEST_NS, LATEST_NS, throw_away_store
 from api.diagnose.windows import window_of
 from tests.diagnosing import ROOT, RUN_SECONDS
-from tests.service import clean_environment
+from tests.environment import clean_environment
 
 
 @cache

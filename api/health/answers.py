@@ -123,6 +123,8 @@ class Fleet:
 
     def entries(self, asked: Asked) -> Iterable[HostEntry | ThingEntry]:
         """The things that were asked for, by name."""
+        if asked == Asked():
+            return self.hosts.values()
         if asked.kind is TargetKind.HOST:
             return (entry for entry in self.hosts.values() if asked.wants(entry))
         return (entry for entry in self._things(asked.kind) if asked.wants(entry))

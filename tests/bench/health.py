@@ -47,7 +47,26 @@ WARM_SECONDS = 10
 """Of samples before anybody asks: to meet 99,840 series for the first time is another matter."""
 REBUILDS = 20
 WALL_MS_BAR, REBUILT_MS_BAR = 100, 50
+HEALTH_PATH = "/v1/health"
 NS = 1_000_000_000
+
+
+class Pass(msgspec.Struct, frozen=True, kw_only=True):
+    """What pollers ask for."""
+
+    title: str
+    path: str = HEALTH_PATH
+    is_tagged: bool = False
+    is_stirred: bool = False
+    """Whether somebody changes something every second."""
+
+
+PASSES = (
+    Pass(title="whole answers"),
+    Pass(title="with `If-None-Match`", is_tagged=True),
+    Pass(title="the same, and a change every second", is_tagged=True, is_stirred=True),
+    Pass(title="`/healthz`, which looks at nothing", path="/healthz"),
+)
 
 
 class Polled(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,9 +163,7 @@ def while_ingesting(port: int, seconds: int) -> Iterator[None]:
 # --- pollers ------------------------------------------------------------------------------------
 
 
-def poll(
-    port: int, delay: float, seconds: int, *, is_tagged: bool, found: list[tuple[float, int]]
-) -> None:
+def poll(port: int, delay: float, seconds: int, kind: Pass, found: list[tuple[float, int]]) -> None:
     """One scheduler: asks every second, and notes how long the whole answer took."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     tag = ""
@@ -154,13 +171,14 @@ def poll(
     for turn in range(int(seconds / INTERVAL_SECONDS)):
         time.sleep(max(0.0, begun + turn * INTERVAL_SECONDS - time.perf_counter()))
         started = time.perf_counter()
-        connection.request("GET", "/v1/health", headers={"If-None-Match": tag} if tag else {})
+        connection.request("GET", kind.path, headers={"If-None-Match": tag} if tag else {})
         answer = connection.getresponse()
         body = answer.read()
         found.append(((time.perf_counter() - started) * 1_000, answer.status))
-        if is_tagged:
+        if kind.is_tagged:
             tag = answer.headers["ETag"]
-        if answer.status == http.client.OK and body.count(b'"host"') != HOSTS:
+        is_whole = body.count(b'"host"') == HOSTS or kind.path != HEALTH_PATH
+        if answer.status == http.client.OK and not is_whole:
             raise BenchError(f"health: an answer of {len(body)} bytes is not of the whole fleet")
     connection.close()
 
@@ -180,36 +198,33 @@ def stir(program: Program, stop: threading.Event) -> None:
     connection.close()
 
 
-def measure(
-    program: Program, title: str, seconds: int, *, is_tagged: bool, is_stirred: bool
-) -> Polled:
+def measure(program: Program, kind: Pass, seconds: int) -> Polled:
     """One pass of all pollers while samples come in."""
     found: list[tuple[float, int]] = []
     stop = threading.Event()
     pollers = [
         threading.Thread(
             target=poll,
-            args=(program.port, place * INTERVAL_SECONDS / POLLERS, seconds),
-            kwargs={"is_tagged": is_tagged, "found": found},
+            args=(program.port, place * INTERVAL_SECONDS / POLLERS, seconds, kind, found),
         )
         for place in range(POLLERS)
     ]
     stirrer = threading.Thread(target=stir, args=(program, stop))
     with while_ingesting(program.port, seconds):
         cpu, wall = program.cpu_seconds(), time.perf_counter()
-        for thread in [*pollers, *([stirrer] if is_stirred else [])]:
+        for thread in [*pollers, *([stirrer] if kind.is_stirred else [])]:
             thread.start()
         for thread in pollers:
             thread.join()
         stop.set()
         spent = (program.cpu_seconds() - cpu) / (time.perf_counter() - wall)
-    if is_stirred:
+    if kind.is_stirred:
         stirrer.join()
     if len(found) != POLLERS * int(seconds / INTERVAL_SECONDS):
         raise BenchError(f"health: only {len(found)} answers came")
     walls = [wall_ms for wall_ms, _ in found]
     statuses = dict(sorted(Counter(status for _, status in found).items()))
-    return Polled(title=title, walls_ms=walls, statuses=statuses, cpu_share=spent)
+    return Polled(title=kind.title, walls_ms=walls, statuses=statuses, cpu_share=spent)
 
 
 def rebuild_ms() -> list[float]:
@@ -242,15 +257,9 @@ def run(*, is_quick: bool, rounds: int) -> Result:
         size = len(program.get("/v1/health").content)
         with while_ingesting(port, WARM_SECONDS):
             say("health: samples begin to come in")
-        for title, is_tagged, is_stirred in (
-            ("whole answers", False, False),
-            ("with `If-None-Match`", True, False),
-            ("the same, and a change every second", True, True),
-        ):
-            say(f"health: {POLLERS} pollers, {title}")
-            passes.append(
-                measure(program, title, seconds, is_tagged=is_tagged, is_stirred=is_stirred)
-            )
+        for kind in PASSES:
+            say(f"health: {POLLERS} pollers, {kind.title}")
+            passes.append(measure(program, kind, seconds))
     rebuilt = rebuild_ms()
     return make_result(passes, rebuilt, size, is_quick=is_quick)
 
@@ -259,7 +268,7 @@ def make_result(
     passes: list[Polled], rebuilt_ms: list[float], size: int, *, is_quick: bool
 ) -> Result:
     """What is shown."""
-    worst_ms = max(quantile(each.walls_ms, 0.99) for each in passes)
+    worst_ms = max(quantile(each.walls_ms, 0.99) for each in passes[:-1])
     return Result(
         name="health",
         tables=[
@@ -271,7 +280,7 @@ def make_result(
         ],
         bars=[
             Bar(
-                what="p99 of any pass in ms {needed}",
+                what="p99 of any pass over the fleet in ms {needed}",
                 needed=WALL_MS_BAR,
                 value=worst_ms,
                 unit=" ms",
@@ -286,6 +295,9 @@ def make_result(
             ),
         ],
         figures={"passes": msgspec.to_builtins(passes), "rebuilt_ms": rebuilt_ms, "bytes": size},
-        notes=[f"the whole answer has {size:,} bytes; clients read it over one connection each"],
+        notes=[
+            f"the whole answer has {size:,} bytes; clients read it over one connection each",
+            "`/healthz` shows what the interpreter makes everybody wait while it takes samples",
+        ],
         is_quick=is_quick,
     )

@@ -14,7 +14,8 @@ import pytest
 
 from api.demo.run import make_cluster
 from simulator.topology.model import Fabric
-from tests.service import clean_environment, eventually
+from tests.environment import clean_environment
+from tests.service import eventually
 
 pytestmark = pytest.mark.slow(150)
 

@@ -20,7 +20,8 @@ from api.top.watch import (
     read_events,
 )
 from collector.cli import EXIT_USAGE, main
-from tests.service import ROOT, clean_environment, eventually
+from tests.environment import clean_environment
+from tests.service import ROOT, eventually
 from tests.terminals import ENTER_SCREEN, LEAVE_SCREEN, SHOW_CURSOR, TerminalProgram, in_terminal
 from tests.top_service import FakeService, fake_service, incident
 
