@@ -16,8 +16,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import fcntl
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
@@ -146,13 +146,17 @@ def fingerprint() -> str:
 def kept() -> Path:
     """The data where it is kept; made, in a process of its own, if what makes it has changed."""
     folder = KEPT / fingerprint()
-    if folder.is_dir():
-        return folder
-    building = KEPT / f"building-{os.getpid()}"
-    shutil.rmtree(KEPT, ignore_errors=True)  # what older sources made
-    building.mkdir(parents=True)
-    subprocess.run([sys.executable, "-m", __spec__.name, "--make", str(building)], check=True)
-    return building.rename(folder)
+    KEPT.parent.mkdir(exist_ok=True)
+    with KEPT.with_suffix(".lock").open("w") as guard:
+        # Whoever comes second waits for the first, and finds it made.
+        fcntl.flock(guard, fcntl.LOCK_EX)
+        if folder.is_dir():
+            return folder
+        shutil.rmtree(KEPT, ignore_errors=True)  # what older sources made
+        building = KEPT / "building"
+        building.mkdir(parents=True)
+        subprocess.run([sys.executable, "-m", __spec__.name, "--make", str(building)], check=True)
+        return building.rename(folder)
 
 
 # --- serving it -----------------------------------------------------------------------------------

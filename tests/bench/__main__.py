@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
     chosen = parse(arguments)
     if chosen.write_docs:
         results = load_results(list(BENCHES))
-        write_page(results)
+        write_page(results, list(BENCHES))
         say(f"{PAGE.name}: wrote {', '.join(result.name for result in results) or 'nothing'}")
         return 0
     failed = False

@@ -14,6 +14,7 @@ import msgspec
 ROOT = Path(__file__).resolve().parents[2]
 OUTPUT = ROOT / "build/bench"
 PAGE = ROOT / "docs/benchmarks.md"
+HEADING = "### "
 BEGIN, END = "<!-- bench results: begin -->", "<!-- bench results: end -->"
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -158,24 +159,34 @@ def load_results(names: list[str]) -> list[Result]:
     return [msgspec.json.decode(path.read_bytes(), type=Result) for path in paths if path.exists()]
 
 
-def write_page(results: list[Result]) -> None:
-    """Put the results between the markers of docs/benchmarks.md."""
-    lines: list[str] = [""]
-    for result in results:
-        quick = "; a quick run, which says little" if result.is_quick else ""
-        lines += [f"### {result.name}", ""]
-        lines += [f"Fabricscope {result.release} on {result.machine}{quick}.", ""]
-        for table in result.tables:
-            lines += table.markdown()
-        lines += [f"- {note}" for note in result.notes]
-        lines += [""] if result.notes else []
-        if result.bars:
-            lines += ["| bar | measured | |", "|---|---:|---|"]
-            lines += [f"| {b.sentence()} | {b.measured()} | {b.verdict()} |" for b in result.bars]
-            lines.append("")
+def section(result: Result) -> str:
+    """The result as a section of docs/benchmarks.md."""
+    quick = "; a quick run, which says little" if result.is_quick else ""
+    lines = [f"{HEADING}{result.name}", ""]
+    lines += [f"Fabricscope {result.release} on {result.machine}{quick}.", ""]
+    for table in result.tables:
+        lines += table.markdown()
+    lines += [f"- {note}" for note in result.notes]
+    lines += [""] if result.notes else []
+    if result.bars:
+        lines += ["| bar | measured | |", "|---|---:|---|"]
+        lines += [f"| {b.sentence()} | {b.measured()} | {b.verdict()} |" for b in result.bars]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def write_page(results: list[Result], names: list[str]) -> None:
+    """Put the results between the markers of docs/benchmarks.md, in the order of `names`.
+
+    A bench without a new result keeps what the page says of it.
+    """
     text = PAGE.read_text(encoding="utf-8")
     before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    shown, end, after = rest.partition(END)
     if not begin or not end:
         raise BenchError(f"{PAGE.name} lacks the markers {BEGIN} and {END}")
-    PAGE.write_text(before + BEGIN + "\n".join([*lines, ""]) + END + after, encoding="utf-8")
+    kept = [HEADING + part for part in ("\n" + shown).split("\n" + HEADING)[1:]]
+    sections = {part.removeprefix(HEADING).partition("\n")[0]: part for part in kept}
+    sections |= {result.name: section(result) for result in results}
+    content = "\n\n".join(sections[name].strip() for name in names if name in sections)
+    PAGE.write_text(f"{before}{BEGIN}\n{content}\n\n{END}{after}", encoding="utf-8")

@@ -7,7 +7,9 @@ import {
   autocompletion,
   closeBrackets,
   closeBracketsKeymap,
+  closeCompletion,
   completionKeymap,
+  completionStatus,
 } from "@codemirror/autocomplete";
 import { defaultKeymap, history, historyKeymap, insertNewline } from "@codemirror/commands";
 import {
@@ -146,6 +148,12 @@ function extensions(latest: { current: EditorProps }) {
       ...historyKeymap,
       ...defaultKeymap,
     ]),
+    // CodeMirror closes its list when the field is left, but one still on its way would open over the result.
+    EditorView.domEventHandlers({
+      blur: (_, left) => {
+        if (completionStatus(left.state) === "pending") closeCompletion(left);
+      },
+    }),
     EditorView.updateListener.of((update) => {
       if (update.docChanged) latest.current.onChange(update.state.doc.toString());
       if (update.focusChanged && update.view.hasFocus) latest.current.onFocus();
