@@ -326,7 +326,8 @@ def by_dumps(job: JobWindow, window: Window, stopped: Stopped | None = None) -> 
         Reason.NOT_FINISHED: "did not finish what the others have left",
     }
     who = ", ".join(str(rank) for rank in found.ranks[:8])
-    text = f"rank {who} {words[found.reason]}: {found.operations} pending operations"
+    pending = "1 operation is" if found.operations == 1 else f"{found.operations} operations are"
+    text = f"rank {who} {words[found.reason]}: {pending} pending"
     evidence = Evidence(
         metric="pending_operations", text=text, value=float(found.operations), unit="operations",
         from_ns=found.time_ns, to_ns=window.to_ns, labels={"job": job.job},

@@ -20,6 +20,7 @@ import numpy as np
 
 from alerts.finding import Finding
 from alerts.window import NS, JobWindow, Window
+from alerts.words import duration
 from collector.contract.verdict import Cause, Culprit, Evidence
 
 SHARE_MAX = 0.25
@@ -49,7 +50,7 @@ def detect_job(window: Window, job: JobWindow) -> Finding | None:
     since, last = steps[0].start_ns, max(step.end_ns for step in steps)
     typical = float(np.median(transfer)) / NS
     text = (
-        f"{share:.0%} of a step is waiting for bytes ({typical * 1e3:.3g} ms); "
+        f"{share:.0%} of a step is waiting for bytes ({duration(typical)}); "
         f"{SHARE_MAX:.0%} is the goal"
     )
     return Finding(

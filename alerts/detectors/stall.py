@@ -27,6 +27,7 @@ from alerts.finding import Finding
 from alerts.gaps import job_ranks_of_rows
 from alerts.split import distinct, medians
 from alerts.window import NS, JobWindow, Window
+from alerts.words import duration
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
 
@@ -138,10 +139,10 @@ def to_finding(job: JobWindow, row: int, usual_ns: int) -> Finding:
     kind = operations.operations[operations.operation[row]]
     ranks = int(operations.ranks_seen[row])
     text = (
-        f"when all {ranks} ranks had entered, one {kind} took another {seconds:.3g} s; "
-        f"{usual:.2g} s are usual"
+        f"when all {ranks} ranks had entered, one {kind} took another {duration(seconds)}; "
+        f"{duration(usual)} is usual"
     )
-    skew = int(operations.skew_ns[row]) / 1e6
+    skew = duration(int(operations.skew_ns[row]) / NS)
     return Finding(
         detector="stall",
         cause=Cause.STALL,
@@ -160,7 +161,7 @@ def to_finding(job: JobWindow, row: int, usual_ns: int) -> Finding:
             ),
         ),
         ruled_out=(
-            RuledOut(what="straggler", why=f"all ranks had entered within {skew:.3g} ms"),
+            RuledOut(what="straggler", why=f"all ranks had entered within {skew}"),
         ),
         cost=Cost(
             job=job.job, lost_seconds=max(0.0, seconds - usual), step_seconds=None,

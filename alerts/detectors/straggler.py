@@ -39,6 +39,7 @@ from alerts.late import LateStretch, find_stretch
 from alerts.replay import cost_of, labels_of, seen_last
 from alerts.statistics import median_known
 from alerts.window import JobWindow, Window
+from alerts.words import duration
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason, RuledOut
 
 NS = 1e9
@@ -306,8 +307,8 @@ def evidence_of(
     peers = median_known(own.peers_ns[one.rows][:, steps]) / NS
     who = one.host or f"rank {int(own.ranks[one.rows[0]])}"
     text = (
-        f"{who} spends {outside * 1e3:.3g} ms of a step outside of collectives, the ranks it works "
-        f"with {peers * 1e3:.3g} ms; it was late in {one.stretch.late} of {one.stretch.known} steps"
+        f"{who} spends {duration(outside)} of a step outside of collectives, the ranks it works "
+        f"with {duration(peers)}; it was late in {one.stretch.late} of {one.stretch.known} steps"
     )
     return (
         Evidence(
@@ -368,7 +369,7 @@ def network_ruled_out(job: JobWindow, since: int, last: int) -> tuple[RuledOut, 
     if now > TRANSFER_SAME * usual:
         return ()
     why = (
-        f"once all ranks have come, a collective takes {now / 1e6:.3g} ms, "
-        f"and {usual / 1e6:.3g} ms at other times"
+        f"once all ranks have come, a collective takes {duration(now / NS)}, "
+        f"and {duration(usual / NS)} at other times"
     )
     return (RuledOut(what="network", why=why),)

@@ -7,6 +7,7 @@ files for each host; production agents read them, the production service stores 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rich.console import Console
 from api.demo.folders import folders_for
 from api.demo.menu import choose_faults, showable
 from api.demo.programs import Stop
-from api.demo.run import HOSTS, Demo, Wishes, make_cluster
+from api.demo.run import CORES_FOR_MOST, HOSTS, Demo, Wishes, hosts_by_cores, make_cluster
 from collector.contract.errors import SettingsError
 from simulator.topology.model import Fabric
 
@@ -40,8 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--hosts",
         type=int,
         choices=HOSTS,
-        default=HOSTS[0],
-        help=f"with 8 GPUs each (default {HOSTS[0]}); fewer need less of this machine",
+        default=hosts_by_cores(len(os.sched_getaffinity(0))),
+        help=f"with 8 GPUs each (default {HOSTS[0]}; below {CORES_FOR_MOST} cores {HOSTS[1]})",
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="of chance (default 1)")
     parser.add_argument(

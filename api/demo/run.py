@@ -32,8 +32,9 @@ from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric
 
 HOSTS = (32, 16, 8)
-"""How many there can be; the first unless the person says otherwise. An idle agent costs two
-hundredths of a core, so that 32 of them, the service and the simulation fill more than one core."""
+"""How many there can be. An idle agent costs two to three hundredths of a core, so that 32 of them,
+the service and the simulation fill nearly two: the page would wait for them."""
+CORES_FOR_MOST = 4
 CLUSTER = "demo"
 TICK_SECONDS = 1.0
 STARTED_TOGETHER = 4
@@ -47,6 +48,11 @@ SWITCHES_SECONDS = 2.0
 gets is 2 s old at most, and a rate over two polls a fifth wrong at most."""
 PICTURE_COLUMNS = 110
 """Width of the picture that is written down."""
+
+
+def hosts_by_cores(cores: int) -> int:
+    """How many hosts this machine carries beside a browser, unless the person says otherwise."""
+    return HOSTS[0] if cores >= CORES_FOR_MOST else HOSTS[1]
 
 
 def jobs_on(hosts: int) -> tuple[JobSpec, JobSpec]:

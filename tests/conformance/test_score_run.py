@@ -7,13 +7,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from api.score import cli
 from api.score.handicap import Handicap
 from api.score.marks import NS, Marks, Run, mark
-from api.score.report import Scoreboard
 from api.score.run import FOLDER_PREFIX, no_detectors, play, run_all
 from api.score.service import Evaluator, SimulatedService
 from collector.cli import EXIT_INTERRUPTED, main
@@ -29,6 +26,9 @@ from tests.service import eventually, launch
 
 FAULT_START_S, FAULT_END_S = 10.0, 30.0
 DELAY_S = 5.0
+START_SECONDS = 300.0
+"""Two programs start one after the other, in five seconds; on a machine that does ten other things,
+in more."""
 JOB = JobSpec(name="tiny", hosts=(0, 1), tensor=2, compute_seconds=0.5, startup_seconds=1.0)
 
 
@@ -220,33 +220,19 @@ def test_an_interrupted_score_leaves_nothing_behind(
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     process = launch(["score", "healthy", "--out", str(tmp_path / "out")], tmp_path / "log")
     try:
-        eventually(lambda: any(tmp_path.glob(f"{FOLDER_PREFIX}*/healthy-1/store")), "a store")
+        store = f"{FOLDER_PREFIX}*/healthy-1/store"
+        eventually(lambda: any(tmp_path.glob(store)), "a store", START_SECONDS)
         tasks = Path(f"/proc/{process.pid}/task")
         children = [pid for file in tasks.glob("*/children") for pid in file.read_text().split()]
         assert children
         process.send_signal(number)
-        assert process.wait(30) == EXIT_INTERRUPTED
+        assert process.wait(START_SECONDS) == EXIT_INTERRUPTED
     finally:
         process.kill()
         process.wait()
     eventually(lambda: not any(Path("/proc", pid).exists() for pid in children), "no process left")
     assert not any(tmp_path.glob(f"{FOLDER_PREFIX}*"))
     assert "Traceback" not in (tmp_path / "log").read_text()
-
-
-@pytest.mark.slow
-def test_the_scoreboard_is_written_and_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["score", "slow_loader", "--out", str(tmp_path)]) == 0
-    shown = capsys.readouterr().out
-    board = msgspec.json.decode((tmp_path / "score.json").read_bytes(), type=Scoreboard)
-    assert board.seeds == list(range(1, 1 + cli.SEEDS_DEFAULT))
-    assert board.marks.overall.truths == cli.SEEDS_DEFAULT
-    assert board.marks.broken == []
-    text = (tmp_path / "score.md").read_text(encoding="utf-8")
-    assert f"| slow_loader | {cli.SEEDS_DEFAULT} |" in text
-    assert "slow_loader" in shown
 
 
 @pytest.mark.slow

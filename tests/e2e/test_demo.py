@@ -1,5 +1,6 @@
 """`fabricscope demo` as a user runs it: everything is there, and afterwards nothing is."""
 
+import os
 import re
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.demo.run import make_cluster
+from api.demo.run import hosts_by_cores, make_cluster
 from simulator.topology.model import Fabric
 from tests.environment import clean_environment
 from tests.service import eventually
@@ -203,7 +204,8 @@ def test_it_ends_by_itself_and_keeps_what_it_was_told_to_keep(tmp_path: Path) ->
     words = ("--quiet", "--seconds", "3", "--data", str(kept), "--svg", str(picture))
     with demo(tmp_path, "--fabric", "infiniband", *words) as running:
         assert running.process.wait(PATIENCE_SECONDS) == 0
-    assert (kept / "hosts/node0031/sys/class/infiniband/mlx5_7").exists()
+    last = hosts_by_cores(len(os.sched_getaffinity(0))) - 1
+    assert (kept / f"hosts/node{last:04}/sys/class/infiniband/mlx5_7").exists()
     assert list((kept / "hosts/poller-0/commands").glob("perfquery *"))
     assert (kept / "service/service.log").exists()
     assert picture.read_text("utf-8").startswith("<svg")

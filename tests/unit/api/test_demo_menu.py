@@ -22,7 +22,7 @@ from api.demo.menu import (
     showable,
 )
 from api.demo.programs import Programs, Stop, free_port
-from api.demo.run import HOSTS, make_cluster
+from api.demo.run import HOSTS, hosts_by_cores, make_cluster
 from api.demo.story import name_of
 from collector.contract.errors import FabricscopeError, SettingsError
 from simulator.topology.model import Fabric
@@ -200,3 +200,7 @@ def test_settings_of_the_user_are_not_for_the_demo(
     with Programs(tmp_path) as programs:
         programs.start("x", "agent", ["--root", str(tmp_path), "--flush-seconds", "-1"])
         assert "flush_seconds" in last_words(programs)
+
+
+def test_a_small_machine_gets_fewer_hosts() -> None:
+    assert [hosts_by_cores(cores) for cores in (1, 2, 4, 64)] == [16, 16, 32, 32]
