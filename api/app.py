@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import hmac
 import logging
 import os
 import signal
@@ -17,15 +16,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
-from fastapi import FastAPI
-from starlette.datastructures import Headers
+from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
+from api.actions.parts import make_acting
 from api.audit.service import FleetAudit, load_expectations
 from api.captures import CAPTURES_SECONDS, Captures
 from api.context import Context
 from api.correlate.roll import make_roll
-from api.errors import Boundary, ProblemBody, install_error_handlers, respond
+from api.errors import Boundary, install_error_handlers
 from api.evaluate.detect import Panel
 from api.evaluate.parts import make_evaluation
 from api.explain.explainer import Explainer
@@ -35,18 +34,22 @@ from api.ingest.service import Ingest
 from api.inventory.feed import InventoryFeed
 from api.inventory.repository import Inventory
 from api.jobs.watch import JobWatch
+from api.kubernetes.gangs import Gangs
 from api.metrics import ServiceMetrics
 from api.notify.task import Notifying
 from api.packing import Packing
+from api.placement.service import Floors
 from api.promql.engine import Engine
 from api.promql.gate import Gate
 from api.promql.values import Dialect
 from api.refresh import refresh_ports
 from api.routes import (
+    actions,
     audit,
     bursts,
     captures,
     catalog,
+    checks,
     docs,
     events,
     explain,
@@ -59,10 +62,12 @@ from api.routes import (
     ingest,
     inventory,
     jobs,
+    kubernetes,
     live,
     matrix,
     otlp,
     page,
+    placement,
     prometheus,
     prometheus_meta,
     records,
@@ -72,6 +77,7 @@ from api.routes import (
     samples,
     silences,
     timeline,
+    tokens,
     topology,
     trace,
     verdicts,
@@ -82,6 +88,10 @@ from api.rules.parts import make_rules
 from api.rules.task import Hooks
 from api.settings import ServiceSettings
 from api.store.store import Store
+from api.tokens.book import TokenBook
+from api.tokens.guard import Guard, ask_scope
+from api.tokens.parts import make_book
+from api.tokens.shown import show_scopes
 from api.topology.cache import TopologyCache
 from api.version import VERSION
 from collector.contract.catalog import load_catalog
@@ -113,6 +123,10 @@ ROUTERS = tuple(
         inventory,
         fleet_health,
         holds,
+        actions,
+        checks,
+        kubernetes,
+        placement,
         topology,
         fabric,
         jobs,
@@ -133,18 +147,13 @@ ROUTERS = tuple(
         samples,
         catalog,
         health,
+        tokens,
         runbooks,
         docs,
         page,
     )
 )
 """Every path of the service, in the order in which the documentation shows them."""
-
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/runbooks", "/", "/assets"})
-"""Supervisors and load balancers have no token, nor has the browser of whoever was woken by a page
-or opens the built-in one; these say nothing worth hiding. What lies below a path is open with it,
-but for the root."""
-
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Something that goes on until it is cancelled."""
@@ -174,13 +183,14 @@ def create_app(
         is_alone=store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite"),
     )
     board = make_board(stock, evaluation, OwnSamples(intake.commit), metrics, clock)
+    acting = make_acting(settings.policy_file, stock, board, evaluation.lead, metrics, clock)
     roll = make_roll(store, stock, intake.commit, metrics, clock, evaluation.lead.is_held)
     engine = make_engine(settings, store)
     gate = Gate(engine)
     notifying = Notifying(settings, stock, evaluation.lead, metrics, clock)
     lead, hooks = evaluation.lead, make_hooks(settings, stock, notifying)
     rulebook = make_rules(settings, engine, stock, lead, intake.commit, metrics, clock, hooks)
-    kept_days = settings.retention_days.steps
+    kept_days, book = settings.retention_days.steps, make_book(settings, stock, clock)
     works: dict[str, Work] = {
         "commit": intake.run,
         "inventory feed": lambda: feed_inventory(feed, metrics),
@@ -191,7 +201,9 @@ def create_app(
         "evaluator": evaluation.task.run,
         "news": evaluation.changes.run,
         "health": board.run,
+        "actions": acting.task.run,
         "captures": lambda: watch_captures(requests),
+        "tokens": book.run,
         "rules": rulebook.task.run,
         "notifier": notifying.run,
         **({"own numbers": rulebook.own.run} if settings.own_numbers else {}),
@@ -212,13 +224,10 @@ def create_app(
         clock=clock,
         started_s=clock(),
     )
-    expectations = load_expectations(settings.audit_expectations)
-    app.state.audit = FleetAudit(store, stock, topologies, expectations)
     app.state.rules = rulebook.book
-    app.state.notifying = notifying
-    explainer = Explainer(store, stock, topologies.at, Panel(metrics))
-    app.state.explanations = explain.Explanations(explainer)
-    add_routes(app, settings, metrics)
+    app.state.notifying, app.state.acting = notifying, acting
+    app.state.tokens = book
+    add_routes(app, book if settings.asks_for_tokens else None, metrics)
     return app
 
 
@@ -236,19 +245,35 @@ def make_hooks(settings: ServiceSettings, stock: Inventory, notifying: Notifying
     return Hooks(explain=explain_alerts, notify=notifying.notify)
 
 
-def add_routes(app: FastAPI, settings: ServiceSettings, metrics: ServiceMetrics) -> None:
-    """Every path, and what stands before all of them."""
+def add_routes(app: FastAPI, book: TokenBook | None, metrics: ServiceMetrics) -> None:
+    """Every path, and what stands before all of them. Without a book no token is asked for."""
     app.state.traces = trace.Traces()
     app.state.page = page.find_page(page.FOLDER)
     app.state.heats = Turns()
     app.state.fabrics = fabric.Fabrics(app.state.context.store)
+    app.state.placements = placement.Placements(make_floors(app.state.context))
+    app.state.gangs = Gangs(app.state.context.clock)
+    add_judges(app, app.state.context)
     for router in ROUTERS:
-        app.include_router(router)
+        app.include_router(router, dependencies=[Depends(ask_scope)])
     install_error_handlers(app)
     app.add_middleware(Packing)
-    app.add_middleware(Guard, tokens=settings.read_tokens())
+    app.add_middleware(Guard, book=book, metrics=metrics)
     app.add_middleware(Meter, metrics=metrics)
     app.add_middleware(Boundary)
+
+
+def add_judges(app: FastAPI, parts: Context) -> None:
+    """What looks at the fleet, or at a window, when somebody asks."""
+    expectations = load_expectations(parts.settings.audit_expectations)
+    app.state.audit = FleetAudit(parts.store, parts.inventory, parts.topologies, expectations)
+    explainer = Explainer(parts.store, parts.inventory, parts.topologies.at, Panel(parts.metrics))
+    app.state.explanations = explain.Explanations(explainer)
+
+
+def make_floors(parts: Context) -> Floors:
+    """What placement knows of cables and jobs."""
+    return Floors(parts.topologies, parts.inventory, parts.clock)
 
 
 def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
@@ -270,14 +295,26 @@ def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
 
 def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:
     """An app that answers nothing yet."""
-    return FastAPI(
+    return Service(
         title="Fabricscope",
         version=VERSION,
         summary="Which link, NIC, host, GPU or rank makes a training job slow, and the evidence.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        # A path of `api.routes.docs`, so that it asks for a scope as all others do.
+        openapi_url=None,
     )
+
+
+class Service(FastAPI):
+    """FastAPI, whose document also says which scope each path asks for."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The document of the interface; made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = show_scopes(super().openapi())
+        return self.openapi_schema
 
 
 async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
@@ -345,43 +382,6 @@ def stop_if_broken(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.critical("%s broke: the service stops", task.get_name(), exc_info=error)
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def is_open(path: str) -> bool:
-    """Whether a path is answered to everybody.
-
-    >>> is_open("/runbooks/incident"), is_open("/runbooksx"), is_open("/v1/hosts")
-    (True, False, False)
-    >>> is_open("/"), is_open("/metrics"), is_open("/assets/index-1a2b.js")
-    (True, False, True)
-    """
-    return path in OPEN_PATHS or path.rpartition("/")[0] in OPEN_PATHS
-
-
-class Guard:
-    """Asks for a bearer token, where tokens are set."""
-
-    def __init__(self, app: ASGIApp, tokens: frozenset[str]) -> None:
-        self._app = app
-        self._tokens = [token.encode() for token in tokens]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on who has a token."""
-        if scope["type"] == "http" and self._tokens and not is_open(scope["path"]):
-            scheme, _, given = Headers(scope=scope).get("authorization", "").partition(" ")
-            presented = given.strip().encode()
-            # Every token is compared, each in constant time: time tells nothing about them.
-            matches = [hmac.compare_digest(presented, token) for token in self._tokens]
-            if scheme.lower() != "bearer" or not any(matches):
-                problem = ProblemBody(
-                    status=401,
-                    title="no valid token",
-                    detail="send Authorization: Bearer TOKEN with a token of the token_file",
-                )
-                answer = respond(problem, {"WWW-Authenticate": "Bearer"})
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
 
 
 class Meter:

@@ -17,15 +17,24 @@ from pathlib import Path
 from typing import IO, Any
 
 import uvicorn
+from fastapi import FastAPI
 
 from api.app import create_app
 from api.inventory.repository import Inventory
 from api.settings import RetentionDays, ServiceSettings, load_service_settings
 from api.store.store import Store, StoreUrl
+from api.tls import Certificate
 from api.version import VERSION
 from collector.contract.errors import SettingsError
 
 log = logging.getLogger(__name__)
+
+CERTIFICATE_TICKS = 20
+"""Every two seconds it is looked whether the certificate has changed; uvicorn ticks every 0.1 s."""
+
+KEEP_ALIVE_SECONDS = 75
+"""How long a connection may be idle: longer than agents keep theirs (60 s), so that TLS is not
+redone for every batch, and than most load balancers do."""
 
 SHUTDOWN_SECONDS = 10
 """How long requests that are under way may take to end after SIGTERM."""
@@ -35,11 +44,12 @@ FLAGS = {
     "listen": ("HOST:PORT", "address to listen on"),
     "store": ("URL", "telemetry: chdb:///path or clickhouse://host:8123/database"),
     "inventory": ("URL", "inventory: sqlite:///path or postgresql+psycopg://…"),
-    "token_file": ("FILE", "bearer tokens, one a line; needed unless on loopback"),
+    "token_file": ("FILE", "bearer tokens, one a line; or see fabricscope token"),
     "tls_certificate": ("FILE", "certificate chain (PEM)"),
     "tls_key": ("FILE", "its private key (PEM)"),
     "topology_file": ("FILE", "cables that no port tells of (TOML or JSON)"),
     "topology_plan": ("FILE", "how it should be cabled (TOML or JSON)"),
+    "policy_file": ("FILE", "which verdicts drain a host (TOML)"),
     "audit_expectations": ("FILE", "how hosts should be set up (TOML)"),
     "log_level": ("LEVEL", "debug, info, warning or error"),
 }
@@ -105,12 +115,24 @@ class Server(uvicorn.Server):
 
     Uvicorn's own repeats the signal after its shutdown, which kills the process on the spot.
     ``end_streams`` ends answers that never end by themselves: uvicorn waits for all of them before
-    it tells the app that it stops.
+    it tells the app that it stops. ``certificate`` is looked at again and again.
     """
 
-    def __init__(self, config: uvicorn.Config, end_streams: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        end_streams: Callable[[], None],
+        certificate: Certificate | None,
+    ) -> None:
         super().__init__(config)
         self._end_streams = end_streams
+        self._certificate = certificate
+
+    async def on_tick(self, counter: int) -> bool:
+        """What is done ten times a second."""
+        if self._certificate is not None and self.config.ssl and not counter % CERTIFICATE_TICKS:
+            self._certificate.refresh(self.config.ssl)
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let go of who listens, then of everybody else."""
@@ -141,30 +163,48 @@ def serve(settings: ServiceSettings) -> None:
     store = Store(StoreUrl.parse(settings.store_url), retention_days=retention)
     for name in store.migrate():
         log.info("store: applied migration %s", name)
+    try:
+        app = create_app(settings, store, stock, time.time)
+        certificate = certificate_of(settings)
+        config = configure(app, settings)
+        log.info(
+            "fabricscope %s serves on %s://%s:%d, data in %s",
+            VERSION,
+            "http" if certificate is None else "https",
+            *settings.address,
+            settings.data_path,
+        )
+        Server(config, app.state.context.end_streams, certificate).run()
+    finally:
+        store.close()
+        stock.close()
+        log.info("stopped; everything acknowledged is stored")
+
+
+def certificate_of(settings: ServiceSettings) -> Certificate | None:
+    """The certificate, if there is one; whoever goes without where others listen is told."""
+    if settings.tls_certificate:
+        return Certificate(settings.tls_certificate, settings.tls_key)
+    if not settings.is_loopback:
+        log.warning(
+            "no TLS on %s: tokens can be read on the way; set tls_certificate and tls_key, or put "
+            "a proxy that speaks TLS before it",
+            settings.listen,
+        )
+    return None
+
+
+def configure(app: FastAPI, settings: ServiceSettings) -> uvicorn.Config:
+    """How uvicorn serves the app."""
     host, port = settings.address
-    app = create_app(settings, store, stock, time.time)
-    config = uvicorn.Config(
+    return uvicorn.Config(
         app,
         host=host,
         port=port,
         log_config=None,
         access_log=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,
     )
-    scheme = "https" if settings.tls_certificate else "http"
-    log.info(
-        "fabricscope %s serves on %s://%s:%d, data in %s",
-        VERSION,
-        scheme,
-        host,
-        port,
-        settings.data_path,
-    )
-    try:
-        Server(config, app.state.context.end_streams).run()
-    finally:
-        store.close()
-        stock.close()
-        log.info("stopped; everything acknowledged is stored")

@@ -13,7 +13,8 @@
 `GET /v1/…` and `POST /v1/ingest` answer so. Remote write answers in plain text, because its
 senders log the first line of what they get (`api.routes.remote_write`). The other paths of
 `/api/v1/` answer with Prometheus' own shape, `{"status":"error","errorType":…,"error":…}`: its
-clients know no other.
+clients know no other. Who is turned away at the door (401, 403, 429) has not yet spoken any of
+these, and gets problem+json everywhere.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ PROBLEM_TYPE = "application/problem+json"
 PROMETHEUS_PATHS = "/api/v1/"
 REMOTE_WRITE_PATH = "/api/v1/write"
 
+DOOR_STATUSES = frozenset({401, 403, 429})
+"""Said to those whom `api.tokens` does not let in."""
+
 _STATUSES = {
     ErrorKind.BAD_DATA: 400,
     ErrorKind.EXECUTION: 422,
@@ -72,9 +76,18 @@ class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class Problem(FabricscopeError):  # noqa: N818 - the name of the standard
     """An answer other than success, raised where the reason is known."""
 
-    def __init__(self, status: int, title: str, detail: str, *, rule: str = "") -> None:
+    def __init__(
+        self,
+        status: int,
+        title: str,
+        detail: str,
+        *,
+        rule: str = "",
+        headers: dict[str, str] | None = None,
+    ) -> None:
         super().__init__(detail)
         self.body = ProblemBody(status=status, title=title, detail=detail, rule=rule)
+        self.headers = headers or {}
 
 
 _ANSWERS: tuple[tuple[type[FabricscopeError], int, str], ...] = (
@@ -147,9 +160,11 @@ def respond_as_prometheus(
 def respond_in_shape_of(path: str, error: Exception) -> Response:
     """The answer to this error, in the shape that the callers of this path understand."""
     body = problem_of(error)
-    if speaks_prometheus(path):
-        return respond_as_prometheus(body, error.kind if isinstance(error, QueryError) else None)
-    return respond(body)
+    headers = error.headers if isinstance(error, Problem) else {}
+    if speaks_prometheus(path) and body.status not in DOOR_STATUSES:
+        kind = error.kind if isinstance(error, QueryError) else None
+        return respond_as_prometheus(body, kind, headers)
+    return respond(body, headers)
 
 
 def speaks_prometheus(path: str) -> bool:
@@ -180,9 +195,10 @@ def install_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(FabricscopeError)
     async def known(request: Request, error: FabricscopeError) -> Response:
         """An error that we raised on purpose. Bounds that stopped a question are counted here."""
-        rule = problem_of(error).rule
-        if rule and speaks_prometheus(request.url.path):
-            request.app.state.context.metrics.refuse(PROMQL, {rule: 1})
+        body = problem_of(error)
+        is_question = speaks_prometheus(request.url.path) and body.status not in DOOR_STATUSES
+        if body.rule and is_question:
+            request.app.state.context.metrics.refuse(PROMQL, {body.rule: 1})
         return respond_in_shape_of(request.url.path, error)
 
 

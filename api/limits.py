@@ -467,3 +467,88 @@ HOLDS_KEPT_DAYS: Final = 90
 
 HOLD_DAYS_MAX: Final = 366
 """From now to a hold's end, where it has one. → 422"""
+
+ACTIONS_KEPT_MAX: Final = 20_000
+"""Actions that are over and are kept, about 40 MB: the latest. Those that stand are kept anyway."""
+
+ACTIONS_KEPT_DAYS: Final = 90
+"""How long an action is known after its end: as long as the holds that it made."""
+
+ACTIONS_READ_MAX: Final = 5_000
+"""Actions of the last day that a policy looks back upon, the latest: cool-downs, refusals."""
+
+ACTIONS_A_ROUND_MAX: Final = 100
+"""New actions, refusals included, that are written in one round, every ten seconds. The others come
+again in the next; a policy that wants more of a fleet is wrong anyway."""
+
+CHECK_BYTES_MAX: Final = 1 << 20
+"""A result of nccl-tests that is held against a floor: forty sizes have 8 KiB. → 413"""
+
+EXTENDER_NODES_MAX: Final = 100_000
+"""Nodes in one question of kube-scheduler: twenty times the largest clusters that Kubernetes
+promises to work with. → an answer with `Error`"""
+
+EXTENDER_GANGS_MAX: Final = 1_000
+"""Jobs for which hosts were chosen together and whose pods are still coming. The oldest goes: its
+other pods are placed one by one."""
+
+EXTENDER_GANG_SECONDS: Final = 600.0
+"""How long a job's pods are sent to the hosts that were chosen for it: a large image takes minutes
+to arrive, and pods that come later are another attempt."""
+
+TOKEN_CHARS_MIN: Final = 16
+"""A token that somebody has made up: a shorter one can be guessed. → the service does not start"""
+
+TOKEN_CHARS_MAX: Final = 4_096
+"""A token as it is shown; ours have 60. Of a longer one nothing is looked at. → 401"""
+
+TOKEN_FILE_TOKENS_MAX: Final = 100
+"""Tokens of the token file: each request is held against all of them."""
+
+TOKENS_MAX: Final = 1_000
+"""Tokens that are not revoked: every team and program of a large site. → 409"""
+
+TOKENS_KEPT_DAYS: Final = 90
+"""How long a token is known after its end: who could do what, last month."""
+
+TOKEN_NAME_CHARS_MAX: Final = 100
+"""Of a token's name: it stands in lists and beside what was done with it. → 422"""
+
+TOKEN_DAYS_MAX: Final = 3_650
+"""From now to a token's end, where it has one. → 422"""
+
+TOKEN_RATE_MAX: Final = 1_000_000.0
+"""Requests a second that a token may be limited to: past it there is nothing to limit. → 422"""
+
+TOKENS_FRESH_SECONDS: Final = 2.0
+"""Within so long each service process knows of a token that was made or revoked. While the
+inventory does not answer, what was known stands: senders of telemetry must not be locked out by
+it."""
+
+TOKEN_USED_SECONDS: Final = 300
+"""How exactly it is kept when a token was last used: one write for each in so long."""
+
+PLACEMENT_HOSTS_MAX: Final = 20_000
+"""Candidates, names to avoid, and hosts of one set in a question for placement. → 422"""
+
+PLACEMENT_SETS_DEFAULT: Final = 3
+PLACEMENT_SETS_MAX: Final = 10
+"""Sets in one answer: a scheduler takes the first, a person compares a few. → 422"""
+
+PLACEMENT_GPUS_MAX: Final = 1_024
+"""GPUs of one host in a question: more than any machine has. → 422"""
+
+PLACEMENT_REFUSED_SHOWN_MAX: Final = 1_000
+"""Hosts in one answer that were not placed, each with its reason; the first by name, beside the
+number of all and their kinds."""
+
+PLACEMENT_JOBS_SHOWN_MAX: Final = 20
+"""Running jobs that share something with a set, those that share most; beside their number."""
+
+PLACEMENT_PLACES_MAX: Final = 500_000
+"""Hosts of all running jobs together, about 60 MB: several times the largest fleets. Past it the
+jobs that come later by name weigh nothing, and the answer says so."""
+
+PLACEMENTS_WAITING_MAX: Final = 16
+"""Questions for placement that are answered or wait for their turn: each takes up to 0.2 s of a
+core, one after the other. → 503, retry"""

@@ -10,9 +10,12 @@ from pathlib import Path
 import msgspec
 
 from alerts.rulebook.knobs import default_knobs, turn
+from api.actions.policy import read_policy
 from api.notify.settings import AlertmanagerTable, read_alertmanagers, read_notify_file
 from api.promql.values import Dialect
 from api.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
+from api.tls import Certificate
+from api.tokens.file import read_token_file
 from api.topology.file import links_of, naming, read_file
 from api.topology.plan import read_plan
 from collector.contract.errors import IdentityError, SettingsError
@@ -23,8 +26,8 @@ ENVIRONMENT_PREFIX = "FABRICSCOPE_"
 AGENT_PREFIX = "FABRICSCOPE_AGENT_"
 """The agent's variables; the service must not take them for mistyped ones of its own."""
 
-TOKEN_BYTES_MIN = 16
-"""A shorter token can be guessed."""
+CLIENT_VARIABLES = frozenset({"FABRICSCOPE_TOKEN", "FABRICSCOPE_SERVICE"})
+"""What people set for programs that ask the service (`top`, `slurm`, …) in the same shell."""
 
 RULES_INTERVAL_S_MIN, RULES_INTERVAL_S_MAX = 1.0, 3_600.0
 """Agents report every five seconds; and rules that look less than once an hour alarm nobody."""
@@ -63,9 +66,15 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     inventory: str = ""
     """Inventory: sqlite:///path or postgresql+psycopg://… Empty: SQLite below ``data``."""
     token_file: str = ""
-    """File with one bearer token a line. Needed to listen on anything but loopback."""
+    """File with bearer tokens, one a line: TOKEN, then its scopes with commas (left out: admin) and
+    a name, if you like; read again when it changes. Or make tokens with `fabricscope token`. To
+    listen on anything but loopback there must be one."""
+    require_tokens: bool = False
+    """Ask for a token on loopback too, as behind a proxy. Beyond it, and with a `token_file`, the
+    service always asks."""
     tls_certificate: str = ""
-    """Certificate chain (PEM). With it and the key, the service speaks TLS."""
+    """Certificate chain (PEM). With it and the key, the service speaks TLS. Both are read again
+    when they change."""
     tls_key: str = ""
     """The certificate's private key (PEM)."""
     retention_days: RetentionDays = RetentionDays()
@@ -101,6 +110,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     list of addresses or tables (url, username, password_file, bearer_token_file, timeout_s)."""
     notify_file: str = ""
     """File (TOML) with receivers and routes of the built-in notifier. Empty: it tells nobody."""
+    policy_file: str = ""
+    """File (TOML) that says which verdicts drain a host, for how long and how many; read again when
+    it changes. Empty: the shipped one, which only writes down what it would have done."""
     log_level: str = "info"
     """debug, info, warning or error."""
 
@@ -145,31 +157,16 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         except ValueError:
             return False
 
-    def read_tokens(self) -> frozenset[str]:
-        """The bearer tokens that are let in; none means that no token is asked for."""
-        if not self.token_file:
-            if not self.is_loopback:
-                raise SettingsError(
-                    f"listen is {self.listen}, which others can reach: "
-                    "set token_file (one bearer token a line), or listen on 127.0.0.1"
-                )
-            return frozenset()
-        try:
-            lines = Path(self.token_file).read_text("utf-8").split()
-        except OSError as error:
-            raise SettingsError(f"token_file {self.token_file}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise SettingsError(f"token_file {self.token_file} is not text: {error}") from error
-        if not lines or any(len(token) < TOKEN_BYTES_MIN for token in lines):
-            raise SettingsError(
-                f"token_file {self.token_file} needs tokens of {TOKEN_BYTES_MIN} characters or more"
-            )
-        return frozenset(lines)
+    @property
+    def asks_for_tokens(self) -> bool:
+        """Whether a request must show a token."""
+        return self.require_tokens or bool(self.token_file) or not self.is_loopback
 
     def check(self) -> None:
         """Raise SettingsError for what cannot work, before anything is opened."""
         _ = self.address
-        self.read_tokens()
+        if self.token_file:
+            read_token_file(Path(self.token_file))
         if self.topology_file:
             with naming(Path(self.topology_file)):
                 links_of(read_file(Path(self.topology_file)))
@@ -178,8 +175,11 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         self._check_rules()
         read_alertmanagers(self.alertmanagers)
         read_notify_file(self.notify_file)
+        read_policy(self.policy_file)
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise SettingsError("tls_certificate and tls_key go together; one of them is not set")
+        if self.tls_certificate:
+            Certificate(self.tls_certificate, self.tls_key).check()
         if self.promql_dialect not in set(Dialect):
             raise SettingsError(
                 f"promql_dialect is {self.promql_dialect!r}; there are {', '.join(Dialect)}"
@@ -222,7 +222,11 @@ def load_service_settings(
     variables = os.environ if environment is None else environment
     layers = read_layers(
         file=file,
-        environment={k: v for k, v in variables.items() if not k.startswith(AGENT_PREFIX)},
+        environment={
+            name: value
+            for name, value in variables.items()
+            if not name.startswith(AGENT_PREFIX) and name not in CLIENT_VARIABLES
+        },
         prefix=ENVIRONMENT_PREFIX,
         flags=flags,
     )

@@ -25,14 +25,18 @@ VERBS = {
     "agent": "read this host's counters, serve them on /metrics and send them to the service",
     "serve": "run the service: take samples, keep them, answer questions about them",
     "demo": "show a simulated cluster of 256 GPUs, watched by real agents and the real service",
-    "shim": "print fabricscope_steps.py, the one file that marks steps in a training loop",
+    "shim": "print one file to copy: marks for a training loop, or a client for schedulers",
     "diagnose": "read a folder of NCCL logs, dumps and traces, and say what slows the job down",
     "simulate": "run a simulated cluster as fast as it goes, and write what it shows",
     "score": "let known faults strike simulated clusters, and mark what is found",
     "audit": "say which settings of this host cost bandwidth, and how to set them right",
     "rules": "check and test alerting rules, turn the thresholds of those that we ship",
     "dashboards": "write, check and push the Grafana dashboards",
+    "actions": "what is done with hosts: list, grant, refuse, undo; the policy and its figures",
+    "slurm": "let Slurm know what is held, and us its jobs; topology.conf from what is cabled",
     "top": "watch incidents, jobs, links and hosts live in a terminal",
+    "kubernetes": "tell a cluster's nodes how they are: conditions, labels, taints",
+    "token": "make, list and revoke the tokens that the service asks for",
 }
 MODULES = {
     "serve": "api.cli",
@@ -43,7 +47,11 @@ MODULES = {
     "audit": "collector.audit.cli",
     "rules": "api.rules.cli",
     "dashboards": "dashboards.grafana.cli",
+    "actions": "api.actions.cli",
+    "slurm": "collector.slurm.cli",
     "top": "api.top.cli",
+    "kubernetes": "api.kubernetes.cli",
+    "token": "api.tokens.cli",
 }
 """Where verbs live that need more than an agent's packages."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -123,17 +131,29 @@ class AgentVerb:
         return EXIT_FAILED if broken else 0
 
 
+SHIMS = ("steps", "client")
+"""Folders of files that run in other people's programs."""
+
+
 class ShimVerb:
     """`fabricscope shim`."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Nothing to say: the file goes to standard output."""
+        """Which file."""
+        parser.add_argument(
+            "file",
+            nargs="?",
+            choices=SHIMS,
+            default="steps",
+            help="steps: fabricscope_steps.py (default); client: fabricscope_client.py",
+        )
 
-    def run(self, _: argparse.Namespace) -> int:
-        """Print the file as it is installed, so that it fits this version's agents."""
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Print the file as it is installed, so that it fits this version's agents and service."""
         from importlib import resources
 
-        shim = resources.files("collector.steps") / "fabricscope_steps.py"
+        name = arguments.file
+        shim = resources.files(f"collector.{name}") / f"fabricscope_{name}.py"
         sys.stdout.write(shim.read_text("utf-8"))
         return 0
 

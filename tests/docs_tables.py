@@ -152,6 +152,7 @@ def http_paths() -> str:
     from fastapi import FastAPI  # noqa: PLC0415 - only this table needs it
 
     from api.app import ROUTERS  # noqa: PLC0415
+    from api.tokens.scopes import SCOPES  # noqa: PLC0415
 
     app = FastAPI()
     for router in ROUTERS:
@@ -159,13 +160,14 @@ def http_paths() -> str:
     rows = [
         [
             f"`{method.upper()} {path}`",
+            SCOPES.get(f"{method.upper()} {path}", ""),
             operation.get("summary", ""),
             operation.get("description", "").split("\n\n")[0],
         ]
         for path, operations in app.openapi()["paths"].items()
         for method, operation in operations.items()
     ]
-    return table(["path", "question", "answer"], rows)
+    return table(["path", "scope", "question", "answer"], rows)
 
 
 def detector_paragraphs(name: str) -> dict[str, str]:

@@ -44,6 +44,7 @@ DOORS = {
     "collector/cli.py": "the composition root: it opens configuration files and builds the Host",
     "collector/spool.py": "its queue is files on a disk, never on a captured tree",
     "collector/steps/fabricscope_steps.py": "it runs in training processes, where there is no Host",
+    "collector/client/fabricscope_client.py": "it runs in schedulers' plug-ins",
 }
 
 # The only places that may catch everything, and how often: elsewhere it hides mistakes.
@@ -60,6 +61,7 @@ BROAD_EXCEPTS = {
 ENTRY_POINTS = (
     "collector.cli",
     "collector.steps.fabricscope_steps",
+    "collector.client.fabricscope_client",
     "api.cli",
     "api.demo.cli",
     "api.diagnose.cli",

@@ -56,7 +56,7 @@ class NumberedTurn(msgspec.Struct, frozen=True):
 
 
 class HealthStock(Database):
-    """Silence, holds and turns."""
+    """Silence, holds and turns. Holds are made and ended by actions (`api.inventory.actions`)."""
 
     # --- who reports ---------------------------------------------------------------------------
 
@@ -86,46 +86,6 @@ class HealthStock(Database):
         return {row.host: row.last_seen for row in rows}
 
     # --- holds ---------------------------------------------------------------------------------
-
-    def set_hold(self, number: str, hold: Hold) -> bool:
-        """Keep a hold in the place of what held the same thing; False if there are HOLDS_MAX.
-
-        Holds that ended long ago are forgotten here.
-        """
-        since = moment_of(hold.since_ns)
-        with self._writing("keep a hold") as connection:
-            forget_holds(connection, since)
-            others = select(func.count()).where(stands(since), not_(and_(*is_of(hold.target))))
-            if (connection.scalar(others) or 0) >= HOLDS_MAX:
-                return False
-            end_holds(connection, hold.target, hold.by, since)
-            row = {
-                "id": number,
-                "kind": hold.target.kind.value,
-                "host": hold.target.host,
-                "name": hold.target.name,
-                "state": hold.state.value,
-                "reason": hold.reason,
-                "by": hold.by,
-                "since": since,
-                "until": None if hold.until_ns is None else moment_of(hold.until_ns),
-                "ended_at": None,
-                "ended_by": "",
-            }
-            connection.execute(HOLDS.insert(), [row])
-        return True
-
-    def end_hold(self, target: Target, by: str, now: dt.datetime) -> KeptHold | None:
-        """End what holds a thing; None if nothing does."""
-        if not is_name(target.name):
-            return None
-        with self._writing("end a hold") as connection:
-            query = select(HOLDS).where(*is_of(target), stands(now))
-            row = connection.execute(query).mappings().first()
-            if row is None:
-                return None
-            end_holds(connection, target, by, now)
-        return read_hold({**row, "ended_at": now, "ended_by": by})
 
     def holds(self, now: dt.datetime) -> list[KeptHold]:
         """All that stand, by kind and name."""
@@ -220,6 +180,41 @@ def stands(now: dt.datetime) -> ColumnElement[bool]:
 def is_of(target: Target) -> Iterable[ColumnElement[bool]]:
     """The conditions that a hold is of a thing."""
     return HOLDS.c.kind == target.kind.value, HOLDS.c.name == target.name
+
+
+def put_hold(connection: Connection, number: str, hold: Hold) -> bool:
+    """Keep a hold in the place of what held the same thing; False if there are HOLDS_MAX.
+
+    Holds that ended long ago are forgotten here.
+    """
+    since = moment_of(hold.since_ns)
+    forget_holds(connection, since)
+    others = select(func.count()).where(stands(since), not_(and_(*is_of(hold.target))))
+    if (connection.scalar(others) or 0) >= HOLDS_MAX:
+        return False
+    end_holds(connection, hold.target, hold.by, since)
+    row = {
+        "id": number,
+        "kind": hold.target.kind.value,
+        "host": hold.target.host,
+        "name": hold.target.name,
+        "state": hold.state.value,
+        "reason": hold.reason,
+        "by": hold.by,
+        "since": since,
+        "until": None if hold.until_ns is None else moment_of(hold.until_ns),
+        "ended_at": None,
+        "ended_by": "",
+    }
+    connection.execute(HOLDS.insert(), [row])
+    return True
+
+
+def find_hold(connection: Connection, target: Target, now: dt.datetime) -> KeptHold | None:
+    """What holds a thing at a moment."""
+    query = select(HOLDS).where(*is_of(target), stands(now))
+    row = connection.execute(query).mappings().first()
+    return None if row is None else read_hold(row)
 
 
 def end_holds(connection: Connection, target: Target, by: str, now: dt.datetime) -> None:

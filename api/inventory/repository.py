@@ -16,11 +16,11 @@ import msgspec
 from sqlalchemy import Connection, RowMapping, Table, case, select, tuple_, update
 from sqlalchemy.sql.expression import bindparam
 
+from api.inventory.actions import ActionStock
 from api.inventory.alerts import AlertStock
 from api.inventory.batches import BatchRun
 from api.inventory.captures import CaptureStock
 from api.inventory.database import ROWS_PER_STATEMENT, Query, before_nul, insert_into, table_of
-from api.inventory.health import HealthStock
 from api.inventory.incidents import IncidentStock
 from api.inventory.job_sightings import write_job_sightings
 from api.inventory.jobs import JobStock
@@ -28,9 +28,11 @@ from api.inventory.link_rows import write_links
 from api.inventory.links import LinkStock
 from api.inventory.merge import Key, Seen, Stamped, Tally, Things, join
 from api.inventory.notices import NoticeStock
+from api.inventory.placing import PlacingStock
 from api.inventory.records import Agent, Device, Host, Port
 from api.inventory.sightings import Observation, PortValues, Sighting, is_name
 from api.inventory.tables import AgentRow, DeviceKind, DeviceRow, HostRole, HostRow, PortRow
+from api.inventory.tokens import TokenStock
 from api.limits import PAGE_DEFAULT, PAGE_MAX
 from collector.contract.identity import PortId
 
@@ -59,9 +61,17 @@ AGENTS: Final = table_of(AgentRow)
 
 
 class Inventory(
-    JobStock, LinkStock, CaptureStock, IncidentStock, AlertStock, NoticeStock, HealthStock
+    JobStock,
+    LinkStock,
+    CaptureStock,
+    IncidentStock,
+    AlertStock,
+    NoticeStock,
+    ActionStock,
+    PlacingStock,
+    TokenStock,
 ):
-    """Hosts, devices, ports, cables, agents, jobs, incidents, alerts, notices and health.
+    """Hosts, ports, cables, agents, jobs, incidents, alerts, notices, health, actions, tokens.
 
     On `sqlite:///path` or `postgresql+psycopg://…`.
     """

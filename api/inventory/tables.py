@@ -19,6 +19,7 @@ from sqlalchemy import (
     BigInteger,
     DateTime,
     Dialect,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -393,6 +394,23 @@ class HoldRow(Base):
     __table_args__ = (Index(None, "kind", "name"),)
 
 
+class ActionRow(Base):
+    """A drain from its wish to its end. What stands here (`standing`) is held by a `HoldRow`."""
+
+    __tablename__ = "actions"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    host: Mapped[str] = mapped_column(NAME, index=True)
+    incident: Mapped[str] = mapped_column(NAME)
+    """Empty: an operator's."""
+    state: Mapped[str]
+    at: Mapped[datetime] = mapped_column(index=True)
+    ended_at: Mapped[datetime | None]
+    document: Mapped[str]
+
+    __table_args__ = (Index(None, "state", "ended_at"),)
+
+
 class HealthTurnRow(Base):
     """A thing went from one state to another; numbered over all processes."""
 
@@ -521,3 +539,22 @@ class MemberRow(Base):
             ondelete="CASCADE",
         ),
     )
+
+
+class TokenRow(Base):
+    """A bearer token: what it may do (`scopes`, with commas) and a digest of it, never itself.
+
+    Rows stay for a while after their end: they are the record of who could do what.
+    """
+
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    name: Mapped[str]
+    digest: Mapped[str]
+    scopes: Mapped[str]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    requests_per_second: Mapped[float | None] = mapped_column(Double)

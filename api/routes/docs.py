@@ -11,7 +11,7 @@ from html import escape
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, JSONResponse
 
 from api.errors import PROBLEM_TYPE, REMOTE_WRITE_PATH, speaks_prometheus
 
@@ -40,6 +40,12 @@ async def page(request: Request) -> HTMLResponse:
     return HTMLResponse(render_page(request.app.openapi()))
 
 
+@router.get("/openapi.json")
+async def document(request: Request) -> JSONResponse:
+    """The same for programs."""
+    return JSONResponse(request.app.openapi())
+
+
 def render_page(document: dict[str, Any]) -> str:
     """The page for an OpenAPI document."""
     info = document["info"]
@@ -64,13 +70,20 @@ def render_operation(method: str, path: str, operation: dict[str, Any]) -> str:
     link = f"<a href='{escape(path)}'>open</a>" if method == "get" and "{" not in path else ""
     return (
         f"<article><header><span class=method>{escape(method.upper())}</span>"
-        f"<span class=path>{escape(path)}</span>"
+        f"<span class=path>{escape(path)}</span>{scope_of(operation)}"
         f"<span class=quiet>{escape(operation.get('summary', ''))}</span>{link}</header>"
         f"<p>{prose(operation.get('description', ''))}</p>"
         f"{render_parameters(operation.get('parameters', []))}"
         f"<p class=quiet>Answers: {escape(', '.join(sorted(operation['responses'])))}; "
         f"errors are {escape(error_shape(path))}.</p></article>"
     )
+
+
+def scope_of(operation: dict[str, Any]) -> str:
+    """What a token must allow, as `api.tokens.shown` has written it down."""
+    asked = (names for each in operation.get("security", []) for names in each.values())
+    scopes = [scope for names in asked for scope in names]
+    return f"<code>{escape(', '.join(scopes))}</code>" if scopes else ""
 
 
 def error_shape(path: str) -> str:

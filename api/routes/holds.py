@@ -1,6 +1,7 @@
 """`PUT` and `DELETE /v1/hosts/{host}/hold`, `GET /v1/holds`: who has taken which host out, and why.
 
-A hold is a word for schedulers and people: nothing is drained or cordoned by it.
+A hold is an action that stands at once (`api.routes.actions`): executors near a scheduler drain by
+it, where they run.
 """
 
 from __future__ import annotations
@@ -8,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import secrets
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -16,14 +16,18 @@ import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
 from alerts.health.model import HealthState, Hold, Target
+from alerts.policy.record import said_by
+from api.actions.task import name_action
 from api.context import Context, Parts
 from api.errors import Problem
+from api.inventory.actions import TooManyHoldsError
 from api.inventory.health import KeptHold, unix_ns
 from api.jobs.registration import inline_schema
-from api.limits import COMMENT_CHARS_MAX, HOLD_DAYS_MAX, HOLDS_MAX, NAME_CHARS_MAX
+from api.limits import COMMENT_CHARS_MAX, HOLD_DAYS_MAX, NAME_CHARS_MAX
 from api.routes.answers import answer, documented
 from api.routes.bodies import read_body
 from api.routes.fleet_health import HoldOut, find_host
+from api.tokens.guard import signed
 from collector.contract.identity import printable
 
 router = APIRouter(tags=["health"])
@@ -102,10 +106,12 @@ async def put_hold(host: str, request: Request, parts: Parts) -> Response:
     with contextlib.ExitStack() as held:
         body = await read_body(request, parts.ingest, held)
         hold = read_hold(body, found.host, now_of(parts))
-    number = f"{hold.since_ns // 1_000_000:012x}-{secrets.token_hex(4)}"
-    if not await asyncio.to_thread(parts.inventory.set_hold, number, hold):
-        why = f"HOLDS_MAX = {HOLDS_MAX} things are held already; end a hold that is not needed"
-        raise Problem(409, "too many holds", why, rule="HOLDS_MAX")
+    hold = msgspec.structs.replace(hold, by=signed(request, hold.by))
+    number = name_action(hold.since_ns)
+    try:
+        await asyncio.to_thread(parts.inventory.take_host, said_by(hold, number))
+    except TooManyHoldsError as error:
+        raise Problem(409, "too many holds", str(error), rule="HOLDS_MAX") from error
     parts.health.poke()
     return answer(HoldOut.of(KeptHold(id=number, hold=hold, ended_at=None, ended_by="")))
 
@@ -118,12 +124,13 @@ async def put_hold(host: str, request: Request, parts: Parts) -> Response:
 )
 async def end_hold(
     host: str,
+    request: Request,
     parts: Parts,
     by: Annotated[str, Query(min_length=1, max_length=NAME_CHARS_MAX, description="Who says so.")],
 ) -> Response:
     """End what holds a host; from then on its state is what is measured."""
-    target, now = Target.of_host(host), now_of(parts)
-    ended = await asyncio.to_thread(parts.inventory.end_hold, target, printable(by), now)
+    who, now = signed(request, by), now_of(parts)
+    ended = await asyncio.to_thread(parts.inventory.give_back, host, who, "", now)
     if ended is None:
         raise Problem(404, "no such hold", f"nothing holds a host named {host[:80]!r}")
     parts.health.poke()

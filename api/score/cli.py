@@ -21,6 +21,7 @@ from api.score.oncall import watch_all
 from api.score.pages import day_markdown, mark_day
 from api.score.report import Scoreboard, to_json, to_markdown
 from api.score.run import run_all
+from api.score.week import cli as week
 from api.version import VERSION
 from collector.contract.errors import SettingsError
 from collector.contract.layers import unknown
@@ -83,6 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="a day on call instead: faults one after the other, and the pages that are sent",
     )
+    week.add_arguments(parser)
     parser.add_argument(
         "--hours",
         type=float,
@@ -113,6 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.day:
         return run_day(arguments)
+    if arguments.week:
+        return week.run_week(arguments)
     cases = check(arguments)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     # A supervisor's request to end ends us as Ctrl-C does: nothing is left behind.

@@ -143,7 +143,22 @@ class Client:
     def get(self, path: str, kind: type[Answer], **parameters: str | float) -> Answer:
         """One answer, its texts fit for a terminal; Away, Busy, Refused or Odd if none."""
         with self.open(path, parameters) as answer:
-            body = self._read(answer)
+            return self._decode(path, answer, kind)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        content: bytes,
+        kind: type[Answer],
+        **parameters: str | float,
+    ) -> Answer:
+        """The answer to a request that changes something; the same errors."""
+        with self.open(path, parameters, method=method, content=content) as answer:
+            return self._decode(path, answer, kind)
+
+    def _decode(self, path: str, answer: httpx.Response, kind: type[Answer]) -> Answer:
+        body = self._read(answer)
         try:
             return msgspec.convert(clean(msgspec.json.decode(body)), kind)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
@@ -157,12 +172,19 @@ class Client:
         *,
         headers: Mapping[str, str] | None = None,
         silence_s: float = SILENCE_SECONDS_MAX,
+        method: str = "GET",
+        content: bytes | None = None,
     ) -> Iterator[httpx.Response]:
         """An answer that may be read; Away, Busy, Refused or Odd if it is none."""
         patience = httpx.Timeout(CONNECT_SECONDS_MAX, read=silence_s)
         try:
             with self._http.stream(
-                "GET", path, params=parameters, headers=headers, timeout=patience
+                method,
+                path,
+                params=parameters,
+                headers=headers,
+                timeout=patience,
+                content=content,
             ) as answer:
                 self._check(path, answer)
                 self._compare_clocks(answer.headers.get("date", ""))
@@ -190,12 +212,13 @@ class Client:
         if answer.is_success:
             return
         if status in {UNAUTHORISED, FORBIDDEN}:
+            said = problem(self._read(answer)) or answer.reason_phrase
             raise Refused(
-                f"{self.url} does not accept this token: --token-file must hold one of those in"
-                " the service's token_file"
+                f"{self.url} does not accept this token ({said}): it needs one that may read"
+                " (fabricscope token create NAME --scope read, where the service runs)"
                 if self._has_token
                 else f"{self.url} asks for a token: start with --token-file FILE, which holds one"
-                " of those in the service's token_file"
+                " (fabricscope token create NAME --scope read, where the service runs)"
             )
         if status in REDIRECTS:
             where = printable(answer.headers.get("location", "elsewhere"))[:REASON_CHARS_MAX]

@@ -34,6 +34,7 @@ from api.store.store import Store
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.model import Sample
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
+from tests.holding import end_hold, set_hold
 from tests.incidents import HOLDER, NS, Teller, slow_link, straggler
 
 START_S = 1_794_000_000
@@ -187,7 +188,7 @@ def test_when_it_is_over_the_host_is_suspect_and_then_well(process: Process) -> 
 
 def test_a_process_that_starts_later_sees_the_same(process: Process, stock: Inventory) -> None:
     process.say(flap(process), slow_link(process.now_ns - NS))
-    process.stock.set_hold("1", hold_on("node4", process.now_ns))
+    set_hold(process.stock, "1", hold_on("node4", process.now_ns))
     fleet = process.look()
     other = Process(stock, holder="other", started_s=START_S + 2)
     seen = other.look(after_s=0.0)
@@ -300,7 +301,7 @@ def test_a_host_that_is_gone_for_a_week_leaves_the_list_unless_somebody_holds_it
     process: Process,
 ) -> None:
     process.look()
-    process.stock.set_hold("1", hold_on("node9", process.now_ns, state=HealthState.OUT))
+    set_hold(process.stock, "1", hold_on("node9", process.now_ns, state=HealthState.OUT))
     process.now_s += 7 * 86_400 + 60
     process.hear("node3")
     process.say()
@@ -339,12 +340,12 @@ def hold_on(host: str, now_ns: int, *, state: HealthState = HealthState.DRAINING
 
 def test_what_an_operator_says_stands_above_what_is_measured(process: Process) -> None:
     process.say(flap(process))
-    process.stock.set_hold("1", hold_on("node1", process.now_ns))
+    set_hold(process.stock, "1", hold_on("node1", process.now_ns))
     fleet = process.look()
     assert fleet.hosts["node1"].state == "draining"
     assert fleet.hosts["node1"].risk > 0.5
     assert fleet.hosts["node1"].reasons[0] == "draining by ada: cables"
-    process.stock.end_hold(Target.of_host("node1"), "bob", moment_of(process.now_ns))
+    end_hold(process.stock, "node1", "bob", moment_of(process.now_ns))
     assert process.states() == {"node1": "degraded"}
 
 
@@ -359,8 +360,8 @@ def test_of_two_who_hold_a_host_the_stricter_counts(process: Process) -> None:
 
     both: list[Holds] = [InventoryHolds(process.stock), Scheduler()]
     evidence = Evidence(process.stock, process.book, both, START_S * NS)
-    process.stock.set_hold("1", hold_on("node1", process.now_ns, state=HealthState.OUT))
-    process.stock.set_hold("2", hold_on("node3", process.now_ns))
+    set_hold(process.stock, "1", hold_on("node1", process.now_ns, state=HealthState.OUT))
+    set_hold(process.stock, "2", hold_on("node3", process.now_ns))
     evidence.refresh(process.now_ns)
     assert {each.host: hold.state for each, hold in evidence.holds.items()} == {
         "node1": "out",

@@ -2,8 +2,10 @@
 
 import contextlib
 import datetime as dt
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -20,6 +22,7 @@ from tests.incidents import HOLDER, NS, Teller, slow_link, straggler
 from tests.service import InProcess, eventually, in_process
 from tests.streams import Listener
 
+ROOT = Path(__file__).parents[2]
 HOSTS = ("node1", "node3", "node4", "node9")
 RAILS = 2
 
@@ -371,3 +374,39 @@ def test_states_and_risks_are_series(stage: Stage) -> None:
     assert ask("fabric_host_health_state") == {"node3": 2.0, "node9": 1.0}
     assert ask("fabric_host_risk_ratio > 0.5") == {"node3": 0.9}
     assert 'fabric_service_hosts{state="degraded"} 1.0' in stage.client.get("/metrics").text
+
+
+# --- a scheduler's plug-in ------------------------------------------------------------------------
+
+
+def test_the_plug_in_of_the_documentation_works(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As its reader would: the file beside it, the page's code, a real service."""
+    monkeypatch.syspath_prepend(str(ROOT / "collector/client"))
+    page = (ROOT / "docs/how-to/write-a-scheduler-plugin.md").read_text("utf-8")
+    plugin: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], plugin)  # noqa: S102
+    with plugin["Client"](stage.url) as fabric:
+        free = list(HOSTS)
+        assert plugin["choose_hosts"](fabric, free, 2) == ["node1", "node4"]
+        assert len(plugin["choose_hosts"](fabric, free, 3)) == 3  # the suspect, if need be
+        assert plugin["choose_hosts"](fabric, free, 4) == []
+        assert "no hosts: 3 of the candidates can be placed, and 4 are wanted" in (
+            capsys.readouterr().out
+        )
+        fabric.register_job("plugged", ["node1"], name="plugged", scheduler="mine")
+        assert plugin["is_worth_moving"](fabric, "plugged") is False
+        assert fabric.end_job("plugged", "2026-11-16T10:00:00Z").state == "ended"
+        held = fabric.hold("node4", "draining", reason="new cable", by="ada", hours=1)
+        assert (held.host, held.state) == ("node4", "draining")
+        stage.becomes(node4="draining")
+        standing = fabric.actions("standing").actions
+        assert [(each.host, each.by) for each in standing] == [("node4", "ada")]
+        assert fabric.release("node4", by="ada").ended_by == "ada"
+        stage.becomes(node4="healthy")
+        with pytest.raises(plugin["Error"], match="node77"):
+            fabric.host_health("node77")
+    with plugin["Client"]("http://127.0.0.1:1", retries=0) as nobody:
+        assert plugin["choose_hosts"](nobody, free, 2) == free[:2]
+        assert "fabricscope is not asked" in capsys.readouterr().out

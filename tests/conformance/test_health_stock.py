@@ -6,10 +6,12 @@ import pytest
 
 from alerts.health.model import NS, HealthState, Hold, Target, Turn
 from api.inventory import health as stock
+from api.inventory.actions import TooManyHoldsError
 from api.inventory.health import NumberedTurn
 from api.inventory.repository import Inventory
 from api.inventory.sightings import Observation, Sighting
 from api.limits import HEALTH_TURNS_KEPT_DAYS, HOLDS_KEPT_DAYS
+from tests.holding import end_hold, set_hold
 
 START = dt.datetime(2026, 11, 15, 12, tzinfo=dt.UTC)
 START_NS = int(START.timestamp()) * NS
@@ -85,49 +87,50 @@ def test_hosts_are_found_by_their_names(inventory: Inventory) -> None:
 
 
 def test_a_hold_comes_back_as_it_was_set(inventory: Inventory) -> None:
-    assert inventory.set_hold("1", hold(until=3_600.5))
+    set_hold(inventory, "1", hold(until=3_600.5))
     [kept] = inventory.holds(at(1))
     assert (kept.id, kept.hold) == ("1", hold(until=3_600.5))
     assert (kept.ended_at, kept.ended_by) == (None, "")
 
 
 def test_a_hold_ends_by_itself_or_by_somebody(inventory: Inventory) -> None:
-    inventory.set_hold("1", hold(until=60))
+    set_hold(inventory, "1", hold(until=60))
     assert inventory.holds(at(60)) == []
-    assert inventory.end_hold(NODE, "bob", at(60)) is None
-    inventory.set_hold("2", hold(70))
-    ended = inventory.end_hold(NODE, "bob", at(80))
+    assert end_hold(inventory, "node1", "bob", at(60)) is None
+    set_hold(inventory, "2", hold(70))
+    ended = end_hold(inventory, "node1", "bob", at(80))
     assert ended is not None
     assert (ended.id, ended.ended_at, ended.ended_by) == ("2", at(80), "bob")
     assert inventory.holds(at(81)) == []
-    assert inventory.end_hold(NODE, "bob", at(82)) is None
+    assert end_hold(inventory, "node1", "bob", at(82)) is None
 
 
 def test_who_set_and_who_ended_what_stays_on_record(inventory: Inventory) -> None:
-    inventory.set_hold("1", hold(0, by="ada"))
-    inventory.set_hold("2", hold(10, by="bob", state=HealthState.OUT))
-    inventory.end_hold(NODE, "eve", at(20))
-    inventory.set_hold("3", hold(0, host="node2"))
+    set_hold(inventory, "1", hold(0, by="ada"))
+    set_hold(inventory, "2", hold(10, by="bob", state=HealthState.OUT))
+    end_hold(inventory, "node1", "eve", at(20))
+    set_hold(inventory, "3", hold(0, host="node2"))
     record = [(each.id, each.hold.by, each.ended_by) for each in inventory.holds_of(NODE)]
     assert record == [("2", "bob", "eve"), ("1", "ada", "bob")]
     later = HOLDS_KEPT_DAYS * 86_400 + 21
-    inventory.set_hold("4", hold(later, host="node2"))
+    set_hold(inventory, "4", hold(later, host="node2"))
     assert inventory.holds_of(NODE) == []
     assert [each.id for each in inventory.holds_of(Target.of_host("node2"))] == ["4", "3"]
     assert inventory.holds_of(Target.of_host("no\0de")) == []
-    assert inventory.end_hold(Target.of_host("no\0de"), "eve", at(0)) is None
+    assert end_hold(inventory, "no\0de", "eve", at(0)) is None
 
 
 def test_holds_are_bounded_and_one_may_still_be_replaced(
     inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stock, "HOLDS_MAX", 2)
-    assert inventory.set_hold("1", hold())
-    assert inventory.set_hold("2", hold(host="node2", until=50))
-    assert not inventory.set_hold("3", hold(1, host="node3"))
-    assert inventory.set_hold("4", hold(2, state=HealthState.OUT))
+    set_hold(inventory, "1", hold())
+    set_hold(inventory, "2", hold(host="node2", until=50))
+    with pytest.raises(TooManyHoldsError, match="HOLDS_MAX"):
+        set_hold(inventory, "3", hold(1, host="node3"))
+    set_hold(inventory, "4", hold(2, state=HealthState.OUT))
     assert [each.id for each in inventory.holds(at(3))] == ["4", "2"]
-    assert inventory.set_hold("5", hold(51, host="node3")), "one has ended by itself"
+    set_hold(inventory, "5", hold(51, host="node3"))  # one has ended by itself
 
 
 # --- turns --------------------------------------------------------------------------------------

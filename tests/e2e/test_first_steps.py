@@ -105,7 +105,7 @@ def test_a_second_service_on_the_same_data_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--listen", "0.0.0.0:9700"], "which others can reach: set token_file"),
+        (["--listen", "0.0.0.0:9700"], "which others can reach, and there is no token"),
         (["--listen", "9700"], "write HOST:PORT"),
         (["--store", "mysql://x"], "write chdb:///path or clickhouse://"),
         (["--config", "/no/such/file.toml"], "No such file"),

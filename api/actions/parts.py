@@ -1,0 +1,34 @@
+"""The policy and its task, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from api.actions.policy import PolicyFile
+from api.actions.task import ActionTask
+from api.evaluate.lead import Lead
+from api.health.board import HealthBoard
+from api.inventory.repository import Inventory
+from api.metrics import ServiceMetrics
+
+
+class Acting(msgspec.Struct, frozen=True):
+    """The parts that others hold."""
+
+    file: PolicyFile
+    task: ActionTask
+
+
+def make_acting(
+    path: str,
+    stock: Inventory,
+    board: HealthBoard,
+    lead: Lead,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> Acting:
+    """Everything for a service. ``path``: the policy's file; empty: the shipped one."""
+    file = PolicyFile(path)
+    return Acting(file, ActionTask(file, stock, board, lead, metrics, clock))

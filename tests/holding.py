@@ -1,0 +1,18 @@
+"""Hosts that somebody holds, for tests: as an operator's request makes and ends a hold."""
+
+import datetime as dt
+
+from alerts.health.model import Hold
+from alerts.policy.record import said_by
+from api.inventory.health import KeptHold
+from api.inventory.repository import Inventory
+
+
+def set_hold(stock: Inventory, number: str, hold: Hold) -> None:
+    """Hold a host."""
+    stock.take_host(said_by(hold, number))
+
+
+def end_hold(stock: Inventory, host: str, by: str, now: dt.datetime) -> KeptHold | None:
+    """Let it back; None if nothing holds it."""
+    return stock.give_back(host, by, "", now)
