@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Annotated
 
@@ -37,6 +38,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     topologies: TopologyCache
     clock: Callable[[], float]
     started_s: float
+
+    def now(self) -> dt.datetime:
+        """The service's time."""
+        return dt.datetime.fromtimestamp(self.clock(), tz=dt.UTC)
 
     def end_streams(self) -> None:
         """End answers that never end by themselves: the service stops."""

@@ -18,6 +18,7 @@ from api.tls import Certificate
 from api.tokens.file import read_token_file
 from api.topology.file import links_of, naming, read_file
 from api.topology.plan import read_plan
+from collector.contract.client_flags import SERVICE_VARIABLE, TOKEN_VARIABLE
 from collector.contract.errors import IdentityError, SettingsError
 from collector.contract.identity import METRIC_LABEL, canonical_labels, check_labels
 from collector.contract.layers import combine, read_layers, read_toml
@@ -26,7 +27,7 @@ ENVIRONMENT_PREFIX = "FABRICSCOPE_"
 AGENT_PREFIX = "FABRICSCOPE_AGENT_"
 """The agent's variables; the service must not take them for mistyped ones of its own."""
 
-CLIENT_VARIABLES = frozenset({"FABRICSCOPE_TOKEN", "FABRICSCOPE_SERVICE"})
+CLIENT_VARIABLES = frozenset({SERVICE_VARIABLE, TOKEN_VARIABLE})
 """What people set for programs that ask the service (`top`, `slurm`, …) in the same shell."""
 
 RULES_INTERVAL_S_MIN, RULES_INTERVAL_S_MAX = 1.0, 3_600.0

@@ -269,9 +269,15 @@ def by_package(peers: list[Peer]) -> dict[str, list[Peer]]:
     return packages
 
 
+def is_to_unpack(peer: Peer) -> bool:
+    """Whether a peer runs unpacked, and is not there already as well or better."""
+    is_there = newest(Path("/"), peer.path) is not None
+    return peer.how == "unpack" or (peer.how == "either" and not is_there)
+
+
 def unpack() -> None:
     """Fetch everything that can run unpacked; what fails is named, the rest is still done."""
-    wanted = by_package([peer for peer in table() if peer.how in {"unpack", "either"}])
+    wanted = by_package([peer for peer in table() if is_to_unpack(peer)])
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         say(NO_APT.format(names=", ".join(wanted)))
         return

@@ -22,8 +22,8 @@ from alerts.policy.action import ActionState
 from alerts.policy.file import shipped_text
 from api.actions.policy import read_policy
 from api.limits import CHECK_BYTES_MAX
-from api.top.cli import SERVICE, TOKEN_VARIABLE
 from api.top.client import Away, Client, Odd, Refused, Target
+from collector.contract.client_flags import add_client_flags, token_beside
 from collector.contract.errors import SettingsError
 
 EXIT_FAILED = 1
@@ -72,16 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_service_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags that all of them have."""
-    parser.add_argument(
-        "--service", default=SERVICE, metavar="URL", help="the service (default %(default)s)"
-    )
-    parser.add_argument(
-        "--token-file",
-        default="",
-        metavar="FILE",
-        help=f"holds the bearer token; or {TOKEN_VARIABLE}",
-    )
-    parser.add_argument("--ca-file", default="", metavar="FILE", help="certificates to trust, PEM")
+    add_client_flags(parser)
     parser.add_argument("--by", default="", metavar="NAME", help="who says so (default: you)")
     parser.add_argument("--json", action="store_true", help="the service's own answer")
 
@@ -98,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     target = Target(
         url=arguments.service,
         token_file=arguments.token_file,
-        token="" if arguments.token_file else os.environ.get(TOKEN_VARIABLE, ""),
+        token=token_beside(arguments.token_file),
         ca_file=arguments.ca_file,
     )
     client = Client(target)

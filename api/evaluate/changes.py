@@ -80,7 +80,8 @@ class Subscription(Generic[News]):
         if not self._waiting and not self._missed and not self._is_closed:
             self._wake.clear()
             try:
-                await asyncio.wait_for(self._wake.wait(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._wake.wait()
             except TimeoutError:
                 return None
         if self._is_closed:

@@ -150,7 +150,8 @@ class HealthBoard:
         self._waiting += 1
         try:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
         finally:
             self._waiting -= 1
 
@@ -180,7 +181,8 @@ class HealthBoard:
                         log.warning("the fleet's health cannot be judged: %s", error)
                     is_failing = True
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._poked.wait(), LOOK_SECONDS)
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._poked.wait()
         finally:
             self.close()
 

@@ -23,12 +23,10 @@ from api.kubernetes.lease import Leadership, make_identity
 from api.kubernetes.probe import serve_state
 from api.kubernetes.service import Service
 from api.top.client import Target
+from collector.contract.client_flags import add_client_flags, token_beside
 from collector.contract.errors import SettingsError
 
 EXIT_FAILED = 1
-SERVICE = "http://127.0.0.1:9700"
-"""Where the service listens unless told otherwise."""
-TOKEN_VARIABLE = "FABRICSCOPE_TOKEN"  # noqa: S105 - the name of a variable
 LEASE = "fabricscope-controller"
 EXTENDER_LISTEN = "127.0.0.1:9703"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -60,16 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--once", action="store_true", help="look and write once, and exit")
     service = parser.add_argument_group("the service")
-    service.add_argument(
-        "--service", default=SERVICE, metavar="URL", help="its address (default %(default)s)"
-    )
-    service.add_argument(
-        "--token-file",
-        default="",
-        metavar="FILE",
-        help=f"holds the bearer token (scope operate); or {TOKEN_VARIABLE}",
-    )
-    service.add_argument("--ca-file", default="", metavar="FILE", help="certificates to trust, PEM")
+    add_client_flags(service)
     cluster = parser.add_argument_group("the cluster (default: KUBECONFIG, or the pod's own)")
     cluster.add_argument("--kubeconfig", default="", metavar="FILE", help="instead of KUBECONFIG")
     cluster.add_argument("--context", default="", metavar="NAME", help="of the kubeconfig")
@@ -103,7 +92,7 @@ def target_of(arguments: argparse.Namespace) -> Target:
     target = Target(
         url=arguments.service,
         token_file=arguments.token_file,
-        token="" if arguments.token_file else os.environ.get(TOKEN_VARIABLE, ""),
+        token=token_beside(arguments.token_file),
         ca_file=arguments.ca_file,
     )
     target.read_token()

@@ -71,7 +71,8 @@ class Gate:
             raise busy(f"{self._waiting} queries wait already (QUERIES_WAITING_MAX)")
         self._waiting += 1
         try:
-            await asyncio.wait_for(self._free.acquire(), QUERY_WAIT_SECONDS)
+            async with asyncio.timeout(QUERY_WAIT_SECONDS):
+                await self._free.acquire()
         except TimeoutError:
             raise busy(
                 f"{QUERIES_MAX} queries are running and none ended in "

@@ -210,11 +210,6 @@ def acting_of(request: Request) -> Acting:
     return acting
 
 
-def now_of(parts: Context) -> dt.datetime:
-    """The service's time."""
-    return dt.datetime.fromtimestamp(parts.clock(), tz=dt.UTC)
-
-
 @router.get(
     "/v1/actions",
     summary="What was, is and would have been done with hosts",
@@ -238,7 +233,7 @@ async def actions(
     Whoever finds less than all of it would give back hosts that are held.
     """
     board = board_of(await parts.health.latest())
-    now_ns = unix_ns(now_of(parts))
+    now_ns = unix_ns(parts.now())
     following = None
     if state == [ActionState.STANDING] and incident is None and after is None:
         standing = await asyncio.to_thread(parts.inventory.standing_actions)
@@ -267,7 +262,7 @@ async def actions(
 async def policy(request: Request, parts: Parts) -> Response:
     """Rules with their modes and hit rates, limits, the breaker, quiet hours."""
     board = board_of(await parts.health.latest())
-    now_ns = unix_ns(now_of(parts))
+    now_ns = unix_ns(parts.now())
     file = acting_of(request).file
     shown = await asyncio.to_thread(show_policy, file, parts.inventory, board, now_ns)
     return answer(shown)
@@ -284,7 +279,7 @@ async def action(action: str, parts: Parts) -> Response:
     found = await asyncio.to_thread(parts.inventory.action, action)
     if found is None:
         raise no_action(action)
-    return answer(ActionOut.of(found, unix_ns(now_of(parts))))
+    return answer(ActionOut.of(found, unix_ns(parts.now())))
 
 
 def no_action(number: str) -> Problem:
@@ -335,7 +330,7 @@ async def change(
 async def approve(action: str, request: Request, parts: Parts) -> Response:
     """409 if it is no proposal any more, or if the policy's share of the fleet is held by now."""
     said: Said = await read_said(request, parts, Said)
-    now = now_of(parts)
+    now = parts.now()
     policy = acting_of(request).file.policy
     fleet = await parts.health.fleet()
     held = await asyncio.to_thread(parts.inventory.holds, now)
@@ -363,7 +358,7 @@ async def approve(action: str, request: Request, parts: Parts) -> Response:
 async def reject(action: str, request: Request, parts: Parts) -> Response:
     """The host is not proposed again for the same incident."""
     said: Said = await read_said(request, parts, Said)
-    now = now_of(parts)
+    now = parts.now()
     by, words = signed(request, said.by), printable(said.words)
     return await change(
         parts, action, lambda each: refused(each, Refused.REJECTED, by, words, unix_ns(now)), now
@@ -380,7 +375,7 @@ async def reject(action: str, request: Request, parts: Parts) -> Response:
 async def undo(action: str, request: Request, parts: Parts) -> Response:
     """The policy does not take the host again for the same incident."""
     said: Said = await read_said(request, parts, Said)
-    now = now_of(parts)
+    now = parts.now()
     by, words = signed(request, said.by), printable(said.words)
     return await change(
         parts, action, lambda each: ended(each, Ending.OPERATOR, by, words, unix_ns(now)), now
@@ -397,7 +392,7 @@ async def undo(action: str, request: Request, parts: Parts) -> Response:
 async def say_applied(action: str, request: Request, parts: Parts) -> Response:
     """Kept as the executor's last word, and in the history where it is news."""
     said: AppliedSaid = await read_said(request, parts, AppliedSaid)
-    now = now_of(parts)
+    now = parts.now()
     word = Applied(
         executor=said.executor,
         outcome=said.outcome,

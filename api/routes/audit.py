@@ -86,7 +86,7 @@ async def audit(
         raise Problem(400, "no such check", f"check={check[:60]!r}; there are {known}")
     start = parse_position(after)
     fleet: FleetAudit = request.app.state.audit
-    now = dt.datetime.fromtimestamp(parts.clock(), tz=dt.UTC)
+    now = parts.now()
     report = await asyncio.to_thread(fleet.report, now)
     chosen = choose(report, host, severity, check)
     page = chosen[start : start + limit]

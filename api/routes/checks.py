@@ -18,7 +18,7 @@ from api.correlate.baseline import read_baselines
 from api.errors import Problem
 from api.inventory.health import unix_ns
 from api.limits import CHECK_BYTES_MAX, NAME_CHARS_MAX
-from api.routes.actions import acting_of, now_of
+from api.routes.actions import acting_of
 from api.routes.answers import answer, documented
 from api.routes.bodies import read_body
 from api.routes.fleet_health import find_host
@@ -78,7 +78,7 @@ async def check(
         )
     except ParseError as error:
         raise Problem(422, "not a result of nccl-tests", str(error)) from error
-    now = now_of(parts)
+    now = parts.now()
     action = await asyncio.to_thread(note, parts, found.host, outcome, signed(request, by), now)
     return answer(
         CheckOut(

@@ -18,7 +18,7 @@ from fastapi import APIRouter, Query, Request, Response
 from alerts.health.model import HealthState, Hold, Target
 from alerts.policy.record import said_by
 from api.actions.task import name_action
-from api.context import Context, Parts
+from api.context import Parts
 from api.errors import Problem
 from api.inventory.actions import TooManyHoldsError
 from api.inventory.health import KeptHold, unix_ns
@@ -84,11 +84,6 @@ def read_hold(body: bytes, host: str, now: dt.datetime) -> Hold:
     )
 
 
-def now_of(parts: Context) -> dt.datetime:
-    """The service's time."""
-    return dt.datetime.fromtimestamp(parts.clock(), tz=dt.UTC)
-
-
 @router.put(
     "/v1/hosts/{host}/hold",
     summary="Say that a host is draining, or out",
@@ -105,7 +100,7 @@ async def put_hold(host: str, request: Request, parts: Parts) -> Response:
     found = await asyncio.to_thread(find_host, parts, fleet, host)
     with contextlib.ExitStack() as held:
         body = await read_body(request, parts.ingest, held)
-        hold = read_hold(body, found.host, now_of(parts))
+        hold = read_hold(body, found.host, parts.now())
     hold = msgspec.structs.replace(hold, by=signed(request, hold.by))
     number = name_action(hold.since_ns)
     try:
@@ -129,7 +124,7 @@ async def end_hold(
     by: Annotated[str, Query(min_length=1, max_length=NAME_CHARS_MAX, description="Who says so.")],
 ) -> Response:
     """End what holds a host; from then on its state is what is measured."""
-    who, now = signed(request, by), now_of(parts)
+    who, now = signed(request, by), parts.now()
     ended = await asyncio.to_thread(parts.inventory.give_back, host, who, "", now)
     if ended is None:
         raise Problem(404, "no such hold", f"nothing holds a host named {host[:80]!r}")
@@ -145,5 +140,5 @@ async def end_hold(
 )
 async def holds(parts: Parts) -> Response:
     """Everything that is draining or out, by whom, since when and why."""
-    found = await asyncio.to_thread(parts.inventory.holds, now_of(parts))
+    found = await asyncio.to_thread(parts.inventory.holds, parts.now())
     return answer(HoldsOut(items=[HoldOut.of(each) for each in found]))

@@ -130,11 +130,6 @@ async def receive(request: Request, parts: Context) -> bytes:
         return await read_body(request, parts.ingest, held)
 
 
-def now_of(parts: Context) -> dt.datetime:
-    """The service's time."""
-    return dt.datetime.fromtimestamp(parts.clock(), tz=dt.UTC)
-
-
 @router.post(
     "/v1/jobs",
     summary="Register a job",
@@ -154,7 +149,7 @@ async def register(request: Request, response: Response, parts: Parts) -> JobOut
     """
     said = await asyncio.to_thread(read_job, await receive(request, parts))
     try:
-        is_new = await asyncio.to_thread(parts.inventory.register_job, said, now_of(parts))
+        is_new = await asyncio.to_thread(parts.inventory.register_job, said, parts.now())
     except JobConflictError as error:
         raise Problem(409, "registered otherwise", str(error)) from error
     found = await asyncio.to_thread(parts.inventory.job, said.id)
@@ -181,7 +176,7 @@ async def change(job: str, request: Request, parts: Parts) -> JobOut | Response:
     found = await find_job(request, parts, job)
     if isinstance(found, Response):
         return found
-    await asyncio.to_thread(parts.inventory.change_job, found.job, wanted, now_of(parts))
+    await asyncio.to_thread(parts.inventory.change_job, found.job, wanted, parts.now())
     after = await find_job(request, parts, job)
     return after if isinstance(after, Response) else JobOut.of(after)
 

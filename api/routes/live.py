@@ -130,9 +130,11 @@ class LiveResponse(StreamingResponse):
         try:
             async for piece in self.body_iterator:
                 body = {"type": "http.response.body", "body": piece, "more_body": True}
-                await asyncio.wait_for(send(body), LIVE_SEND_SECONDS)
+                async with asyncio.timeout(LIVE_SEND_SECONDS):
+                    await send(body)
             end = {"type": "http.response.body", "body": b"", "more_body": False}
-            await asyncio.wait_for(send(end), LIVE_SEND_SECONDS)
+            async with asyncio.timeout(LIVE_SEND_SECONDS):
+                await send(end)
         except TimeoutError:
             log.info("a live stream's client did not read for %.0f s: dropped", LIVE_SEND_SECONDS)
 

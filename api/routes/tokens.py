@@ -108,7 +108,7 @@ async def make_token(request: Request, parts: Parts) -> Response:
     """Every service process knows it within two seconds."""
     with contextlib.ExitStack() as held:
         wish = read_wish(await read_body(request, parts.ingest, held))
-    now = dt.datetime.fromtimestamp(parts.clock(), tz=dt.UTC)
+    now = parts.now()
     token, text = issue(wish, now)
     if not await asyncio.to_thread(parts.inventory.keep_token, token):
         why = f"there are TOKENS_MAX = {TOKENS_MAX} tokens; revoke those that are not used"
@@ -138,7 +138,7 @@ async def tokens(parts: Parts) -> Response:
 )
 async def revoke_token(token: str, request: Request, parts: Parts) -> Response:
     """By its id. Every service process knows it within two seconds, this one at once."""
-    now = dt.datetime.fromtimestamp(parts.clock(), tz=dt.UTC)
+    now = parts.now()
     revoked = await asyncio.to_thread(parts.inventory.revoke_token, token, now)
     if revoked is None:
         raise Problem(404, "no such token", f"no token has the id {token[:80]!r}, or not any more")

@@ -13,12 +13,10 @@ from api.top.client import Away, Client, Odd, Refused, Target
 from api.top.model import Order, View
 from api.top.plain import as_json, as_lines, ask_once
 from api.top.screen import LISTS, Screen
+from collector.contract.client_flags import add_client_flags, token_beside
 from collector.contract.errors import SettingsError
 
 EXIT_FAILED = 1
-SERVICE = "http://127.0.0.1:9700"
-"""Where the service listens unless told otherwise."""
-TOKEN_VARIABLE = "FABRICSCOPE_TOKEN"  # noqa: S105 - the name of a variable
 INTERVAL_S = 2.0
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.5, 3_600.0
 """Agents report every 5 s; and what is looked at less than once an hour is no live view."""
@@ -28,16 +26,7 @@ TEXT_COLUMNS = 120
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `top`."""
-    parser.add_argument(
-        "--service", default=SERVICE, metavar="URL", help="the service (default %(default)s)"
-    )
-    parser.add_argument(
-        "--token-file",
-        default="",
-        metavar="FILE",
-        help=f"holds the bearer token; or {TOKEN_VARIABLE}",
-    )
-    parser.add_argument("--ca-file", default="", metavar="FILE", help="certificates to trust, PEM")
+    add_client_flags(parser)
     parser.add_argument(
         "--interval",
         type=float,
@@ -70,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     target = Target(
         url=arguments.service,
         token_file=arguments.token_file,
-        token="" if arguments.token_file else os.environ.get(TOKEN_VARIABLE, ""),
+        token=token_beside(arguments.token_file),
         ca_file=arguments.ca_file,
     )
     # A terminal that knows no ▸ gets a ?, not a trace.

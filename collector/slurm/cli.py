@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from collector.contract.client_flags import add_client_flags, token_beside
 from collector.contract.errors import FabricscopeError, ParseError, SettingsError
 from collector.contract.identity import printable
 from collector.host import Host
@@ -27,9 +28,6 @@ from collector.slurm.service import Service, ServiceError, quoted
 from collector.slurm.topology import Cables, block_lines, groups_of, tree_lines
 
 EXIT_FAILED = 1
-SERVICE = "http://127.0.0.1:9700"
-TOKEN_VARIABLE = "FABRICSCOPE_TOKEN"  # noqa: S105 - the name of a variable
-URL_VARIABLE = "FABRICSCOPE_SERVICE"
 QUICK_SECONDS = 5.0
 """For what Slurm waits for: it kills a health check after 60 s, and a prolog delays a job."""
 INTERVAL_S_MIN, INTERVAL_S_MAX = 1.0, 3_600.0
@@ -59,16 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     topology.add_argument("--plugin", choices=["tree", "block"], default="tree")
     topology.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
     for each in verbs.choices.values():
-        each.add_argument(
-            "--service",
-            default=os.environ.get(URL_VARIABLE, SERVICE),
-            metavar="URL",
-            help=f"the service; or {URL_VARIABLE} (default %(default)s)",
-        )
-        each.add_argument(
-            "--token-file", default="", metavar="FILE", help=f"its token; or {TOKEN_VARIABLE}"
-        )
-        each.add_argument("--ca-file", default="", metavar="FILE", help="certificates, PEM")
+        add_client_flags(each)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -102,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def token_reader(file: str) -> Callable[[], str]:
     """What gives the token each time."""
-    token = os.environ.get(TOKEN_VARIABLE, "")
+    token = token_beside(file)
     return TokenFile(Path(file)).read if file else lambda: token
 
 

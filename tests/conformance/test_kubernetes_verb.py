@@ -165,3 +165,27 @@ def test_probes_see_that_it_goes_on(
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_SECONDS) == 0
+
+
+def test_the_extender_listens_where_it_is_told(
+    tmp_path: Path, cluster: KubernetesDouble, service: ServiceDouble
+) -> None:
+    port = free_port()
+    line = [*words(tmp_path, kubeconfig(tmp_path, cluster), service), "extender"]
+    process = launch([*line, f"--listen=127.0.0.1:{port}"], tmp_path / "log")
+    try:
+
+        def answers() -> bool:
+            try:
+                return httpx.get(f"http://127.0.0.1:{port}/healthz").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        eventually(answers, "/healthz")
+        service.stop()
+        asked = httpx.post(f"http://127.0.0.1:{port}/filter", json={"NodeNames": []})
+        assert (asked.status_code, service.url in asked.text) == (503, True)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(WAIT_SECONDS) == 0
+    assert cluster.calls == [], "it needs no cluster"
