@@ -174,17 +174,20 @@ def test_what_is_wrong_is_named(stage: Stage, status: int, word: str, body: obje
     assert word in answer.text
 
 
-def test_the_example_in_the_documentation_works(stage: Stage) -> None:
+def test_the_example_in_the_documentation_works(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "collector/client"))
     page = (ROOT / "docs/how-to/place-a-job.md").read_text("utf-8")
-    code = page.partition("```python\n")[2].partition("\nhosts, why =")[0]
-    client: dict[str, Any] = {}
-    exec(compile(code, "place-a-job.md", "exec"), client)  # noqa: S102 - our own page
-    url = str(stage.service.client.base_url).rstrip("/")
-    hosts, why = client["place"](4, HOSTS, url, same_leaf=True, avoid=["leaf-pod0-rail0"])
-    assert hosts == HOSTS[4:]
-    assert "no uplink is used" in why[0]
-    hosts, why = client["place"](9, HOSTS, url)
-    assert (hosts, why[:9]) == (None, "size is 9")
+    code = page.partition("```python\n")[2].partition("\nwith Client")[0]
+    shown: dict[str, Any] = {}
+    exec(compile(code, "place-a-job.md", "exec"), shown)  # noqa: S102 - our own page
+    with shown["Client"](str(stage.service.client.base_url)) as fabric:
+        asked = {"same_leaf": True, "avoid": ["leaf-pod0-rail0"]}
+        hosts, why = shown["place"](fabric, 4, HOSTS, **asked)
+        assert list(hosts) == HOSTS[4:]
+        assert "no uplink is used" in why[0]
+        assert shown["place"](fabric, 9, HOSTS)[1][0].startswith("cannot be placed: size is 9")
 
 
 def test_refused_questions_are_counted_by_their_rule(stage: Stage) -> None:
