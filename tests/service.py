@@ -169,14 +169,18 @@ def in_process(
     settings: ServiceSettings | None = None,
     store_url: str = "",
     commit_wait_seconds: float = 0.005,
+    prepare: Callable[[Inventory], object] = lambda _: None,
 ) -> Iterator[InProcess]:
     """The app with its lifespan, on loopback, over a real store and inventory below ``data``.
 
+    ``prepare`` fills the inventory before anybody looks: what the service has read once (cables) it
+    keeps for seconds.
     Tests send one request after the other, so a commit does not wait for company as long as the
     real service would.
     """
     stock = Inventory(f"sqlite:///{data / 'inventory.db'}")
     stock.migrate()
+    prepare(stock)
     store = Store(StoreUrl.parse(store_url or f"chdb://{data / 'telemetry'}"))
     try:
         store.migrate()

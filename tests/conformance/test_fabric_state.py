@@ -91,11 +91,14 @@ def foreign() -> bytes:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     headers = {"content-type": wire.CONTENT_TYPE, "content-encoding": "zstd"}
-    with in_process(tmp_path_factory.mktemp("service"), clock=lambda: float(END_S)) as running:
-        seen = [*link_ends.things(CLUSTER), *link_ends.ends(CLUSTER, of_hosts=True)]
-        found = [sight(each, load_catalog()) for each in seen]
-        moment = dt.datetime.fromtimestamp(END_S, tz=dt.UTC)
-        running.inventory.observe([Observation.at(one, moment) for one in found if one is not None])
+    ends = [*link_ends.things(CLUSTER), *link_ends.ends(CLUSTER, of_hosts=True)]
+    found = [sight(each, load_catalog()) for each in ends]
+    moment = dt.datetime.fromtimestamp(END_S, tz=dt.UTC)
+    seen = [Observation.at(one, moment) for one in found if one is not None]
+    folder = tmp_path_factory.mktemp("service")
+    with in_process(
+        folder, clock=lambda: float(END_S), prepare=lambda stock: stock.observe(seen)
+    ) as running:
         answer = running.client.post("/v1/ingest", content=batch(), headers=headers)
         assert answer.status_code == 200, answer.text
         answer = running.client.post("/api/v1/write", content=foreign(), headers=rw.V1_HEADERS)

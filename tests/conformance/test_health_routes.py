@@ -81,14 +81,15 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             (live, "LIVE_QUIET_SECONDS", 0.1),
         ):
             stack.enter_context(patch.object(place, name, value))
-        service = stack.enter_context(in_process(tmp_path_factory.mktemp("service")))
         now = dt.datetime.now(dt.UTC)
-        service.inventory.observe(
+        seen = [
             Observation.at(sighting, now)
             for host in HOSTS
             for rail in range(RAILS)
             for sighting in cabled(host, rail)
-        )
+        ]
+        folder = tmp_path_factory.mktemp("service")
+        service = stack.enter_context(in_process(folder, prepare=lambda stock: stock.observe(seen)))
         stage = Stage(service)
         now_ns = time.time_ns()
         stage.say(slow_link(now_ns - NS), straggler(now_ns - NS))

@@ -52,9 +52,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
             (cache, "CACHE_SECONDS", 0.05),
         ):
             stack.enter_context(patch.object(place, name, value))
-        service = stack.enter_context(in_process(tmp_path_factory.mktemp("service")))
         now = dt.datetime.now(dt.UTC)
-        service.inventory.observe(Observation.at(cabled(host), now) for host in HOSTS)
+        seen = [Observation.at(cabled(host), now) for host in HOSTS]
+        folder = tmp_path_factory.mktemp("service")
+        service = stack.enter_context(in_process(folder, prepare=lambda stock: stock.observe(seen)))
         now_ns = time.time_ns()
         Teller(service.inventory, service.store).say(now_ns, slow_link(now_ns - NS))
         eventually(lambda: states(service.client).get("node3") == "degraded", "degraded")

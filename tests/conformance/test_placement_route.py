@@ -47,18 +47,20 @@ class Stage:
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     cluster = build(SPEC)
-    with in_process(tmp_path_factory.mktemp("service")) as service:
-        now = dt.datetime.now(dt.UTC)
-        labels = [*link_ends.things(cluster), *link_ends.ends(cluster, of_hosts=True)]
-        labels += [
-            link_ends.series("fabric_gpu_info", host=host, gpu=str(gpu))
-            for host in HOSTS
-            for gpu in range(2)
-        ]
-        found = [sight(each, load_catalog()) for each in labels]
-        service.inventory.observe(Observation.at(each, now) for each in found if each is not None)
+    now = dt.datetime.now(dt.UTC)
+    labels = [*link_ends.things(cluster), *link_ends.ends(cluster, of_hosts=True)]
+    labels += [
+        link_ends.series("fabric_gpu_info", host=host, gpu=str(gpu))
+        for host in HOSTS
+        for gpu in range(2)
+    ]
+    found = [sight(each, load_catalog()) for each in labels]
+    seen = [Observation.at(each, now) for each in found if each is not None]
+
+    def prepare(stock: Inventory) -> None:
+        stock.observe(seen)
         ports = {end for cable in link_ends.cables(cluster) for end in (cable.a, cable.b)}
-        service.inventory.set_port_values(
+        stock.set_port_values(
             PortValues(
                 host=port.host,
                 device=port.device,
@@ -70,7 +72,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             for port in sorted(ports)
         )
         ranks = [RankSaid(rank=rank, host=HOSTS[rank]) for rank in range(2)]
-        service.inventory.register_job(JobSaid(id="j-17", name="mixtral", ranks=ranks), now)
+        stock.register_job(JobSaid(id="j-17", name="mixtral", ranks=ranks), now)
+
+    with in_process(tmp_path_factory.mktemp("service"), prepare=prepare) as service:
         stage = Stage(service)
         eventually(lambda: stage.post({"size": 1}).status_code == 200, "the first look at health")
         yield stage

@@ -49,7 +49,10 @@ def is_as_before(program: TerminalProgram) -> None:
         lambda: program.output.rfind(LEAVE_SCREEN) > program.output.rfind(ENTER_SCREEN),
         "the usual screen",
     )
-    assert SHOW_CURSOR in program.output[program.output.rfind(ENTER_SCREEN) :]
+    # What it wrote before it stopped may still be on its way.
+    eventually(
+        lambda: SHOW_CURSOR in program.output[program.output.rfind(ENTER_SCREEN) :], "the cursor"
+    )
 
 
 # --- in a terminal --------------------------------------------------------------------------------
