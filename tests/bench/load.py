@@ -58,15 +58,17 @@ class Load(msgspec.Struct, frozen=True):
         return self.values.size
 
 
+PREFIXES = ("fabric_port_", "fabric_nic_")
+"""Of all names in a load; what the service writes by itself (findings, health) has others."""
+
+
 def counter_names() -> list[str]:
     """Names of counters that ports really have, from the catalog."""
     catalog = load_catalog()
     known = [
         metric.name
         for metric in catalog.metrics
-        if metric.kind is Kind.COUNTER
-        and not metric.labels
-        and metric.name.startswith(("fabric_port_", "fabric_nic_"))
+        if metric.kind is Kind.COUNTER and not metric.labels and metric.name.startswith(PREFIXES)
     ]
     return known[:COUNTERS]
 

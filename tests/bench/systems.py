@@ -207,10 +207,18 @@ class Fabricscope:
     ready_path = "/readyz"
 
     def command(self, folder: Path, port: int) -> list[str] | None:
-        """The default settings."""
+        """The default settings, but for numbers of its own, and for rules.
+
+        What is stored is held against the load, and the peers evaluate no rules either.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "service.toml"
+        config.write_text("own_numbers = false\nrules_pack = false\n", encoding="utf-8")
         return [
             fabricscope(),
             "serve",
+            "--config",
+            str(config),
             "--data",
             str(folder / "data"),
             "--listen",
