@@ -335,15 +335,16 @@ async def approve(action: str, request: Request, parts: Parts) -> Response:
     fleet = await parts.health.fleet()
     held = await asyncio.to_thread(parts.inventory.holds, now)
     room = policy.limits.room(len(fleet.hosts))
-    if len(held) >= room:
-        why = f"{len(held)} hosts are held, and the policy lets {room} of {len(fleet.hosts)} be"
-        raise Problem(409, "share of the fleet", why, rule=Refused.SHARE_LIMIT.value)
 
     def grant(found: Action) -> Action:
         rule = policy.rule(found.why.rule) if found.why is not None else None
         until_ns = rule.until_ns(unix_ns(now)) if rule is not None else found.until_ns
         by, words = signed(request, said.by), printable(said.words)
-        return approved(found, by, words, unix_ns(now), until_ns)
+        granted = approved(found, by, words, unix_ns(now), until_ns)
+        if len(held) >= room:
+            why = f"{len(held)} hosts are held, and the policy lets {room} of {len(fleet.hosts)} be"
+            raise Problem(409, "share of the fleet", why, rule=Refused.SHARE_LIMIT.value)
+        return granted
 
     return await change(parts, action, grant, now)
 
