@@ -10,6 +10,9 @@ BIN := .venv/bin
 CODE := collector api alerts simulator dashboards tests
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of Pythons: without compiled files each would compile our sources anew, which
+# takes seconds. Images set this variable to keep layers small.
+unexport PYTHONDONTWRITEBYTECODE
 
 # More words for pytest: make test ARGS="-k spool -x"
 ARGS ?=
@@ -62,7 +65,14 @@ check-page: page ## the built-in page's types, lint and unit tests
 	@echo "check: page"; $(PYTHON) -m tests.setup_page check
 
 .PHONY: test
-test: setup peers setup-grafana page check ## everything that must be green: peers, check, all tests
+test: check pytest ## everything that must be green: check, all tests, a part of the long proofs
+
+.PHONY: test-all
+test-all: export TEST_CUT := all
+test-all: check pytest score ## the same with the long proofs in full, for hours; CI takes a part in turn
+
+.PHONY: pytest
+pytest: setup peers setup-grafana page
 	@$(PYTEST) --durations=15 $(ARGS)
 
 .PHONY: test-fast
@@ -78,6 +88,7 @@ bench: setup peers ## measure us and the peers in one go, into build/bench/
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 .PHONY: golden
+golden: export TEST_CUT := all
 golden: setup ## rewrite the golden files; read the diff before you commit it
 	@$(BIN)/python -m pytest --update-golden $(ARGS)
 

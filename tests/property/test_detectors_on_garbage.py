@@ -32,6 +32,7 @@ from alerts.window import (
 from api.correlate import things
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
+from tests.cut import CUT
 
 START_NS = 1_800_000_000 * NS
 ODD = np.array([0.0, 1.0, 4.0, 0.5, 1e-300, 5.0, 1e3, 4e11, -1.0, 1e30, np.nan, np.inf, -np.inf])
@@ -43,7 +44,7 @@ GPU_NAMES = (*things.GPU_READINGS, *things.GPU_LEVELS)
 HOST_NAMES = (*things.HOST_READINGS, *things.HOST_LEVELS, "cpu_seconds_total:steal",
               "cpu_seconds_total:user", "step_phase_seconds_total:data")  # fmt: skip
 SEEDS = st.integers(0, 1 << 32)
-EXAMPLES = 40
+EXAMPLES = CUT.examples(40)
 
 
 class Garbage:
