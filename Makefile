@@ -33,10 +33,6 @@ python-ok:
 setup: python-ok ## prepare .venv (with .venv/bin/fabricscope) and nothing else
 	@$(PYTHON) -m tests.setup_venv
 
-.PHONY: setup-grafana
-setup-grafana: python-ok ## prepare .venv-grafana, apart because of what grafana-client brings
-	@$(PYTHON) -m tests.setup_venv grafana
-
 .PHONY: page
 page: python-ok ## build the built-in page into dashboards/page; needs no Node on this machine
 	@$(PYTHON) -m tests.setup_page
@@ -62,7 +58,7 @@ check-page: page ## the built-in page's types, lint and unit tests
 	@echo "check: page"; $(PYTHON) -m tests.setup_page check
 
 .PHONY: test
-test: setup peers setup-grafana page check ## everything that must be green: peers, check, all tests
+test: setup peers page check ## everything that must be green: peers, check, all tests
 	@$(PYTEST) --durations=15 $(ARGS)
 
 .PHONY: test-fast
@@ -105,7 +101,7 @@ wheel: setup page ## build the wheel, with the built-in page, into dist/
 	@ls dist/*.whl
 
 .PHONY: clean
-clean: ## remove what was built and the caches; .venv, .venv-grafana, .venv-node and .peers stay
+clean: ## remove what was built and the caches; .venv, .venv-node and .peers stay
 	@rm -rf build dist dashboards/page *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
-	@echo "clean: removed build, dist and caches; to start afresh: rm -rf .venv .venv-grafana .venv-node .peers dashboards/web/node_modules"
+	@echo "clean: removed build, dist and caches; to start afresh: rm -rf .venv .venv-node .peers dashboards/web/node_modules"

@@ -340,9 +340,7 @@ def put(path: Path) -> None:
     path.write_text(path.name)
 
 
-@pytest.mark.parametrize(
-    "name", [f"requirements-{kind}.lock" for kind in ("dev", "grafana", "node")]
-)
+@pytest.mark.parametrize("name", [f"requirements-{kind}.lock" for kind in ("dev", "node")])
 def test_the_lock_names_versions_and_no_addresses(name: str) -> None:
     """The lock must work with whatever index a user has, on every processor."""
     lines = [

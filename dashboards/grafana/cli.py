@@ -37,8 +37,8 @@ FILE_BYTES_MAX = 16 << 20
 """A dashboard's file. Grafana itself gets slow with a few megabytes."""
 OUT = Path("fabricscope-dashboards")
 
-EXTRAS = {"promql_parser": "server", "httpx": "agent"}
-"""What brings a package; everything else that may be missing is grafana-client's."""
+EXTRAS = {"promql_parser": "server"}
+"""What brings a package; everything else that may be missing comes with `grafana`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
