@@ -100,6 +100,21 @@ wheel: setup page ## build the wheel, with the built-in page, into dist/
 	  || { cat build/wheel.log; exit 1; }
 	@ls dist/*.whl
 
+.PHONY: dashboards
+dashboards: setup ## write the Grafana dashboards into build/release/dashboards
+	@rm -rf build/release/dashboards
+	@$(BIN)/fabricscope dashboards export --out build/release/dashboards
+
+.PHONY: rules
+rules: setup ## write the rule files for Prometheus into build/release/rules
+	@rm -rf build/release/rules
+	@$(BIN)/fabricscope rules build --out build/release/rules
+
+.PHONY: release
+release: wheel dashboards rules ## the wheel, and an archive of dashboards and rules, into dist/
+	@tar --sort=name --owner=0 --group=0 -C build/release -czf dist/fabricscope-files.tar.gz dashboards rules
+	@ls dist/fabricscope-files.tar.gz
+
 .PHONY: clean
 clean: ## remove what was built and the caches; .venv, .venv-node and .peers stay
 	@rm -rf build dist dashboards/page *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -10,13 +10,13 @@ import pytest
 
 from collector.cli import main
 from dashboards.grafana.boards import discover
-from tests.dashboards_json import JSON
+from dashboards.grafana.classic import text_of, to_classic
 
 
-def test_export_writes_what_is_committed(tmp_path: Path) -> None:
+def test_export_writes_what_the_generator_makes(tmp_path: Path) -> None:
     assert main(["dashboards", "export", "--out", str(tmp_path / "new")]) == 0
     written = {path.name: path.read_text("utf-8") for path in (tmp_path / "new").iterdir()}
-    assert written == {path.name: path.read_text("utf-8") for path in JSON.iterdir()}
+    assert written == {f"{name}.json": text_of(name, board) for name, board in discover().items()}
 
 
 def test_export_writes_only_what_is_asked_for(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_our_dashboards_are_well(capsys: pytest.CaptureFixture[str]) -> None:
 def test_flaws_of_a_file_name_file_panel_and_remedy(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    dashboard = json.loads((JSON / "fleet.json").read_text("utf-8"))
+    dashboard = to_classic("fleet", discover()["fleet"])
     panel = next(each for each in dashboard["panels"] if each["type"] != "row")
     panel["description"] = ""
     file = tmp_path / "mine.json"
