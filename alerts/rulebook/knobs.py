@@ -1,9 +1,9 @@
 """Thresholds of the rule pack: what can be turned, its default, and where that comes from.
 
 The pack is written as templates (`alerts/rules/templates/*.yaml`) in which `${name}` stands for a
-knob of `alerts/rules/knobs.toml`. What is shipped in `alerts/rules/*.yaml` are the templates with
-the defaults filled in: plain rule files that any Prometheus loads. Whoever wants other thresholds
-fills in their own.
+knob of `alerts/rules/knobs.toml`. `fill_pack` fills in the defaults, or an operator's own values:
+plain rule files that any Prometheus loads. The service evaluates them from memory, and
+`fabricscope rules build` writes them.
 """
 
 from __future__ import annotations

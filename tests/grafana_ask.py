@@ -1,30 +1,28 @@
-"""Questions of a board, asked as Grafana's Prometheus data source asks them."""
+"""Questions of a board, asked as Grafana's Prometheus data source asks them, for tests."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
-from collector.contract.errors import FabricscopeError
-from dashboards.grafana.picture.parts import Dashboard, Panel, Target, Variable
+import httpx
+import msgspec
+
 from dashboards.grafana.substitute import Value, substituted
-
-if TYPE_CHECKING:
-    import httpx
 
 SCRAPE_S = 15.0
 """How often Grafana believes that values come, unless its data source says otherwise."""
 POINTS = 240
-"""Of one line: more are not seen in a picture."""
+"""Of one line, as Grafana asks for a panel of middle width."""
 VARIABLE = re.compile(
     r"\s*label_values\(\s*(?:(?P<selector>.+),)?\s*(?P<label>\w+)\s*\)\s*", re.DOTALL
 )
 """The only kind of variable query that our boards use."""
 
 
-class AskError(FabricscopeError):
+class AskError(Exception):
     """A question that was refused, or an answer that is none."""
 
 
@@ -58,13 +56,6 @@ class Series(NamedTuple):
 
     labels: dict[str, str]
     points: list[tuple[float, float]]
-
-
-class Answer(NamedTuple):
-    """What came back to one question."""
-
-    target: Target
-    series: list[Series]
 
 
 class Source(Protocol):
@@ -114,37 +105,22 @@ class HttpSource:
 
     def _get(self, path: str, **parameters: Any) -> Any:  # noqa: ANN401 - JSON
         """The data of an answer; an AskError says what was asked."""
-        import httpx  # noqa: PLC0415 - only whoever asks needs it
-
         said = parameters.get("query") or parameters.get("match[]") or path
-        try:
-            answer = self._client.get(path, params=parameters)
-            body = answer.json()
-        except (httpx.HTTPError, ValueError) as error:
-            raise AskError(f"{said}: {error}") from error
-        if not isinstance(body, dict) or body.get("status") != "success":
-            why = body.get("error") if isinstance(body, dict) else answer.text[:200]
-            raise AskError(f"{said}: {answer.status_code} {why}")
+        answer = self._client.get(path, params=parameters)
+        body = answer.json()
+        if body.get("status") != "success":
+            raise AskError(f"{said}: {answer.status_code} {body.get('error')}")
         return body.get("data")
 
 
 def read_series(data: Any) -> list[Series]:  # noqa: ANN401 - JSON
-    """The series of an answer to a query."""
-    try:
-        kind, result = data["resultType"], data["result"]
-        if kind == "scalar":
-            return [Series({}, [read_point(result)])]
-        return [
-            Series(dict(each["metric"]), [read_point(one) for one in values_of(each)])
-            for each in result
-        ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise AskError(f"an answer that is none: {error}") from error
-
-
-def values_of(series: Mapping[str, Any]) -> Sequence[Any]:
-    """Of a range many, of an instant one."""
-    return series["values"] if "values" in series else [series["value"]]
+    """The series of an answer to a query: of a range many values each, of an instant one."""
+    if data["resultType"] == "scalar":
+        return [Series({}, [read_point(data["result"])])]
+    return [
+        Series(each["metric"], [read_point(one) for one in each.get("values") or [each["value"]]])
+        for each in data["result"]
+    ]
 
 
 def read_point(point: Any) -> tuple[float, float]:  # noqa: ANN401 - JSON
@@ -153,7 +129,80 @@ def read_point(point: Any) -> tuple[float, float]:  # noqa: ANN401 - JSON
     return float(at), float(value)
 
 
-# --- variables and panels ------------------------------------------------------------------------
+# --- parts of Grafana's Classic JSON --------------------------------------------------------------
+
+
+class Target(msgspec.Struct, frozen=True, rename="camel"):
+    """A question of a panel."""
+
+    expr: str
+    ref_id: str = "A"
+    instant: bool = False
+
+
+class Panel(msgspec.Struct, frozen=True):
+    """A panel, or the heading of a row."""
+
+    type: str
+    title: str = ""
+    targets: list[Target] = []
+    panels: list[Panel] = []
+
+
+class Current(msgspec.Struct, frozen=True):
+    """What is chosen when a board is opened."""
+
+    value: str | list[str] = ""
+
+
+class Variable(msgspec.Struct, frozen=True, rename="camel"):
+    """A choice at the top."""
+
+    type: str
+    name: str
+    query: str = ""
+    all_value: str = ".*"
+    current: Current = Current()
+
+
+class Templating(msgspec.Struct, frozen=True, rename={"variables": "list"}):
+    """All choices."""
+
+    variables: list[Variable] = []
+
+
+class Annotation(msgspec.Struct, frozen=True):
+    """What is drawn over all panels."""
+
+    expr: str = ""
+    name: str = ""
+
+
+class Annotations(msgspec.Struct, frozen=True, rename={"layers": "list"}):
+    """All of them."""
+
+    layers: list[Annotation] = []
+
+
+class Dashboard(msgspec.Struct, frozen=True):
+    """A board."""
+
+    panels: list[Panel]
+    templating: Templating = Templating()
+    annotations: Annotations = Annotations()
+
+
+def read(dashboard: dict[str, Any]) -> Dashboard:
+    """The board from its JSON; raises msgspec.ValidationError where it is none."""
+    return msgspec.convert(dashboard, Dashboard)
+
+
+def shown_panels(board: Dashboard) -> list[Panel]:
+    """Every panel of a board, in order, folded ones too; headings are left out."""
+    found: list[Panel] = []
+    for panel in board.panels:
+        found += [panel] if panel.type != "row" else panel.panels
+    return found
 
 
 def natural(word: str) -> list[tuple[int, str]]:
@@ -170,49 +219,3 @@ def values_of_variable(
         raise AskError(f"${variable.name}: {variable.query} is no label_values(…)")
     selector = substituted(found["selector"] or "", chosen, span.lengths()).strip()
     return sorted(source.label_values(found["label"], selector, span), key=natural)
-
-
-def choose(
-    board: Dashboard, source: Source, span: Span, wanted: Mapping[str, str]
-) -> dict[str, Value]:
-    """A value for each variable: as wanted, all where that is the default, or the first."""
-    chosen: dict[str, Value] = {}
-    for variable in board.templating.variables:
-        if variable.type != "query":
-            continue
-        if variable.name in wanted:
-            value: Value = wanted[variable.name]
-        elif "$__all" in variable.current.value:
-            value = variable.all_value
-        else:
-            value = next(iter(values_of_variable(variable, source, span, chosen)), "")
-        chosen[variable.name] = value
-    return chosen
-
-
-def ask(panel: Panel, source: Source, span: Span, chosen: Mapping[str, Value]) -> list[Answer]:
-    """All answers of a panel."""
-    answers = []
-    for target in panel.targets:
-        expr = substituted(target.expr, chosen, span.lengths())
-        is_instant = target.instant
-        found = source.instant(expr, span.end_s) if is_instant else source.range(expr, span)
-        answers.append(Answer(target, found))
-    return answers
-
-
-def legend(target: Target, labels: Mapping[str, str]) -> str:
-    """What a series is called.
-
-    >>> legend(Target(expr="a", legend_format="{{host}} {{gone}}"), {"host": "n1"})
-    'n1 '
-    """
-    if target.legend_format in {"", "__auto"}:
-        names = {name: value for name, value in labels.items() if name != "__name__"}
-        if len(names) == 1:
-            return next(iter(names.values()))
-        inside = ", ".join(f'{name}="{value}"' for name, value in sorted(names.items()))
-        return f"{labels.get('__name__', '')}{{{inside}}}" if inside else target.expr
-    return re.sub(
-        r"\{\{\s*(\w+)\s*\}\}", lambda found: labels.get(found[1], ""), target.legend_format
-    )

@@ -1,54 +1,22 @@
-"""Pictures of all dashboards for the documentation: drawn by us, made a PNG by Chromium.
+"""Reads and writes PNG, for pictures in the documentation.
 
-    python -m tests.dashboard_pictures [--only NAME …] [--out DIR]
-
-The data is `tests.grafana_data`. A page of a board has few colours, so that a palette of 256 makes
-it a third of the size with nothing to see of it.
+A page has few colours: a palette of 256 makes it a third of the size, and no difference is seen.
 """
 
 from __future__ import annotations
 
-import argparse
-import re
-import shutil
 import struct
-import subprocess
-import sys
-import tempfile
 import zlib
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dashboards.grafana.boards import discover
-from dashboards.grafana.classic import to_classic
-from dashboards.grafana.picture.ask import HttpSource, Span
-from dashboards.grafana.picture.board import draw_board
-from dashboards.grafana.picture.parts import read
-from tests.grafana_data import DATA_SETS, kept, served
-
-ROOT = Path(__file__).resolve().parent.parent
-PICTURES = ROOT / "docs" / "images" / "dashboards"
-CHROMIUM = "chromium"
-SIZE = re.compile(r'<svg [^>]*?width="([\d.]+)" height="([\d.]+)"')
 COLOURS = 256
 USED_COLOURS = 48
 """Of them, those that fill the most: backgrounds, frames, lines and letters."""
-SECONDS = 120
 PNG_START = b"\x89PNG\r\n\x1a\n"
-CHOSEN = {
-    "port": {"host": "node0001", "device": "mlx5_0", "port": "1"},
-    "host": {"host": "node0001"},
-    "microbursts": {"host": "node0000"},
-}
-"""What is chosen on boards of one thing: something with trouble."""
 
 Pixels = NDArray[np.uint8]
-
-
-# --- PNG ------------------------------------------------------------------------------------------
 
 
 def read_png(data: bytes) -> Pixels:
@@ -155,60 +123,3 @@ def palette_of(colours: NDArray[np.uint32], counts: NDArray[np.intp]) -> NDArray
 def chunk(kind: bytes, body: bytes) -> bytes:
     """One part of a PNG."""
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-
-
-# --- pages ----------------------------------------------------------------------------------------
-
-
-def photographed(svg: str, folder: Path) -> bytes:
-    """The page as Chromium draws it, a PNG of few colours."""
-    program = shutil.which(CHROMIUM)
-    assert program is not None, "no chromium"
-    page, shot = folder / "page.html", folder / "page.png"
-    page.write_text(
-        f'<!doctype html><meta charset="utf-8"><body style="margin:0">{svg}', encoding="utf-8"
-    )
-    width, height = (int(float(side)) for side in SIZE.findall(svg)[0])
-    subprocess.run(
-        [
-            program,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--hide-scrollbars",
-            f"--screenshot={shot}",
-            f"--window-size={width},{height}",
-            page.as_uri(),
-        ],
-        check=True,
-        capture_output=True,
-        timeout=SECONDS,
-    )
-    return write_png(read_png(shot.read_bytes()))
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Draw them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[], help="names of boards")
-    parser.add_argument("--out", type=Path, default=PICTURES)
-    parser.add_argument("--set", choices=tuple(DATA_SETS), default="roce")
-    chosen = parser.parse_args(arguments)
-    chosen.out.mkdir(parents=True, exist_ok=True)
-    folder, made = kept(DATA_SETS[chosen.set])
-    span = Span(made.start_s, made.end_s)
-    with tempfile.TemporaryDirectory() as workspace, served(folder, Path(workspace)) as service:
-        source = HttpSource(service.client)
-        for name, board in discover().items():
-            if chosen.only and name not in chosen.only:
-                continue
-            wanted = CHOSEN.get(name, {})
-            svg = draw_board(read(to_classic(name, board)), source, span, wanted)
-            picture = photographed(svg, Path(workspace))
-            (chosen.out / f"{name}.png").write_bytes(picture)
-            print(f"{name}: {len(picture) / 1_000:.0f} kB")  # noqa: T201 - for developers
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
