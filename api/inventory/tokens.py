@@ -12,8 +12,8 @@ from sqlalchemy import delete, func, or_, select, update
 from api.inventory.database import Database, table_of
 from api.inventory.sightings import is_name
 from api.inventory.tables import TokenRow
+from api.inventory.token_model import Token
 from api.limits import TOKENS_KEPT_DAYS, TOKENS_MAX
-from api.tokens.model import Token
 
 TOKENS: Final = table_of(TokenRow)
 

@@ -24,8 +24,7 @@ from api.notify.http import make_client
 from api.notify.matching import Fitter
 from api.notify.outbox import Outbox
 from api.notify.receivers import make_receiver
-from api.notify.settings import NotifySettings, read_alertmanagers, read_notify_file
-from api.settings import ServiceSettings
+from api.notify.settings import NotifierSettings, NotifySettings
 from collector.contract.errors import InventoryError
 
 PLAN_SECONDS = 1.0
@@ -199,21 +198,20 @@ class Notifying:
 
     def __init__(
         self,
-        settings: ServiceSettings,
+        settings: NotifierSettings,
         stock: Inventory,
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
     ) -> None:
-        file = read_notify_file(settings.notify_file)
-        tables = read_alertmanagers(settings.alertmanagers)
+        file, tables = settings.file, settings.alertmanagers
         self._lead = lead
         self._stock = stock
         self._clock = clock
         self._metrics = metrics
         self._client = make_client() if file.receivers or tables else None
         self._book = Book(settings.external_labels)
-        self._rounds = Rounds(settings.external_labels, settings.rules_interval_s)
+        self._rounds = Rounds(settings.external_labels, settings.interval_s)
         self._was_leading = False
         self._news = asyncio.Event()
         self.notifier: Notifier | None = None

@@ -29,7 +29,7 @@ from api.inventory.health import KeptHold, NumberedTurn, unix_ns
 from api.inventory.records import Host
 from api.inventory.tables import DeviceKind
 from api.limits import HEALTH_WAIT_SECONDS_MAX, NAME_CHARS_MAX, PAGE_MAX
-from api.packing import PACKED_BYTES_MIN
+from api.packing import PACKED_BYTES_MIN, takes_gzip
 from api.routes.answers import JSON, answer, documented
 from api.routes.live import (
     BEGIN,
@@ -42,7 +42,6 @@ from api.routes.live import (
     read_number,
 )
 from api.topology.names import offer
-from api.trace.stream import takes_gzip
 from collector.contract.errors import SettingsError
 from collector.contract.verdict import Cause, Reason
 

@@ -14,14 +14,13 @@ from fastapi import APIRouter, Request, Response
 
 from api.context import Parts
 from api.errors import Problem
+from api.inventory.token_model import Scope, Token
 from api.jobs.registration import inline_schema
 from api.limits import TOKEN_DAYS_MAX, TOKEN_NAME_CHARS_MAX, TOKEN_RATE_MAX, TOKENS_MAX
 from api.routes.answers import answer, documented
 from api.routes.bodies import read_body
 from api.tokens.book import TokenBook
 from api.tokens.guard import caller_of
-from api.tokens.model import Token
-from api.tokens.scopes import Scope
 from api.tokens.wish import Wish, issue
 
 log = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from api.promql.engine import Engine
 from api.rules.answer import RuleBook
 from api.rules.evaluate import Asker, RuleEvaluator
 from api.rules.own import OwnNumbers
+from api.rules.settings import RuleSettings
 from api.rules.shelf import Shelf
 from api.rules.task import NO_HOOKS, Hooks, RuleTask
-from api.settings import ServiceSettings
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_rules(
-    settings: ServiceSettings,
+    settings: RuleSettings,
     engine: Engine,
     stock: Inventory,
     lead: Lead,
@@ -47,7 +47,7 @@ def make_rules(
     shelf.look()
     asker = Asker(engine)
     evaluator = RuleEvaluator(asker, settings.external_labels, settings.public_url)
-    interval_s = settings.rules_interval_s
+    interval_s = settings.interval_s
     task = RuleTask(
         shelf,
         asker,
@@ -64,5 +64,5 @@ def make_rules(
         shelf=shelf,
         task=task,
         book=RuleBook(shelf, stock, interval_s),
-        own=OwnNumbers(metrics, OwnSamples(commit), clock, settings.address[1]),
+        own=OwnNumbers(metrics, OwnSamples(commit), clock, settings.port),
     )

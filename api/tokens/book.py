@@ -12,22 +12,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from api.inventory.token_model import Token
 from api.inventory.tokens import TokenStock
 from api.limits import (
     TOKEN_USED_SECONDS,
     TOKENS_FRESH_SECONDS,
 )
 from api.tokens.file import read_token_file
-from api.tokens.model import (
-    Caller,
-    Denial,
-    Reason,
-    Token,
-    denied,
-    digest_of,
-    id_in,
-    is_same,
-)
+from api.tokens.model import Caller, Denial, Reason, denied, digest_of, id_in, is_same
 from api.tokens.rate import Bucket
 from api.tokens.scopes import allowed_by
 from collector.contract.errors import InventoryError, SettingsError

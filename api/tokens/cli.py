@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from api.inventory.repository import Inventory
+from api.inventory.token_model import Scope, Token
 from api.limits import (
     TOKEN_DAYS_MAX,
     TOKEN_NAME_CHARS_MAX,
@@ -26,8 +27,6 @@ from api.limits import (
     TOKENS_MAX,
 )
 from api.settings import load_service_settings
-from api.tokens.model import Token
-from api.tokens.scopes import Scope
 from api.tokens.wish import Wish, issue
 from collector.contract.errors import SettingsError
 

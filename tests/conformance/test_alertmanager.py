@@ -129,7 +129,7 @@ class OurSide:
             external_url="http://fabricscope.example",
         )
         self.metrics = ServiceMetrics()
-        self.notifying = Notifying(settings, self._stock, lead, self.metrics, time.time)
+        self.notifying = Notifying(settings.notifier, self._stock, lead, self.metrics, time.time)
 
     def tell(self, alerts: Sequence[Alert], later_s: float = 0.0) -> None:
         """Hand over what an evaluation found, and send once what is to be sent."""

@@ -93,7 +93,7 @@ class Process:
         self.metrics = ServiceMetrics()
         self.lead = Lead(inventory, self.clock, holder=name)
         settings = ServiceSettings(rules_pack=False, rules_dir=str(rules))
-        self.shelf = Shelf(settings, self.metrics, self.clock)
+        self.shelf = Shelf(settings.rules, self.metrics, self.clock)
         self.answers = Answers(self.journal)
         self.writes = Writes(self.journal)
         self.task = RuleTask(

@@ -14,10 +14,10 @@ from api.inventory import tokens as stock
 from api.inventory.repository import Inventory
 from api.inventory.sightings import Observation, Sighting
 from api.inventory.tables import DeviceKind
+from api.inventory.token_model import Scope, Token
 from api.limits import TOKENS_KEPT_DAYS
 from api.settings import ServiceSettings
-from api.tokens.model import Token
-from api.tokens.scopes import INCLUDED, SCOPES, Scope
+from api.tokens.scopes import INCLUDED, SCOPES
 from api.tokens.wish import Wish, issue
 from tests import remote_write as rw
 from tests.service import InProcess, in_process

@@ -8,15 +8,16 @@ import msgspec
 import pytest
 
 from api.app import ROUTERS, make_bare_app, working
+from api.inventory.token_model import Scope, Token
 from api.inventory.tokens import TokenStock
 from api.limits import TOKEN_CHARS_MAX, TOKEN_FILE_TOKENS_MAX, TOKEN_USED_SECONDS
 from api.settings import ServiceSettings
 from api.tokens.book import TokenBook
 from api.tokens.file import read_token_file
-from api.tokens.model import Caller, Denial, Reason, Token, digest_of, given_in, id_in, make_secret
+from api.tokens.model import Caller, Denial, Reason, digest_of, given_in, id_in, make_secret
 from api.tokens.parts import make_book
 from api.tokens.rate import Bucket
-from api.tokens.scopes import INCLUDED, SCOPES, Scope, is_open, parse_scopes
+from api.tokens.scopes import INCLUDED, SCOPES, is_open, parse_scopes
 from api.tokens.wish import Wish, issue
 from collector.contract.errors import InventoryError, SettingsError
 
@@ -278,9 +279,13 @@ def test_a_slow_rate_lets_one_through_and_time_that_goes_back_gives_nothing() ->
 # --- the start ----------------------------------------------------------------------------------
 
 
+def book_of(settings: ServiceSettings, stock: Stock) -> TokenBook:
+    return make_book(stock, Clock(), file=settings.token_file, need=settings.token_need)
+
+
 def test_on_loopback_nobody_needs_a_token() -> None:
-    assert not ServiceSettings().asks_for_tokens
-    assert make_book(ServiceSettings(), Stock(), Clock()).is_empty()
+    assert not ServiceSettings().token_need
+    assert book_of(ServiceSettings(), Stock()).is_empty()
 
 
 @pytest.mark.parametrize(
@@ -289,10 +294,10 @@ def test_on_loopback_nobody_needs_a_token() -> None:
     ids=["required", "reachable"],
 )
 def test_whoever_others_can_reach_does_not_start_without_a_token(settings: ServiceSettings) -> None:
-    assert settings.asks_for_tokens
+    assert settings.token_need
     with pytest.raises(SettingsError, match="there is no token: make one"):
-        make_book(settings, Stock(), Clock())
+        book_of(settings, Stock())
     expired = issue(Wish(name="x", scopes=[Scope.READ], days=1), NOW - dt.timedelta(days=2))[0]
     with pytest.raises(SettingsError, match="there is no token"):
-        make_book(settings, Stock(expired), Clock())
-    assert not make_book(settings, Stock(made()[0]), Clock()).is_empty()
+        book_of(settings, Stock(expired))
+    assert not book_of(settings, Stock(made()[0])).is_empty()
