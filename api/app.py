@@ -192,7 +192,7 @@ def create_app(
     rulebook = make_rules(settings.rules, engine, stock, lead, intake.commit, metrics, clock, hooks)
     kept_days, book = (
         settings.retention_days.steps,
-        make_book(stock, clock, file=settings.token_file, need=settings.token_need),
+        make_book(stock.tokens, clock, file=settings.token_file, need=settings.token_need),
     )
     works: dict[str, Work] = {
         "commit": intake.run,
@@ -343,7 +343,7 @@ async def watch_ports(store: Store, stock: Inventory, clock: Callable[[], float]
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
         try:
             await asyncio.to_thread(refresh_ports, store, stock, load_catalog(), now)
-            await asyncio.to_thread(stock.note_unplugged, now)
+            await asyncio.to_thread(stock.links.note_unplugged, now)
             failing = False
         except (StoreError, InventoryError) as error:
             if not failing:
@@ -373,7 +373,7 @@ async def watch_jobs(
         is_well = await asyncio.to_thread(watch.look, now)
         if is_well and clock() - forgotten_s >= JOBS_FORGOTTEN_SECONDS:
             with contextlib.suppress(InventoryError):  # the next look says so
-                await asyncio.to_thread(stock.forget_jobs, now - dt.timedelta(days=kept_days))
+                await asyncio.to_thread(stock.jobs.forget, now - dt.timedelta(days=kept_days))
             forgotten_s = clock()
 
 

@@ -32,7 +32,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 def make_rules(
     settings: RuleSettings,
     engine: Engine,
-    stock: Inventory,
+    inventory: Inventory,
     lead: Lead,
     commit: GroupCommit,
     metrics: ServiceMetrics,
@@ -52,7 +52,7 @@ def make_rules(
         shelf,
         asker,
         evaluator,
-        stock,
+        inventory,
         lead,
         OwnSamples(commit),
         metrics,
@@ -63,6 +63,6 @@ def make_rules(
     return Rules(
         shelf=shelf,
         task=task,
-        book=RuleBook(shelf, stock, interval_s),
+        book=RuleBook(shelf, inventory, interval_s),
         own=OwnNumbers(metrics, OwnSamples(commit), clock, settings.port),
     )

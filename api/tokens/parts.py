@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from api.inventory.tokens import TokenStock
+from api.inventory.tokens import TokenTables
 from api.tokens.book import TokenBook
 from collector.contract.errors import SettingsError
 
 
-def make_book(stock: TokenStock, clock: Callable[[], float], *, file: str, need: str) -> TokenBook:
+def make_book(
+    tokens: TokenTables, clock: Callable[[], float], *, file: str, need: str
+) -> TokenBook:
     """The tokens that are known. ``need``: why a request must show one; empty: it need not.
 
     Raises SettingsError if there is a need and no token.
     """
-    book = TokenBook(stock, clock, file=file)
+    book = TokenBook(tokens, clock, file=file)
     book.load()
     if need and book.is_empty():
         raise SettingsError(
