@@ -18,9 +18,9 @@ from typing import Any
 
 import msgspec
 
-from api.kubernetes.names import is_ours, label_value
 from api.kubernetes.objects import Condition, Json, Node
 from api.kubernetes.service import EXECUTOR, Action, Actions, FleetHealth, HostHealth, Report
+from collector.contract.node_labels import is_ours, label_value
 
 CONDITION = "FabricHealthy"
 TAINT_KEY = "fabricscope.io/unhealthy"

@@ -439,7 +439,7 @@ class Onlooker:
 
     def evaluate(self, now_ns: int) -> list[Verdict]:
         now = dt.datetime.fromtimestamp(now_ns / NS, tz=dt.UTC)
-        self.links.append(len(read_topology(self._service.inventory, now).links))
+        self.links.append(len(read_topology(self._service.inventory.links, now).links))
         return []
 
 

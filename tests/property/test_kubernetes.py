@@ -14,11 +14,11 @@ from api.kubernetes.access import read_kubeconfig
 from api.kubernetes.client import decode
 from api.kubernetes.errors import ClusterOdd
 from api.kubernetes.extender import NotAsked, filter_nodes, prioritize, read_question
-from api.kubernetes.names import VALUE, label_value
 from api.kubernetes.objects import Node
 from api.kubernetes.plan import TAINT_KEY, Known, plan_fleet
 from api.kubernetes.service import Action
 from collector.contract.errors import SettingsError
+from collector.contract.node_labels import VALUE, label_value
 from tests.kubernetes_double import check_node, merge
 
 NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)

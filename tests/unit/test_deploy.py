@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
+from api.inventory.token_model import Scope
 from api.settings import ServiceSettings, load_service_settings
 from api.store.migrate import CLUSTER_ENGINE, Placement, load_migrations
 from api.store.store import StoreUrl
 from api.tokens.file import read_token_file
-from api.tokens.scopes import Scope
 from collector.settings import AgentSettings
 from dashboards.grafana.connection import Target
 from dashboards.grafana.push import PushSettings, wanted_datasource
@@ -307,7 +307,7 @@ def test_the_services_settings_load_and_name_who_is_there(secrets: Path) -> None
     listen = re.search(r"FABRICSCOPE_LISTEN=(\S+)", image)
     assert listen is not None
     settings = load_service_settings(None, {"listen": listen[1]}, environment)
-    assert settings.asks_for_tokens
+    assert settings.token_need
     assert services["fabricscope"]["ports"] == [f"127.0.0.1:{settings.address[1]}:9700"]
     assert settings.alertmanagers == "http://alertmanager:9093"
     build = services["fabricscope"]["build"]
