@@ -22,7 +22,6 @@ from alerts.rulebook.file import parse_rules, write_duration
 from alerts.rulebook.knobs import default_knobs, fill_pack, write_value
 from alerts.rulebook.template import TemplateData, expand
 from api import limits
-from api.diagnose.verdicts import LOOKS_FOR
 from api.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
 from collector.settings import AgentSettings
@@ -182,12 +181,12 @@ def detectors_table() -> str:
     """Every detector: what it looks for, what that looks like, and the data without which not."""
     rows = []
     for name in detectors.discover():
-        title, needs = LOOKS_FOR.get(name, (name.replace("_", " "), ()))
+        sought = detectors.looks_for(name)
         told = detector_paragraphs(name).get("Phenomenon", "")
         # Two sentences: the first one often only says how things should be.
         first = " ".join(re.split(r"(?<=[.])\s", told)[:2])
-        wanted = ", or ".join(dict.fromkeys(need.title for need in needs))
-        rows.append([f"[`{name}`](#{name})", title, first, wanted])
+        wanted = ", or ".join(dict.fromkeys(need.title for need in sought.needs))
+        rows.append([f"[`{name}`](#{name})", sought.title, first, wanted])
     return table(["detector", "looks for", "phenomenon", "needs, in a folder"], rows)
 
 
