@@ -176,7 +176,7 @@ def confirms(verdict: Verdict, standing: Verdict) -> bool:
 def refines(verdict: Verdict, standing: Verdict) -> bool:
     """Whether it says what stands, with more names: a hang is a stall with somebody to name."""
     is_same = verdict.cause is standing.cause
-    is_named_now = (standing.cause, verdict.cause) == (Cause.STALL, Cause.HANG)
+    is_named_now = standing.cause is Cause.STALL and verdict.cause is Cause.HANG
     return (is_same or is_named_now) and names_of(standing.culprit) < names_of(verdict.culprit)
 
 

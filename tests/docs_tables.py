@@ -24,6 +24,8 @@ from alerts.rulebook.template import TemplateData, expand
 from api import limits
 from api.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
+from collector.contract.causes import cause_table
+from collector.contract.verdict import Layer, Reason
 from collector.settings import AgentSettings
 from collector.sources import SourceSettings, discover
 
@@ -242,6 +244,36 @@ def verdict_in_text() -> str:
     return f"```\n{verdict.rstrip()}\n```\n"
 
 
+def causes() -> str:
+    """Every cause: what it means, where it lies, what shows it, what to read."""
+    rows = [
+        [
+            f"`{one.name}`",
+            one.meaning,
+            one.layer if one.layer is not Layer.UNKNOWN else "as the reason",
+            ", or ".join(one.needs),
+            f"[{one.runbook}](../runbooks/{one.runbook}.md)",
+        ]
+        for one in cause_table().causes
+    ]
+    return table(["cause", "meaning", "layer", "needs, in a folder", "runbook"], rows)
+
+
+def reasons() -> str:
+    """Every reason behind a cause."""
+    rows = [
+        [
+            f"`{one}`",
+            one.facts.because,
+            one.facts.layer,
+            f"[{one.facts.runbook}](../runbooks/{one.facts.runbook}.md)" * bool(one.facts.runbook),
+        ]
+        for one in Reason
+        if one is not Reason.UNKNOWN
+    ]
+    return table(["reason", "because …", "layer", "runbook, if not the cause's"], rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "service-settings": service_settings,
@@ -250,6 +282,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "sources": sources,
     "service-limits": service_limits,
     "http-paths": http_paths,
+    "causes": causes,
+    "reasons": reasons,
     "detectors-table": detectors_table,
     "detectors-in-full": detectors_in_full,
     "pack-alerts": pack_alerts,

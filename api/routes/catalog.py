@@ -33,6 +33,9 @@ class MetricOut(BaseModel):
     labels: list[str]
     since: str
     aliases: list[AliasOut]
+    window: str = Field(
+        description="Detectors see it: `all`, or split by this label. Empty: they do not."
+    )
 
 
 class CatalogOut(BaseModel):
@@ -58,6 +61,7 @@ async def catalog() -> CatalogOut:
                     AliasOut(exporter=alias.exporter, name=alias.name, factor=alias.factor)
                     for alias in metric.aliases
                 ],
+                window=metric.window,
             )
             for file in load_catalog().files
             for metric in file.metrics
