@@ -30,8 +30,11 @@ from alerts.edges import crosses_network
 from alerts.finding import Finding
 from alerts.transfer import Kinds, kind_of, own_past, shown_size, sorted_kinds
 from alerts.window import NS, JobWindow, Kind, Window
+from collector.contract.cause_facts import TIMES, Sought
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Culprit, Evidence
+
+LOOKS_FOR = Sought("collectives that became slower", (TIMES,))
 
 PAST_SHARE = 0.95
 """Of the past's bandwidth: SuperBench's 5 %."""

@@ -32,6 +32,7 @@ from alerts.window import Gpus, Window
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 NAME = "gpu_throttle"
+LOOKS_FOR = Reason.GPU_THROTTLED.facts.looks_for
 
 BUSY_SHARE = 0.1
 """Of time, from which on a GPU counts as working: one with nothing to do lowers its clock."""

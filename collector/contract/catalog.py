@@ -65,7 +65,12 @@ class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One metric. ``labels`` are those it has besides its target's."""
+    """One metric. ``labels`` are those it has besides its target's.
+
+    ``window`` says that detectors see it: WHOLE, where series that differ in other labels are one
+    reading (counters are added up, of gauges the largest counts), or the label whose values become
+    readings of their own. Empty: windows do not have it.
+    """
 
     name: str
     kind: Kind
@@ -74,6 +79,11 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     since: str
     labels: list[str] = []
     aliases: list[Alias] = []
+    window: str = ""
+
+
+WHOLE = "all"
+"""Of `Metric.window`: not split by any label."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -123,6 +133,11 @@ class Catalog:
         found = self._metrics.get(name)
         return found[1] if found else None
 
+    def in_windows(self, target: str) -> list[Metric]:
+        """Metrics of one kind of thing that detectors see, in the order of its file."""
+        files = (file for file in self.files if file.target.name == target)
+        return [metric for file in files for metric in file.metrics if metric.window]
+
     def aliases_of(self, foreign_name: str) -> list[tuple[Alias, Metric]]:
         """Our metrics that another exporter publishes under this name."""
         return self._aliases.get(foreign_name, [])
@@ -161,6 +176,10 @@ def check_metric(metric: Metric, target: Target) -> None:
         refuse(f"its unit is {metric.unit}, so its name ends in _{metric.unit}")
     if not metric.help.endswith("."):
         refuse("help is a sentence and ends in a full stop")
+    if metric.window not in ("", WHOLE, *metric.labels):
+        refuse(f"its window is {metric.window!r}, which is none of its labels, nor {WHOLE!r}")
+    if metric.window and metric.kind not in (Kind.COUNTER, Kind.GAUGE):
+        refuse(f"a window has counters and gauges, and this is of kind {metric.kind}")
     if overlap := set(metric.labels) & set(target.labels):
         refuse(f"labels {sorted(overlap)} are its target's already")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.health.blame import BLAMES, charges_of
+from alerts.health.blame import charges_of
 from alerts.health.judge import stand
 from alerts.health.model import NS, Charge, HealthState, Hold, Standing, Target
 from alerts.incident import Incident, IncidentState
@@ -205,7 +205,7 @@ def test_a_weak_charge_against_the_host_is_below_a_rule_s_risk() -> None:
         cause=Cause.LOSSY_LINK,
         reason=Reason.UNKNOWN,
         confidence=0.9,
-        weight=BLAMES[Cause.LOSSY_LINK, None].host,
+        weight=Cause.LOSSY_LINK.facts.blame.host,
         half_life_s=60,
         since_ns=START,
         until_ns=None,

@@ -77,7 +77,7 @@ export function reasonWords(text: string, now: number): ReasonWords {
 export function chargeWords(cause: string, reason: string, about: string): string {
   const behind = reason && reasonOf(reason);
   const thing = about.replace(/^gpu /, "GPU ").replace(/^device /, "NIC ");
-  return `${causeOf(cause).label}${behind ? ` (${behind})` : ""}${thing ? `, ${thing}` : ""}`;
+  return `${causeOf(cause).title}${behind ? ` (${behind})` : ""}${thing ? `, ${thing}` : ""}`;
 }
 
 /** How a charge's risk came to be: confidence, weight and age. */

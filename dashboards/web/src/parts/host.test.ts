@@ -10,6 +10,7 @@ vi.stubGlobal("sessionStorage", { getItem: () => null });
 
 const cells = await import("./host-cells");
 const words = await import("./host-words");
+const { causeTable } = await import("./cause-table");
 const past = await import("./host-history");
 const questions = await import("./host-questions");
 
@@ -35,6 +36,8 @@ const BROKEN = host("c", {
 
 describe("reasons in words", () => {
   it("names cause, what lies behind it, the part, and leads to the incident", () => {
+    const cable = { name: "cable", title: "cable or transceiver", runbook: "" };
+    causeTable.value = { causes: [], reasons: [cable] };
     expect(words.reasonWords(BROKEN.reasons?.[0] ?? "", NOW)).toEqual({
       text: "Link flap (cable or transceiver), link mlx5_0/1, open",
       incident: "20261115-091840-puput-fodam",

@@ -148,6 +148,7 @@ const WAYS: readonly (readonly [string, string, string])[] = [
   ["/metrics", "Metrics", "of this process, for a Prometheus to scrape"],
   ["/openapi.json", "OpenAPI", "the interface for programs"],
   ["/v1/catalog", "Catalog", "every metric: meaning, unit, labels, others' names for it"],
+  ["/v1/causes", "Causes", "every cause and reason of verdicts, in words"],
 ];
 
 export function ServiceLinks() {

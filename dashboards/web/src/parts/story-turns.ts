@@ -42,7 +42,7 @@ export function tell(incident: Incident): Told[] {
 
 function tellTurn(turn: Turn, since: number): Told {
   const time = turn.time_ns / NS;
-  const says = `${causeOf(turn.cause).label}: ${named(turn.culprit)}, ${percent(turn.confidence)} sure.`;
+  const says = `${causeOf(turn.cause).title}: ${named(turn.culprit)}, ${percent(turn.confidence)} sure.`;
   if (turn.news === "opened") {
     const after = time - since;
     return {
@@ -64,8 +64,8 @@ function changeOf(turn: Turn): string {
   const was = turn.was_cause ?? turn.cause;
   const who = turn.was_culprit;
   const isSameThing = who !== undefined && same(who, turn.culprit);
-  if (isSameThing) return `It was called ${causeOf(was).label.toLowerCase()} before.`;
-  return `Before: ${causeOf(was).label.toLowerCase()}${who ? ` of ${named(who)}` : ""}.`;
+  if (isSameThing) return `It was called ${causeOf(was).title.toLowerCase()} before.`;
+  return `Before: ${causeOf(was).title.toLowerCase()}${who ? ` of ${named(who)}` : ""}.`;
 }
 
 function same(one: Culprit, other: Culprit): boolean {

@@ -16,7 +16,7 @@ export function StoryStrip({ incident, now }: { incident: Incident; now: number 
   const said = parts
     .map(
       ({ cause, from, to }) =>
-        `${cause ? causeOf(cause).label : "not yet said"} for ${duration(to - from)}`,
+        `${cause ? causeOf(cause).title : "not yet said"} for ${duration(to - from)}`,
     )
     .join(", then ");
   return (
@@ -26,10 +26,13 @@ export function StoryStrip({ incident, now }: { incident: Incident; now: number 
           <span
             key={from}
             class={`stretch ${cause ? "" : "unsaid"}`}
-            style={{ flexGrow: Math.max(0.02, (to - from) / length) }}
-            title={`${cause ? causeOf(cause).label : "Not yet said"}: ${moment(from, now)} to ${moment(to, now)}`}
+            style={{
+              flexGrow: Math.max(0.02, (to - from) / length),
+              ...(cause ? { "--cause": `var(--${causeOf(cause).colour})` } : {}),
+            }}
+            title={`${cause ? causeOf(cause).title : "Not yet said"}: ${moment(from, now)} to ${moment(to, now)}`}
           >
-            {cause ? causeOf(cause).label : ""}
+            {cause ? causeOf(cause).title : ""}
           </span>
         ))}
       </div>

@@ -6,6 +6,7 @@ vi.stubGlobal("addEventListener", () => {});
 
 const words = await import("./verdict-words");
 const cost = await import("./verdict-cost");
+const { causeTable } = await import("./cause-table");
 
 const COST = {
   job: "train",
@@ -44,10 +45,35 @@ describe("names of a culprit", () => {
 });
 
 describe("words", () => {
-  it("a cause of a newer service is spelled as it is", () => {
-    expect(words.causeOf("cosmic_rays").label).toBe("Cosmic rays");
+  it("a cause that the service's table lacks is spelled as it is", () => {
+    expect(words.causeOf("cosmic_rays").title).toBe("Cosmic rays");
     expect(words.runbookOf("cosmic_rays", "unknown")).toBe("/runbooks/incident");
+    expect(words.ruledOutOf("cosmic_rays")).toBe("Cosmic rays");
+    expect([words.reasonOf("unknown"), words.reasonOf("sun_spots")]).toEqual(["", "Sun spots"]);
+  });
+
+  it("words, runbooks and colours are the service's", () => {
+    const late = {
+      name: "straggler",
+      title: "Late rank",
+      meaning: "It comes late.",
+      family: "rank",
+      runbook: "late-rank",
+      colour: "s2",
+    };
+    causeTable.value = {
+      causes: [late],
+      reasons: [
+        { name: "gpu_throttled", title: "GPU throttled", runbook: "gpu-throttle" },
+        { name: "nic", title: "NIC", runbook: "" },
+      ],
+    };
+    expect(words.causeOf("straggler")).toEqual(late);
+    expect(words.ruledOutOf("straggler")).toBe("Late rank");
+    expect(words.ruledOutOf("gpu_throttled")).toBe("GPU throttled");
     expect(words.runbookOf("straggler", "gpu_throttled")).toBe("/runbooks/gpu-throttle");
+    expect(words.runbookOf("straggler", "nic")).toBe("/runbooks/late-rank");
+    causeTable.value = { causes: [], reasons: [] };
   });
 
   it("says how sure as the service's own sentences do", () => {

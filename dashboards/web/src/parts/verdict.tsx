@@ -67,7 +67,7 @@ export function CauseBadges(
   return (
     <>
       <span title={words.meaning}>
-        <Badge tone={tone ?? "bad"}>{words.label}</Badge>
+        <Badge tone={tone ?? "bad"}>{words.title}</Badge>
       </span>
       {behind && <Badge>{behind}</Badge>}
       {layer !== "unknown" && <Badge>{layer}</Badge>}

@@ -29,7 +29,7 @@ export function Job({ data, verdicts }: { data: JobData; verdicts: readonly Verd
           id: String(place),
           from: blamed.start,
           to: blamed.end,
-          label: `${causeOf(verdict.cause).label}: ${verdict.summary}`,
+          label: `${causeOf(verdict.cause).title}: ${verdict.summary}`,
         })),
     [data.job, verdicts],
   );

@@ -1,4 +1,5 @@
 import { render } from "preact";
+import { causeTable } from "../parts/cause-table";
 import "../style/page.css";
 import { zone } from "../zone";
 import type { ReportData } from "./data";
@@ -8,4 +9,8 @@ import { Report } from "./report";
 zone.value = "utc";
 const place = document.getElementById("app");
 const text = document.getElementById("data")?.textContent;
-if (place && text) render(<Report data={JSON.parse(text) as ReportData} />, place);
+if (place && text) {
+  const data = JSON.parse(text) as ReportData;
+  causeTable.value = data.causes;
+  render(<Report data={data} />, place);
+}

@@ -95,7 +95,7 @@ function DotFigure({ figure, of }: { figure: FigureData; of: VerdictData }) {
   const { start, end } = of.blamed;
   const { cause } = of.verdict;
   const bands = useMemo(
-    () => [{ id: title, from: start, to: end, label: causeOf(cause).label }],
+    () => [{ id: title, from: start, to: end, label: causeOf(cause).title }],
     [title, start, end, cause],
   );
   if (drawing.kind !== "dots") return null;

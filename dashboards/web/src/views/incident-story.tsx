@@ -116,7 +116,7 @@ function Symptoms({ incident }: { incident: Incident }) {
           const [cause, culprit] = "cause" in symptom ? [symptom.cause, symptom.culprit] : symptom;
           return (
             <li key={`${cause}${named(culprit)}`}>
-              <Badge>{causeOf(cause).label}</Badge> {named(culprit)}
+              <Badge>{causeOf(cause).title}</Badge> {named(culprit)}
             </li>
           );
         })}

@@ -162,7 +162,7 @@ function bandOf(incident: IncidentShort, to: number): Band {
     id: incident.id,
     from: incident.since_ns / NS,
     to: Math.min(until, to),
-    label: `${causeOf(incident.cause).label}: ${culpritWords(incident.culprit)}`,
+    label: `${causeOf(incident.cause).title}: ${culpritWords(incident.culprit)}`,
     href: href(["incident", incident.id]),
   };
 }

@@ -113,7 +113,7 @@ function Verdict({ row, isFresh }: { row: Row; isFresh: boolean }) {
   if (row.trouble)
     return (
       <a href={href(["incident", row.trouble.id])}>
-        <Badge tone="bad">{causeOf(row.trouble.cause).label}</Badge>
+        <Badge tone="bad">{causeOf(row.trouble.cause).title}</Badge>
       </a>
     );
   if (!isFresh) return <Badge>not judged</Badge>;
@@ -211,7 +211,7 @@ function isSlow(row: Row): boolean {
 
 /** The last step's time says nothing of a job that makes no steps. */
 function isStuck(row: Row): boolean {
-  return row.trouble?.cause === "hang" || row.trouble?.cause === "stall";
+  return row.trouble !== undefined && causeOf(row.trouble.cause).family === "stuck";
 }
 
 function slowerWords(row: Row): string {

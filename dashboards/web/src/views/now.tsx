@@ -239,7 +239,7 @@ function ShortList({ items }: { items: readonly IncidentShort[] }) {
       {items.map((one) => (
         <li key={one.id}>
           <span class="soft">{ago((one.until_ns ?? one.since_ns) / NS, now.value)}</span>
-          <Badge tone={one.state === "open" ? "bad" : ""}>{causeOf(one.cause).label}</Badge>
+          <Badge tone={one.state === "open" ? "bad" : ""}>{causeOf(one.cause).title}</Badge>
           <a href={href(["incident", one.id])} title={one.summary}>
             {named(one.culprit)}
           </a>
