@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from api.kubernetes.names import PREFIX, RAILS_MAX, label_value
 from api.topology.model import Node, NodeKind, Topology
+from collector.contract.node_labels import PREFIX, RAILS_MAX, label_value
 
 HOSTS_OF_A_LEAF = 2
 """That name a neighbour of which nothing else is known: one could be anything."""

@@ -16,11 +16,11 @@ from api.kubernetes import gangs as gang_book
 from api.kubernetes.extender import NotAsked, filter_nodes, prioritize, read_question
 from api.kubernetes.gangs import Gangs
 from api.kubernetes.labels import labels_of
-from api.kubernetes.names import is_ours, label_value
 from api.limits import EXTENDER_GANG_SECONDS
 from api.topology.model import Node, NodeKind, make_topology
 from api.topology.tiers import with_tiers
 from collector.contract.identity import PortId
+from collector.contract.node_labels import is_ours, label_value
 from tests.topologies import AT, cable, nic, recabled, simulated_topology, switch_port
 
 NODES = ["well", "shaky", "bad", "leaving", "gone", "unheard"]
