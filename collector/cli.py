@@ -47,10 +47,10 @@ MODULES = {
     "audit": "collector.audit.cli",
     "rules": "api.rules.cli",
     "dashboards": "dashboards.grafana.cli",
-    "actions": "api.actions.cli",
-    "slurm": "collector.slurm.cli",
-    "top": "api.top.cli",
-    "kubernetes": "api.kubernetes.cli",
+    "actions": "api.remote.actions.cli",
+    "slurm": "api.remote.slurm.cli",
+    "top": "api.remote.top.cli",
+    "kubernetes": "api.remote.kubernetes.cli",
     "token": "api.tokens.cli",
 }
 """Where verbs live that need more than an agent's packages."""
