@@ -421,12 +421,12 @@ class ReplayedNvml:
 
     def fields(self, gpu: int, keys: Sequence[FieldKey]) -> list[float | NvmlError]:
         answers: list[float | NvmlError] = []
-        answers = self._of(gpu)
-        if isinstance(error := answers.get("fields"), dict):
+        recorded = self._of(gpu)
+        if isinstance(error := recorded.get("fields"), dict):
             raise NvmlError(error.get("error", FUNCTION_NOT_FOUND), f"nvml/{gpu}/fields")
         for key in keys:
             name = answer_key("field", key)
-            answer = answers.get(name, {"error": FUNCTION_NOT_FOUND})
+            answer = recorded.get(name, {"error": FUNCTION_NOT_FOUND})
             if isinstance(answer, int | float):
                 answers.append(answer)
             else:
