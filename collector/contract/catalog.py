@@ -1,7 +1,7 @@
 """The metric catalog: what every metric means, in one place.
 
 One TOML per kind of thing measured (`catalog/port.toml`, …). HELP lines, the documentation's
-tables, dashboards' units and `/v1/catalog` all come from here. Aliases say what other exporters
+tables, dashboards' units and `/v1/catalog` all come from here. Aliases list what other exporters
 call the same thing, so that their users need no agent of ours.
 """
 
@@ -47,7 +47,7 @@ class Unit(enum.StrEnum):
     VOLTS = "volts"
     RATIO = "ratio"
     NONE = ""
-    """A count of events or things, or a state: the name says what is counted."""
+    """A count of events or things, or a state: the name states what is counted."""
 
 
 class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,7 +87,7 @@ WHOLE = "all"
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of thing that is measured, and the labels that tell one from another."""
+    """A kind of thing that is measured, and the labels that distinguish one from another."""
 
     name: str
     help: str
@@ -124,12 +124,11 @@ class Catalog:
         return [metric for metric, _ in self._metrics.values()]
 
     def metric(self, name: str) -> Metric | None:
-        """The metric of this name, if the catalog has it."""
         found = self._metrics.get(name)
         return found[0] if found else None
 
     def target_of(self, name: str) -> Target | None:
-        """The kind of thing that this metric measures, if the catalog has the metric."""
+        """None where the catalog does not have the metric."""
         found = self._metrics.get(name)
         return found[1] if found else None
 
@@ -160,7 +159,7 @@ def check_metric(metric: Metric, target: Target) -> None:
 
     if not _NAME.fullmatch(metric.name):
         refuse("names are lower case words joined by _, beginning with fabric_")
-    # A gauge may have its target's bare name: that it is there is the message.
+    # A gauge may have its target's bare name: its presence is the message.
     is_bare = metric.name == f"fabric_{target.name}" and metric.kind is Kind.GAUGE
     if not is_bare and not metric.name.startswith(f"fabric_{target.name}_"):
         refuse(f"a metric of {target.name} is named fabric_{target.name}_…")
@@ -195,7 +194,6 @@ def parse_catalog_file(text: str, name: str) -> CatalogFile:
 
 @cache
 def load_catalog() -> Catalog:
-    """The catalog that ships with this program."""
     folder = resources.files("collector.contract") / "catalog"
     files = sorted(
         (entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda e: e.name
