@@ -35,7 +35,9 @@ describe("the headline", () => {
     const found = headline({ ...WELL, isFresh: false, lookedAt: 100 });
     expect([found.tone, found.title]).toEqual(["warn", "Not evaluated"]);
     expect(found.text).toContain("15 min ago");
-    expect(headline({ ...WELL, isFresh: false, lookedAt: undefined }).text).toContain("completed yet");
+    expect(headline({ ...WELL, isFresh: false, lookedAt: undefined }).text).toContain(
+      "completed yet",
+    );
   });
 
   it("troubles are counted, and doubted while the service does not evaluate", () => {
