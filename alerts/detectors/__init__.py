@@ -46,6 +46,6 @@ def looks_for(name: str) -> Sought:
 
 
 def detect_all(window: Window) -> list[Finding]:
-    """What all detectors find, in an order that depends on nothing but what was found."""
+    """All findings, in an order that depends on nothing but the findings."""
     findings = [finding for detect in discover().values() for finding in detect(window)]
     return sorted(findings, key=lambda one: (one.since_ns, one.detector, repr(one.culprit)))

@@ -38,7 +38,7 @@ describe("names of a culprit", () => {
     expect(names[2]?.href).toBe("#/job/a%2Fb?rank=0");
   });
 
-  it("nobody has none", () => {
+  it("an empty culprit has none", () => {
     expect(words.namesOf({})).toEqual([]);
     expect(words.focus({}).focus).toBeUndefined();
   });
@@ -76,7 +76,7 @@ describe("words", () => {
     causeTable.value = { causes: [], reasons: [] };
   });
 
-  it("says how sure as the service's own sentences do", () => {
+  it("states how sure as the service's own sentences do", () => {
     expect([0.9, 0.7, 0.5, 0.49].map(words.sureness)).toEqual([
       "almost certain",
       "likely",
@@ -95,8 +95,8 @@ describe("words", () => {
     [84, "celsius", "84 °C"],
     [3, "changes", "3 changes"],
     [Number.NaN, "ratio", "–"],
-  ])("%d %s is %s", (value, unit, said) => {
-    expect(words.quantity(value, unit)).toBe(said);
+  ])("%d %s is %s", (value, unit, expected) => {
+    expect(words.quantity(value, unit)).toBe(expected);
   });
 
   it("an axis has room for the number only", () => {
@@ -118,7 +118,7 @@ describe("words", () => {
     expect(words.pieces("a lone ` stays")).toEqual([{ text: "a lone ` stays", isCommand: false }]);
   });
 
-  it("tells who is spoken of from the culprit", () => {
+  it("distinguishes the subject of an evidence from the culprit", () => {
     const culprit = { host: "n4", switch: "leaf1", switch_port: "e0" };
     expect(words.isAbout({ host: "n4", device: "eth0" }, culprit)).toBe(true);
     expect(words.isAbout({ host: "leaf1", port: "e0" }, culprit)).toBe(true);
@@ -136,7 +136,7 @@ describe("cost", () => {
     expect(cost.perHour([{ ...COST, lost_seconds: 0 }])).toBe(0);
   });
 
-  it("says what a step would take", () => {
+  it("states what a step would take", () => {
     expect(cost.costSentence(COST, false)).toBe(
       "Without it a step of train would take 1.21 s instead of 1.94 s.",
     );

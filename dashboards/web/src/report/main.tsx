@@ -5,7 +5,7 @@ import { zone } from "../zone";
 import type { ReportData } from "./data";
 import { Report } from "./report";
 
-// Whoever is sent a report may live elsewhere: its times are those of its words, and of most logs.
+// A reader of the report may live in another time zone: plots use UTC, like its text and most logs.
 zone.value = "utc";
 const place = document.getElementById("app");
 const text = document.getElementById("data")?.textContent;

@@ -69,7 +69,7 @@ function NoIncident({ isFiltered }: { isFiltered: boolean }) {
     </Empty>
   ) : (
     <Empty title="There was no incident yet">
-      Whether somebody looks at all is said in <a href="#/">Now</a>.
+      <a href="#/">Now</a> shows whether the service evaluates at all.
     </Empty>
   );
 }
@@ -160,7 +160,7 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
     {
       name: "What is wrong",
       show: (one) => (
-        <div class="incident-saying">
+        <div class="incident-summary">
           <a href={href(["incident", one.id])}>{named(one.culprit)}</a>
           <small class="soft own-line">{one.summary}</small>
         </div>

@@ -108,7 +108,7 @@ function rowOf(
   };
 }
 
-/** What is known to be wrong with it; a job that nobody judges is not called well. */
+/** What is known to be wrong with it; a job that is not evaluated is not called well. */
 function Verdict({ row, isFresh }: { row: Row; isFresh: boolean }) {
   if (row.trouble)
     return (
@@ -209,7 +209,7 @@ function isSlow(row: Row): boolean {
   return (slowdown(row.step, row.usual) ?? 1) >= SLOWER;
 }
 
-/** The last step's time says nothing of a job that makes no steps. */
+/** The last step's time means nothing for a job that makes no steps. */
 function isStuck(row: Row): boolean {
   return row.trouble !== undefined && causeOf(row.trouble.cause).family === "stuck";
 }
