@@ -8,7 +8,7 @@ To look at boards while they are written:
 
     python -m tests.grafana_data --serve [--port N] [--set infiniband]
 
-It makes the data once and keeps it below /tmp/grafana-data; then it serves it until it is ended.
+It makes the data once and keeps it (`tests.kept`); then it serves it until it is ended.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import os
 import shutil
 import signal
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -51,11 +50,11 @@ from simulator.scenario import Scenario, plan
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
 from tests.grafana_supplement import Supplement
+from tests.kept import kept
 from tests.service import ServiceProcess
 
 NS = 1_000_000_000
 DAY_S = 86_400
-KEPT = Path("/tmp/grafana-data")  # noqa: S108 - a cache that anybody may delete
 KEPT_SECONDS_MAX = 3 * DAY_S
 """After so long the data is made anew: stores drop what is a week old."""
 START_OF_DAY_S = 9 * 3_600
@@ -270,24 +269,10 @@ def make(data_set: DataSet, folder: Path) -> Made:
     return made
 
 
-def kept(data_set: DataSet) -> tuple[Path, Made]:
-    """The data where it is kept; made in a process of its own if there is none, or an old one."""
-    folder = KEPT / data_set.name
-    note = folder / "made.json"
-    if note.is_file():
-        made = msgspec.json.decode(note.read_bytes(), type=Made)
-        if time.time() - made.start_s < KEPT_SECONDS_MAX:
-            return folder, made
-    building = KEPT / f"{data_set.name}.{os.getpid()}"
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir(parents=True)
-    subprocess.run(
-        [sys.executable, "-m", "tests.grafana_data", "--make", data_set.name, str(building)],
-        check=True,
-    )
-    shutil.rmtree(folder, ignore_errors=True)
-    building.rename(folder)
-    return folder, msgspec.json.decode(note.read_bytes(), type=Made)
+def kept_data(data_set: DataSet) -> tuple[Path, Made]:
+    """The data where it is kept, made if there is none."""
+    folder = kept("tests.grafana_data", data_set.name, KEPT_SECONDS_MAX)
+    return folder, msgspec.json.decode((folder / "made.json").read_bytes(), type=Made)
 
 
 @contextlib.contextmanager
@@ -323,15 +308,15 @@ def main(arguments: Sequence[str]) -> int:
     if chosen.make:
         make(DATA_SETS[chosen.make[0]], Path(chosen.make[1]))
         return 0
-    folder, made = kept(DATA_SETS[chosen.set])
+    folder, made = kept_data(DATA_SETS[chosen.set])
     if not chosen.serve:
         return 0
     # Whoever ends this ends the service, too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    workspace = KEPT / f"serving-{chosen.port or 'any'}-{chosen.set}"
-    shutil.rmtree(workspace, ignore_errors=True)
-    workspace.mkdir()
-    with served(folder, workspace, chosen.port) as service:
+    with (
+        tempfile.TemporaryDirectory() as workspace,
+        served(folder, Path(workspace), chosen.port) as service,
+    ):
         say(f"url   {service.url}\nstart {made.start_s}\nend   {made.end_s}")
         with contextlib.suppress(KeyboardInterrupt):
             while service.is_alive:

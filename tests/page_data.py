@@ -16,10 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import fcntl
-import hashlib
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -43,24 +40,9 @@ from simulator.topology.model import Fabric
 from tests.grafana_data import DataSet, Trouble, scenario_of
 from tests.grafana_supplement import Supplement
 from tests.incidents import Teller
+from tests.kept import kept
 from tests.service import InProcess, in_process
 
-ROOT = Path(__file__).resolve().parent.parent
-KEPT = ROOT / "build/page-data"
-MAKERS = (
-    "alerts",
-    "api/correlate",
-    "api/evaluate",
-    "api/ingest",
-    "api/inventory",
-    "api/jobs",
-    "api/score",
-    "api/store",
-    "api/topology",
-    "collector",
-    "simulator",
-)
-"""What the data is made by; other content makes other data."""
 NS = 1_000_000_000
 SEED = 5
 LOOK_S = 20.0
@@ -132,33 +114,6 @@ async def play(folder: Path) -> None:
             await own.write(supplement.samples(now_ns))
 
 
-def fingerprint() -> str:
-    """Of everything that has a say in the data."""
-    known = hashlib.sha256()
-    sources = [path for maker in MAKERS for path in (ROOT / maker).rglob("*.*")]
-    for path in sorted([*sources, Path(__file__), *(ROOT / "tests").glob("grafana_*.py")]):
-        if path.is_file() and path.suffix in {".py", ".sql", ".toml", ".yaml"}:
-            known.update(path.relative_to(ROOT).as_posix().encode())
-            known.update(path.read_bytes())
-    return known.hexdigest()[:16]
-
-
-def kept() -> Path:
-    """The data where it is kept; made, in a process of its own, if what makes it has changed."""
-    folder = KEPT / fingerprint()
-    KEPT.parent.mkdir(exist_ok=True)
-    with KEPT.with_suffix(".lock").open("w") as guard:
-        # Whoever comes second waits for the first, and finds it made.
-        fcntl.flock(guard, fcntl.LOCK_EX)
-        if folder.is_dir():
-            return folder
-        shutil.rmtree(KEPT, ignore_errors=True)  # what older sources made
-        building = KEPT / "building"
-        building.mkdir(parents=True)
-        subprocess.run([sys.executable, "-m", __spec__.name, "--make", str(building)], check=True)
-        return building.rename(folder)
-
-
 # --- serving it -----------------------------------------------------------------------------------
 
 
@@ -181,7 +136,7 @@ class Stage:
 def served(workspace: Path) -> Iterator[Stage]:
     """A service over a copy of the data. One in a process at a time (chDB)."""
     data = workspace / "data"
-    shutil.copytree(kept(), data, symlinks=True)
+    shutil.copytree(kept(__spec__.name, DATA.name), data, symlinks=True)
     settings = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
     with contextlib.ExitStack() as stack:
         for place, name, value in (
@@ -200,11 +155,11 @@ def served(workspace: Path) -> Iterator[Stage]:
 def main(arguments: Sequence[str]) -> int:
     """Make the data, or serve it until this is ended."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--make", metavar="FOLDER", help="make it there and end")
+    parser.add_argument("--make", nargs=2, metavar=("NAME", "FOLDER"), help="make it there and end")
     parser.add_argument("--serve", metavar="FOLDER", help="serve a copy of it in this folder")
     chosen = parser.parse_args(arguments)
     if chosen.make:
-        asyncio.run(play(Path(chosen.make)))
+        asyncio.run(play(Path(chosen.make[1])))
     if chosen.serve:
         with served(Path(chosen.serve)) as stage, contextlib.suppress(KeyboardInterrupt):
             print(stage.url, START_S, END_S, flush=True)  # noqa: T201 - for who started this

@@ -36,7 +36,6 @@ from simulator.world import World
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "tests/fixtures/simulator/h200_ring.json"
-CAPTURES = ROOT.parent / "shared/captures/h200-ring"
 RUNS = ("healthy", "net3", "compute5")
 RANKS = 8
 BIN_SECONDS = 0.01

@@ -6,7 +6,6 @@ The captures lie beside the checkout for whoever has them; others skip this.
 import io
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +14,10 @@ from alerts.clocks import align, correct
 from alerts.columns import Records
 from collector.contract.collective import Collective
 from collector.formats import Origin, discover
+from tests.captures import RINGS
 from tests.collectives import clock_errors, shift_clocks, to_columns
 
-CAPTURES = Path(__file__).resolve().parents[3] / "shared/captures/h200-ring"
-RUNS = sorted(path.name for path in CAPTURES.glob("*/") if (path / "inspector").is_dir())
+RUNS = sorted(path.name for path in RINGS.glob("*/") if (path / "inspector").is_dir())
 MS = 1_000_000
 
 pytestmark = pytest.mark.skipif(not RUNS, reason="no captures beside the repository")
@@ -27,7 +26,7 @@ each_run = pytest.mark.parametrize("run", RUNS)
 
 def collectives(run: str) -> Iterator[Collective]:
     """The records of the run's own job; an aborted start may have left a few of another."""
-    for path in sorted((CAPTURES / run / "inspector").glob("*.log")):
+    for path in sorted((RINGS / run / "inspector").glob("*.log")):
         content = path.read_bytes()
         if content.count(b"\n") > 5:
             stream = io.BytesIO(content)

@@ -13,15 +13,10 @@ from typing import Any
 import pytest
 
 from api.diagnose.report import Diagnosis, JobReport
-from tests.diagnosing import ROOT, report_of
+from tests.captures import CAPTURES, HANGS, RINGS, WANTED
+from tests.diagnosing import report_of
 
-CAPTURES = ROOT.parent / "shared/captures"
-RINGS = CAPTURES / "h200-ring"
-HANGS = CAPTURES / "flight-recorder-hangs"
-RUNS = (
-    "ckpt", "compute5", "cpu2", "groups_cpu6", "groups_net3", "half4", "hang6", "healthy", "net3",
-    "noisy", "tree_net2",
-)  # fmt: skip
+RUNS = WANTED[RINGS.name]
 
 pytestmark = [
     pytest.mark.slow,

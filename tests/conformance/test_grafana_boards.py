@@ -1,27 +1,21 @@
 """Every question of every board answers with data, on our API and on a real Prometheus the same.
 
 The data is a simulated cluster with faults, RoCE and then InfiniBand (`tests.grafana_data`): what
-the one fabric does not have, the other has. Made anew for every run; to use one that is kept while
-writing boards, set GRAFANA_DATA=kept.
+the one fabric does not have, the other has.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from dashboards.grafana.boards import discover
 from dashboards.grafana.classic import to_classic
 from dashboards.grafana.model import Board, Panel, Query, Row, Variable
 from tests.grafana_ask import HttpSource, Series, Span
-from tests.grafana_data import DATA_SETS, DataSet, Made, kept, served
+from tests.grafana_data import DATA_SETS, kept_data, served
 from tests.grafana_judge import Outcome, Where, judge, metrics_asked
 from tests.grafana_prometheus import loaded_prometheus, requests_of
 
@@ -37,18 +31,6 @@ def all_boards() -> dict[str, dict[str, Any]]:
     return {name: to_classic(name, board) for name, board in discover().items()}
 
 
-def data_of(data_set: DataSet, folder: Path) -> tuple[Path, Made]:
-    """The data set: made for this run, or the one that is kept."""
-    if os.environ.get("GRAFANA_DATA") == "kept":
-        return kept(data_set)
-    made = folder / "made"
-    made.mkdir()
-    # In a process of its own: the store's engine opens one folder in a process.
-    command = [sys.executable, "-m", "tests.grafana_data", "--make", data_set.name, str(made)]
-    subprocess.run(command, check=True)
-    return made, msgspec.json.decode((made / "made.json").read_bytes(), type=Made)
-
-
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """What came of asking everything, of both data sets together."""
@@ -56,7 +38,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     found = Outcome()
     for data_set in DATA_SETS.values():
         folder = tmp_path_factory.mktemp(data_set.name)
-        data, made = data_of(data_set, folder)
+        data, made = kept_data(data_set)
         span = Span(made.start_s, made.end_s)
         requests = requests_of(data, metrics_asked(boards, span))
         with (

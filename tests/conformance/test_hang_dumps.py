@@ -16,10 +16,9 @@ from collector.contract.model import Event
 from collector.formats import HEAD_BYTES, Origin, Record, discover
 from collector.formats.flight_recorder import FORMAT
 from collector.parsing.plain_pickle import load_plain
+from tests.captures import HANGS
 
-DUMPS = Path(__file__).resolve().parents[3] / "shared/captures/flight-recorder-hangs"
-
-pytestmark = pytest.mark.skipif(not DUMPS.is_dir(), reason="no dumps beside the repository")
+pytestmark = pytest.mark.skipif(not HANGS.is_dir(), reason="no dumps beside the repository")
 
 ENTRIES = {"gpu_error": 289, "lock_gil": 142}
 """Operations of all ranks together, counted with Python's own pickle."""
@@ -31,7 +30,7 @@ def parse(path: Path) -> list[Record | ParseError]:
 
 @pytest.mark.parametrize("run", ENTRIES)
 def test_every_dump_is_read_whole(run: str) -> None:
-    dumps = sorted((DUMPS / run).glob("_dump_*"))
+    dumps = sorted((HANGS / run).glob("_dump_*"))
     assert len(dumps) == 16
     states: Counter[State] = Counter()
     for path in dumps:
@@ -50,7 +49,7 @@ def test_every_dump_is_read_whole(run: str) -> None:
 
 @pytest.mark.parametrize("run", ENTRIES)
 def test_they_are_what_python_reads_and_no_other_format_s(run: str) -> None:
-    for path in (DUMPS / run).glob("_dump_*"):
+    for path in (HANGS / run).glob("_dump_*"):
         content = path.read_bytes()
         assert load_plain(content) == pickle.loads(content)  # noqa: S301 - known dumps
         head, origin = content[:HEAD_BYTES], Origin(path.name, 1)
@@ -59,7 +58,7 @@ def test_they_are_what_python_reads_and_no_other_format_s(run: str) -> None:
 
 
 def test_ranks_are_found_without_the_file_s_name() -> None:
-    for path in sorted(DUMPS.glob("*/_dump_*")):
+    for path in sorted(HANGS.glob("*/_dump_*")):
         found = list(FORMAT.parse(io.BytesIO(path.read_bytes()), Origin("copy", 1)))
         assert found == parse(path), path.name
 
@@ -68,7 +67,7 @@ def test_ranks_of_a_group_agree_about_it() -> None:
     """The same communicator, from both sides of a send."""
     found = [
         each
-        for path in (DUMPS / "gpu_error").glob("_dump_*")
+        for path in (HANGS / "gpu_error").glob("_dump_*")
         for each in parse(path)
         if isinstance(each, Collective)
     ]

@@ -8,7 +8,6 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from functools import cache
-from pathlib import Path
 from typing import BinaryIO, cast
 
 import pytest
@@ -19,9 +18,9 @@ from collector.contract.model import Event
 from collector.formats import HEAD_BYTES, Origin, Record
 from collector.formats.kineto import FORMAT
 from collector.parsing.intervals import length, merge
+from tests.captures import RINGS
 
-CAPTURES = Path(__file__).resolve().parents[3] / "shared/captures/h200-ring"
-RUNS = sorted(path.name for path in CAPTURES.glob("*") if (path / "kineto").is_dir())
+RUNS = sorted(path.name for path in RINGS.glob("*") if (path / "kineto").is_dir())
 OPERATIONS = {"AllReduce": Operation.ALL_REDUCE, "AllGather": Operation.ALL_GATHER}
 RANKS = 8
 STEPS = 7
@@ -38,7 +37,7 @@ each_run = pytest.mark.parametrize("run", RUNS)
 
 @cache
 def read_rank(run: str, rank: int) -> list[Record | ParseError]:
-    path = CAPTURES / run / "kineto" / f"rank{rank}.pt.trace.json.gz"
+    path = RINGS / run / "kineto" / f"rank{rank}.pt.trace.json.gz"
     origin = Origin(path.name.removesuffix(".gz"))
     with gzip.open(path) as file:
         assert FORMAT.recognises(file.read(HEAD_BYTES), origin)
@@ -58,7 +57,7 @@ Seen = tuple[int, int, int, str]
 def inspector(run: str) -> dict[tuple[int, Operation, int], list[Seen]]:
     """What Inspector saw, in order, by process, operation and size."""
     found: dict[tuple[int, Operation, int], list[Seen]] = {}
-    for path in sorted((CAPTURES / run / "inspector").glob("*.log")):
+    for path in sorted((RINGS / run / "inspector").glob("*.log")):
         for line in path.read_text("utf-8").splitlines():
             record = json.loads(line)
             said = record.get("coll_perf")

@@ -1,7 +1,6 @@
 """A job's traffic over HTTP: simulated jobs against the counters of their NICs, and a capture."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -19,6 +18,7 @@ from collector.contract import wire
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.topology.model import Fabric
+from tests.captures import RINGS
 from tests.service import InProcess, eventually, in_process
 from tests.simulated_cluster import GPUS_PER_HOST, JOB_HOSTS, small_job, small_scenario
 from tests.windows import capture_window
@@ -28,7 +28,6 @@ EXPERTS, STAGES = "train", "pipe"
 """Data-parallel with experts on four hosts; two stages of a pipeline on the other two."""
 PAYLOAD = 4096 / (4096 + 26)
 """Of an InfiniBand packet of 4 KiB."""
-CAPTURES = Path(__file__).resolve().parents[3] / "shared" / "captures" / "h200-ring"
 """Beside the checkout, where it is."""
 
 
@@ -234,10 +233,10 @@ def modelled_by(job: JobWindow, places: Places, *, is_tree: bool) -> np.ndarray:
     return sent_and_received(matrix_of(found.flows, places, By.NIC).cells, len(places.nics))[0]
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not here")
+@pytest.mark.skipif(not RINGS.is_dir(), reason="the captures are not here")
 @pytest.mark.parametrize(("run", "is_tree"), [("healthy", False), ("tree_net2", True)])
 def test_a_real_job_sends_what_the_model_says(run: str, is_tree: bool) -> None:  # noqa: FBT001
-    window = capture_window(CAPTURES / run)
+    window = capture_window(RINGS / run)
     job = max(window.jobs, key=lambda one: len(one.operations))
     places = places_of(job.ranks)
     counted = counted_by(window, places)

@@ -5,7 +5,6 @@ What the format says is compared with the lines themselves, read by another, sim
 
 import io
 import re
-from pathlib import Path
 
 import pytest
 
@@ -13,16 +12,16 @@ from collector.contract.communicator import communicator_rings, communicator_tre
 from collector.contract.model import Event
 from collector.formats import Origin
 from collector.formats.nccl_debug import FORMAT
+from tests.captures import RINGS
 
-CAPTURES = Path(__file__).resolve().parents[3] / "shared/captures/h200-ring"
-RUNS = sorted(path.parent.name for path in CAPTURES.glob("*/nccl_debug"))
+RUNS = sorted(path.parent.name for path in RINGS.glob("*/nccl_debug"))
 
 pytestmark = pytest.mark.skipif(not RUNS, reason="no captures beside the repository")
 
 
 def events_of(run: str) -> list[Event]:
     found = []
-    for path in sorted((CAPTURES / run / "nccl_debug").glob("*.log")):
+    for path in sorted((RINGS / run / "nccl_debug").glob("*.log")):
         for each in FORMAT.parse(io.BytesIO(path.read_bytes()), Origin(path.name, 1)):
             assert isinstance(each, Event), each
             found.append(each)
@@ -34,7 +33,7 @@ def initialisations(run: str) -> list[tuple[str, int, str]]:
     pattern = r"rank (\d+) nranks [^\n]* commId (0x\w{14})\w* - Init START(.*?)Init COMPLETE"
     return [
         (match[2], int(match[1]), match[3])
-        for path in (CAPTURES / run / "nccl_debug").glob("*.log")
+        for path in (RINGS / run / "nccl_debug").glob("*.log")
         for match in re.finditer(pattern, path.read_text("utf-8"), re.DOTALL)
     ]
 

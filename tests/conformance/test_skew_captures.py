@@ -8,7 +8,6 @@ import gzip
 import io
 import json
 import re
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -23,15 +22,14 @@ from api.correlate.steps import infer_steps
 from collector.contract.collective import Collective
 from collector.contract.verdict import Cause
 from collector.formats import Origin, discover
+from tests.captures import HANGS, RINGS
 from tests.collectives import shift_clocks, to_columns
 from tests.late_jobs import make_window
 from tests.windows import capture_window
 
-CAPTURES = Path(__file__).resolve().parents[3] / "shared/captures"
-RING, DUMPS = CAPTURES / "h200-ring", CAPTURES / "flight-recorder-hangs"
 LATE = {"compute5": 5, "cpu2": 2, "groups_cpu6": 6}
 """Runs with a late rank, and which."""
-RUNS = sorted(path.name for path in RING.glob("*/") if (path / "inspector").is_dir())
+RUNS = sorted(path.name for path in RINGS.glob("*/") if (path / "inspector").is_dir())
 SHIFT_NS = 2_000_000_000
 
 pytestmark = pytest.mark.skipif(not RUNS, reason="no captures beside the repository")
@@ -49,7 +47,7 @@ def records_of(run: str, part: str) -> tuple[Records, Members]:
     }[part]
     found: list[Collective] = []
     members: Members = {}
-    for path in sorted((RING / run / part).iterdir()):
+    for path in sorted((RINGS / run / part).iterdir()):
         matched = re.fullmatch(pattern, path.name)
         content = path.read_bytes()
         # An aborted start may have left a few lines of another job.
@@ -138,11 +136,11 @@ def test_half_of_a_host_s_records_lost_accuse_nobody_else(run: str) -> None:
     assert accused(msgspec.structs.replace(window, jobs=[thin])) in ([LATE[run]], [])
 
 
-@pytest.mark.skipif(not DUMPS.is_dir(), reason="no dumps beside the repository")
+@pytest.mark.skipif(not HANGS.is_dir(), reason="no dumps beside the repository")
 @pytest.mark.parametrize("run", ["gpu_error", "lock_gil"])
 def test_dumps_of_a_hang_name_exactly_the_ranks_that_were_stopped(run: str) -> None:
-    truth = json.loads((DUMPS / run / "truth.json").read_text())
-    (finding,) = hang.detect(capture_window(*sorted((DUMPS / run).glob("_dump_*"))))
+    truth = json.loads((HANGS / run / "truth.json").read_text())
+    (finding,) = hang.detect(capture_window(*sorted((HANGS / run).glob("_dump_*"))))
     assert finding.cause is Cause.HANG
     named = [finding.culprit.rank, *(one.rank for one in finding.accomplices)]
     assert named == truth["ranks"]

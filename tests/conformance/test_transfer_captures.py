@@ -8,7 +8,6 @@ import gzip
 import io
 import math
 from functools import cache
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -22,10 +21,10 @@ from alerts.split import split
 from alerts.window import Communicator, JobWindow, Rank, Window
 from collector.contract.collective import Collective
 from collector.formats import Origin, discover
+from tests.captures import RINGS
 from tests.collectives import shift_clocks, to_columns
 from tests.ring_jobs import make_window
 
-CAPTURES = Path(__file__).resolve().parents[3] / "shared/captures/h200-ring"
 SLOW = {"net3": 3, "half4": 4, "tree_net2": 2, "groups_net3": 3}
 """Runs with a slow NIC, and whose."""
 NOT_SLOW = ("healthy", "noisy", "ckpt", "hang6", "compute5", "cpu2", "groups_cpu6")
@@ -33,7 +32,7 @@ SHIFT_NS = 2e9
 DRIFT = 5e-5
 
 pytestmark = pytest.mark.skipif(
-    not (CAPTURES / "net3").is_dir(), reason="no captures beside the repository"
+    not (RINGS / "net3").is_dir(), reason="no captures beside the repository"
 )
 each_slow_run = pytest.mark.parametrize("run", SLOW)
 
@@ -42,7 +41,7 @@ each_slow_run = pytest.mark.parametrize("run", SLOW)
 def records_of(run: str) -> Records:
     """What Inspector wrote of the run's own job; an aborted start may have left others."""
     found: list[Collective] = []
-    for path in sorted((CAPTURES / run / "inspector").glob("*.log")):
+    for path in sorted((RINGS / run / "inspector").glob("*.log")):
         content = path.read_bytes()
         if content.count(b"\n") > 5:
             stream = io.BytesIO(content)
@@ -105,7 +104,7 @@ def test_the_slow_nic_is_named_whatever_the_clocks_say(run: str) -> None:
 @each_slow_run
 def test_it_began_and_ended_when_the_fault_did(run: str) -> None:
     """To within the step that it fell into, by the truth that lies beside the capture."""
-    truth = msgspec.json.decode((CAPTURES / run / "truth.json").read_bytes())
+    truth = msgspec.json.decode((RINGS / run / "truth.json").read_bytes())
     times = [value for value in numbers_in(truth) if 1.7e18 < value < 2e18]
     (found,) = detect(window_of(records_of(run)))
     assert min(abs(found.since_ns - time) for time in times) < 1.5e9
@@ -182,7 +181,7 @@ def test_a_profile_of_five_slow_steps_is_enough(run: str) -> None:
     """torch.profiler's traces cover the first steps of the fault."""
     found: list[Collective] = []
     for rank in range(8):
-        path = CAPTURES / run / "kineto" / f"rank{rank}.pt.trace.json.gz"
+        path = RINGS / run / "kineto" / f"rank{rank}.pt.trace.json.gz"
         stream = io.BytesIO(gzip.decompress(path.read_bytes()))
         parsed = discover()["kineto"].parse(stream, Origin(path.name))
         seen = [record for record in parsed if isinstance(record, Collective)]

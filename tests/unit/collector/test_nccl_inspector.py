@@ -29,10 +29,10 @@ from collector.sources.nccl_inspector import (
     parse_prom,
 )
 from tests.bench.records import inspector_line, inspector_lines
+from tests.captures import RINGS
 from tests.fakes import HandClock, HandHost
 from tests.fixtures.trees import write_files
 
-CAPTURES = Path(__file__).resolve().parents[4] / "shared/captures/h200-ring"
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats/nccl_inspector"
 START_US = 1_700_000_000_000_000
 
@@ -122,11 +122,11 @@ def test_anything_else_is_no_marker() -> None:
 
 
 def test_every_collective_of_the_captures_joins_over_its_ranks() -> None:
-    if not CAPTURES.exists():
+    if not RINGS.exists():
         pytest.skip("the captures are not here")
     for run in ("healthy", "net3"):
         joined: Counter[tuple[str, str, int]] = Counter()
-        for path in sorted((CAPTURES / run / "inspector").glob("*.log")):
+        for path in sorted((RINGS / run / "inspector").glob("*.log")):
             for record in FORMAT.parse(io.BytesIO(path.read_bytes()), Origin(path.name, 1)):
                 if isinstance(record, Collective):
                     joined[record.communicator, record.operation, record.sequence] += 1

@@ -11,9 +11,9 @@ import pytest
 
 from collector.contract.collective import Operation
 from simulator.engine import Simulation
+from tests.captures import RINGS
 from tests.reality import PAGE, PARTS, drawings, refreshed
 from tests.reality_runs import (
-    CAPTURES,
     RANKS,
     RUNS,
     Figures,
@@ -171,7 +171,7 @@ def test_the_page_and_its_drawings_are_up_to_date() -> None:
     assert all(f"images/{path.name}" in text for path in drawings())
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside the repository")
+@pytest.mark.skipif(not RINGS.is_dir(), reason="the captures are not beside the repository")
 @pytest.mark.parametrize("run", RUNS)
 def test_the_figures_are_those_of_the_captures(run: str) -> None:
-    assert figures_of(read_capture(CAPTURES / run)) == recorded()[run]
+    assert figures_of(read_capture(RINGS / run)) == recorded()[run]
