@@ -80,8 +80,9 @@ def test_every_reason_has_words(reason: Reason) -> None:
 def test_no_two_causes_share_a_colour_or_a_depth() -> None:
     colours = [cause.facts.colour for cause in Cause]
     assert len(set(colours)) == len(colours)
-    rows = (row for cause in Cause for row in (cause.facts, *cause.facts.by_reason.values()))
-    known = [row.depth for row in rows if row.depth is not None]
+    depths = [cause.facts.depth for cause in Cause]
+    depths += [row.depth for cause in Cause for row in cause.facts.by_reason.values()]
+    known = [depth for depth in depths if depth is not None]
     assert len(set(known)) == len(known)
 
 
