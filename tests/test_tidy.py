@@ -130,6 +130,33 @@ def test_files_can_be_read_in_one_sitting() -> None:
     assert not too_long
 
 
+def test_routes_do_not_import_routes() -> None:
+    """What several routes share is in `api.routes.shared`; only the app knows the routers."""
+    routers = {
+        name_of(path).removesuffix(".py").replace("/", ".")
+        for path in python_files("api")
+        if re.search(r"^router = ", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert routers
+    wrong = [
+        f"{name_of(path)} imports {module}"
+        for path in python_files("api")
+        if name_of(path) != "api/app.py"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in imported_by(node) & routers
+    ]
+    assert not wrong
+
+
+def imported_by(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """Every module that a statement may import: its own, and those that its names may be."""
+    names = {alias.name for alias in node.names}
+    if isinstance(node, ast.Import):
+        return names
+    return {node.module or "", *(f"{node.module}.{name}" for name in names)}
+
+
 def test_every_module_says_what_it_is_for() -> None:
     silent = [
         name_of(path)
