@@ -23,7 +23,7 @@ from api.notify.alertmanager import Rounds, Sender, expressions_of, with_externa
 from api.notify.http import make_client
 from api.notify.matching import Fitter
 from api.notify.outbox import Outbox
-from api.notify.receivers import make_receiver
+from api.notify.receivers import Means, make_receiver
 from api.notify.settings import NotifySettings, read_alertmanagers, read_notify_file
 from api.settings import ServiceSettings
 from collector.contract.errors import InventoryError
@@ -225,8 +225,9 @@ class Notifying:
         self.senders = [Sender(each, self._client, url, metrics, clock) for each in tables]
         if file.receivers:
             self.notifier = Notifier(file, self._book, stock, lead, metrics, clock)
+        means = Means(client=self._client, external_url=url, clock=clock)
         for table in file.receivers:
-            receiver = make_receiver(table, self._client, url, clock)
+            receiver = make_receiver(table, means)
             self.outboxes.append(Outbox(table.name, receiver, stock, lead, metrics, clock))
         self._backlogs = dict.fromkeys((each.name for each in self.outboxes), (0.0, 0.0))
         for each in self.outboxes:
