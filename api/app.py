@@ -21,10 +21,10 @@ from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
 
 from api.actions.parts import make_acting
 from api.audit.service import FleetAudit, load_expectations
+from api.boundary import Boundary, install_error_handlers
 from api.captures import CAPTURES_SECONDS, Captures
 from api.context import Context
 from api.correlate.roll import make_roll
-from api.errors import Boundary, install_error_handlers
 from api.evaluate.detect import Panel
 from api.evaluate.parts import make_evaluation
 from api.explain.explainer import Explainer
@@ -187,10 +187,13 @@ def create_app(
     roll = make_roll(store, stock, intake.commit, metrics, clock, evaluation.lead.is_held)
     engine = make_engine(settings, store)
     gate = Gate(engine)
-    notifying = Notifying(settings, stock, evaluation.lead, metrics, clock)
+    notifying = Notifying(settings.notifier, stock, evaluation.lead, metrics, clock)
     lead, hooks = evaluation.lead, make_hooks(settings, stock, notifying)
-    rulebook = make_rules(settings, engine, stock, lead, intake.commit, metrics, clock, hooks)
-    kept_days, book = settings.retention_days.steps, make_book(settings, stock, clock)
+    rulebook = make_rules(settings.rules, engine, stock, lead, intake.commit, metrics, clock, hooks)
+    kept_days, book = (
+        settings.retention_days.steps,
+        make_book(stock.tokens, clock, file=settings.token_file, need=settings.token_need),
+    )
     works: dict[str, Work] = {
         "commit": intake.run,
         "inventory feed": lambda: feed_inventory(feed, metrics),
@@ -227,7 +230,7 @@ def create_app(
     app.state.rules = rulebook.book
     app.state.notifying, app.state.acting = notifying, acting
     app.state.tokens = book
-    add_routes(app, book if settings.asks_for_tokens else None, metrics)
+    add_routes(app, book if settings.token_need else None, metrics)
     return app
 
 
@@ -340,7 +343,7 @@ async def watch_ports(store: Store, stock: Inventory, clock: Callable[[], float]
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
         try:
             await asyncio.to_thread(refresh_ports, store, stock, load_catalog(), now)
-            await asyncio.to_thread(stock.note_unplugged, now)
+            await asyncio.to_thread(stock.links.note_unplugged, now)
             failing = False
         except (StoreError, InventoryError) as error:
             if not failing:
@@ -370,7 +373,7 @@ async def watch_jobs(
         is_well = await asyncio.to_thread(watch.look, now)
         if is_well and clock() - forgotten_s >= JOBS_FORGOTTEN_SECONDS:
             with contextlib.suppress(InventoryError):  # the next look says so
-                await asyncio.to_thread(stock.forget_jobs, now - dt.timedelta(days=kept_days))
+                await asyncio.to_thread(stock.jobs.forget, now - dt.timedelta(days=kept_days))
             forgotten_s = clock()
 
 

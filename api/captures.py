@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 class Captures:
     """The requests that this process knows to be pending. For any thread."""
 
-    def __init__(self, stock: Inventory, clock: Callable[[], float]) -> None:
-        self._stock = stock
+    def __init__(self, inventory: Inventory, clock: Callable[[], float]) -> None:
+        self._inventory = inventory
         self._clock = clock
         self._lock = threading.Lock()
         self._pending: dict[str, list[CaptureRequest]] = {}
@@ -68,7 +68,7 @@ class Captures:
             handed_at=None,
             ended_at=None,
         )
-        if bound := self._stock.request_capture(capture):
+        if bound := self._inventory.captures.request(capture):
             detail = f"{bound} captures wait already; see GET /v1/agents/{agent}/captures"
             raise Problem(429, "too many captures", detail, rule=bound)
         with self._lock:
@@ -116,11 +116,11 @@ class Captures:
         with self._lock:
             handed, ended = self._handed - self._told, list(self._ended)
         if handed or ended:
-            self._stock.note_captures(handed, ended, now)
-        found = self._stock.pending_captures()
+            self._inventory.captures.note(handed, ended, now)
+        found = self._inventory.captures.pending()
         expired = now - dt.timedelta(seconds=EXPIRE_SECONDS)
         if any(capture.requested_at < expired for capture in found):
-            self._stock.expire_captures(expired, now)
+            self._inventory.captures.expire(expired, now)
         by_agent: dict[str, list[CaptureRequest]] = {}
         with self._lock:
             self._ended = self._ended[len(ended) :]

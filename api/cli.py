@@ -161,8 +161,8 @@ def serve(settings: ServiceSettings) -> None:
     """Open everything, serve, close everything."""
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
-    stock = Inventory(settings.inventory_url)
-    stock.migrate()
+    inventory = Inventory(settings.inventory_url)
+    inventory.migrate()
     retention = {
         name: getattr(settings.retention_days, name) for name in RetentionDays.__struct_fields__
     }
@@ -170,7 +170,7 @@ def serve(settings: ServiceSettings) -> None:
     for name in store.migrate():
         log.info("store: applied migration %s", name)
     try:
-        app = create_app(settings, store, stock, time.time)
+        app = create_app(settings, store, inventory, time.time)
         certificate = certificate_of(settings)
         config = configure(app, settings)
         log.info(
@@ -183,7 +183,7 @@ def serve(settings: ServiceSettings) -> None:
         Server(config, app.state.context.end_streams, certificate).run()
     finally:
         store.close()
-        stock.close()
+        inventory.close()
         log.info("stopped; everything acknowledged is stored")
 
 

@@ -10,13 +10,12 @@ already stays so.
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final
 
 import cramjam
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from api.trace.stream import takes_gzip
 
 PATHS: Final = "/v1/"
 JSON: Final = "application/json"
@@ -100,3 +99,16 @@ def is_plain_json(start: Message) -> bool:
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     is_decided = "accept-encoding" in headers.get("vary", "").lower()
     return kind == JSON and not is_decided and "content-encoding" not in headers
+
+
+def takes_gzip(accept_encoding: str) -> bool:
+    """Whether a client's header says that it can unpack gzip.
+
+    >>> takes_gzip("br, gzip;q=0.8"), takes_gzip("gzip;q=0"), takes_gzip("identity"), takes_gzip("")
+    (True, False, False, False)
+    """
+    for part in accept_encoding.lower().split(","):
+        coding, _, weight = part.partition(";")
+        if coding.strip() in {"gzip", "x-gzip", "*"}:
+            return re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", weight) is None
+    return False

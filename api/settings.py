@@ -9,10 +9,16 @@ from pathlib import Path
 
 import msgspec
 
+from alerts.policy.file import read_policy
 from alerts.rulebook.knobs import default_knobs, turn
-from api.actions.policy import read_policy
-from api.notify.settings import AlertmanagerTable, read_alertmanagers, read_notify_file
+from api.notify.settings import (
+    AlertmanagerTable,
+    NotifierSettings,
+    read_alertmanagers,
+    read_notify_file,
+)
 from api.promql.values import Dialect
+from api.rules.settings import RuleSettings
 from api.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
 from api.tls import Certificate
 from api.tokens.file import read_token_file
@@ -159,9 +165,37 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             return False
 
     @property
-    def asks_for_tokens(self) -> bool:
-        """Whether a request must show a token."""
-        return self.require_tokens or bool(self.token_file) or not self.is_loopback
+    def token_need(self) -> str:
+        """Why a request must show a token; empty: it need not."""
+        if not self.is_loopback:
+            return f"listen is {self.listen}, which others can reach"
+        if self.require_tokens:
+            return "require_tokens is set"
+        return "token_file is set" if self.token_file else ""
+
+    @property
+    def rules(self) -> RuleSettings:
+        """What the rules need of the settings."""
+        return RuleSettings(
+            pack=self.rules_pack,
+            knobs=self.rules_knobs,
+            folder=self.rules_dir,
+            interval_s=self.rules_interval_s,
+            external_labels=self.external_labels,
+            public_url=self.public_url,
+            port=self.address[1],
+        )
+
+    @property
+    def notifier(self) -> NotifierSettings:
+        """What the notifier needs of the settings, its file read. Raises SettingsError."""
+        return NotifierSettings(
+            file=read_notify_file(self.notify_file),
+            alertmanagers=read_alertmanagers(self.alertmanagers),
+            interval_s=self.rules_interval_s,
+            external_labels=self.external_labels,
+            public_url=self.public_url,
+        )
 
     def check(self) -> None:
         """Raise SettingsError for what cannot work, before anything is opened."""
@@ -174,8 +208,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         if self.topology_plan:
             read_plan(Path(self.topology_plan))
         self._check_rules()
-        read_alertmanagers(self.alertmanagers)
-        read_notify_file(self.notify_file)
+        _ = self.notifier
         read_policy(self.policy_file)
         if bool(self.tls_certificate) != bool(self.tls_key):
             raise SettingsError("tls_certificate and tls_key go together; one of them is not set")

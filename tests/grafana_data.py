@@ -212,7 +212,7 @@ class Desk:
         write_pack(rules_dir, {})
         settings = ServiceSettings(rules_pack=False, rules_dir=str(rules_dir))
         self._rules = make_rules(
-            settings,
+            settings.rules,
             Engine(service.store, Dialect.PROMETHEUS_3, load_catalog()),
             service.inventory,
             self._evaluator.lead,

@@ -8,11 +8,11 @@ from api.inventory.health import KeptHold
 from api.inventory.repository import Inventory
 
 
-def set_hold(stock: Inventory, number: str, hold: Hold) -> None:
+def set_hold(inventory: Inventory, number: str, hold: Hold) -> None:
     """Hold a host."""
-    stock.take_host(said_by(hold, number))
+    inventory.actions.take_host(said_by(hold, number))
 
 
-def end_hold(stock: Inventory, host: str, by: str, now: dt.datetime) -> KeptHold | None:
+def end_hold(inventory: Inventory, host: str, by: str, now: dt.datetime) -> KeptHold | None:
     """Let it back; None if nothing holds it."""
-    return stock.give_back(host, by, "", now)
+    return inventory.actions.give_back(host, by, "", now)

@@ -69,8 +69,8 @@ def straggler(since_ns: int, *, job: str = "other", rank: int = 7) -> Verdict:
 class Teller:
     """Says verdicts, one round after the other; the service's own evaluator must be asleep."""
 
-    def __init__(self, stock: Inventory, store: Store) -> None:
-        self._stock = stock
+    def __init__(self, inventory: Inventory, store: Store) -> None:
+        self._inventory = inventory
         self._writer = SaidWriter(store)
         self._standing: Sequence[Incident] = ()
 
@@ -80,8 +80,8 @@ class Teller:
         self._standing = found.incidents
         now = dt.datetime.fromtimestamp(now_ns / NS, tz=dt.UTC)
         until = now + dt.timedelta(days=1)
-        assert self._stock.take_lease(EVALUATOR, HOLDER, now, until, by_force=True)
-        kept = self._stock.keep_incidents(
+        assert self._inventory.leases.take(EVALUATOR, HOLDER, now, until, by_force=True)
+        kept = self._inventory.incidents.keep(
             found.incidents, found.changes, task=EVALUATOR, holder=HOLDER, now=now
         )
         assert kept, "the lease is ours"

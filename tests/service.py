@@ -146,10 +146,10 @@ def read_samples(
 class InProcess:
     """A service inside this process: its HTTP side as a client, and its parts."""
 
-    def __init__(self, client: httpx.Client, store: Store, stock: Inventory) -> None:
+    def __init__(self, client: httpx.Client, store: Store, inventory: Inventory) -> None:
         self.client = client
         self.store = store
-        self.inventory = stock
+        self.inventory = inventory
 
     def samples(self, match: str, **parameters: Any) -> list[dict[str, Any]]:  # noqa: ANN401
         """What /v1/samples answers to a selector: a list of series."""
@@ -178,21 +178,21 @@ def in_process(
     Tests send one request after the other, so a commit does not wait for company as long as the
     real service would.
     """
-    stock = Inventory(f"sqlite:///{data / 'inventory.db'}")
-    stock.migrate()
-    prepare(stock)
+    inventory = Inventory(f"sqlite:///{data / 'inventory.db'}")
+    inventory.migrate()
+    prepare(inventory)
     store = Store(StoreUrl.parse(store_url or f"chdb://{data / 'telemetry'}"))
     try:
         store.migrate()
         # What the service itself would write is no answer to what tests ask.
         quiet = ServiceSettings(data=str(data), rules_pack=False, own_numbers=False)
-        app = create_app(settings or quiet, store, stock, clock)
+        app = create_app(settings or quiet, store, inventory, clock)
         impatient = patch.object(commit, "COMMIT_WAIT_SECONDS", commit_wait_seconds)
         with impatient, serving(app) as url, httpx.Client(base_url=url, timeout=60) as client:
-            yield InProcess(client, store, stock)
+            yield InProcess(client, store, inventory)
     finally:
         store.close()
-        stock.close()
+        inventory.close()
 
 
 @contextlib.contextmanager

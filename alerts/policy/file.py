@@ -6,6 +6,7 @@ import re
 import tomllib
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
@@ -89,6 +90,20 @@ def shipped_policy() -> Policy:
 def shipped_text() -> str:
     """Its file, to begin one's own with."""
     return files("alerts.policy").joinpath("shipped.toml").read_text("utf-8")
+
+
+def read_policy(path: str) -> Policy:
+    """The policy of a file; without a file, the one that is shipped. Raises SettingsError."""
+    if not path:
+        return shipped_policy()
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            text = file.read(POLICY_BYTES_MAX + 1)
+    except OSError as error:
+        raise SettingsError(f"policy_file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"policy_file {path} is not text: {error}") from error
+    return parse_policy(text, path)
 
 
 def parse_policy(text: str, place: str) -> Policy:

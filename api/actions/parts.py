@@ -23,7 +23,7 @@ class Acting(msgspec.Struct, frozen=True):
 
 def make_acting(
     path: str,
-    stock: Inventory,
+    inventory: Inventory,
     board: HealthBoard,
     lead: Lead,
     metrics: ServiceMetrics,
@@ -31,4 +31,4 @@ def make_acting(
 ) -> Acting:
     """Everything for a service. ``path``: the policy's file; empty: the shipped one."""
     file = PolicyFile(path)
-    return Acting(file, ActionTask(file, stock, board, lead, metrics, clock))
+    return Acting(file, ActionTask(file, inventory, board, lead, metrics, clock))

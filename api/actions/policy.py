@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from alerts.policy.file import POLICY_BYTES_MAX, parse_policy, shipped_policy
+from alerts.policy.file import read_policy
 from alerts.policy.model import Policy
 from collector.contract.errors import SettingsError
 
@@ -13,20 +13,6 @@ log = logging.getLogger(__name__)
 
 SHIPPED = "shipped"
 """The name of the policy of whoever has set no file."""
-
-
-def read_policy(path: str) -> Policy:
-    """The policy of a file; without a file, the one that is shipped. Raises SettingsError."""
-    if not path:
-        return shipped_policy()
-    try:
-        with Path(path).open(encoding="utf-8") as file:
-            text = file.read(POLICY_BYTES_MAX + 1)
-    except OSError as error:
-        raise SettingsError(f"policy_file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"policy_file {path} is not text: {error}") from error
-    return parse_policy(text, path)
 
 
 class PolicyFile:

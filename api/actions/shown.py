@@ -79,10 +79,10 @@ class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
     """Of all rules, over 30 days."""
 
 
-def show_policy(file: PolicyFile, stock: Inventory, board: Board, now_ns: int) -> PolicyOut:
+def show_policy(file: PolicyFile, inventory: Inventory, board: Board, now_ns: int) -> PolicyOut:
     """The policy as it stands. Raises InventoryError."""
     policy, now = file.refresh(), moment_of(now_ns)
-    shadows = stock.actions(
+    shadows = inventory.actions.page(
         ActionQuery(states=frozenset({ActionState.SHADOWED})), limit=ACTIONS_READ_MAX
     )
     since_ns = now_ns - HITS_DAYS * 86_400 * NS
@@ -90,7 +90,7 @@ def show_policy(file: PolicyFile, stock: Inventory, board: Board, now_ns: int) -
     by_rule: dict[str, list[Action]] = {}
     for each in known:
         by_rule.setdefault(each.why.rule if each.why is not None else "", []).append(each)
-    refusals = stock.actions(
+    refusals = inventory.actions.page(
         ActionQuery(states=frozenset({ActionState.REFUSED})), limit=ACTIONS_READ_MAX
     )
     return PolicyOut(
@@ -103,7 +103,7 @@ def show_policy(file: PolicyFile, stock: Inventory, board: Board, now_ns: int) -
         breaker_until=breaker_until(policy, refusals, now_ns),
         hosts=len(board.hosts),
         room=policy.limits.room(len(board.hosts)),
-        held=len(stock.holds(now)),
+        held=len(inventory.health.holds(now)),
         share_max=policy.limits.share_max,
         hosts_max=policy.limits.hosts_max,
         cooldown_s=policy.limits.cooldown_s,

@@ -58,14 +58,14 @@ class ActionTask:
     def __init__(
         self,
         file: PolicyFile,
-        stock: Inventory,
+        inventory: Inventory,
         board: HealthBoard,
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._file = file
-        self._stock = stock
+        self._inventory = inventory
         self._board = board
         self._lead = lead
         self._metrics = metrics
@@ -120,7 +120,7 @@ class ActionTask:
         written: list[Action] | None = []
         begun = records.begun[:ACTIONS_A_ROUND_MAX]
         if begun or records.changed:
-            written = self._stock.keep_actions(
+            written = self._inventory.actions.keep(
                 begun,
                 records.changed,
                 {each.id: each for each in known},
@@ -136,7 +136,7 @@ class ActionTask:
 
     def _read(self, policy: Policy, now_ns: int) -> list[Action]:
         since = moment_of(now_ns) - dt.timedelta(seconds=look_back_s(policy))
-        return self._stock.actions_for_policy(since)
+        return self._inventory.actions.for_policy(since)
 
     def _tell(self, decision: Decision, written: Sequence[Action]) -> None:
         """Count and log what was written, and let health see it at once."""

@@ -106,8 +106,8 @@ class FleetAudit:
     def _places(self) -> Iterator[RankPlace]:
         """Where the ranks of running jobs are, as far as that is known."""
         count = 0
-        for job in self._inventory.running_jobs():
-            for rank in self._inventory.job_ranks(job.job):
+        for job in self._inventory.jobs.running():
+            for rank in self._inventory.jobs.ranks(job.job):
                 if rank.host and rank.device and count < RANKS_MAX:
                     count += 1
                     yield RankPlace(job.job, rank.rank, rank.host, rank.device)

@@ -82,7 +82,7 @@ def read_pattern(
 ) -> Pattern:
     """The pattern of this job in this time."""
     job_rank = job_ranks_of(inventory, job)
-    ranks = {place.rank: to_rank(place) for place in inventory.job_ranks(job)}
+    ranks = {place.rank: to_rank(place) for place in inventory.jobs.ranks(job)}
     read = read_traffic(store, job_rank, *span_ns)
     communicators = read_communicators(inventory, job, job_rank, ranks)
     rails, netdevs = nics_in(topology, {rank.host for rank in ranks.values()})
@@ -131,13 +131,13 @@ def shared_nics(
     """
     hosts = {host for host, _ in nics}
     used: set[tuple[str, str]] = set()
-    for other in inventory.jobs(limit=JOBS_MAX):
+    for other in inventory.jobs.page(limit=JOBS_MAX):
         began, ended = other.first_seen.timestamp() * NS, other.last_seen.timestamp() * NS
         if other.job == job or began > span_ns[1] or ended < span_ns[0]:
             continue
-        if hosts.isdisjoint(inventory.job_hosts(other.job)):
+        if hosts.isdisjoint(inventory.jobs.hosts(other.job)):
             continue
-        for place in inventory.job_ranks(other.job):
+        for place in inventory.jobs.ranks(other.job):
             rank = to_rank(place)
             used.update((rank.host, device) for device in rank.devices or ("",))
     return np.array([nic in used or (nic[0], "") in used for nic in nics], dtype=bool)

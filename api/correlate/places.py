@@ -10,7 +10,7 @@ def job_ranks_of(inventory: Inventory, job: str) -> dict[tuple[str, int], int]:
     """The job's rank of each member of its communicators, as far as it is known."""
     return {
         (member.communicator, member.rank): member.job_rank
-        for member in inventory.members(job)
+        for member in inventory.jobs.members(job)
         if member.job_rank is not None
     }
 
@@ -25,8 +25,8 @@ class RunningPlaces:
     def __call__(self) -> Places:
         """All of them, as the inventory has them now."""
         known: dict[str, tuple[object, Places]] = {}
-        for job in self._inventory.running_jobs():
-            state = (job.ranks, self._inventory.count_communicators(job.job))
+        for job in self._inventory.jobs.running():
+            state = (job.ranks, self._inventory.jobs.count_communicators(job.job))
             before = self._known.get(job.job)
             known[job.job] = (
                 before if before and before[0] == state else (state, self._read(job.job))
@@ -37,6 +37,6 @@ class RunningPlaces:
     def _read(self, job: str) -> Places:
         return {
             (member.communicator, member.rank): Place(job, member.job_rank, member.host)
-            for member in self._inventory.members(job)
+            for member in self._inventory.jobs.members(job)
             if member.job_rank is not None
         }

@@ -191,10 +191,10 @@ class WindowReader:
         if job is not None:
             return [job]
         if is_live:
-            return sorted(each.job for each in self._inventory.running_jobs())
+            return sorted(each.job for each in self._inventory.jobs.running())
         return sorted(
             each.job
-            for each in self._inventory.jobs()
+            for each in self._inventory.jobs.page()
             if each.alias_of is None
             and each.first_seen.timestamp() * NS <= to_ns
             and each.last_seen.timestamp() * NS >= from_ns
@@ -212,9 +212,9 @@ class WindowReader:
     ) -> JobWindow:
         job_rank = job_ranks_of(self._inventory, job)
         seen = look_in_slices(self._store, job_rank, from_ns, to_ns, records_max=records_max)
-        ranks = {place.rank: to_rank(place) for place in self._inventory.job_ranks(job)}
+        ranks = {place.rank: to_rank(place) for place in self._inventory.jobs.ranks(job)}
         communicators = read_communicators(self._inventory, job, job_rank, ranks)
-        known = self._inventory.job(job)
+        known = self._inventory.jobs.get(job)
         hung = sorted(dumped & communicators.keys())
         window = JobWindow(
             job=job,
@@ -255,7 +255,7 @@ def read_communicators(
             [{int(rank): parent for rank, parent in tree.items()} for tree in row.trees],
             ranks,
         )
-        for row in inventory.communicators(job)
+        for row in inventory.jobs.communicators(job)
     }
 
 

@@ -24,6 +24,6 @@ class RunningWiring:
                 row.rings,
                 [{int(rank): parent for rank, parent in tree.items()} for tree in row.trees],
             )
-            for job in self._inventory.running_jobs()
-            for row in self._inventory.communicators(job.job)
+            for job in self._inventory.jobs.running()
+            for row in self._inventory.jobs.communicators(job.job)
         }

@@ -56,11 +56,11 @@ class IncidentBook:
         wanted = IncidentQuery(
             state=state, cause=cause, job=job, host=host, switch=switch, since=since
         )
-        return self._inventory.incidents(wanted, after, limit)
+        return self._inventory.incidents.page(wanted, after, limit)
 
     def get(self, number: str) -> Incident | None:
         """The incident with this id."""
-        return self._inventory.incident(number)
+        return self._inventory.incidents.get(number)
 
     def verdicts(
         self, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
@@ -76,13 +76,13 @@ class IncidentBook:
 
     def changes_after(self, number: int, limit: int = INCIDENT_CHANGES_PAGE_MAX) -> News:
         """News with a greater number, in order: what somebody who was away has missed."""
-        return self._inventory.incident_changes(number, limit)
+        return self._inventory.incidents.changes(number, limit)
 
     def changes_span(self) -> tuple[int, int] | None:
         """The lowest and highest number of the news that are kept; None: there are none."""
-        return self._inventory.incident_changes_span()
+        return self._inventory.incidents.changes_span()
 
     def evaluated_at(self) -> dt.datetime | None:
         """When an evaluation last came to its end, in whichever process; None: never."""
-        lease = self._inventory.lease(EVALUATOR)
+        lease = self._inventory.leases.get(EVALUATOR)
         return lease.done_at if lease is not None else None

@@ -141,9 +141,9 @@ class Hub(Generic[News]):
 class Changes(Hub[Numbered]):
     """Follows the inventory's news and tells subscribers."""
 
-    def __init__(self, stock: Inventory, metrics: ServiceMetrics) -> None:
+    def __init__(self, inventory: Inventory, metrics: ServiceMetrics) -> None:
         super().__init__()
-        self._stock = stock
+        self._inventory = inventory
         self._metrics = metrics
         self._told: int | None = None
         """The number of the last news that were told; None: not known yet."""
@@ -169,10 +169,10 @@ class Changes(Hub[Numbered]):
     async def follow(self) -> int:
         """Tell what is new; how much that was."""
         if self._told is None:
-            span = await asyncio.to_thread(self._stock.incident_changes_span)
+            span = await asyncio.to_thread(self._inventory.incidents.changes_span)
             self._told = span[1] if span is not None else 0
             return 0
-        news = await asyncio.to_thread(self._stock.incident_changes, self._told)
+        news = await asyncio.to_thread(self._inventory.incidents.changes, self._told)
         for each in news:
             self._told = each.number
             self._metrics.live_dropped.inc(self.tell(each))

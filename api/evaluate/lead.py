@@ -42,14 +42,14 @@ class Lead:
 
     def __init__(
         self,
-        stock: Inventory,
+        inventory: Inventory,
         clock: Callable[[], float],
         *,
         holder: str = "",
         is_alone: bool = False,
     ) -> None:
         self.holder = holder or name_holder()
-        self._stock = stock
+        self._inventory = inventory
         self._clock = clock
         self._by_force = is_alone
         self._until_s = float("-inf")
@@ -74,7 +74,7 @@ class Lead:
         now, until = (moment(each) for each in (now_s, now_s + LEASE_SECONDS))
         had = self.is_held()
         try:
-            has = self._stock.take_lease(
+            has = self._inventory.leases.take(
                 EVALUATOR, self.holder, now, until, by_force=self._by_force
             )
         except InventoryError as error:
@@ -95,7 +95,7 @@ class Lead:
             self._until_s = float("-inf")
             # It ends by itself, a little later.
             with contextlib.suppress(InventoryError):
-                self._stock.release_lease(EVALUATOR, self.holder, moment(self._clock()))
+                self._inventory.leases.release(EVALUATOR, self.holder, moment(self._clock()))
 
 
 def moment(unix_s: float) -> dt.datetime:

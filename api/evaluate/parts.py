@@ -32,7 +32,7 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
 def make_rounds(
     store: Store,
-    stock: Inventory,
+    inventory: Inventory,
     topologies: TopologyCache,
     lead: Lead,
     metrics: ServiceMetrics,
@@ -43,17 +43,17 @@ def make_rounds(
 
     ``see`` may take something away from a window, to learn what is found without it.
     """
-    reader = WindowReader(store, stock, topologies.at)
+    reader = WindowReader(store, inventory, topologies.at)
 
     def read(from_ns: int, to_ns: int) -> Window:
         return see(reader.read(from_ns, to_ns))
 
-    return Rounds(read, stock, lead, Panel(metrics), metrics)
+    return Rounds(read, inventory, lead, Panel(metrics), metrics)
 
 
 def make_evaluation(
     store: Store,
-    stock: Inventory,
+    inventory: Inventory,
     topologies: TopologyCache,
     own: OwnSamples,
     metrics: ServiceMetrics,
@@ -62,11 +62,11 @@ def make_evaluation(
     is_alone: bool,
 ) -> Evaluation:
     """Everything for a service. ``is_alone``: no other process can be at work, see `Lead`."""
-    lead = Lead(stock, clock, is_alone=is_alone)
-    rounds = make_rounds(store, stock, topologies, lead, metrics)
+    lead = Lead(inventory, clock, is_alone=is_alone)
+    rounds = make_rounds(store, inventory, topologies, lead, metrics)
     return Evaluation(
         lead=lead,
         task=EvaluateTask(rounds, lead, store, own, metrics, clock),
-        book=IncidentBook(stock, store),
-        changes=Changes(stock, metrics),
+        book=IncidentBook(inventory, store),
+        changes=Changes(inventory, metrics),
     )

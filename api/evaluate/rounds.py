@@ -57,13 +57,13 @@ class Rounds:
     def __init__(
         self,
         read: ReadWindow,
-        stock: Inventory,
+        inventory: Inventory,
         lead: Lead,
         panel: Panel,
         metrics: ServiceMetrics,
     ) -> None:
         self._read = read
-        self._stock = stock
+        self._inventory = inventory
         self._lead = lead
         self._panel = panel
         self._metrics = metrics
@@ -102,7 +102,7 @@ class Rounds:
         kept = {each.id for each in after.incidents}
         news += [each.incident for each in after.changes if each.incident.id not in kept]
         try:
-            is_kept = self._stock.keep_incidents(
+            is_kept = self._inventory.incidents.keep(
                 news,
                 after.changes,
                 task=EVALUATOR,
@@ -129,7 +129,7 @@ class Rounds:
         """What stands, from before this round."""
         if self._standing is None:
             since = moment(now_ns / NS) - dt.timedelta(seconds=REOPEN_SECONDS)
-            self._standing = self._stock.recent_incidents(since)
+            self._standing = self._inventory.incidents.recent(since)
         return self._standing
 
 

@@ -151,7 +151,7 @@ class CellReader:
 
     def read(self, job: str, rank: int, span: tuple[int, int], topology: Topology) -> Cell | None:
         """The cell; None if the job has no such rank."""
-        places = {place.rank: place for place in self._inventory.job_ranks(job)}
+        places = {place.rank: place for place in self._inventory.jobs.ranks(job)}
         job_rank = job_ranks_of(self._inventory, job)
         place = places.get(rank)
         if place is None:

@@ -83,7 +83,7 @@ class Explainer:
 
     def _as_it_was(self, job: JobWindow, moment_ns: int) -> JobWindow:
         """The job with the state that it had then: one that has ended since ran at the time."""
-        known = self._inventory.job(job.job)
+        known = self._inventory.jobs.get(job.job)
         if known is None or known.state is not JobState.ENDED:
             return job
         ended = known.ended_at or known.last_seen

@@ -69,14 +69,14 @@ class HealthBoard:
     def __init__(
         self,
         evidence: Evidence,
-        stock: Inventory,
+        inventory: Inventory,
         lead: Lead,
         own: OwnSamples,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._evidence = evidence
-        self._stock = stock
+        self._inventory = inventory
         self._lead = lead
         self._own = own
         self._metrics = metrics
@@ -294,7 +294,7 @@ class HealthBoard:
         """Take in turns that somebody wrote; those that are news."""
         is_first = self._number is None
         found: list[NumberedTurn] = []
-        while page := self._stock.turns_after(self._number or 0):
+        while page := self._inventory.health.turns_after(self._number or 0):
             for each in page:
                 if each.turn.state is HealthState.HEALTHY:
                     self._told.pop(each.turn.target, None)
@@ -324,7 +324,7 @@ class HealthBoard:
         # The worst first: what does not fit waits for the next look.
         turns.sort(key=lambda turn: (-SEVERITY[turn.state], turn.target))
         self._is_behind = len(turns) > HEALTH_TURNS_A_ROUND_MAX
-        return bool(turns) and self._stock.keep_turns(
+        return bool(turns) and self._inventory.health.keep_turns(
             turns[:HEALTH_TURNS_A_ROUND_MAX],
             task=EVALUATOR,
             holder=self._lead.holder,

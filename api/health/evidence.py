@@ -64,12 +64,12 @@ class Evidence:
 
     def __init__(
         self,
-        stock: Inventory,
+        inventory: Inventory,
         book: IncidentBook,
         holds: Sequence[Holds],
         started_ns: int,
     ) -> None:
-        self._stock = stock
+        self._inventory = inventory
         self._book = book
         self._sources = holds
         self._started_ns = started_ns
@@ -124,7 +124,7 @@ class Evidence:
             self._read_incidents(now_ns)
             return True
         is_new = False
-        while news := self._stock.incident_changes(self._told):
+        while news := self._inventory.incidents.changes(self._told):
             if news[0].number > self._told + 1:
                 # What lay between is no longer kept: begin anew.
                 self._read_incidents(now_ns)
@@ -139,11 +139,11 @@ class Evidence:
 
     def _read_incidents(self, now_ns: int) -> None:
         """Read everything of the last weeks. The number first: what happens meanwhile is news."""
-        span = self._stock.incident_changes_span()
+        span = self._inventory.incidents.changes_span()
         wanted = IncidentQuery(since=moment_of(now_ns - WINDOW_NS))
         self._known.clear()
         after: str | None = None
-        while page := self._stock.incidents(wanted, after, PAGE_MAX):
+        while page := self._inventory.incidents.page(wanted, after, PAGE_MAX):
             for incident in page:
                 self._put(incident)
             after = page[-1].id
@@ -220,9 +220,11 @@ class Evidence:
         """List the fleet, if its number has changed; whether it is another."""
         now = moment_of(now_ns)
         is_fresh = 0 <= now_ns - self._listed_ns < RELIST_SECONDS * NS
-        if is_fresh and self._stock.count_hosts(now) == len(self.hosts):
+        if is_fresh and self._inventory.health.count_hosts(now) == len(self.hosts):
             return False
-        listed = {each.host: unix_ns(each.first_seen) for each in self._stock.known_hosts(now)}
+        listed = {
+            each.host: unix_ns(each.first_seen) for each in self._inventory.health.known_hosts(now)
+        }
         self._listed_ns = now_ns
         is_new = listed != self.hosts
         self.hosts = listed if is_new else self.hosts
@@ -233,7 +235,7 @@ class Evidence:
         before_ns = now_ns - SILENT_SECONDS * NS
         if self._started_ns > before_ns:
             return {}
-        found = self._stock.silent_hosts(moment_of(before_ns), moment_of(now_ns))
+        found = self._inventory.health.silent_hosts(moment_of(before_ns), moment_of(now_ns))
         return {host: unix_ns(seen) for host, seen in found.items() if host in self.hosts}
 
     # --- doubts --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from alerts.health.model import Hold
-from api.inventory.health import HealthStock
+from api.inventory.health import HealthTables
 
 
 class Holds(Protocol):
@@ -24,9 +24,9 @@ class Holds(Protocol):
 class InventoryHolds:
     """Holds that operators have set (`PUT /v1/hosts/{host}/hold`)."""
 
-    def __init__(self, stock: HealthStock) -> None:
-        self._stock = stock
+    def __init__(self, health: HealthTables) -> None:
+        self._health = health
 
     def standing(self, now: dt.datetime) -> Iterable[Hold]:
         """All that hold at a moment."""
-        return [kept.hold for kept in self._stock.holds(now)]
+        return [kept.hold for kept in self._health.holds(now)]

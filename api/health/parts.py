@@ -15,13 +15,13 @@ from api.metrics import ServiceMetrics
 
 
 def make_board(
-    stock: Inventory,
+    inventory: Inventory,
     evaluation: Evaluation,
     own: OwnSamples,
     metrics: ServiceMetrics,
     clock: Callable[[], float],
 ) -> HealthBoard:
     """The board of a service that begins to listen now. ``own`` is the board's alone."""
-    holds = [InventoryHolds(stock)]
-    evidence = Evidence(stock, evaluation.book, holds, started_ns=round(clock() * NS))
-    return HealthBoard(evidence, stock, evaluation.lead, own, metrics, clock)
+    holds = [InventoryHolds(inventory.health)]
+    evidence = Evidence(inventory, evaluation.book, holds, started_ns=round(clock() * NS))
+    return HealthBoard(evidence, inventory, evaluation.lead, own, metrics, clock)

@@ -16,10 +16,9 @@ from sqlalchemy import ColumnElement, Connection, Select, delete, or_, select, u
 from alerts.health.model import Target
 from alerts.policy.action import Action, ActionState, Ending, Refused, ended
 from alerts.policy.record import BY_POLICY
-from api.inventory.database import before_nul, table_of
+from api.inventory.database import Part, before_nul, table_of
 from api.inventory.health import (
     HOLDS,
-    HealthStock,
     KeptHold,
     end_holds,
     find_hold,
@@ -62,7 +61,7 @@ class ActionQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Whether they are not over."""
 
 
-class ActionStock(HealthStock):
+class ActionTables(Part):
     """Actions; and through them, holds."""
 
     # --- people --------------------------------------------------------------------------------
@@ -72,7 +71,7 @@ class ActionStock(HealthStock):
 
         Raises TooManyHoldsError.
         """
-        with self._writing("keep an action") as connection:
+        with self._database.writing("keep an action") as connection:
             for before in standing_on(connection, action.host, action.at_ns):
                 words = f"by action {action.id}"
                 keep(connection, ended(before, Ending.REPLACED, action.by, words, action.at_ns))
@@ -86,7 +85,7 @@ class ActionStock(HealthStock):
         if not is_name(host):
             return None
         target = Target.of_host(host)
-        with self._writing("end a hold") as connection:
+        with self._database.writing("end a hold") as connection:
             found = find_hold(connection, target, now)
             if found is None:
                 return None
@@ -95,14 +94,14 @@ class ActionStock(HealthStock):
             end_holds(connection, target, by, now)
         return msgspec.structs.replace(found, ended_at=now, ended_by=by)
 
-    def change_action(
+    def change(
         self, number: str, change: Callable[[Action], Action], now: dt.datetime
     ) -> Action | None:
         """An action after a change, with its hold; None if there is none of this id.
 
         Raises what the change raises, TooManyHoldsError and HeldError; nothing is changed then.
         """
-        with self._writing("change an action") as connection:
+        with self._database.writing("change an action") as connection:
             before = find(connection, number)
             if before is None:
                 return None
@@ -113,7 +112,7 @@ class ActionStock(HealthStock):
 
     # --- the policy ----------------------------------------------------------------------------
 
-    def keep_actions(
+    def keep(
         self,
         begun: Sequence[Action],
         changed: Iterable[Action],
@@ -130,7 +129,7 @@ class ActionStock(HealthStock):
         """
         now_ns = unix_ns(now)
         written: list[Action] = []
-        with self._writing("keep actions") as connection:
+        with self._database.writing("keep actions") as connection:
             if not is_holder(connection, task, holder):
                 return None
             for after in changed:
@@ -163,12 +162,12 @@ class ActionStock(HealthStock):
             ended_by=BY_POLICY,
         )
 
-    def actions_for_policy(self, since: dt.datetime) -> list[Action]:
+    def for_policy(self, since: dt.datetime) -> list[Action]:
         """All that are live, and those that began or ended since; the latest ACTIONS_READ_MAX."""
         lately = select(ACTIONS.c.document).where(
             or_(ACTIONS.c.at >= since, ACTIONS.c.ended_at >= since), ACTIONS.c.ended_at.is_not(None)
         )
-        with self._reading("list actions") as connection:
+        with self._database.reading("list actions") as connection:
             live = connection.execute(open_ones().order_by(ACTIONS.c.id)).scalars().all()
             query = lately.order_by(ACTIONS.c.id.desc()).limit(ACTIONS_READ_MAX)
             past = connection.execute(query).scalars().all()
@@ -176,25 +175,25 @@ class ActionStock(HealthStock):
 
     # --- asking --------------------------------------------------------------------------------
 
-    def action(self, number: str) -> Action | None:
+    def get(self, number: str) -> Action | None:
         """The action of this id."""
-        with self._reading("look up an action") as connection:
+        with self._database.reading("look up an action") as connection:
             return find(connection, number)
 
-    def actions(
+    def page(
         self, wanted: ActionQuery, after: str | None = None, limit: int = PAGE_DEFAULT
     ) -> list[Action]:
         """A page of actions, the newest first: those before the id `after`."""
         query = select(ACTIONS.c.document).where(*conditions(wanted))
         if after is not None:
             query = query.where(ACTIONS.c.id < before_nul(after))
-        with self._reading("list actions") as connection:
+        with self._database.reading("list actions") as connection:
             found = connection.execute(query.order_by(ACTIONS.c.id.desc()).limit(limit))
             return [read_action(document) for document in found.scalars()]
 
-    def standing_actions(self) -> list[Action]:
+    def standing(self) -> list[Action]:
         """All that were not ended, by id: what executors make true. Some may be over by time."""
-        with self._reading("list standing actions") as connection:
+        with self._database.reading("list standing actions") as connection:
             query = open_ones(ActionState.STANDING).order_by(ACTIONS.c.id).limit(HOLDS_MAX)
             return [read_action(each) for each in connection.execute(query).scalars()]
 

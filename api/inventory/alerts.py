@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, and_, delete, select
 from sqlalchemy.sql.expression import bindparam
 
-from api.inventory.database import ROWS_PER_STATEMENT, Database, insert_into, table_of
+from api.inventory.database import ROWS_PER_STATEMENT, Part, insert_into, table_of
 from api.inventory.incidents import is_holder
 from api.inventory.tables import AlertRow, RuleGroupRow
 from api.limits import ALERTS_MAX, RULE_GROUPS_MAX
@@ -39,10 +39,10 @@ class KeptGroup(msgspec.Struct, frozen=True, kw_only=True):
     document: str
 
 
-class AlertStock(Database):
+class AlertTables(Part):
     """What stands of all rule groups."""
 
-    def keep_alerts(
+    def keep(
         self,
         group: KeptGroup,
         changed: Sequence[KeptAlert],
@@ -55,7 +55,7 @@ class AlertStock(Database):
 
         False, and nothing is kept, if the task belongs to another process by now.
         """
-        with self._writing("keep alerts") as connection:
+        with self._database.writing("keep alerts") as connection:
             if not is_holder(connection, task, holder):
                 return False
             remove(connection, gone)
@@ -65,18 +65,18 @@ class AlertStock(Database):
 
     def forget_group(self, rule_group: str, *, task: str, holder: str) -> bool:
         """Remove a group that is no longer evaluated, with its alerts; False: another's task."""
-        with self._writing("forget a rule group") as connection:
+        with self._database.writing("forget a rule group") as connection:
             if not is_holder(connection, task, holder):
                 return False
             connection.execute(delete(ALERTS).where(ALERTS.c.rule_group == rule_group))
             connection.execute(delete(GROUPS).where(GROUPS.c.rule_group == rule_group))
         return True
 
-    def standing_alerts(self) -> tuple[list[KeptGroup], list[KeptAlert]]:
+    def standing(self) -> tuple[list[KeptGroup], list[KeptAlert]]:
         """All groups and all alerts, each by key, as they were at one moment."""
         groups = select(GROUPS).order_by(*GROUPS.primary_key).limit(RULE_GROUPS_MAX)
         alerts = select(ALERTS).order_by(*ALERTS.primary_key).limit(ALERTS_MAX)
-        with self._reading("list alerts") as connection:
+        with self._database.reading("list alerts") as connection:
             kept = connection.execute(groups).mappings().all()
             standing = connection.execute(alerts).mappings().all()
         return (

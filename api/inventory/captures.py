@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import delete, func, select, update
 
-from api.inventory.database import Database, before_nul, table_of
+from api.inventory.database import Part, before_nul, table_of
 from api.inventory.sightings import is_name
 from api.inventory.tables import CaptureRow, CaptureState
 from api.limits import (
@@ -49,16 +49,16 @@ class CaptureEnd(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class CaptureStock(Database):
+class CaptureTables(Part):
     """Requests of all agents."""
 
-    def request_capture(self, capture: Capture) -> str:
+    def request(self, capture: Capture) -> str:
         """Keep a request; the name of the bound that forbids it, or nothing.
 
         Requests that ended long ago are forgotten here.
         """
         pending = select(func.count()).where(CAPTURES.c.state.in_(PENDING))
-        with self._writing("keep a capture") as connection:
+        with self._database.writing("keep a capture") as connection:
             old = capture.requested_at - timedelta(days=CAPTURES_KEPT_DAYS)
             connection.execute(delete(CAPTURES).where(CAPTURES.c.requested_at < old))
             own = connection.scalar(pending.where(CAPTURES.c.agent == capture.agent))
@@ -69,7 +69,7 @@ class CaptureStock(Database):
             connection.execute(CAPTURES.insert(), [msgspec.structs.asdict(capture)])
         return ""
 
-    def pending_captures(self) -> list[Capture]:
+    def pending(self) -> list[Capture]:
         """Every request that has not ended, the oldest first."""
         query = (
             select(CAPTURES)
@@ -77,11 +77,11 @@ class CaptureStock(Database):
             .order_by(CAPTURES.c.id)
             .limit(CAPTURES_PENDING_MAX)
         )
-        with self._reading("list captures") as connection:
+        with self._database.reading("list captures") as connection:
             rows = connection.execute(query).mappings().all()
         return [msgspec.convert(dict(row), Capture) for row in rows]
 
-    def captures(
+    def page(
         self, agent: str, after: str | None = None, limit: int = PAGE_DEFAULT
     ) -> list[Capture]:
         """An agent's requests, the newest first."""
@@ -90,15 +90,15 @@ class CaptureStock(Database):
         query = select(CAPTURES).where(CAPTURES.c.agent == agent)
         if after is not None:
             query = query.where(CAPTURES.c.id < before_nul(after))
-        with self._reading("list captures") as connection:
+        with self._database.reading("list captures") as connection:
             found = connection.execute(query.order_by(CAPTURES.c.id.desc()).limit(limit))
             return [msgspec.convert(dict(row), Capture) for row in found.mappings()]
 
-    def note_captures(
+    def note(
         self, handed: Iterable[tuple[str, str]], ended: Iterable[CaptureEnd], now: datetime
     ) -> None:
         """Keep which requests (agent and id) agents were told of, and which have ended."""
-        with self._writing("note captures") as connection:
+        with self._database.writing("note captures") as connection:
             for agent, number in sorted(handed):
                 connection.execute(
                     update(CAPTURES)
@@ -119,9 +119,9 @@ class CaptureStock(Database):
                     )
                 )
 
-    def expire_captures(self, before: datetime, now: datetime) -> None:
+    def expire(self, before: datetime, now: datetime) -> None:
         """Give up on requests that were made before a moment."""
-        with self._writing("give up on captures") as connection:
+        with self._database.writing("give up on captures") as connection:
             connection.execute(
                 update(CAPTURES)
                 .where(CAPTURES.c.state.in_(PENDING), CAPTURES.c.requested_at < before)

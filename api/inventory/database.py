@@ -39,32 +39,32 @@ class Database:
 
     def ping(self) -> None:
         """Return if the database answers, else raise InventoryError."""
-        with self._reading("answer") as connection:
+        with self.reading("answer") as connection:
             connection.execute(text("SELECT 1"))
 
     def close(self) -> None:
         """Give the connections back."""
         self._engine.dispose()
 
-    def _ask(self, record: type[Record], table: Table, narrow: Narrow, limit: int) -> list[Record]:
+    def ask(self, record: type[Record], table: Table, narrow: Narrow, limit: int) -> list[Record]:
         """Rows of a table in the order of its key, as records."""
         if not 1 <= limit <= PAGE_MAX:
             msg = f"limit is {limit}; a page of the inventory holds 1 to PAGE_MAX = {PAGE_MAX}"
             raise InventoryError(msg)
         wanted = [table.c[name] for name in record.__struct_fields__]
         query = narrow(select(*wanted), table.c).order_by(*table.primary_key).limit(limit)
-        with self._reading(f"list {table.name}") as connection:
+        with self.reading(f"list {table.name}") as connection:
             rows = connection.execute(query).mappings().all()
         return [msgspec.convert(dict(row), record) for row in rows]
 
     @contextmanager
-    def _reading(self, doing: str) -> Iterator[Connection]:
+    def reading(self, doing: str) -> Iterator[Connection]:
         """A connection whose transaction sees one state of the inventory."""
         with explained(self._engine.url, doing), self._engine.connect() as connection:
             yield connection
 
     @contextmanager
-    def _writing(self, doing: str) -> Iterator[Connection]:
+    def writing(self, doing: str) -> Iterator[Connection]:
         """A connection whose transaction is committed, or undone as a whole."""
         with (
             explained(self._engine.url, doing),
@@ -72,6 +72,13 @@ class Database:
             connection.begin(),
         ):
             yield connection
+
+
+class Part:
+    """Tables of one subject. All parts of an inventory share its database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
 
 def table_of(model: type[Base]) -> Table:

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, and_, delete, func, not_, or_, select, update
 
 from alerts.health.model import HealthState, Hold, Target, TargetKind, Turn
-from api.inventory.database import ROWS_PER_STATEMENT, Database, before_nul, table_of
+from api.inventory.database import ROWS_PER_STATEMENT, Part, before_nul, table_of
 from api.inventory.incidents import NS, NUMBER_MAX, is_holder, moment_of
 from api.inventory.links import LOOK_BACK
 from api.inventory.sightings import is_name
@@ -55,7 +55,7 @@ class NumberedTurn(msgspec.Struct, frozen=True):
     turn: Turn
 
 
-class HealthStock(Database):
+class HealthTables(Part):
     """Silence, holds and turns. Holds are made and ended by actions (`api.inventory.actions`)."""
 
     # --- who reports ---------------------------------------------------------------------------
@@ -63,14 +63,14 @@ class HealthStock(Database):
     def known_hosts(self, now: dt.datetime) -> list[KnownHost]:
         """Machines that were heard of within LOOK_BACK, by name; HEALTH_HOSTS_MAX at most."""
         query = select(HOSTS.c.host, HOSTS.c.first_seen, HOSTS.c.last_seen).where(*is_there(now))
-        with self._reading("list hosts") as connection:
+        with self._database.reading("list hosts") as connection:
             rows = connection.execute(query.order_by(HOSTS.c.host).limit(HEALTH_HOSTS_MAX))
             return [KnownHost(*row) for row in rows]
 
     def count_hosts(self, now: dt.datetime) -> int:
         """How many there are: whoever has listed them learns cheaply whether that still holds."""
         query = select(func.count()).select_from(HOSTS).where(*is_there(now))
-        with self._reading("count hosts") as connection:
+        with self._database.reading("count hosts") as connection:
             return connection.scalar(query) or 0
 
     def silent_hosts(self, before: dt.datetime, now: dt.datetime) -> dict[str, dt.datetime]:
@@ -81,7 +81,7 @@ class HealthStock(Database):
         query = select(HOSTS.c.host, HOSTS.c.last_seen).where(
             *is_there(now), HOSTS.c.last_seen < before
         )
-        with self._reading("list silent hosts") as connection:
+        with self._database.reading("list silent hosts") as connection:
             rows = connection.execute(query.limit(HEALTH_HOSTS_MAX)).all()
         return {row.host: row.last_seen for row in rows}
 
@@ -90,7 +90,7 @@ class HealthStock(Database):
     def holds(self, now: dt.datetime) -> list[KeptHold]:
         """All that stand, by kind and name."""
         query = select(HOLDS).where(stands(now)).order_by(HOLDS.c.kind, HOLDS.c.name)
-        with self._reading("list holds") as connection:
+        with self._database.reading("list holds") as connection:
             rows = connection.execute(query.limit(HOLDS_MAX)).mappings().all()
         return [read_hold(row) for row in rows]
 
@@ -99,7 +99,7 @@ class HealthStock(Database):
         if not is_name(target.name):
             return []
         query = select(HOLDS).where(*is_of(target)).order_by(HOLDS.c.since.desc(), HOLDS.c.id)
-        with self._reading("list a thing's holds") as connection:
+        with self._database.reading("list a thing's holds") as connection:
             rows = connection.execute(query.limit(limit)).mappings().all()
         return [read_hold(row) for row in rows]
 
@@ -109,7 +109,7 @@ class HealthStock(Database):
         self, turns: Sequence[Turn], *, task: str, holder: str, now: dt.datetime
     ) -> bool:
         """Append turns, in one transaction; False, and nothing is kept, if others do the task."""
-        with self._writing("keep turns of health") as connection:
+        with self._database.writing("keep turns of health") as connection:
             if not is_holder(connection, task, holder):
                 return False
             last = connection.scalar(select(func.max(TURNS.c.number))) or 0
@@ -139,7 +139,7 @@ class HealthStock(Database):
             .order_by(TURNS.c.number)
             .limit(limit)
         )
-        with self._reading("list turns of health") as connection:
+        with self._database.reading("list turns of health") as connection:
             rows = connection.execute(query).all()
         return [NumberedTurn(row.number, read_turn(row.document)) for row in rows]
 
@@ -153,13 +153,13 @@ class HealthStock(Database):
             .order_by(TURNS.c.number.desc())
             .limit(limit)
         )
-        with self._reading("list a host's turns") as connection:
+        with self._database.reading("list a host's turns") as connection:
             return [read_turn(document) for document in connection.execute(query).scalars()]
 
     def turns_span(self) -> tuple[int, int] | None:
         """The lowest and the highest number of the turns that are kept; None: there are none."""
         query = select(func.min(TURNS.c.number), func.max(TURNS.c.number))
-        with self._reading("list turns of health") as connection:
+        with self._database.reading("list turns of health") as connection:
             first, last = connection.execute(query).one()
         return None if first is None else (first, last)
 

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Connection, delete, func, or_, select, update
 
 from alerts.incident import KEPT_MAX, Change, Incident, IncidentState
-from api.inventory.database import ROWS_PER_STATEMENT, Database, before_nul, insert_into, table_of
+from api.inventory.database import ROWS_PER_STATEMENT, Part, before_nul, insert_into, table_of
 from api.inventory.sightings import is_name
 from api.inventory.tables import IncidentChangeRow, IncidentNameRow, IncidentRow, LeaseRow
 from api.limits import (
@@ -61,14 +61,14 @@ class IncidentQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Seen then, or later."""
 
 
-class LeaseStock(Database):
+class LeaseTables(Part):
     """Tasks that one process does at a time.
 
     Moments are the asking process' own; a clock that is wrong by more than a lease makes two
     processes take it from each other, and what they write is then refused to all but the holder.
     """
 
-    def take_lease(
+    def take(
         self,
         task: str,
         holder: str,
@@ -78,7 +78,7 @@ class LeaseStock(Database):
         by_force: bool = False,
     ) -> bool:
         """Take a task or keep it; False if another process has it and its lease has not ended."""
-        with self._writing("take a lease") as connection:
+        with self._database.writing("take a lease") as connection:
             insert = insert_into(connection, LEASES)
             old, new = LEASES.c, insert.excluded
             may = or_(old.holder == new.holder, old.until <= now)
@@ -92,29 +92,29 @@ class LeaseStock(Database):
             )
             return connection.scalar(select(old.holder).where(old.task == task)) == holder
 
-    def release_lease(self, task: str, holder: str, now: dt.datetime) -> None:
+    def release(self, task: str, holder: str, now: dt.datetime) -> None:
         """Let others have a task, if it is ours."""
-        with self._writing("release a lease") as connection:
+        with self._database.writing("release a lease") as connection:
             connection.execute(
                 update(LEASES)
                 .where(LEASES.c.task == task, LEASES.c.holder == holder)
                 .values(until=now)
             )
 
-    def lease(self, task: str) -> Lease | None:
+    def get(self, task: str) -> Lease | None:
         """Who has a task; None if nobody ever had."""
-        with self._reading("look up a lease") as connection:
+        with self._database.reading("look up a lease") as connection:
             query = select(LEASES).where(LEASES.c.task == task)
             row = connection.execute(query).mappings().first()
         return msgspec.convert(dict(row), Lease) if row is not None else None
 
 
-class IncidentStock(LeaseStock):
+class IncidentTables(Part):
     """Incidents, what they can be found by, and their news."""
 
     # --- writing -------------------------------------------------------------------------------
 
-    def keep_incidents(
+    def keep(
         self,
         incidents: Sequence[Incident],
         changes: Sequence[Change],
@@ -127,7 +127,7 @@ class IncidentStock(LeaseStock):
 
         False, and nothing is kept, if the task belongs to another process by now.
         """
-        with self._writing("keep incidents") as connection:
+        with self._database.writing("keep incidents") as connection:
             if not is_holder(connection, task, holder):
                 return False
             rows = sorted(incidents, key=lambda each: each.id)
@@ -141,7 +141,7 @@ class IncidentStock(LeaseStock):
 
     # --- asking --------------------------------------------------------------------------------
 
-    def recent_incidents(self, closed_since: dt.datetime) -> list[Incident]:
+    def recent(self, closed_since: dt.datetime) -> list[Incident]:
         """All that are open, and those that were closed at a moment or later; KEPT_MAX at most."""
         is_open = INCIDENTS.c.state == IncidentState.OPEN.value
         query = (
@@ -151,20 +151,20 @@ class IncidentStock(LeaseStock):
             .order_by(INCIDENTS.c.state.desc(), INCIDENTS.c.id.desc())
             .limit(KEPT_MAX)
         )
-        with self._reading("list incidents") as connection:
+        with self._database.reading("list incidents") as connection:
             found = connection.execute(query).scalars().all()
         return sorted(map(read_incident, found), key=lambda each: each.id)
 
-    def incident(self, number: str) -> Incident | None:
+    def get(self, number: str) -> Incident | None:
         """The incident with this id."""
         if not is_name(number):
             return None
         query = select(INCIDENTS.c.document).where(INCIDENTS.c.id == number)
-        with self._reading("look up an incident") as connection:
+        with self._database.reading("look up an incident") as connection:
             found = connection.scalar(query)
         return read_incident(found) if found is not None else None
 
-    def incidents(
+    def page(
         self, wanted: IncidentQuery, after: str | None = None, limit: int = PAGE_DEFAULT
     ) -> list[Incident]:
         """A page of incidents, the newest first: those before an id, at most `limit`."""
@@ -185,13 +185,11 @@ class IncidentStock(LeaseStock):
             query = query.where(INCIDENTS.c.last_seen >= wanted.since)
         if after is not None:
             query = query.where(INCIDENTS.c.id < before_nul(after))
-        with self._reading("list incidents") as connection:
+        with self._database.reading("list incidents") as connection:
             found = connection.execute(query.order_by(INCIDENTS.c.id.desc()).limit(limit))
             return [read_incident(document) for document in found.scalars()]
 
-    def incident_changes(
-        self, after: int, limit: int = INCIDENT_CHANGES_PAGE_MAX
-    ) -> list[Numbered]:
+    def changes(self, after: int, limit: int = INCIDENT_CHANGES_PAGE_MAX) -> list[Numbered]:
         """News with a greater number, in order."""
         query = (
             select(CHANGES.c.number, CHANGES.c.document)
@@ -199,16 +197,16 @@ class IncidentStock(LeaseStock):
             .order_by(CHANGES.c.number)
             .limit(limit)
         )
-        with self._reading("list news of incidents") as connection:
+        with self._database.reading("list news of incidents") as connection:
             rows = connection.execute(query).all()
         return [
             Numbered(row.number, msgspec.json.decode(row.document, type=Change)) for row in rows
         ]
 
-    def incident_changes_span(self) -> tuple[int, int] | None:
+    def changes_span(self) -> tuple[int, int] | None:
         """The lowest and the highest number of the news that are kept; None: there are none."""
         query = select(func.min(CHANGES.c.number), func.max(CHANGES.c.number))
-        with self._reading("list news of incidents") as connection:
+        with self._database.reading("list news of incidents") as connection:
             first, last = connection.execute(query).one()
         return None if first is None else (first, last)
 

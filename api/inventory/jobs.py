@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Connection, delete, func, select, update
 
-from api.inventory.database import Database, Query, before_nul
+from api.inventory.database import Part, Query, before_nul
 from api.inventory.job_model import FACTS, EarlierJob, JobFound, JobRank, Origin
 from api.inventory.job_rows import (
     COMMUNICATORS,
@@ -65,18 +65,18 @@ def more_words(more: int) -> str:
     return f"; and {more} more" if more > 0 else ""
 
 
-class JobStock(Database):
+class JobTables(Part):
     """Jobs, their ranks and communicators."""
 
     # --- said by people ------------------------------------------------------------------------
 
-    def register_job(self, job: JobSaid, now: datetime) -> bool:
+    def register(self, job: JobSaid, now: datetime) -> bool:
         """Keep a job; False if it was registered before with the same content.
 
         A job that was only sighted or inferred until now becomes a registered one. Raises
         JobConflictError if it was registered otherwise.
         """
-        with self._writing("register a job") as connection:
+        with self._database.writing("register a job") as connection:
             row = lock_job(connection, job.id)
             if row is not None and row["alias_of"] is not None:
                 raise JobConflictError(job.id, [f"it is an alias of {row['alias_of']!r}"])
@@ -100,9 +100,9 @@ class JobStock(Database):
             )
         return True
 
-    def change_job(self, name: str, change: JobChange, now: datetime) -> bool:
+    def change(self, name: str, change: JobChange, now: datetime) -> bool:
         """Change a job as said; False if there is none of this name."""
-        with self._writing("change a job") as connection:
+        with self._database.writing("change a job") as connection:
             row = lock_job(connection, name) if is_name(name) else None
             if row is None or row["alias_of"] is not None:
                 return False
@@ -121,11 +121,11 @@ class JobStock(Database):
 
     # --- found out -----------------------------------------------------------------------------
 
-    def keep_job(self, found: JobFound, now: datetime) -> None:
+    def keep(self, found: JobFound, now: datetime) -> None:
         """Join what inference found of a job with what is known of it."""
         first, last = moment(found.first_ns), min(moment(found.last_ns), now)
         origin = JobOrigin.SCHEDULER if found.was_said else JobOrigin.INFERRED
-        with self._writing("keep a job") as connection:
+        with self._database.writing("keep a job") as connection:
             row = open_job(connection, found.job, origin, last)
             if row["alias_of"] is not None:
                 return  # another process knows more by now; the next look will know it too
@@ -144,9 +144,9 @@ class JobStock(Database):
             change_row(connection, row, **values)
             make_aliases(connection, found.job, found.aliases)
 
-    def touch_jobs(self, times: dict[str, datetime]) -> None:
+    def touch(self, times: dict[str, datetime]) -> None:
         """Note when jobs were last heard of; one that was taken for ended runs again."""
-        with self._writing("note jobs") as connection:
+        with self._database.writing("note jobs") as connection:
             for name, last in sorted(times.items()):
                 row = lock_job(connection, name)
                 if row is None or row["alias_of"] is not None or last <= row["last_seen"]:
@@ -156,7 +156,7 @@ class JobStock(Database):
                 state = {"state": JobState.RUNNING, "ended_at": None} if revived else {}
                 change_row(connection, row, last_seen=last, **state)
 
-    def end_quiet_jobs(self, before: datetime) -> int:
+    def end_quiet(self, before: datetime) -> int:
         """Take jobs that nobody registered and that fell silent before this for ended."""
         quiet = (
             update(JOBS)
@@ -164,25 +164,25 @@ class JobStock(Database):
             .where(JOBS.c.origin != JobOrigin.REGISTERED)
             .values(state=JobState.ENDED, ended_at=JOBS.c.last_seen)
         )
-        with self._writing("end quiet jobs") as connection:
+        with self._database.writing("end quiet jobs") as connection:
             return connection.execute(quiet).rowcount
 
-    def forget_jobs(self, before: datetime) -> int:
+    def forget(self, before: datetime) -> int:
         """Remove jobs that ended and were last seen before this, with all that belongs to them."""
         old = delete(JOBS).where(JOBS.c.state == JobState.ENDED, JOBS.c.last_seen < before)
-        with self._writing("forget old jobs") as connection:
+        with self._database.writing("forget old jobs") as connection:
             return connection.execute(old).rowcount
 
     # --- asking --------------------------------------------------------------------------------
 
-    def job(self, name: str) -> Job | None:
+    def get(self, name: str) -> Job | None:
         """The job of this name, which may be an alias."""
         if not is_name(name):
             return None
-        found = self._ask(Job, JOBS, lambda query, of: query.where(of.job == name), 1)
+        found = self._database.ask(Job, JOBS, lambda query, of: query.where(of.job == name), 1)
         return found[0] if found else None
 
-    def jobs(
+    def page(
         self,
         state: JobState | None = None,
         host: str | None = None,
@@ -202,38 +202,36 @@ class JobStock(Database):
                 query = query.where(of.job.in_(on_host))
             return query if after is None else query.where(of.job > before_nul(after))
 
-        return self._ask(Job, JOBS, narrow, limit)
+        return self._database.ask(Job, JOBS, narrow, limit)
 
-    def job_groups(self, name: str) -> dict[str, list[list[int]]]:
+    def groups(self, name: str) -> dict[str, list[list[int]]]:
         """The parallelism groups of a job, if somebody said them; apart, because they are large."""
-        with self._reading("read a job's groups") as connection:
+        with self._database.reading("read a job's groups") as connection:
             found = connection.scalar(select(JOBS.c.groups).where(JOBS.c.job == name))
         return dict(found or {})
 
-    def job_hosts(self, name: str) -> list[str]:
+    def hosts(self, name: str) -> list[str]:
         """The hosts of a job, by name."""
-        with self._reading("list a job's hosts") as connection:
+        with self._database.reading("list a job's hosts") as connection:
             return hosts_of(connection, name)
 
-    def job_ranks(
-        self, name: str, after: int | None = None, limit: int | None = None
-    ) -> list[JobRank]:
+    def ranks(self, name: str, after: int | None = None, limit: int | None = None) -> list[JobRank]:
         """The ranks of a job in order: those after one, at most `limit`, or all."""
-        with self._reading("list a job's ranks") as connection:
+        with self._database.reading("list a job's ranks") as connection:
             return ranks_of(connection, name, after, limit)
 
     def communicators(self, name: str, limit: int | None = None) -> list[Communicator]:
         """The communicators of a job by name: all, or the first of them."""
         query = select(COMMUNICATORS).where(COMMUNICATORS.c.job == name)
         query = query.order_by(COMMUNICATORS.c.communicator).limit(limit)
-        with self._reading("list a job's communicators") as connection:
+        with self._database.reading("list a job's communicators") as connection:
             rows = connection.execute(query).mappings()
             return [msgspec.convert(dict(row), Communicator) for row in rows]
 
     def communicator_names(self, name: str) -> list[str]:
         """The names of a job's communicators, in order."""
         query = select(COMMUNICATORS.c.communicator).where(COMMUNICATORS.c.job == name)
-        with self._reading("list a job's communicators") as connection:
+        with self._database.reading("list a job's communicators") as connection:
             return list(connection.scalars(query.order_by(COMMUNICATORS.c.communicator)))
 
     def shared_communicators(self, name: str) -> list[str]:
@@ -241,7 +239,7 @@ class JobStock(Database):
         own = select(COMMUNICATORS.c.communicator).where(COMMUNICATORS.c.job == name)
         query = select(COMMUNICATORS.c.communicator).distinct()
         query = query.where(COMMUNICATORS.c.job != name, COMMUNICATORS.c.communicator.in_(own))
-        with self._reading("list shared communicators") as connection:
+        with self._database.reading("list shared communicators") as connection:
             return list(connection.scalars(query))
 
     def members(
@@ -253,27 +251,27 @@ class JobStock(Database):
         if communicators is not None:
             query = query.where(MEMBERS.c.communicator.in_(communicators))
         query = query.order_by(MEMBERS.c.communicator, MEMBERS.c.rank)
-        with self._reading("list a job's members") as connection:
+        with self._database.reading("list a job's members") as connection:
             return [CommunicatorMember(**row) for row in connection.execute(query).mappings()]
 
     def count_ranks(self, name: str) -> int:
         """How many ranks of a job are known."""
-        with self._reading("count a job's ranks") as connection:
+        with self._database.reading("count a job's ranks") as connection:
             return count_ranks(connection, name)
 
     def count_communicators(self, name: str) -> int:
         """How many communicators a job has."""
         query = select(func.count()).select_from(COMMUNICATORS).where(COMMUNICATORS.c.job == name)
-        with self._reading("count a job's communicators") as connection:
+        with self._database.reading("count a job's communicators") as connection:
             return connection.scalar(query) or 0
 
-    def inferred_jobs(self, communicators: Iterable[str]) -> list[EarlierJob]:
+    def inferred(self, communicators: Iterable[str]) -> list[EarlierJob]:
         """The inferred jobs, ended or not, that have one of these communicators."""
         query = select(COMMUNICATORS.c.job, COMMUNICATORS.c.communicator, JOBS.c.first_seen)
         query = query.join(JOBS, JOBS.c.job == COMMUNICATORS.c.job)
         query = query.where(JOBS.c.origin == JobOrigin.INFERRED, JOBS.c.alias_of.is_(None))
         found: dict[str, tuple[datetime, set[str]]] = {}
-        with self._reading("look up inferred jobs") as connection:
+        with self._database.reading("look up inferred jobs") as connection:
             for some in in_pieces(sorted(set(communicators))):
                 rows = connection.execute(query.where(COMMUNICATORS.c.communicator.in_(some)))
                 for job, communicator, first_seen in rows:
@@ -283,11 +281,11 @@ class JobStock(Database):
             for job, (first, names) in sorted(found.items())
         ]
 
-    def running_jobs(self) -> list[Job]:
+    def running(self) -> list[Job]:
         """Every job that runs, by name."""
         wanted = [JOBS.c[field] for field in Job.__struct_fields__]
         query = select(*wanted).where(JOBS.c.state == JobState.RUNNING).order_by(JOBS.c.job)
-        with self._reading("list running jobs") as connection:
+        with self._database.reading("list running jobs") as connection:
             rows = connection.execute(query).mappings().all()
         return [msgspec.convert(dict(row), Job) for row in rows]
 

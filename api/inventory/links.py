@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Connection, Select, func, or_, select
 
 from api.inventory.cabling_spans import NOBODY, UNPLUGGED
-from api.inventory.database import ROWS_PER_STATEMENT, Database, table_of
+from api.inventory.database import ROWS_PER_STATEMENT, Part, table_of
 from api.inventory.link_rows import CABLINGS, lock_hosts, write_links
 from api.inventory.records import Cabling, Host
 from api.inventory.sightings import PEER_LABELS, LinkEnd, is_name
@@ -121,7 +121,7 @@ class Signs(msgspec.Struct, frozen=True):
         return heard if heard >= row.last_seen + UNPLUGGED else None
 
 
-class LinkStock(Database):
+class LinkTables(Part):
     """Cables: asking for them, and noting that one was unplugged."""
 
     def cablings(self, port: PortId) -> list[Cabling]:
@@ -136,7 +136,7 @@ class LinkStock(Database):
             columns.host == port.host, columns.device == port.device, columns.port == port.port
         )
         query = query.order_by(columns.since.desc(), columns.method, columns.number.desc())
-        with self._reading("list a port's cablings") as connection:
+        with self._database.reading("list a port's cablings") as connection:
             return read_all(connection, Cabling, query)
 
     def fabric(self, at: datetime, *, is_now: bool) -> FabricRows:
@@ -153,7 +153,7 @@ class LinkStock(Database):
             cabled = cabled.where(cabling.since <= at)
             cabled = cabled.where(cabling.until.is_(None) | (cabling.until >= at))
         of_fabric = DEVICES.c.kind != DeviceKind.GPU
-        with self._reading("read the fabric") as connection:
+        with self._database.reading("read the fabric") as connection:
             return FabricRows(
                 hosts=read_all(connection, Host, there(Host, HOSTS, at)),
                 devices=read_all(
@@ -168,7 +168,7 @@ class LinkStock(Database):
 
         Several processes may do so at once.
         """
-        with self._reading("look for unplugged cables") as connection:
+        with self._database.reading("look for unplugged cables") as connection:
             rows = quiet_cablings(connection, now)
             signs = read_signs(connection, rows)
         found = {
@@ -177,7 +177,7 @@ class LinkStock(Database):
             if (heard := signs.since_when_unplugged(row)) is not None
         }
         if found:
-            with self._writing("note unplugged cables") as connection:
+            with self._database.writing("note unplugged cables") as connection:
                 hosts = lock_hosts(connection, (host for host, _ in found))
                 ends = {key: (at, at) for key, at in found.items() if key[0] in hosts}
                 write_links(connection, ends)

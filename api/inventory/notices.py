@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy import Connection, delete, func, or_, select, tuple_, update
 
 from alerts.rulebook.notices import Notice, Plan, Silence, Talk
-from api.inventory.database import ROWS_PER_STATEMENT, Database, before_nul, insert_into, table_of
+from api.inventory.database import ROWS_PER_STATEMENT, Part, before_nul, insert_into, table_of
 from api.inventory.incidents import is_holder, moment_of
 from api.inventory.sightings import is_name
 from api.inventory.tables import NoticeRow, NoticeState, SilenceRow, TalkRow
@@ -70,14 +70,14 @@ class Backlog(msgspec.Struct, frozen=True):
     oldest: dt.datetime
 
 
-class NoticeStock(Database):
+class NoticeTables(Part):
     """The outbox, the talks behind it, and silences."""
 
     # --- planning ------------------------------------------------------------------------------
 
     def talks(self) -> dict[str, Talk]:
         """What all receivers were told, by the talks' keys."""
-        with self._reading("list talks") as connection:
+        with self._database.reading("list talks") as connection:
             found = connection.execute(select(TALKS.c.document)).scalars().all()
         talks = (msgspec.json.decode(document, type=Talk) for document in found)
         return {talk.key: talk for talk in talks}
@@ -87,7 +87,7 @@ class NoticeStock(Database):
 
         None, and nothing is kept, if the task belongs to another process by now.
         """
-        with self._writing("keep notices") as connection:
+        with self._database.writing("keep notices") as connection:
             if not is_holder(connection, task, holder):
                 return None
             spoken = [notice.group for notice in plan.notices]
@@ -103,7 +103,7 @@ class NoticeStock(Database):
 
     # --- sending -------------------------------------------------------------------------------
 
-    def due_notices(self, receiver: str, now: dt.datetime, limit: int) -> list[Notice]:
+    def due(self, receiver: str, now: dt.datetime, limit: int) -> list[Notice]:
         """Notices that wait for a receiver and may be tried: critical ones first, then the oldest.
 
         One that was tried and put off comes behind those that were not.
@@ -116,13 +116,13 @@ class NoticeStock(Database):
             .order_by(NOTICES.c.is_critical.desc(), NOTICES.c.due_at, NOTICES.c.id)
             .limit(limit)
         )
-        with self._reading("list notices") as connection:
+        with self._database.reading("list notices") as connection:
             found = connection.execute(query).scalars().all()
         return [read_notice(document) for document in found]
 
     def begin_attempts(self, ids: Sequence[str], *, task: str, holder: str) -> set[str] | None:
         """Those of these notices that still wait, with one more attempt; None: not ours to send."""
-        with self._writing("begin to send notices") as connection:
+        with self._database.writing("begin to send notices") as connection:
             if not is_holder(connection, task, holder):
                 return None
             still = (NOTICES.c.id.in_(ids), NOTICES.c.state == WAITING)
@@ -132,18 +132,18 @@ class NoticeStock(Database):
             )
         return found
 
-    def settle_notice(self, number: str, state: NoticeState, detail: str, now: dt.datetime) -> None:
+    def settle(self, number: str, state: NoticeState, detail: str, now: dt.datetime) -> None:
         """A notice was sent, or refused. Also one that was superseded meanwhile: it was sent."""
-        with self._writing("settle a notice") as connection:
+        with self._database.writing("settle a notice") as connection:
             connection.execute(
                 update(NOTICES)
                 .where(NOTICES.c.id == number)
                 .values(state=state.value, detail=detail, ended_at=now)
             )
 
-    def postpone_notice(self, number: str, due: dt.datetime, detail: str) -> None:
+    def postpone(self, number: str, due: dt.datetime, detail: str) -> None:
         """A notice could not be sent: it is tried again, unless a newer one took its place."""
-        with self._writing("put a notice off") as connection:
+        with self._database.writing("put a notice off") as connection:
             connection.execute(
                 update(NOTICES)
                 .where(NOTICES.c.id == number, NOTICES.c.state == WAITING)
@@ -152,7 +152,7 @@ class NoticeStock(Database):
 
     def drop_strangers(self, receivers: Collection[str], now: dt.datetime) -> int:
         """Give up notices to receivers that are no longer configured; their number."""
-        with self._writing("drop notices") as connection:
+        with self._database.writing("drop notices") as connection:
             done = connection.execute(
                 update(NOTICES)
                 .where(NOTICES.c.state == WAITING, NOTICES.c.receiver.not_in(list(receivers)))
@@ -164,20 +164,20 @@ class NoticeStock(Database):
             )
             return int(done.rowcount)
 
-    def notice_backlogs(self) -> dict[str, Backlog]:
+    def backlogs(self) -> dict[str, Backlog]:
         """What waits, by receiver."""
         query = (
             select(NOTICES.c.receiver, func.count(), func.min(NOTICES.c.planned_at))
             .where(NOTICES.c.state == WAITING)
             .group_by(NOTICES.c.receiver)
         )
-        with self._reading("count notices") as connection:
+        with self._database.reading("count notices") as connection:
             return {
                 receiver: Backlog(number, oldest)
                 for receiver, number, oldest in connection.execute(query)
             }
 
-    def notices(
+    def page(
         self,
         *,
         receiver: str | None = None,
@@ -199,7 +199,7 @@ class NoticeStock(Database):
             )
             query = query.join(place, behind)
         query = query.order_by(NOTICES.c.planned_at.desc(), NOTICES.c.id.desc()).limit(limit)
-        with self._reading("list notices") as connection:
+        with self._database.reading("list notices") as connection:
             rows = connection.execute(query).mappings().all()
         return [
             KeptNotice(
@@ -214,11 +214,13 @@ class NoticeStock(Database):
             for row in rows
         ]
 
-    # --- silences ------------------------------------------------------------------------------
 
-    def keep_silence(self, silence: Silence, now: dt.datetime) -> bool:
+class SilenceTables(Part):
+    """Silences that stand or are to come, and those that ended lately."""
+
+    def keep(self, silence: Silence, now: dt.datetime) -> bool:
         """Keep a silence; False if there are SILENCES_MAX already. Forgets those long over."""
-        with self._writing("keep a silence") as connection:
+        with self._database.writing("keep a silence") as connection:
             old = now - dt.timedelta(days=SILENCES_KEPT_DAYS)
             connection.execute(delete(SILENCES).where(SILENCES.c.ends_at < old))
             standing = select(func.count()).where(SILENCES.c.ends_at > now)
@@ -227,11 +229,11 @@ class NoticeStock(Database):
             write_silence(connection, silence)
         return True
 
-    def end_silence(self, number: str, now_ns: int) -> Silence | None:
+    def end(self, number: str, now_ns: int) -> Silence | None:
         """End a silence now, if it is not over; the silence, None if there is none."""
         if not is_name(number):
             return None
-        with self._writing("end a silence") as connection:
+        with self._database.writing("end a silence") as connection:
             query = select(SILENCES.c.document).where(SILENCES.c.id == number)
             document = connection.scalar(query.with_for_update())
             if document is None:
@@ -247,16 +249,16 @@ class NoticeStock(Database):
                 write_silence(connection, silence)
         return silence
 
-    def silence(self, number: str) -> Silence | None:
+    def get(self, number: str) -> Silence | None:
         """The silence with this id."""
         if not is_name(number):
             return None
         query = select(SILENCES.c.document).where(SILENCES.c.id == number)
-        with self._reading("look up a silence") as connection:
+        with self._database.reading("look up a silence") as connection:
             document = connection.scalar(query)
         return msgspec.json.decode(document, type=Silence) if document is not None else None
 
-    def silences(self, ends_after: dt.datetime) -> list[Silence]:
+    def ending_after(self, ends_after: dt.datetime) -> list[Silence]:
         """Silences that end after a moment, the first to end first."""
         query = (
             select(SILENCES.c.document)
@@ -264,7 +266,7 @@ class NoticeStock(Database):
             .order_by(SILENCES.c.ends_at, SILENCES.c.id)
             .limit(SILENCES_ASKED_MAX)
         )
-        with self._reading("list silences") as connection:
+        with self._database.reading("list silences") as connection:
             found = connection.execute(query).scalars().all()
         return [msgspec.json.decode(document, type=Silence) for document in found]
 

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from sqlalchemy import func, select
 
-from api.inventory.database import Database, table_of
+from api.inventory.database import Part, table_of
 from api.inventory.job_rows import JOB_HOSTS, JOB_RANKS, JOBS
 from api.inventory.tables import DeviceKind, DeviceRow, JobState
 from api.limits import PLACEMENT_PLACES_MAX
@@ -26,10 +26,10 @@ class RunningPlace(msgspec.Struct, frozen=True):
     """The lowest of the job's ranks there; None if none is known."""
 
 
-class PlacingStock(Database):
+class PlaceTables(Part):
     """Running jobs by host, and GPUs by host; each in one question."""
 
-    def running_places(self) -> list[RunningPlace]:
+    def running(self) -> list[RunningPlace]:
         """Hosts of jobs that run, by job and host; PLACEMENT_PLACES_MAX of them at most."""
         ranked = (
             select(JOB_RANKS.c.job, JOB_RANKS.c.host, func.min(JOB_RANKS.c.rank).label("first"))
@@ -46,7 +46,7 @@ class PlacingStock(Database):
             .order_by(JOB_HOSTS.c.job, JOB_HOSTS.c.host)
             .limit(PLACEMENT_PLACES_MAX)
         )
-        with self._reading("list where jobs run") as connection:
+        with self._database.reading("list where jobs run") as connection:
             rows = connection.execute(query).all()
         return [RunningPlace(job, name or job, host, first) for job, name, host, first in rows]
 
@@ -57,5 +57,5 @@ class PlacingStock(Database):
             .where(DEVICES.c.kind == DeviceKind.GPU)
             .group_by(DEVICES.c.host)
         )
-        with self._reading("count GPUs") as connection:
+        with self._database.reading("count GPUs") as connection:
             return {host: int(count) for host, count in connection.execute(query)}

@@ -16,23 +16,32 @@ import msgspec
 from sqlalchemy import Connection, RowMapping, Table, case, select, tuple_, update
 from sqlalchemy.sql.expression import bindparam
 
-from api.inventory.actions import ActionStock
-from api.inventory.alerts import AlertStock
+from api.inventory.actions import ActionTables
+from api.inventory.alerts import AlertTables
 from api.inventory.batches import BatchRun
-from api.inventory.captures import CaptureStock
-from api.inventory.database import ROWS_PER_STATEMENT, Query, before_nul, insert_into, table_of
-from api.inventory.incidents import IncidentStock
+from api.inventory.captures import CaptureTables
+from api.inventory.database import (
+    ROWS_PER_STATEMENT,
+    Database,
+    Part,
+    Query,
+    before_nul,
+    insert_into,
+    table_of,
+)
+from api.inventory.health import HealthTables
+from api.inventory.incidents import IncidentTables, LeaseTables
 from api.inventory.job_sightings import write_job_sightings
-from api.inventory.jobs import JobStock
+from api.inventory.jobs import JobTables
 from api.inventory.link_rows import write_links
-from api.inventory.links import LinkStock
+from api.inventory.links import LinkTables
 from api.inventory.merge import Key, Seen, Stamped, Tally, Things, join
-from api.inventory.notices import NoticeStock
-from api.inventory.placing import PlacingStock
+from api.inventory.notices import NoticeTables, SilenceTables
+from api.inventory.placing import PlaceTables
 from api.inventory.records import Agent, Device, Host, Port
 from api.inventory.sightings import Observation, PortValues, Sighting, is_name
 from api.inventory.tables import AgentRow, DeviceKind, DeviceRow, HostRole, HostRow, PortRow
-from api.inventory.tokens import TokenStock
+from api.inventory.tokens import TokenTables
 from api.limits import PAGE_DEFAULT, PAGE_MAX
 from collector.contract.identity import PortId
 
@@ -60,67 +69,19 @@ PORTS: Final = Kept(
 AGENTS: Final = table_of(AgentRow)
 
 
-class Inventory(
-    JobStock,
-    LinkStock,
-    CaptureStock,
-    IncidentStock,
-    AlertStock,
-    NoticeStock,
-    ActionStock,
-    PlacingStock,
-    TokenStock,
-):
-    """Hosts, ports, cables, agents, jobs, incidents, alerts, notices, health, actions, tokens.
+class HostTables(Part):
+    """Hosts, their devices and ports, and their agents."""
 
-    On `sqlite:///path` or `postgresql+psycopg://…`.
-    """
-
-    # --- writing -------------------------------------------------------------------------------
-
-    def observe(self, observations: Iterable[Observation]) -> int:
-        """Keep what was seen, in one transaction; order and repetition make no difference.
-
-        Returns how many ends of cables were left out (`ENDS_PER_HOST_MAX`).
-        """
-        tally = Tally(observations)
-        with self._writing("keep sightings") as connection:
-            write_tally(connection, tally)
-            left_out = write_links(connection, tally.links)
-            write_job_sightings(connection, tally.jobs)
-        return left_out
-
-    def set_port_values(self, rows: Iterable[PortValues]) -> None:
-        """Keep the latest values of ports, which thereby have been seen."""
-        self.observe(
-            Observation.at(sighting, row.seen_at)
-            for row in rows
-            if (sighting := row.sighting()) is not None
-        )
-
-    def note_batches(self, runs: Iterable[BatchRun]) -> None:
-        """Keep how far agents' batches have come; their hosts thereby have been seen.
-
-        Each run must be one agent's batches of one boot in the order in which they came.
-        """
-        by_agent: dict[str, list[BatchRun]] = {}
-        for run in sorted(runs, key=lambda run: (run.received_at, run.last)):
-            by_agent.setdefault(run.agent, []).append(run)
-        tally = Tally(host_observations(by_agent))
-        with self._writing("note batches") as connection:
-            write_agents(connection, by_agent)
-            write_tally(connection, tally)
-
-    # --- asking --------------------------------------------------------------------------------
-
-    def host(self, name: str) -> Host | None:
+    def get(self, name: str) -> Host | None:
         """The host of this name."""
         if not is_name(name):
             return None
-        found = self._ask(Host, HOSTS.table, lambda query, of: query.where(of.host == name), 1)
+        found = self._database.ask(
+            Host, HOSTS.table, lambda query, of: query.where(of.host == name), 1
+        )
         return found[0] if found else None
 
-    def hosts(
+    def page(
         self,
         after: str | None = None,
         limit: int = PAGE_DEFAULT,
@@ -136,14 +97,14 @@ class Inventory(
                 query = query.where(of.role == role)
             return query if after is None else query.where(of.host > before_nul(after))
 
-        return self._ask(Host, HOSTS.table, narrow, limit)
+        return self._database.ask(Host, HOSTS.table, narrow, limit)
 
-    def hosts_named(self, names: Sequence[str]) -> list[Host]:
+    def named(self, names: Sequence[str]) -> list[Host]:
         """The hosts of these names, by name; a page of names at most."""
         asked = [name for name in names if is_name(name)]
         if not asked:
             return []
-        return self._ask(
+        return self._database.ask(
             Host, HOSTS.table, lambda query, of: query.where(of.host.in_(asked)), len(names)
         )
 
@@ -165,7 +126,7 @@ class Inventory(
                 tuple_(of.kind, of.device) > tuple_(str(after[0]), before_nul(after[1]))
             )
 
-        return self._ask(Device, DEVICES.table, narrow, limit)
+        return self._database.ask(Device, DEVICES.table, narrow, limit)
 
     def ports(
         self,
@@ -188,14 +149,84 @@ class Inventory(
             position = tuple_(after.host, after.device, after.port)
             return query.where(tuple_(of.host, of.device, of.port) > position)
 
-        return self._ask(Port, PORTS.table, narrow, limit)
+        return self._database.ask(Port, PORTS.table, narrow, limit)
 
     def agent(self, name: str) -> Agent | None:
         """The agent of this name."""
         if not name.isprintable():
             return None
-        found = self._ask(Agent, AGENTS, lambda query, of: query.where(of.agent == name), 1)
+        found = self._database.ask(
+            Agent, AGENTS, lambda query, of: query.where(of.agent == name), 1
+        )
         return found[0] if found else None
+
+
+class Inventory:
+    """What exists and what became of it, by subject; on `sqlite:///path` or `postgresql+psycopg://…`.
+
+    Connects when it is first asked something. `migrate` must have run once before the rest.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._database = database = Database(url)
+        self.hosts = HostTables(database)
+        self.links = LinkTables(database)
+        self.jobs = JobTables(database)
+        self.places = PlaceTables(database)
+        self.captures = CaptureTables(database)
+        self.leases = LeaseTables(database)
+        self.incidents = IncidentTables(database)
+        self.alerts = AlertTables(database)
+        self.notices = NoticeTables(database)
+        self.silences = SilenceTables(database)
+        self.health = HealthTables(database)
+        self.actions = ActionTables(database)
+        self.tokens = TokenTables(database)
+
+    def migrate(self) -> None:
+        """Bring the schema to this program's version; several processes may try at once."""
+        self._database.migrate()
+
+    def ping(self) -> None:
+        """Return if the database answers, else raise InventoryError."""
+        self._database.ping()
+
+    def close(self) -> None:
+        """Give the connections back."""
+        self._database.close()
+
+    def observe(self, observations: Iterable[Observation]) -> int:
+        """Keep what was seen, in one transaction; order and repetition make no difference.
+
+        Returns how many ends of cables were left out (`ENDS_PER_HOST_MAX`).
+        """
+        tally = Tally(observations)
+        with self._database.writing("keep sightings") as connection:
+            write_tally(connection, tally)
+            left_out = write_links(connection, tally.links)
+            write_job_sightings(connection, tally.jobs)
+        return left_out
+
+    def set_port_values(self, rows: Iterable[PortValues]) -> None:
+        """Keep the latest values of ports, which thereby have been seen."""
+        self.observe(
+            Observation.at(sighting, row.seen_at)
+            for row in rows
+            if (sighting := row.sighting()) is not None
+        )
+
+    def note_batches(self, runs: Iterable[BatchRun]) -> None:
+        """Keep how far agents' batches have come; their hosts thereby have been seen.
+
+        Each run must be one agent's batches of one boot in the order in which they came.
+        """
+        by_agent: dict[str, list[BatchRun]] = {}
+        for run in sorted(runs, key=lambda run: (run.received_at, run.last)):
+            by_agent.setdefault(run.agent, []).append(run)
+        tally = Tally(host_observations(by_agent))
+        with self._database.writing("note batches") as connection:
+            write_agents(connection, by_agent)
+            write_tally(connection, tally)
 
 
 def host_observations(by_agent: dict[str, list[BatchRun]]) -> Iterator[Observation]:

@@ -9,25 +9,25 @@ from typing import Final
 import msgspec
 from sqlalchemy import delete, func, or_, select, update
 
-from api.inventory.database import Database, table_of
+from api.inventory.database import Part, table_of
 from api.inventory.sightings import is_name
 from api.inventory.tables import TokenRow
+from api.inventory.token_model import Token
 from api.limits import TOKENS_KEPT_DAYS, TOKENS_MAX
-from api.tokens.model import Token
 
 TOKENS: Final = table_of(TokenRow)
 
 
-class TokenStock(Database):
+class TokenTables(Part):
     """Tokens that stand, and those that ended lately."""
 
-    def keep_token(self, token: Token) -> bool:
+    def keep(self, token: Token) -> bool:
         """Keep a new token; False if there are TOKENS_MAX.
 
         Those that ended long ago are forgotten here.
         """
         old = token.created_at - dt.timedelta(days=TOKENS_KEPT_DAYS)
-        with self._writing("keep a token") as connection:
+        with self._database.writing("keep a token") as connection:
             ended = or_(TOKENS.c.revoked_at < old, TOKENS.c.expires_at < old)
             connection.execute(delete(TOKENS).where(ended))
             others = select(func.count()).where(TOKENS.c.revoked_at.is_(None))
@@ -37,12 +37,12 @@ class TokenStock(Database):
             connection.execute(TOKENS.insert(), [row])
         return True
 
-    def tokens(self) -> list[Token]:
+    def all(self) -> list[Token]:
         """All that are not revoked, the oldest first; then as many of the others, the latest."""
         number, revoked_at = TOKENS.c.id, TOKENS.c.revoked_at
         kept = select(TOKENS).where(revoked_at.is_(None)).order_by(TOKENS.c.created_at, number)
         gone = select(TOKENS).where(revoked_at.is_not(None)).order_by(revoked_at.desc(), number)
-        with self._reading("list tokens") as connection:
+        with self._database.reading("list tokens") as connection:
             rows = [
                 row
                 for query in (kept, gone)
@@ -53,20 +53,20 @@ class TokenStock(Database):
             msgspec.convert(dict(row) | {"scopes": row["scopes"].split(",")}, Token) for row in rows
         ]
 
-    def revoke_token(self, number: str, now: dt.datetime) -> Token | None:
+    def revoke(self, number: str, now: dt.datetime) -> Token | None:
         """End a token; None if there is none of this id that is not revoked."""
         if not is_name(number):
             return None
         stands = (TOKENS.c.id == number, TOKENS.c.revoked_at.is_(None))
-        with self._writing("revoke a token") as connection:
+        with self._database.writing("revoke a token") as connection:
             done = connection.execute(update(TOKENS).where(*stands).values(revoked_at=now))
         if not done.rowcount:
             return None
-        return next((token for token in self.tokens() if token.id == number), None)
+        return next((token for token in self.all() if token.id == number), None)
 
-    def note_tokens_used(self, used: Mapping[str, dt.datetime]) -> None:
+    def note_used(self, used: Mapping[str, dt.datetime]) -> None:
         """Keep about when tokens were last used."""
-        with self._writing("note tokens") as connection:
+        with self._database.writing("note tokens") as connection:
             for number, moment in sorted(used.items()):
                 is_later = or_(TOKENS.c.used_at.is_(None), TOKENS.c.used_at < moment)
                 connection.execute(

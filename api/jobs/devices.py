@@ -69,7 +69,7 @@ class KnownDevices:
         if host not in self._hosts:
             paths: dict[DeviceKind, dict[str, str]] = {DeviceKind.GPU: {}, DeviceKind.RDMA: {}}
             by_address: dict[str, str] = {}
-            for device in self._inventory.devices(host):
+            for device in self._inventory.hosts.devices(host):
                 if device.kind in paths and PATH in device.attributes:
                     paths[device.kind][device.device] = device.attributes[PATH]
                 if device.kind is DeviceKind.GPU and ADDRESS in device.attributes:

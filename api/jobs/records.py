@@ -194,15 +194,15 @@ def collectives_of(
 ) -> Question:
     """The question for a job's collectives; `rank` is the rank within the communicator."""
     conditions, parameters = within(COLLECTIVES, from_ms, to_ms)
-    names = inventory.communicator_names(job)
+    names = inventory.jobs.communicator_names(job)
     if communicator is not None:
         names = [name for name in names if name == communicator]
     parameters |= {"communicators": names, "job": job}
     conditions.append("communicator IN {communicators:Array(String)}")
     conditions.append("job IN ('', {job:String})")
-    if shared := sorted(set(inventory.shared_communicators(job)) & set(names)):
+    if shared := sorted(set(inventory.jobs.shared_communicators(job)) & set(names)):
         # Two jobs have a communicator of this name; where they run tells them apart.
-        parameters |= {"shared": shared, "hosts": inventory.job_hosts(job)}
+        parameters |= {"shared": shared, "hosts": inventory.jobs.hosts(job)}
         conditions.append(
             "(communicator NOT IN {shared:Array(String)} OR host IN {hosts:Array(String)})"
         )

@@ -147,21 +147,21 @@ class JobWatch:
         ranks = read_said_ranks(self._store, since_ns)
         news = news or bool(ranks.keys() - self._ranks.keys())
         self._ranks.update(ranks)
-        running = self._inventory.running_jobs()
+        running = self._inventory.jobs.running()
         revisions = {job.job: job.revision for job in running if not is_inferred(job)}
         if (news or revisions != self._revisions) and (self._members or self._events):
             self._infer([job for job in running if not is_inferred(job)], now)
         self._revisions = revisions
         self._touch(seen, now)
-        self._inventory.end_quiet_jobs(now - QUIET)
+        self._inventory.jobs.end_quiet(now - QUIET)
         self._forget(now)
 
     def _load(self, job: str, *, is_said: bool) -> None:
         """Take in what the inventory knows of a job, once."""
         if job in self._loaded:
             return
-        sizes = {each.communicator: each for each in self._inventory.communicators(job)}
-        members = self._inventory.members(job)
+        sizes = {each.communicator: each for each in self._inventory.jobs.communicators(job)}
+        members = self._inventory.jobs.members(job)
         self._add_members(
             Member(
                 communicator=member.communicator,
@@ -220,7 +220,7 @@ class JobWatch:
         for job in said:
             self._load(job.job, is_said=True)
         names = {member.communicator for member in (*self._members.values(), *facts.members)}
-        earlier = self._inventory.inferred_jobs(names)
+        earlier = self._inventory.jobs.inferred(names)
         for inferred in earlier:
             self._load(inferred.job, is_said=False)
         known = [self._known(job) for job in said]
@@ -234,15 +234,15 @@ class JobWatch:
     def _keep(self, job: JobFound, now: dt.datetime) -> None:
         """Keep a job; one that the database will not have holds up no other."""
         try:
-            self._inventory.keep_job(job, now)
+            self._inventory.jobs.keep(job, now)
         except InventoryRefusedError as error:
             log.error("the inventory refuses job %r: %s", job.job, error)  # noqa: TRY400 - no bug
 
     def _known(self, job: Job) -> KnownJob:
-        places = self._inventory.job_ranks(job.job)
+        places = self._inventory.jobs.ranks(job.job)
         return KnownJob(
             job=job.job,
-            hosts=frozenset(self._inventory.job_hosts(job.job)),
+            hosts=frozenset(self._inventory.jobs.hosts(job.job)),
             ranks=job.ranks,
             places=tuple(places),
             started_ns=nanoseconds(job.started_at) if job.started_at else None,
@@ -257,7 +257,7 @@ class JobWatch:
             last_ns = max(latest.get(each.communicator, 0) for each in job.communicators)
             if last_ns:
                 times[name] = min(moment(last_ns), now)
-        self._inventory.touch_jobs(times)
+        self._inventory.jobs.touch(times)
 
     def _forget(self, now: dt.datetime) -> None:
         """Drop from memory what belongs to jobs that fell silent."""

@@ -41,7 +41,7 @@ class Outbox:
         self,
         name: str,
         receiver: Receiver,
-        stock: Inventory,
+        inventory: Inventory,
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
@@ -49,7 +49,7 @@ class Outbox:
         self.name = name
         self.wake = asyncio.Event()
         self._receiver = receiver
-        self._stock = stock
+        self._inventory = inventory
         self._lead = lead
         self._metrics = metrics
         self._clock = clock
@@ -94,13 +94,15 @@ class Outbox:
         if now_s < self._held_until_s:
             return 0
         due = await asyncio.to_thread(
-            self._stock.due_notices, self.name, moment(now_s), SENDS_AT_ONCE
+            self._inventory.notices.due, self.name, moment(now_s), SENDS_AT_ONCE
         )
         if not due:
             return 0
         ids = [notice.id for notice in due]
         still = await asyncio.to_thread(
-            lambda: self._stock.begin_attempts(ids, task=EVALUATOR, holder=self._lead.holder)
+            lambda: self._inventory.notices.begin_attempts(
+                ids, task=EVALUATOR, holder=self._lead.holder
+            )
         )
         wanted = [notice for notice in due if notice.id in (still or ())]
         outcomes = await asyncio.gather(*(self._deliver(notice) for notice in wanted))
@@ -114,7 +116,7 @@ class Outbox:
         if outcome.verdict is Verdict.RETRY:
             due_s = self._clock() + (outcome.retry_after_s or self._pause_s())
             await asyncio.to_thread(
-                self._stock.postpone_notice, notice.id, moment(due_s), outcome.detail
+                self._inventory.notices.postpone, notice.id, moment(due_s), outcome.detail
             )
             return outcome
         is_sent = outcome.verdict is Verdict.SENT
@@ -130,7 +132,7 @@ class Outbox:
         for each in [number] if number else list(self._unmarked):
             state, detail = self._unmarked[each]
             now: dt.datetime = moment(self._clock())
-            await asyncio.to_thread(self._stock.settle_notice, each, state, detail, now)
+            await asyncio.to_thread(self._inventory.notices.settle, each, state, detail, now)
             self._unmarked.pop(each, None)
 
     def _judge(self, outcomes: list[Outcome]) -> None:

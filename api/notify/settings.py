@@ -87,6 +87,19 @@ class NotifySettings(msgspec.Struct, frozen=True, kw_only=True):
 # --- Alertmanagers ------------------------------------------------------------------------------
 
 
+class NotifierSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the notifier is set up with; `api.settings` makes it of the service's settings."""
+
+    file: NotifySettings
+    """Receivers and routes."""
+    alertmanagers: Sequence[AlertmanagerTable]
+    interval_s: float
+    """Of rule groups that name none: Alertmanagers hear of an alert again before it expires."""
+    external_labels: dict[str, str]
+    public_url: str
+    """What links in messages begin with."""
+
+
 def read_alertmanagers(given: str | Sequence[str | AlertmanagerTable]) -> list[AlertmanagerTable]:
     """The Alertmanagers of a setting: a list, or text with commas as the environment has it."""
     entries = [one.strip() for one in given.split(",")] if isinstance(given, str) else given

@@ -24,8 +24,7 @@ from api.notify.http import make_client
 from api.notify.matching import Fitter
 from api.notify.outbox import Outbox
 from api.notify.receivers import Means, make_receiver
-from api.notify.settings import NotifySettings, read_alertmanagers, read_notify_file
-from api.settings import ServiceSettings
+from api.notify.settings import NotifierSettings, NotifySettings
 from collector.contract.errors import InventoryError
 
 PLAN_SECONDS = 1.0
@@ -97,14 +96,14 @@ class Notifier:
         self,
         settings: NotifySettings,
         book: Book,
-        stock: Inventory,
+        inventory: Inventory,
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._book = book
-        self._stock = stock
+        self._inventory = inventory
         self._lead = lead
         self._metrics = metrics
         self._clock = clock
@@ -148,15 +147,15 @@ class Notifier:
         now_ns, now = round(now_s * NS), moment(now_s)
         if self._talks is None:
             names = [receiver.name for receiver in self._settings.receivers]
-            dropped = await asyncio.to_thread(self._stock.drop_strangers, names, now)
+            dropped = await asyncio.to_thread(self._inventory.notices.drop_strangers, names, now)
             self._metrics.notices.labels("", "dropped").inc(dropped)
-            self._talks = await asyncio.to_thread(self._stock.talks)
+            self._talks = await asyncio.to_thread(self._inventory.notices.talks)
         await self._ask_silences(now_s, now)
         look = functools.partial(self._look, dict(self._talks), now_ns)
         made = await asyncio.to_thread(look)
         if made.notices or made.forgotten:
             kept = await asyncio.to_thread(
-                lambda: self._stock.keep_plan(
+                lambda: self._inventory.notices.keep_plan(
                     made, task=EVALUATOR, holder=self._lead.holder, now=now
                 )
             )
@@ -191,7 +190,7 @@ class Notifier:
         if 0 <= now_s - self._silences_at_s < SILENCES_SECONDS:
             return
         self._silences_at_s = now_s
-        self._silences = await asyncio.to_thread(self._stock.silences, now)
+        self._silences = await asyncio.to_thread(self._inventory.silences.ending_after, now)
 
 
 class Notifying:
@@ -199,21 +198,20 @@ class Notifying:
 
     def __init__(
         self,
-        settings: ServiceSettings,
-        stock: Inventory,
+        settings: NotifierSettings,
+        inventory: Inventory,
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
     ) -> None:
-        file = read_notify_file(settings.notify_file)
-        tables = read_alertmanagers(settings.alertmanagers)
+        file, tables = settings.file, settings.alertmanagers
         self._lead = lead
-        self._stock = stock
+        self._inventory = inventory
         self._clock = clock
         self._metrics = metrics
         self._client = make_client() if file.receivers or tables else None
         self._book = Book(settings.external_labels)
-        self._rounds = Rounds(settings.external_labels, settings.rules_interval_s)
+        self._rounds = Rounds(settings.external_labels, settings.interval_s)
         self._was_leading = False
         self._news = asyncio.Event()
         self.notifier: Notifier | None = None
@@ -224,11 +222,11 @@ class Notifying:
         url = settings.public_url
         self.senders = [Sender(each, self._client, url, metrics, clock) for each in tables]
         if file.receivers:
-            self.notifier = Notifier(file, self._book, stock, lead, metrics, clock)
+            self.notifier = Notifier(file, self._book, inventory, lead, metrics, clock)
         means = Means(client=self._client, external_url=url, clock=clock)
         for table in file.receivers:
             receiver = make_receiver(table, means)
-            self.outboxes.append(Outbox(table.name, receiver, stock, lead, metrics, clock))
+            self.outboxes.append(Outbox(table.name, receiver, inventory, lead, metrics, clock))
         self._backlogs = dict.fromkeys((each.name for each in self.outboxes), (0.0, 0.0))
         for each in self.outboxes:
             self._watch(each.name)
@@ -303,7 +301,7 @@ class Notifying:
         """Keep in mind what waits, for those who look at the service's own numbers."""
         while True:
             try:
-                found = await asyncio.to_thread(self._stock.notice_backlogs)
+                found = await asyncio.to_thread(self._inventory.notices.backlogs)
             except InventoryError:
                 found = {}  # said where notices are planned
             now = moment(self._clock())

@@ -75,8 +75,8 @@ class Floors:
         """Everything anew, in a thread; of cables only what has changed."""
         before, started_s = self._known, self._clock()
         built = self._topologies.at(None)
-        places = self._inventory.running_places()
-        gpus = self._inventory.gpu_counts()
+        places = self._inventory.places.running()
+        gpus = self._inventory.places.gpu_counts()
         if before is not None and is_same(before, built.topology, gpus):
             floor = before.floor
         else:

@@ -236,11 +236,11 @@ async def actions(
     now_ns = unix_ns(parts.now())
     following = None
     if state == [ActionState.STANDING] and incident is None and after is None:
-        standing = await asyncio.to_thread(parts.inventory.standing_actions)
+        standing = await asyncio.to_thread(parts.inventory.actions.standing)
         found = [each for each in standing if each.stands(now_ns) and host in {None, each.host}]
     else:
         wanted = ActionQuery(states=frozenset(state), host=host, incident=incident, live=live)
-        found = await asyncio.to_thread(parts.inventory.actions, wanted, after, limit)
+        found = await asyncio.to_thread(parts.inventory.actions.page, wanted, after, limit)
         following = found[-1].id if len(found) == limit else None
     return answer(
         ActionsOut(
@@ -276,7 +276,7 @@ async def policy(request: Request, parts: Parts) -> Response:
 )
 async def action(action: str, parts: Parts) -> Response:
     """One action; 404 if there is none, or if it ended long ago."""
-    found = await asyncio.to_thread(parts.inventory.action, action)
+    found = await asyncio.to_thread(parts.inventory.actions.get, action)
     if found is None:
         raise no_action(action)
     return answer(ActionOut.of(found, unix_ns(parts.now())))
@@ -307,7 +307,7 @@ async def change(
 ) -> Response:
     """The action after a change; a Problem says why there is none."""
     try:
-        after = await asyncio.to_thread(parts.inventory.change_action, number, how, now)
+        after = await asyncio.to_thread(parts.inventory.actions.change, number, how, now)
     except WrongState as error:
         raise Problem(409, "not in this state", str(error), rule="state") from error
     except TooManyHoldsError as error:
@@ -333,7 +333,7 @@ async def approve(action: str, request: Request, parts: Parts) -> Response:
     now = parts.now()
     policy = acting_of(request).file.policy
     fleet = await parts.health.fleet()
-    held = await asyncio.to_thread(parts.inventory.holds, now)
+    held = await asyncio.to_thread(parts.inventory.health.holds, now)
     room = policy.limits.room(len(fleet.hosts))
 
     def grant(found: Action) -> Action:

@@ -95,7 +95,7 @@ async def capture(agent: str, request: Request, response: Response, parts: Parts
     """
     with contextlib.ExitStack() as held:
         asked = read_asked(await read_body(request, parts.ingest, held))
-    if await asyncio.to_thread(parts.inventory.agent, agent) is None:
+    if await asyncio.to_thread(parts.inventory.hosts.agent, agent) is None:
         raise no_agent(agent)
     made = await asyncio.to_thread(
         parts.captures.ask, agent, asked.seconds_before, asked.seconds_after, asked.devices
@@ -109,9 +109,9 @@ async def captures(
     agent: str, parts: Parts, limit: Limit = PAGE_DEFAULT, after: After = None
 ) -> Page[CaptureOut]:
     """An agent's captures, the newest first; 404 if no batch of such an agent has arrived."""
-    if await asyncio.to_thread(parts.inventory.agent, agent) is None:
+    if await asyncio.to_thread(parts.inventory.hosts.agent, agent) is None:
         raise no_agent(agent)
-    found = await asyncio.to_thread(parts.inventory.captures, agent, after, limit)
+    found = await asyncio.to_thread(parts.inventory.captures.page, agent, after, limit)
     items = [CaptureOut.of(each) for each in found]
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
 

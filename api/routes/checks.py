@@ -96,12 +96,12 @@ def note(parts: Context, host: str, outcome: Outcome, by: str, now: dt.datetime)
     """Keep it with what holds the host; the action's id, or nothing if nothing does."""
     passed = outcome.result is CheckResult.PASSED
     said = Checked(time_ns=unix_ns(now), passed=passed, words=f"{outcome.result}: {outcome.words}")
-    for each in parts.inventory.standing_actions():
+    for each in parts.inventory.actions.standing():
         if each.host == host and each.stands(unix_ns(now)):
 
             def noted(action: Action) -> Action:
                 return checked(action, said, by)
 
-            parts.inventory.change_action(each.id, noted, now)
+            parts.inventory.actions.change(each.id, noted, now)
             return each.id
     return ""

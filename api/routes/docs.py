@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 
-from api.errors import PROBLEM_TYPE, REMOTE_WRITE_PATH, speaks_prometheus
+from api.boundary import PROBLEM_TYPE, REMOTE_WRITE_PATH, speaks_prometheus
 
 router = APIRouter(include_in_schema=False)
 

@@ -197,9 +197,9 @@ def moment_of(time_ns: int) -> str:
 
 def find_job_name(parts: Context, name: str) -> str:
     """The job that a name stands for, also if it is an alias; a 404 offers names that are near."""
-    found = parts.inventory.job(name)
+    found = parts.inventory.jobs.get(name)
     if found is None:
-        near = offer(name, [job.job for job in parts.inventory.jobs(limit=PAGE_MAX)])
+        near = offer(name, [job.job for job in parts.inventory.jobs.page(limit=PAGE_MAX)])
         raise Problem(404, "no such job", f"no job is called {name[:80]!r}{near}")
     return found.alias_of or found.job
 

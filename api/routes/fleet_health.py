@@ -29,7 +29,7 @@ from api.inventory.health import KeptHold, NumberedTurn, unix_ns
 from api.inventory.records import Host
 from api.inventory.tables import DeviceKind
 from api.limits import HEALTH_WAIT_SECONDS_MAX, NAME_CHARS_MAX, PAGE_MAX
-from api.packing import PACKED_BYTES_MIN
+from api.packing import PACKED_BYTES_MIN, takes_gzip
 from api.routes.answers import JSON, answer, documented
 from api.routes.live import (
     BEGIN,
@@ -42,7 +42,6 @@ from api.routes.live import (
     read_number,
 )
 from api.topology.names import offer
-from api.trace.stream import takes_gzip
 from collector.contract.errors import SettingsError
 from collector.contract.verdict import Cause, Reason
 
@@ -192,9 +191,9 @@ async def follow(
         return message("turned", TurnOut.of(numbered.turn), numbered.number)
 
     yield BEGIN
-    stock = parts.inventory
+    inventory = parts.inventory
     opening = await asyncio.to_thread(
-        lambda: look_back(seen, stock.turns_span(), stock.turns_after, HINT)
+        lambda: look_back(seen, inventory.health.turns_span(), inventory.health.turns_after, HINT)
     )
     for piece in opening.pieces(show):
         yield piece
@@ -316,7 +315,7 @@ async def host_health(host: str, parts: Parts) -> Response:
 
 def find_host(parts: Context, fleet: Fleet, name: str) -> Host:
     """The host of this name; a 404 offers names that are near."""
-    found = parts.inventory.host(name) if len(name) <= NAME_CHARS_MAX else None
+    found = parts.inventory.hosts.get(name) if len(name) <= NAME_CHARS_MAX else None
     if found is None:
         near = offer(name, fleet.hosts)
         raise Problem(
@@ -335,12 +334,12 @@ def explain_host(parts: Context, fleet: Fleet, name: str) -> HostHealthOut:
     now_ns = round(parts.clock() * 1e9)
     things = Things(fleet, rails_of(parts, name), now_ns)
     found = {target for target in fleet.standings if target.host == name}
-    for device in parts.inventory.devices(name):
+    for device in parts.inventory.hosts.devices(name):
         if device.kind is DeviceKind.GPU:
             found.add(Target.of_gpu(name, device.device))
         elif device.kind is DeviceKind.RDMA:
             found.add(Target.of_device(name, device.device))
-    for port in parts.inventory.ports(name, limit=PAGE_MAX):
+    for port in parts.inventory.hosts.ports(name, limit=PAGE_MAX):
         found.add(Target.of_link(name, port.device, port.port))
     return HostHealthOut(
         host=name,
@@ -357,8 +356,8 @@ def explain_host(parts: Context, fleet: Fleet, name: str) -> HostHealthOut:
         devices=things.parts(found, TargetKind.DEVICE),
         links=things.parts(found, TargetKind.LINK),
         gpus=things.parts(found, TargetKind.GPU),
-        holds=[HoldOut.of(kept) for kept in parts.inventory.holds_of(target, HISTORY_MAX)],
-        history=[TurnOut.of(turn) for turn in parts.inventory.turns_of(name, HISTORY_MAX)],
+        holds=[HoldOut.of(kept) for kept in parts.inventory.health.holds_of(target, HISTORY_MAX)],
+        history=[TurnOut.of(turn) for turn in parts.inventory.health.turns_of(name, HISTORY_MAX)],
     )
 
 

@@ -129,7 +129,7 @@ def make_heat(parts: Context, job: str, span: tuple[int, int], quantity: Quantit
     window = look(parts.store, job_rank, *span, records_max=HEAT_RECORDS_MAX)
     made = heat_of(window, job_rank, quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
     drawn = nothing() if made is None else made
-    places = {place.rank: place for place in parts.inventory.job_ranks(job)}
+    places = {place.rank: place for place in parts.inventory.jobs.ranks(job)}
     rows = []
     for rank in drawn.ranks.tolist():
         place = places.get(rank)

@@ -104,7 +104,7 @@ async def put_hold(host: str, request: Request, parts: Parts) -> Response:
     hold = msgspec.structs.replace(hold, by=signed(request, hold.by))
     number = name_action(hold.since_ns)
     try:
-        await asyncio.to_thread(parts.inventory.take_host, said_by(hold, number))
+        await asyncio.to_thread(parts.inventory.actions.take_host, said_by(hold, number))
     except TooManyHoldsError as error:
         raise Problem(409, "too many holds", str(error), rule="HOLDS_MAX") from error
     parts.health.poke()
@@ -125,7 +125,7 @@ async def end_hold(
 ) -> Response:
     """End what holds a host; from then on its state is what is measured."""
     who, now = signed(request, by), parts.now()
-    ended = await asyncio.to_thread(parts.inventory.give_back, host, who, "", now)
+    ended = await asyncio.to_thread(parts.inventory.actions.give_back, host, who, "", now)
     if ended is None:
         raise Problem(404, "no such hold", f"nothing holds a host named {host[:80]!r}")
     parts.health.poke()
@@ -140,5 +140,5 @@ async def end_hold(
 )
 async def holds(parts: Parts) -> Response:
     """Everything that is draining or out, by whom, since when and why."""
-    found = await asyncio.to_thread(parts.inventory.holds, parts.now())
+    found = await asyncio.to_thread(parts.inventory.health.holds, parts.now())
     return answer(HoldsOut(items=[HoldOut.of(each) for each in found]))

@@ -159,7 +159,7 @@ async def hosts(
     asked = Asked(states=frozenset(state), min_risk=min_risk)
     if rail is None and asked == Asked():
         fleet = await parts.health.latest()
-        found = await asyncio.to_thread(parts.inventory.hosts, after, limit, role)
+        found = await asyncio.to_thread(parts.inventory.hosts.page, after, limit, role)
     elif role is HostRole.SWITCH:
         why = "switches have no state, risk or rail; see GET /v1/health?kind=switch"
         raise Problem(422, "wrong parameters", why)
@@ -167,7 +167,7 @@ async def hosts(
         fleet = await parts.health.fleet()
         names = await asyncio.to_thread(choose_hosts, parts, fleet, asked, rail)
         page = names[bisect_right(names, after) if after is not None else 0 :][:limit]
-        found = await asyncio.to_thread(parts.inventory.hosts_named, page)
+        found = await asyncio.to_thread(parts.inventory.hosts.named, page)
     items = [
         HostOut(**msgspec.structs.asdict(host), **HostOut.health_in(fleet, host.host))
         for host in found
@@ -205,7 +205,7 @@ async def switches(
     parts: Parts, limit: Limit = PAGE_DEFAULT, after: After = None
 ) -> Page[SwitchOut]:
     """Every switch that is known. Their ports are among `GET /v1/ports`."""
-    found = await asyncio.to_thread(parts.inventory.hosts, after, limit, HostRole.SWITCH)
+    found = await asyncio.to_thread(parts.inventory.hosts.page, after, limit, HostRole.SWITCH)
     items = [SwitchOut.of(host) for host in found]
     return Page(items=items, next=items[-1].switch if len(items) == limit else None)
 
@@ -213,11 +213,13 @@ async def switches(
 @router.get("/v1/hosts/{host}", summary="One host with its devices")
 async def host(host: str, parts: Parts) -> HostDetail:
     """One host; 404 if nobody has sent a sample about it."""
-    found = await asyncio.to_thread(parts.inventory.host, host)
+    found = await asyncio.to_thread(parts.inventory.hosts.get, host)
     if found is None:
         raise Problem(404, "no such host", f"no sample of a host named {host!r} has arrived")
-    devices = await asyncio.to_thread(parts.inventory.devices, host)
-    agent = await asyncio.to_thread(parts.inventory.agent, found.agent) if found.agent else None
+    devices = await asyncio.to_thread(parts.inventory.hosts.devices, host)
+    agent = (
+        await asyncio.to_thread(parts.inventory.hosts.agent, found.agent) if found.agent else None
+    )
     fleet = await parts.health.latest()
     return HostDetail(
         **msgspec.structs.asdict(found),
@@ -238,7 +240,7 @@ async def ports(
 ) -> Page[PortOut]:
     """Every port that is known."""
     position = PortId.parse(after) if after is not None else None
-    found = await asyncio.to_thread(parts.inventory.ports, host, device, position, limit)
+    found = await asyncio.to_thread(parts.inventory.hosts.ports, host, device, position, limit)
     items = [
         PortOut(**msgspec.structs.asdict(port), id=str(PortId(port.host, port.device, port.port)))
         for port in found

@@ -111,7 +111,7 @@ def fields_of(job: Job) -> dict[str, Any]:
 
 async def find_job(request: Request, parts: Context, name: str) -> Job | RedirectResponse:
     """The job of this name; for an alias, the way to the job that it is. 404 if there is none."""
-    found = await asyncio.to_thread(parts.inventory.job, name)
+    found = await asyncio.to_thread(parts.inventory.jobs.get, name)
     if found is None:
         raise Problem(
             404, "no such job", f"no job named {name[:80]!r} was registered, sighted or inferred"
@@ -149,10 +149,10 @@ async def register(request: Request, response: Response, parts: Parts) -> JobOut
     """
     said = await asyncio.to_thread(read_job, await receive(request, parts))
     try:
-        is_new = await asyncio.to_thread(parts.inventory.register_job, said, parts.now())
+        is_new = await asyncio.to_thread(parts.inventory.jobs.register, said, parts.now())
     except JobConflictError as error:
         raise Problem(409, "registered otherwise", str(error)) from error
-    found = await asyncio.to_thread(parts.inventory.job, said.id)
+    found = await asyncio.to_thread(parts.inventory.jobs.get, said.id)
     if found is None:
         raise Problem(409, "gone", f"job {said.id!r} was removed meanwhile")
     response.status_code = 201 if is_new else 200
@@ -176,7 +176,7 @@ async def change(job: str, request: Request, parts: Parts) -> JobOut | Response:
     found = await find_job(request, parts, job)
     if isinstance(found, Response):
         return found
-    await asyncio.to_thread(parts.inventory.change_job, found.job, wanted, parts.now())
+    await asyncio.to_thread(parts.inventory.jobs.change, found.job, wanted, parts.now())
     after = await find_job(request, parts, job)
     return after if isinstance(after, Response) else JobOut.of(after)
 
@@ -190,7 +190,7 @@ async def jobs(
     after: After = None,
 ) -> Page[JobOut]:
     """Every job that was registered, sighted at a scheduler, or inferred; no aliases."""
-    found = await asyncio.to_thread(parts.inventory.jobs, state, host, after, limit)
+    found = await asyncio.to_thread(parts.inventory.jobs.page, state, host, after, limit)
     items = [JobOut.of(job) for job in found]
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
 
@@ -206,14 +206,14 @@ async def job(job: str, request: Request, parts: Parts) -> JobDetail | Response:
 
 def detail_of(parts: Context, job: Job) -> JobDetail:
     """All that is answered about one job."""
-    stock = parts.inventory
-    communicators = stock.communicators(job.job, JOB_COMMUNICATORS_SHOWN_MAX)
+    inventory = parts.inventory
+    communicators = inventory.jobs.communicators(job.job, JOB_COMMUNICATORS_SHOWN_MAX)
     return JobDetail(
         **fields_of(job),
-        hosts=stock.job_hosts(job.job),
-        groups=stock.job_groups(job.job),
-        ranks_known=stock.count_ranks(job.job),
-        communicator_count=stock.count_communicators(job.job),
+        hosts=inventory.jobs.hosts(job.job),
+        groups=inventory.jobs.groups(job.job),
+        ranks_known=inventory.jobs.count_ranks(job.job),
+        communicator_count=inventory.jobs.count_communicators(job.job),
         communicators=[CommunicatorOut(**msgspec.structs.asdict(one)) for one in communicators],
     )
 
@@ -236,6 +236,6 @@ async def ranks(
     found = await find_job(request, parts, job)
     if isinstance(found, Response):
         return found
-    places = await asyncio.to_thread(parts.inventory.job_ranks, found.job, after, limit)
+    places = await asyncio.to_thread(parts.inventory.jobs.ranks, found.job, after, limit)
     items = [RankOut(**msgspec.structs.asdict(place)) for place in places]
     return Page(items=items, next=str(items[-1].rank) if len(items) == limit else None)

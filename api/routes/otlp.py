@@ -24,8 +24,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
 
+from api.boundary import problem_of, retry_headers
 from api.context import Parts
-from api.errors import Problem, problem_of, retry_headers
+from api.errors import Problem
 from api.ingest.otlp import OtlpRequest, parse_json, parse_protobuf, unpack_gzip
 from api.ingest.service import OTLP
 from api.routes.bodies import read_body

@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
-from api.trace.stream import takes_gzip
+from api.packing import takes_gzip
 from dashboards import PAGE
 
 log = logging.getLogger(__name__)

@@ -147,7 +147,7 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
     position = decode_position(question.table, after) if after else None
     rows = await asyncio.to_thread(question.page, parts.store, position, limit)
     names = sorted({row["communicator"] for row in rows})
-    members = await asyncio.to_thread(parts.inventory.members, found.job, names)
+    members = await asyncio.to_thread(parts.inventory.jobs.members, found.job, names)
     known = {(member.communicator, member.rank): member.job_rank for member in members}
     items = [
         CollectiveOut(**row, job_rank=known.get((row["communicator"], row["rank"]))) for row in rows
@@ -192,7 +192,7 @@ def processes_of(parts: Context, job: str) -> dict[tuple[str, int], int]:
     """A job's ranks by host and process, of those processes that are one rank."""
     found: dict[tuple[str, int], int] = {}
     several: set[tuple[str, int]] = set()
-    for place in parts.inventory.job_ranks(job):
+    for place in parts.inventory.jobs.ranks(job):
         if place.host is None or place.pid is None:
             continue
         process = place.host, place.pid

@@ -20,8 +20,9 @@ import contextlib
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from api.boundary import problem_of, retry_headers
 from api.context import Context, Parts
-from api.errors import ProblemBody, problem_of, retry_headers
+from api.errors import ProblemBody
 from api.ingest.remote_write import V1_PROTO, V2_PROTO, RemoteRequest
 from api.ingest.service import REMOTE_WRITE
 from api.routes.bodies import read_body

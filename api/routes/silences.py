@@ -216,7 +216,7 @@ async def create(request: Request, parts: Parts) -> Response:
         now_s = parts.clock()
         silence = read_silence(body, round(now_s * NS))
     now = dt.datetime.fromtimestamp(now_s, tz=dt.UTC)
-    if not await asyncio.to_thread(parts.inventory.keep_silence, silence, now):
+    if not await asyncio.to_thread(parts.inventory.silences.keep, silence, now):
         why = f"there are SILENCES_MAX = {SILENCES_MAX} already; end one that is not needed"
         raise Problem(409, "too many silences", why, rule="SILENCES_MAX")
     notifying_of(request).silences_changed()
@@ -239,7 +239,7 @@ async def silences(
     """Silences that hold, will hold, or have ended within the last days."""
     now_s = parts.clock()
     since = dt.datetime.fromtimestamp(now_s, tz=dt.UTC) - dt.timedelta(days=SILENCES_KEPT_DAYS)
-    found = await asyncio.to_thread(parts.inventory.silences, since)
+    found = await asyncio.to_thread(parts.inventory.silences.ending_after, since)
     items = [SilenceOut.of(each, round(now_s * NS)) for each in found]
     return answer(
         SilencesOut(items=[each for each in items if state is None or each.state is state])
@@ -254,7 +254,7 @@ async def silences(
 )
 async def silence(silence: str, parts: Parts) -> Response:
     """One silence; 404 if there is none, or if it ended long ago."""
-    found = await asyncio.to_thread(parts.inventory.silence, silence)
+    found = await asyncio.to_thread(parts.inventory.silences.get, silence)
     if found is None:
         raise no_silence(silence)
     return answer(SilenceOut.of(found, round(parts.clock() * NS)))
@@ -269,7 +269,7 @@ async def silence(silence: str, parts: Parts) -> Response:
 async def end(silence: str, request: Request, parts: Parts) -> Response:
     """End a silence now. It is kept for some days, for those who ask who silenced what."""
     now_ns = round(parts.clock() * NS)
-    found = await asyncio.to_thread(parts.inventory.end_silence, silence, now_ns)
+    found = await asyncio.to_thread(parts.inventory.silences.end, silence, now_ns)
     if found is None:
         raise no_silence(silence)
     notifying_of(request).silences_changed()
@@ -352,7 +352,9 @@ async def notices(
 ) -> Response:
     """Notices of the built-in notifier, the newest first."""
     found = await asyncio.to_thread(
-        lambda: parts.inventory.notices(receiver=receiver, state=state, after=after, limit=limit)
+        lambda: parts.inventory.notices.page(
+            receiver=receiver, state=state, after=after, limit=limit
+        )
     )
     items = [NoticeOut.of(each) for each in found]
     return answer(NoticesOut(items=items, next=items[-1].id if len(items) == limit else None))

@@ -14,14 +14,13 @@ from fastapi import APIRouter, Request, Response
 
 from api.context import Parts
 from api.errors import Problem
+from api.inventory.token_model import Scope, Token
 from api.jobs.registration import inline_schema
 from api.limits import TOKEN_DAYS_MAX, TOKEN_NAME_CHARS_MAX, TOKEN_RATE_MAX, TOKENS_MAX
 from api.routes.answers import answer, documented
 from api.routes.bodies import read_body
 from api.tokens.book import TokenBook
 from api.tokens.guard import caller_of
-from api.tokens.model import Token
-from api.tokens.scopes import Scope
 from api.tokens.wish import Wish, issue
 
 log = logging.getLogger(__name__)
@@ -110,7 +109,7 @@ async def make_token(request: Request, parts: Parts) -> Response:
         wish = read_wish(await read_body(request, parts.ingest, held))
     now = parts.now()
     token, text = issue(wish, now)
-    if not await asyncio.to_thread(parts.inventory.keep_token, token):
+    if not await asyncio.to_thread(parts.inventory.tokens.keep, token):
         why = f"there are TOKENS_MAX = {TOKENS_MAX} tokens; revoke those that are not used"
         raise Problem(409, "too many tokens", why, rule="TOKENS_MAX")
     log.info("token %s (%s) was made by %r", token.id, token.name, caller_of(request).name)
@@ -126,7 +125,7 @@ async def make_token(request: Request, parts: Parts) -> Response:
 )
 async def tokens(parts: Parts) -> Response:
     """Who may do what, until when, and about when each was last used."""
-    kept = await asyncio.to_thread(parts.inventory.tokens)
+    kept = await asyncio.to_thread(parts.inventory.tokens.all)
     return answer(TokensOut(items=[TokenOut.of(token) for token in kept]))
 
 
@@ -139,7 +138,7 @@ async def tokens(parts: Parts) -> Response:
 async def revoke_token(token: str, request: Request, parts: Parts) -> Response:
     """By its id. Every service process knows it within two seconds, this one at once."""
     now = parts.now()
-    revoked = await asyncio.to_thread(parts.inventory.revoke_token, token, now)
+    revoked = await asyncio.to_thread(parts.inventory.tokens.revoke, token, now)
     if revoked is None:
         raise Problem(404, "no such token", f"no token has the id {token[:80]!r}, or not any more")
     log.info("token %s (%s) was revoked by %r", token, revoked.name, caller_of(request).name)

@@ -327,7 +327,7 @@ def history_of(parts: Context, port: PortId) -> list[CablingOut]:
         CablingOut(
             **{name: getattr(cabling, name) for name in CablingOut.model_fields},
         )
-        for cabling in parts.inventory.cablings(port)
+        for cabling in parts.inventory.links.cablings(port)
     ]
 
 

@@ -18,12 +18,13 @@ from alerts.incident import Incident
 from api.context import Context, Parts
 from api.errors import Problem
 from api.limits import PAGE_MAX, TRACE_SECONDS_MAX, TRACE_SEND_SECONDS_MAX, TRACES_MAX
+from api.packing import takes_gzip
 from api.routes.answers import JSON
 from api.routes.jobs import find_job
 from api.routes.records import From, To, range_of
 from api.routes.samples import stream
 from api.trace.read import read_story
-from api.trace.stream import packed, takes_gzip
+from api.trace.stream import packed
 from api.trace.tell import write_story
 
 router = APIRouter(tags=["jobs"])

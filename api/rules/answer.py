@@ -65,9 +65,9 @@ class UnknownToken(Exception):  # noqa: N818 - reads as the statement it is
 class RuleBook:
     """Reads only; for any thread. ``interval_s``: of groups that say nothing."""
 
-    def __init__(self, shelf: Shelf, stock: Inventory, interval_s: float) -> None:
+    def __init__(self, shelf: Shelf, inventory: Inventory, interval_s: float) -> None:
         self._shelf = shelf
-        self._stock = stock
+        self._inventory = inventory
         self._interval_s = interval_s
 
     def files(self) -> list[RuleFile]:
@@ -76,14 +76,14 @@ class RuleBook:
 
     def alerts(self) -> list[Document]:
         """All alerts that are pending or firing, by their labels. Raises InventoryError."""
-        states = recall(self._stock).values()
+        states = recall(self._inventory).values()
         active = [alert for state in states for alert in state.all_alerts() if is_active(alert)]
         active.sort(key=lambda alert: alert.labels)
         return [alert_document(alert) for alert in active]
 
     def rules(self, wanted: Wanted) -> Document:
         """Groups with their rules. Raises InventoryError, or UnknownToken."""
-        states = recall(self._stock)
+        states = recall(self._inventory)
         groups = sorted(self._shelf.groups, key=lambda each: (each.file, each.name))
         is_found = not (wanted.limit and wanted.after)
         shown: list[Document] = []

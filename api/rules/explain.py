@@ -17,13 +17,13 @@ from dashboards.grafana.links import ANNOTATION, board_link
 STANDING = IncidentQuery(state=IncidentState.OPEN)
 
 
-def explain_by_incidents(stock: Inventory, external_url: str) -> Explain:
+def explain_by_incidents(inventory: Inventory, external_url: str) -> Explain:
     """Marks alerts by the incidents that are open. It blocks; raises InventoryError."""
 
     def explain(alerts: Sequence[Alert]) -> Sequence[Alert]:
         if not alerts:
             return alerts
-        standing = stock.incidents(STANDING, limit=OPEN_MAX)
+        standing = inventory.incidents.page(STANDING, limit=OPEN_MAX)
         by_id = {each.id: each for each in standing}
         return [told(each, by_id, external_url) for each in explained(alerts, standing)]
 

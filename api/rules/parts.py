@@ -15,9 +15,9 @@ from api.promql.engine import Engine
 from api.rules.answer import RuleBook
 from api.rules.evaluate import Asker, RuleEvaluator
 from api.rules.own import OwnNumbers
+from api.rules.settings import RuleSettings
 from api.rules.shelf import Shelf
 from api.rules.task import NO_HOOKS, Hooks, RuleTask
-from api.settings import ServiceSettings
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +30,9 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_rules(
-    settings: ServiceSettings,
+    settings: RuleSettings,
     engine: Engine,
-    stock: Inventory,
+    inventory: Inventory,
     lead: Lead,
     commit: GroupCommit,
     metrics: ServiceMetrics,
@@ -47,12 +47,12 @@ def make_rules(
     shelf.look()
     asker = Asker(engine)
     evaluator = RuleEvaluator(asker, settings.external_labels, settings.public_url)
-    interval_s = settings.rules_interval_s
+    interval_s = settings.interval_s
     task = RuleTask(
         shelf,
         asker,
         evaluator,
-        stock,
+        inventory,
         lead,
         OwnSamples(commit),
         metrics,
@@ -63,6 +63,6 @@ def make_rules(
     return Rules(
         shelf=shelf,
         task=task,
-        book=RuleBook(shelf, stock, interval_s),
-        own=OwnNumbers(metrics, OwnSamples(commit), clock, settings.address[1]),
+        book=RuleBook(shelf, inventory, interval_s),
+        own=OwnNumbers(metrics, OwnSamples(commit), clock, settings.port),
     )

@@ -25,7 +25,7 @@ from api.metrics import ServiceMetrics
 from api.promql.errors import QueryError
 from api.promql.parse import kind_of, parse_query
 from api.promql.plan import Kind
-from api.settings import ServiceSettings
+from api.rules.settings import RuleSettings
 from collector.contract.errors import FabricscopeError, RuleFileError, SettingsError
 
 PACK = "fabricscope"
@@ -84,7 +84,7 @@ class Shelf:
     """The rule files, as they were last looked at. For any thread. ``clock``: unix seconds."""
 
     def __init__(
-        self, settings: ServiceSettings, metrics: ServiceMetrics, clock: Callable[[], float]
+        self, settings: RuleSettings, metrics: ServiceMetrics, clock: Callable[[], float]
     ) -> None:
         self._settings = settings
         self._metrics = metrics
@@ -121,7 +121,7 @@ class Shelf:
         found = self._files.get(file)
         if found is not None:
             return found.state is not FileState.REFUSED
-        return not (self._folder_is_away and file.startswith(f"{self._settings.rules_dir}"))
+        return not (self._folder_is_away and file.startswith(f"{self._settings.folder}"))
 
     def look(self) -> bool:
         """Look at all files; whether anything is evaluated that was not before, or the reverse."""
@@ -141,9 +141,9 @@ class Shelf:
 
     def _look_at_pack(self) -> None:
         """The pack: read at the start, and again when the file of knobs changes."""
-        path = self._settings.rules_knobs
+        path = self._settings.knobs
         stamp = stamp_of(Path(path)) if path else NO_FILE
-        if not self._settings.rules_pack or self._stamps.get(path, NEVER) == stamp:
+        if not self._settings.pack or self._stamps.get(path, NEVER) == stamp:
             return
         self._stamps[path] = stamp
         read = read_small(Path(path), KNOBS_BYTES_MAX) if path else Read(stamp)
@@ -176,9 +176,9 @@ class Shelf:
 
     def _look_at_folder(self) -> None:
         """The user's files: those that are new or have changed are read, others are dropped."""
-        if not self._settings.rules_dir:
+        if not self._settings.folder:
             return
-        folder = Path(self._settings.rules_dir)
+        folder = Path(self._settings.folder)
         try:
             found = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
         except OSError as error:
@@ -206,7 +206,7 @@ class Shelf:
             self._look_at(name)
 
     def _is_users(self, name: str) -> bool:
-        return not name.startswith(f"{PACK}/") and name != self._settings.rules_knobs
+        return not name.startswith(f"{PACK}/") and name != self._settings.knobs
 
     def _look_at(self, name: str) -> None:
         """One of the user's files."""

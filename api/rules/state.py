@@ -184,9 +184,9 @@ def read_group(kept: KeptGroup) -> GroupDocument:
 # --- the inventory ------------------------------------------------------------------------------
 
 
-def recall(stock: Inventory) -> dict[str, GroupState]:
+def recall(inventory: Inventory) -> dict[str, GroupState]:
     """What stands, by the groups' keys. Raises InventoryError."""
-    groups, alerts = stock.standing_alerts()
+    groups, alerts = inventory.alerts.standing()
     states: dict[str, GroupState] = {}
     by_id: dict[str, GroupState] = {}
     for each in groups:
@@ -207,8 +207,8 @@ def recall(stock: Inventory) -> dict[str, GroupState]:
 class Keeper:
     """Writes states to the inventory, as long as this process leads. For any thread."""
 
-    def __init__(self, stock: Inventory, lead: Lead, metrics: ServiceMetrics) -> None:
-        self._stock = stock
+    def __init__(self, inventory: Inventory, lead: Lead, metrics: ServiceMetrics) -> None:
+        self._inventory = inventory
         self._lead = lead
         self._metrics = metrics
 
@@ -230,7 +230,7 @@ class Keeper:
             row(name, key, text) for key, text in after.items() if state.kept.get(key) != text
         ]
         gone = [row(name, key, text) for key, text in state.kept.items() if key not in after]
-        is_kept = self._stock.keep_alerts(
+        is_kept = self._inventory.alerts.keep(
             KeptGroup(
                 rule_group=name,
                 evaluated_at=moment(document.health.evaluated_ns / NS),
@@ -249,7 +249,7 @@ class Keeper:
     def forget(self, key: str) -> bool:
         """Forget a group that has ended; False if another process leads by now."""
         name = group_id(key)
-        return self._stock.forget_group(name, task=EVALUATOR, holder=self._lead.holder)
+        return self._inventory.alerts.forget_group(name, task=EVALUATOR, holder=self._lead.holder)
 
 
 def row(group: str, key: tuple[str, str], document: str) -> KeptAlert:

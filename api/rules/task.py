@@ -96,7 +96,7 @@ class RuleTask:
         shelf: Shelf,
         asker: Asker,
         evaluator: RuleEvaluator,
-        stock: Inventory,
+        inventory: Inventory,
         lead: Lead,
         own: OwnSamples,
         metrics: ServiceMetrics,
@@ -108,9 +108,9 @@ class RuleTask:
         self._shelf = shelf
         self._asker = asker
         self._evaluator = evaluator
-        self._stock = stock
+        self._inventory = inventory
         self._lead = lead
-        self._keeper = Keeper(stock, lead, metrics)
+        self._keeper = Keeper(inventory, lead, metrics)
         # Groups that write at the same time may both tell a new series' labels: that does no harm.
         self._own = own
         self._metrics = metrics
@@ -160,7 +160,7 @@ class RuleTask:
             if self._running:  # it will write yet: what stands is not known before
                 return False
             try:
-                self._states = await asyncio.to_thread(recall, self._stock)
+                self._states = await asyncio.to_thread(recall, self._inventory)
             except (InventoryError, SettingsError) as error:
                 self._say("inventory_away", str(error))
                 return False

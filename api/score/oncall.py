@@ -181,7 +181,7 @@ class Desk:
         settings = ServiceSettings(rules_pack=False, rules_dir=str(write_paging_rules(folder)))
         engine = Engine(service.store, Dialect.PROMETHEUS_3, load_catalog())
         self._rules = make_rules(
-            settings,
+            settings.rules,
             engine,
             service.inventory,
             self._evaluator.lead,

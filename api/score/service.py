@@ -92,7 +92,7 @@ class SimulatedService:
         if now_s - self._refreshed_s >= PORTS_SECONDS:
             self._refreshed_s = now_s
             refresh_ports(self.store, self.inventory, self._catalog, self._now())
-            self.inventory.note_unplugged(self._now())
+            self.inventory.links.note_unplugged(self._now())
         await self._roll.catch_up()
 
     def clock(self) -> float:

@@ -12,22 +12,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from api.inventory.tokens import TokenStock
+from api.inventory.token_model import Token
+from api.inventory.tokens import TokenTables
 from api.limits import (
     TOKEN_USED_SECONDS,
     TOKENS_FRESH_SECONDS,
 )
 from api.tokens.file import read_token_file
-from api.tokens.model import (
-    Caller,
-    Denial,
-    Reason,
-    Token,
-    denied,
-    digest_of,
-    id_in,
-    is_same,
-)
+from api.tokens.model import Caller, Denial, Reason, denied, digest_of, id_in, is_same
 from api.tokens.rate import Bucket
 from api.tokens.scopes import allowed_by
 from collector.contract.errors import InventoryError, SettingsError
@@ -46,13 +38,13 @@ class TokenBook:
 
     def __init__(
         self,
-        stock: TokenStock,
+        tokens: TokenTables,
         clock: Callable[[], float],
         *,
         file: str = "",
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._stock = stock
+        self._tokens = tokens
         self._clock = clock
         self._ticks = ticks
         self._file = Path(file) if file else None
@@ -66,7 +58,7 @@ class TokenBook:
         """Read everything; raise SettingsError or InventoryError if something cannot be read."""
         if self._file is not None:
             self._of_file = read_token_file(self._file)
-        self._take(self._stock.tokens())
+        self._take(self._tokens.all())
 
     def is_empty(self) -> bool:
         """Whether there is no token that lets anybody in."""
@@ -148,7 +140,7 @@ class TokenBook:
             and (token.used_at is None or token.used_at < moment)
         }
         if used:
-            self._stock.note_tokens_used(used)
+            self._tokens.note_used(used)
         # What is written comes back with the next look; what is not known any more is forgotten.
         for number in set(self._used) - set(used):
             self._used.pop(number, None)

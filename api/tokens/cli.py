@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from api.inventory.repository import Inventory
+from api.inventory.token_model import Scope, Token
 from api.limits import (
     TOKEN_DAYS_MAX,
     TOKEN_NAME_CHARS_MAX,
@@ -26,8 +27,6 @@ from api.limits import (
     TOKENS_MAX,
 )
 from api.settings import load_service_settings
-from api.tokens.model import Token
-from api.tokens.scopes import Scope
 from api.tokens.wish import Wish, issue
 from collector.contract.errors import SettingsError
 
@@ -86,12 +85,12 @@ def opened(arguments: argparse.Namespace) -> Iterator[Inventory]:
             settings.data_path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SettingsError(f"data folder {settings.data_path}: {error.strerror}") from error
-    stock = Inventory(settings.inventory_url)
+    inventory = Inventory(settings.inventory_url)
     try:
-        stock.migrate()
-        yield stock
+        inventory.migrate()
+        yield inventory
     finally:
-        stock.close()
+        inventory.close()
 
 
 def now() -> dt.datetime:
@@ -116,8 +115,8 @@ def create_token(arguments: argparse.Namespace) -> int:
         requests_per_second=arguments.requests_per_second,
     )
     token, text = issue(wish, now())
-    with opened(arguments) as stock:
-        if not stock.keep_token(token):
+    with opened(arguments) as inventory:
+        if not inventory.tokens.keep(token):
             raise SettingsError(
                 f"there are TOKENS_MAX = {TOKENS_MAX} tokens; revoke those that are not used "
                 "(fabricscope token list)"
@@ -134,8 +133,8 @@ def create_token(arguments: argparse.Namespace) -> int:
 
 def list_tokens(arguments: argparse.Namespace) -> int:
     """Show all tokens."""
-    with opened(arguments) as stock:
-        tokens = stock.tokens()
+    with opened(arguments) as inventory:
+        tokens = inventory.tokens.all()
     if arguments.json:
         without = [
             {key: value for key, value in msgspec.to_builtins(token).items() if key != "digest"}
@@ -175,8 +174,8 @@ def shown(moment: dt.datetime) -> str:
 
 def revoke_token(arguments: argparse.Namespace) -> int:
     """End a token."""
-    with opened(arguments) as stock:
-        token = stock.revoke_token(arguments.id, now())
+    with opened(arguments) as inventory:
+        token = inventory.tokens.revoke(arguments.id, now())
     if token is None:
         raise SettingsError(
             f"no token that is not revoked has the id {arguments.id!r} (fabricscope token list)"

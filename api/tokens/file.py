@@ -8,9 +8,10 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
+from api.inventory.token_model import Scope, Token
 from api.limits import TOKEN_CHARS_MAX, TOKEN_CHARS_MIN, TOKEN_FILE_TOKENS_MAX
-from api.tokens.model import Token, digest_of
-from api.tokens.scopes import Scope, parse_scopes
+from api.tokens.model import digest_of
+from api.tokens.scopes import parse_scopes
 from collector.contract.errors import SettingsError
 from collector.contract.identity import printable
 

@@ -11,7 +11,8 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
-from api.errors import Problem, respond_in_shape_of
+from api.boundary import respond_in_shape_of
+from api.errors import Problem
 from api.metrics import ServiceMetrics
 from api.tokens.book import TokenBook
 from api.tokens.model import ANYBODY, Caller, Denial, Reason, given_in

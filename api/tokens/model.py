@@ -16,8 +16,9 @@ import secrets
 
 import msgspec
 
+from api.inventory.token_model import Scope, Token
 from api.limits import TOKEN_CHARS_MAX
-from api.tokens.scopes import Scope, allowed_by
+from api.tokens.scopes import allowed_by
 
 PREFIX = "fsc"
 """So that scanners of repositories and people know what they have found."""
@@ -33,27 +34,6 @@ class Reason(enum.StrEnum):
     TOKEN_REVOKED = "token_revoked"  # noqa: S105
     SCOPE = "scope"
     TOKEN_RATE = "token_rate"  # noqa: S105
-
-
-class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A token without its secret. ``digest`` is the SHA-256 of the whole text, in hex."""
-
-    id: str
-    name: str
-    digest: str
-    scopes: tuple[Scope, ...]
-    created_at: dt.datetime
-    expires_at: dt.datetime | None = None
-    """Null: never."""
-    used_at: dt.datetime | None = None
-    """About when it was last shown (`TOKEN_USED_SECONDS`)."""
-    revoked_at: dt.datetime | None = None
-    requests_per_second: float | None = None
-    """Null: as many as come."""
-
-    def stands(self, now: dt.datetime) -> bool:
-        """Whether it lets anybody in."""
-        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 class Caller(msgspec.Struct, frozen=True):

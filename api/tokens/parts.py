@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from api.inventory.tokens import TokenStock
-from api.settings import ServiceSettings
+from api.inventory.tokens import TokenTables
 from api.tokens.book import TokenBook
 from collector.contract.errors import SettingsError
 
 
 def make_book(
-    settings: ServiceSettings, stock: TokenStock, clock: Callable[[], float]
+    tokens: TokenTables, clock: Callable[[], float], *, file: str, need: str
 ) -> TokenBook:
-    """The tokens that are known; SettingsError if one must be shown and there is none."""
-    book = TokenBook(stock, clock, file=settings.token_file)
+    """The tokens that are known. ``need``: why a request must show one; empty: it need not.
+
+    Raises SettingsError if there is a need and no token.
+    """
+    book = TokenBook(tokens, clock, file=file)
     book.load()
-    if settings.asks_for_tokens and book.is_empty():
-        why = (
-            "require_tokens is set"
-            if settings.is_loopback
-            else f"listen is {settings.listen}, which others can reach"
-        )
+    if need and book.is_empty():
         raise SettingsError(
-            f"{why}, and there is no token: make one (fabricscope token create NAME "
+            f"{need}, and there is no token: make one (fabricscope token create NAME "
             "--scope admin), or set token_file, or listen on 127.0.0.1"
         )
     return book

@@ -5,26 +5,12 @@ A new route needs a line here; without one it answers nobody (and a test says so
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from api.inventory.token_model import Scope
 from collector.contract.errors import SettingsError
 from collector.contract.layers import unknown
-
-
-class Scope(enum.StrEnum):
-    """What a token may do."""
-
-    INGEST = "ingest"
-    """Write telemetry, and nothing else: this token lies on every host."""
-    READ = "read"
-    """Ask: queries, health, placement."""
-    OPERATE = "operate"
-    """Change what people and schedulers act upon: holds, actions, jobs, silences, captures."""
-    ADMIN = "admin"
-    """Everything, tokens included."""
-
 
 INCLUDED: Final[Mapping[Scope, frozenset[Scope]]] = {
     Scope.INGEST: frozenset({Scope.INGEST}),
@@ -138,6 +124,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/samples": Scope.READ,
     # The service itself.
     "GET /v1/catalog": Scope.READ,
+    "GET /v1/causes": Scope.READ,
     "GET /metrics": Scope.READ,
     "GET /docs": Scope.READ,
     "GET /openapi.json": Scope.READ,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from api.tokens.model import Token, digest_of, make_secret
-from api.tokens.scopes import Scope
+from api.inventory.token_model import Scope, Token
+from api.tokens.model import digest_of, make_secret
 from collector.contract.identity import printable
 
 

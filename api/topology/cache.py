@@ -130,7 +130,7 @@ class TopologyCache:
         now = dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)
         with naming(self._file.path or Path()):
             extra = None if said is None else topology_of(said, moment or now)
-        return read_topology(self._inventory, moment, extra, now=now)
+        return read_topology(self._inventory.links, moment, extra, now=now)
 
     def plan(self) -> Plan:
         """The plan of the settings; without one, what most do."""

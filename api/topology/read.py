@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from api.inventory.links import FabricDevice, FabricEnd, FabricPort, FabricRows, LinkStock
+from api.inventory.links import FabricDevice, FabricEnd, FabricPort, FabricRows, LinkTables
 from api.inventory.records import Host
 from api.inventory.tables import DeviceKind, HostRole
 from api.topology.directory import EndFact, NicFact, PortFact, SwitchFact
@@ -26,7 +26,7 @@ DevicePlace = tuple[str, str]
 
 
 def read_topology(
-    inventory: LinkStock,
+    links: LinkTables,
     at: dt.datetime | None = None,
     extra: Topology | None = None,
     *,
@@ -38,7 +38,7 @@ def read_topology(
     what a file says; where a port is seen to be cabled otherwise, what is seen counts.
     """
     moment = at or now or dt.datetime.now(dt.UTC)
-    rows = inventory.fabric(moment, is_now=at is None)
+    rows = links.fabric(moment, is_now=at is None)
     return merged(build(rows, moment, is_now=at is None), extra)
 
 

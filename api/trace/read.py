@@ -133,11 +133,11 @@ def job_window(
     job_rank: JobRanks,
 ) -> JobWindow:
     """The job as detectors see it, without its past."""
-    ranks = {place.rank: to_rank(place) for place in inventory.job_ranks(job)}
+    ranks = {place.rank: to_rank(place) for place in inventory.jobs.ranks(job)}
     for rank in set(job_rank.values()) - ranks.keys():
         ranks[rank] = Rank(rank=rank)
     communicators = read_communicators(inventory, job, job_rank, ranks)
-    known = inventory.job(job)
+    known = inventory.jobs.get(job)
     hung = sorted(read_dumped(store, *span) & communicators.keys())
     return JobWindow(
         job=job,
@@ -193,7 +193,7 @@ def read_marks(
 ) -> tuple[Processes, SpanQuestion]:
     """The processes that are one rank of the job, and the question for what they marked."""
     found: dict[tuple[str, int], list[int]] = {}
-    for place in inventory.job_ranks(job):
+    for place in inventory.jobs.ranks(job):
         if place.host is not None and place.pid is not None:
             found.setdefault((place.host, place.pid), []).append(place.rank)
     processes = {process: ranks[0] for process, ranks in found.items() if len(ranks) == 1}

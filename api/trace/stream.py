@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -101,16 +100,3 @@ def packed(document: Iterable[bytes]) -> Iterator[bytes]:
         if done := packer.compress(piece):
             yield done
     yield packer.flush()
-
-
-def takes_gzip(accept_encoding: str) -> bool:
-    """Whether a client's header says that it can unpack gzip.
-
-    >>> takes_gzip("br, gzip;q=0.8"), takes_gzip("gzip;q=0"), takes_gzip("identity"), takes_gzip("")
-    (True, False, False, False)
-    """
-    for part in accept_encoding.lower().split(","):
-        coding, _, weight = part.partition(";")
-        if coding.strip() in {"gzip", "x-gzip", "*"}:
-            return re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", weight) is None
-    return False

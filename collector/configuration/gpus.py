@@ -1,4 +1,4 @@
-"""GPUs: where they hang, how their slot runs, and what their driver is."""
+"""GPUs: their place in the PCI tree, the state of their slot, and their driver."""
 
 from __future__ import annotations
 

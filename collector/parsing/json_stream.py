@@ -6,7 +6,7 @@ passed over without being held. Nothing here recurses: nesting is a number that 
 Elements come in blocks. A block ends where it looks as if an element ends, and is then decoded as
 a whole. That it *does* decode proves the guess: JSON is read from left to right, so a text that is
 a whole list of elements ends between two of them, whatever comes behind it. Where the guess was
-wrong, or an element is broken, the elements of that block are told apart one by one: that takes
+wrong, or an element is broken, the elements of that block are split one by one: that takes
 twice as long if they are JSON at least, and ten times as long if not.
 """
 
@@ -116,7 +116,6 @@ class JsonStream:
 
     @property
     def position(self) -> int:
-        """How many bytes were taken."""
         return self._before + self._at
 
     @property
@@ -269,7 +268,7 @@ class JsonStream:
 
 
 def _try(decode_all: Callable[[bytes], list[T]], elements: bytes) -> list[T] | ParseError:
-    """What these elements are, or why they are not."""
+    """The decoded elements, or the error."""
     try:
         return decode_all(b"[%b]" % elements)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

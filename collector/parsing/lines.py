@@ -56,14 +56,14 @@ def read_blocks(stream: BinaryIO) -> Iterator[tuple[int, bytes] | ParseError]:
 
 
 def too_long(number: int) -> ParseError:
-    """What is said of a line over the bound."""
+    """The error for a line over the bound."""
     return ParseError(
         f"line {number}", f"longer than LINE_BYTES_MAX = {LINE_BYTES_MAX} bytes; passed over"
     )
 
 
 def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes] | ParseError]:
-    """Lines without their newline, each with its number; too long ones as `read_blocks` says."""
+    """Lines without their newline, each with its number; too long ones as in `read_blocks`."""
     for block in read_blocks(stream):
         if isinstance(block, ParseError):
             yield block

@@ -1,4 +1,4 @@
-"""Ports of a switch: what each ifIndex is called, and which of them are read.
+"""Ports of a switch: the name of each ifIndex, and which of them are read.
 
 An ifIndex is only a number that the switch uses today: after a restart or a new line card it may be
 another port's. Series follow the *name*.
@@ -31,7 +31,7 @@ infiniband. Not 161 (a LAG's counters are its members' again) and not VLANs or t
 ETHERNET, INFINIBAND = "Ethernet", "InfiniBand"
 INFINIBAND_TYPE = 199
 INTERFACES = "interfaces"
-"""What flaws of these columns are counted under."""
+"""The table name under which flaws of these columns are counted."""
 
 
 class Interface(NamedTuple):
@@ -88,7 +88,6 @@ class Interfaces:
 
     @property
     def chosen(self) -> list[Interface]:
-        """Those that are read."""
         return [each for each in self.by_index.values() if each.is_chosen]
 
 

@@ -12,6 +12,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -284,22 +285,25 @@ def run_annotate(arguments: argparse.Namespace, write: Write) -> int:
     """`annotate`: once, or until interrupted. The exit status."""
     span_s = read_span(arguments.since)
     public_url = check_url(arguments.public_url, "--public-url") if arguments.public_url else ""
-    service = Service(arguments.service, service_token_of(arguments), arguments.ca_file)
-    grafana = Grafana(target_of(arguments))
-    grafana.check()
+    target, token = target_of(arguments), service_token_of(arguments)
+    with (
+        closing(Service(arguments.service, token, arguments.ca_file)) as service,
+        closing(Grafana(target)) as grafana,
+    ):
+        grafana.check()
 
-    def once() -> Marked:
-        return annotate(
-            grafana,
-            service,
-            time.time() - span_s,
-            public_url=public_url,
-            is_dry_run=arguments.dry_run,
-        )
+        def once() -> Marked:
+            return annotate(
+                grafana,
+                service,
+                time.time() - span_s,
+                public_url=public_url,
+                is_dry_run=arguments.dry_run,
+            )
 
-    if arguments.follow and not arguments.dry_run:
-        follow(once, functools.partial(tell_marked, write))
-    marked = once()
+        if arguments.follow and not arguments.dry_run:
+            follow(once, functools.partial(tell_marked, write))
+        marked = once()
     tell_marked(write, marked)
     return EXIT_WOULD_CHANGE if arguments.dry_run and not marked.is_quiet else 0
 

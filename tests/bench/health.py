@@ -96,15 +96,17 @@ def host_name(index: int) -> str:
 def make_inventory(folder: Path) -> None:
     """Hosts that were seen just now, and incidents of the last weeks."""
     (folder / "data").mkdir(parents=True)
-    stock = Inventory(f"sqlite:///{folder / 'data/inventory.db'}")
-    stock.migrate()
+    inventory = Inventory(f"sqlite:///{folder / 'data/inventory.db'}")
+    inventory.migrate()
     now = dt.datetime.now(dt.UTC)
-    stock.observe(Observation.at(Sighting(host=host_name(index)), now) for index in range(HOSTS))
-    stock.take_lease(EVALUATOR, "bench", now, now)
+    inventory.observe(
+        Observation.at(Sighting(host=host_name(index)), now) for index in range(HOSTS)
+    )
+    inventory.leases.take(EVALUATOR, "bench", now, now)
     incidents = [make_incident(index, time.time_ns()) for index in range(CLOSED + OPEN)]
-    if not stock.keep_incidents(incidents, [], task=EVALUATOR, holder="bench", now=now):
+    if not inventory.incidents.keep(incidents, [], task=EVALUATOR, holder="bench", now=now):
         raise BenchError("the inventory has another evaluator")
-    stock.close()
+    inventory.close()
 
 
 def make_incident(index: int, now_ns: int) -> Incident:

@@ -111,7 +111,7 @@ def keep_job(inventory: Inventory, seconds: int) -> None:
         first_ns=first_ns,
         last_ns=last_ns,
     )
-    inventory.keep_job(found, datetime.fromtimestamp(START_S + seconds, tz=UTC))
+    inventory.jobs.keep(found, datetime.fromtimestamp(START_S + seconds, tz=UTC))
 
 
 def find_all(window: Window, seconds: dict[str, float]) -> list[Finding]:

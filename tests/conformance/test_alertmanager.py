@@ -118,9 +118,9 @@ class OurSide:
 
     def __init__(self, folder: Path, *urls: str | AlertmanagerTable) -> None:
         self._runner = asyncio.Runner()
-        self._stock = Inventory(f"sqlite:///{folder}/inventory.db")
-        self._stock.migrate()
-        lead = Lead(self._stock, time.time, is_alone=True)
+        self._inventory = Inventory(f"sqlite:///{folder}/inventory.db")
+        self._inventory.migrate()
+        lead = Lead(self._inventory, time.time, is_alone=True)
         lead.renew()
         settings = ServiceSettings(
             data=str(folder),
@@ -129,7 +129,9 @@ class OurSide:
             external_url="http://fabricscope.example",
         )
         self.metrics = ServiceMetrics()
-        self.notifying = Notifying(settings, self._stock, lead, self.metrics, time.time)
+        self.notifying = Notifying(
+            settings.notifier, self._inventory, lead, self.metrics, time.time
+        )
 
     def tell(self, alerts: Sequence[Alert], later_s: float = 0.0) -> None:
         """Hand over what an evaluation found, and send once what is to be sent."""
@@ -145,7 +147,7 @@ class OurSide:
         assert self.notifying._client is not None
         self._runner.run(self.notifying._client.aclose())
         self._runner.close()
-        self._stock.close()
+        self._inventory.close()
 
     def value(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0

@@ -52,8 +52,10 @@ class Agent:
     def introduce(self) -> None:
         """Send a batch and wait until the inventory knows the agent."""
         self.send()
-        stock = self.service.inventory
-        eventually(lambda: stock.agent(self.name) is not None, "the agent in the inventory")
+        inventory = self.service.inventory
+        eventually(
+            lambda: inventory.hosts.agent(self.name) is not None, "the agent in the inventory"
+        )
 
     def ask(self, body: bytes = b"") -> Any:  # noqa: ANN401 - JSON
         answer = self.service.client.post(f"/v1/agents/{self.name}/capture", content=body)

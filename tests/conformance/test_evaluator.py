@@ -197,7 +197,7 @@ def test_what_is_no_number_is_no_evidence_and_no_certainty(inventory: Inventory)
     (incident,) = process.look(0)
     shown = [(each.metric, each.baseline) for each in incident.verdict.evidence]
     assert shown == [("b", None), ("c", 1.0)]
-    assert inventory.incident(incident.id) == incident
+    assert inventory.incidents.get(incident.id) == incident
 
 
 # --- restarts, and several processes ------------------------------------------------------------
@@ -220,8 +220,8 @@ def test_an_incident_opens_is_updated_and_closes_over_a_restart(inventory: Inven
     last.detectors.clear()
     (closed,) = last.look(20 + CLOSE_SECONDS)
     assert closed.verdict.until_ns == round((START_S + 20) * NS)
-    assert inventory.incident(opened.id) == closed
-    told = [each.change.news for each in inventory.incident_changes(0)]
+    assert inventory.incidents.get(opened.id) == closed
+    told = [each.change.news for each in inventory.incidents.changes(0)]
     assert told == [News.OPENED, News.UPDATED, News.CLOSED]
 
 
@@ -253,7 +253,7 @@ def test_an_inventory_that_is_away_leaves_who_leads_its_lease_until_that_ends(
         raise StoreError("away")
 
     monkeypatch.setattr("api.evaluate.lead.InventoryError", StoreError)
-    monkeypatch.setattr(inventory, "take_lease", away)
+    monkeypatch.setattr(inventory.leases, "take", away)
     process.now_s += LEASE_SECONDS - 1
     assert process.lead.renew()
     process.now_s += 1
@@ -273,9 +273,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def stock(tmp_path: Path) -> Iterator[Inventory]:
+def local_inventory(tmp_path: Path) -> Iterator[Inventory]:
     """An inventory for tests that are about the store."""
-    inventory = Inventory(f"sqlite:///{tmp_path}/stock.db")
+    inventory = Inventory(f"sqlite:///{tmp_path}/local_inventory.db")
     inventory.migrate()
     yield inventory
     inventory.close()
@@ -289,12 +289,14 @@ def always(**conditions: object) -> Wanted:
     return msgspec.convert({"from_ns": 0, "to_ns": at_ns(1e6), **conditions}, Wanted)
 
 
-def test_what_was_said_is_found_by_whom_it_is_about(store: Store, stock: Inventory) -> None:
+def test_what_was_said_is_found_by_whom_it_is_about(
+    store: Store, local_inventory: Inventory
+) -> None:
     window = empty_window(at_ns(-180), at_ns(0))
     one = finding(window)
     other = finding(window, culprit=Culprit(switch="leaf1", switch_port="p1"), job="mixtral")
     late = finding(window, culprit=Culprit(job="llama", rank=5, host="node5", gpu=0))
-    writer, book = SaidWriter(store), IncidentBook(stock, store)
+    writer, book = SaidWriter(store), IncidentBook(local_inventory, store)
     said = [(verdict, "incident-1") for verdict in say_all(window, [one])]
     assert writer.write(at_ns(0), [one, other], said) == 3
     assert writer.write(at_ns(5), [late], []) == 1
@@ -346,9 +348,9 @@ def test_a_round_writes_a_bounded_number_of_rows_and_counts_the_others(
 
 
 def test_a_round_becomes_rows_and_series_and_ends_with_a_stale_marker(
-    store: Store, stock: Inventory
+    store: Store, local_inventory: Inventory
 ) -> None:
-    process = Process(stock)
+    process = Process(local_inventory)
     process.lead.renew()
 
     async def run() -> None:
@@ -383,11 +385,13 @@ def test_a_round_becomes_rows_and_series_and_ends_with_a_stale_marker(
     ]
     assert process.number("fabric_service_evaluations_total", outcome="done") == 2
     (verdict,) = rows_of.read_verdicts(store, always())
-    assert stock.incident(verdict.incident) is not None
+    assert local_inventory.incidents.get(verdict.incident) is not None
 
 
-def test_a_store_that_is_away_is_counted_and_asked_again(stock: Inventory, store: Store) -> None:
-    process = Process(stock)
+def test_a_store_that_is_away_is_counted_and_asked_again(
+    local_inventory: Inventory, store: Store
+) -> None:
+    process = Process(local_inventory)
     process.look(0)
 
     def away(*_: object) -> Window:
@@ -425,12 +429,14 @@ def test_series_of_findings_are_bounded_and_the_strongest_stay(
 # --- news for those who watch -------------------------------------------------------------------
 
 
-def test_subscribers_hear_what_the_evaluator_of_another_process_says(stock: Inventory) -> None:
-    process = Process(stock)
+def test_subscribers_hear_what_the_evaluator_of_another_process_says(
+    local_inventory: Inventory,
+) -> None:
+    process = Process(local_inventory)
     process.look(0)
 
     async def run() -> list[object]:
-        changes = Changes(stock, ServiceMetrics())
+        changes = Changes(local_inventory, ServiceMetrics())
         await changes.follow()
         async with changes.subscribe() as first:
             process.detectors.clear()
@@ -449,14 +455,14 @@ def test_subscribers_hear_what_the_evaluator_of_another_process_says(stock: Inve
 
 
 def test_a_slow_subscriber_is_told_that_it_missed_something_and_where(
-    stock: Inventory, monkeypatch: pytest.MonkeyPatch
+    local_inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(news_of, "QUEUE_MAX", 2)
-    process = Process(stock)
+    process = Process(local_inventory)
     metrics = ServiceMetrics()
 
     async def run() -> list[object]:
-        changes = Changes(stock, metrics)
+        changes = Changes(local_inventory, metrics)
         await changes.follow()
         slow = changes.subscribe()
         for number in range(5):
@@ -480,12 +486,12 @@ def test_a_slow_subscriber_is_told_that_it_missed_something_and_where(
 
 
 def test_subscribers_are_bounded_and_leave(
-    stock: Inventory, monkeypatch: pytest.MonkeyPatch
+    local_inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(news_of, "SUBSCRIBERS_MAX", 1)
 
     async def run() -> None:
-        changes = Changes(stock, ServiceMetrics())
+        changes = Changes(local_inventory, ServiceMetrics())
         async with changes.subscribe():
             with pytest.raises(TooManySubscribers):
                 changes.subscribe()
@@ -543,11 +549,13 @@ class Simulated:
 
     def evaluator(self, name: str) -> tuple[Lead, Rounds]:
         """The evaluating parts of a process that was just started."""
-        stock, metrics = self.service.inventory, ServiceMetrics()
-        lead = Lead(stock, self.clock, holder=name, is_alone=True)
-        reader = WindowReader(self.service.store, stock, TopologyCache(stock, self.clock).at)
+        local_inventory, metrics = self.service.inventory, ServiceMetrics()
+        lead = Lead(local_inventory, self.clock, holder=name, is_alone=True)
+        reader = WindowReader(
+            self.service.store, local_inventory, TopologyCache(local_inventory, self.clock).at
+        )
         panel = Panel(metrics, {"hottest": hottest}, say_all)
-        return lead, Rounds(reader.read, stock, lead, panel, metrics)
+        return lead, Rounds(reader.read, local_inventory, lead, panel, metrics)
 
     async def run(self) -> tuple[list[Incident], list[News]]:
         """Let the scenario happen; the incidents in the end, and all news of them."""
@@ -565,8 +573,8 @@ class Simulated:
             assert lead.renew()
             rounds.look(round(self.service.now_s * NS))
             await self.check_roll()
-            incidents = self.service.inventory.incidents(IncidentQuery())
-            news = [each.change.news for each in self.service.inventory.incident_changes(0)]
+            incidents = self.service.inventory.incidents.page(IncidentQuery())
+            news = [each.change.news for each in self.service.inventory.incidents.changes(0)]
         return incidents, news
 
     async def check_roll(self) -> None:

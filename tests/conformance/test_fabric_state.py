@@ -97,7 +97,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     seen = [Observation.at(one, moment) for one in found if one is not None]
     folder = tmp_path_factory.mktemp("service")
     with in_process(
-        folder, clock=lambda: float(END_S), prepare=lambda stock: stock.observe(seen)
+        folder, clock=lambda: float(END_S), prepare=lambda inventory: inventory.observe(seen)
     ) as running:
         answer = running.client.post("/v1/ingest", content=batch(), headers=headers)
         assert answer.status_code == 200, answer.text

@@ -79,18 +79,24 @@ class Own:
 class Process:
     """A service process' board, and somebody who judges."""
 
-    def __init__(self, stock: Inventory, *, holder: str = HOLDER, started_s: int = START_S) -> None:
-        self.stock = stock
+    def __init__(
+        self, inventory: Inventory, *, holder: str = HOLDER, started_s: int = START_S
+    ) -> None:
+        self.inventory = inventory
         self.now_s = float(started_s)
-        self.book = Book(stock, cast("Store", None))
+        self.book = Book(inventory, cast("Store", None))
         self.book.found = []
         self.own = Own()
         self.metrics = ServiceMetrics()
-        self.lead = Lead(stock, lambda: self.now_s, holder=holder)
-        self._teller = Teller(stock, cast("Store", NoStore()))
-        evidence = Evidence(stock, self.book, [InventoryHolds(stock)], started_s * NS)
+        self.lead = Lead(inventory, lambda: self.now_s, holder=holder)
+        self._teller = Teller(inventory, cast("Store", NoStore()))
+        evidence = Evidence(
+            inventory, self.book, [InventoryHolds(inventory.health)], started_s * NS
+        )
         own = cast("OwnSamples", self.own)
-        self.board = HealthBoard(evidence, stock, self.lead, own, self.metrics, lambda: self.now_s)
+        self.board = HealthBoard(
+            evidence, inventory, self.lead, own, self.metrics, lambda: self.now_s
+        )
         self.looked: Looked | None = None
 
     @property
@@ -103,7 +109,7 @@ class Process:
 
     def hear(self, *hosts: str) -> None:
         """These hosts report."""
-        self.stock.observe(
+        self.inventory.observe(
             Observation.at(Sighting(host=host), moment_of(self.now_ns)) for host in hosts
         )
 
@@ -120,17 +126,17 @@ class Process:
 
 
 @pytest.fixture
-def stock(tmp_path: Path) -> Iterator[Inventory]:
-    stock = Inventory(f"sqlite:///{tmp_path}/inventory.db")
-    stock.migrate()
-    yield stock
-    stock.close()
+def inventory(tmp_path: Path) -> Iterator[Inventory]:
+    inventory = Inventory(f"sqlite:///{tmp_path}/inventory.db")
+    inventory.migrate()
+    yield inventory
+    inventory.close()
 
 
 @pytest.fixture
-def process(stock: Inventory) -> Process:
+def process(inventory: Inventory) -> Process:
     """A service in which four hosts report, and that leads."""
-    process = Process(stock)
+    process = Process(inventory)
     process.hear(*FLEET)
     process.say()
     assert process.lead.renew()
@@ -186,11 +192,11 @@ def test_when_it_is_over_the_host_is_suspect_and_then_well(process: Process) -> 
     assert process.states() == {}
 
 
-def test_a_process_that_starts_later_sees_the_same(process: Process, stock: Inventory) -> None:
+def test_a_process_that_starts_later_sees_the_same(process: Process, inventory: Inventory) -> None:
     process.say(flap(process), slow_link(process.now_ns - NS))
-    set_hold(process.stock, "1", hold_on("node4", process.now_ns))
+    set_hold(process.inventory, "1", hold_on("node4", process.now_ns))
     fleet = process.look()
-    other = Process(stock, holder="other", started_s=START_S + 2)
+    other = Process(inventory, holder="other", started_s=START_S + 2)
     seen = other.look(after_s=0.0)
     assert seen.body(Asked()) == fleet.body(Asked())
     assert other.looked is not None
@@ -284,10 +290,10 @@ def test_a_host_that_no_longer_reports_is_suspect_since_then(process: Process) -
 
 
 def test_a_service_that_has_just_started_blames_nobody_for_its_own_absence(
-    process: Process, stock: Inventory
+    process: Process, inventory: Inventory
 ) -> None:
     assert process.states() == {}
-    restarted = Process(stock, started_s=START_S + 3_600)
+    restarted = Process(inventory, started_s=START_S + 3_600)
     restarted.say()
     assert restarted.states() == {}
     assert set(restarted.states(after_s=SILENT_SECONDS)) == set(FLEET)
@@ -301,7 +307,7 @@ def test_a_host_that_is_gone_for_a_week_leaves_the_list_unless_somebody_holds_it
     process: Process,
 ) -> None:
     process.look()
-    set_hold(process.stock, "1", hold_on("node9", process.now_ns, state=HealthState.OUT))
+    set_hold(process.inventory, "1", hold_on("node9", process.now_ns, state=HealthState.OUT))
     process.now_s += 7 * 86_400 + 60
     process.hear("node3")
     process.say()
@@ -313,7 +319,7 @@ def test_a_host_that_is_gone_for_a_week_leaves_the_list_unless_somebody_holds_it
     assert list(hosts) == sorted(hosts)
 
 
-def test_verdicts_of_the_past_are_said_to_be(process: Process, stock: Inventory) -> None:
+def test_verdicts_of_the_past_are_said_to_be(process: Process, inventory: Inventory) -> None:
     assert process.look().stale == ()
     process.now_s += EVALUATED_SECONDS
     process.hear(*FLEET)
@@ -321,7 +327,7 @@ def test_verdicts_of_the_past_are_said_to_be(process: Process, stock: Inventory)
     assert doubt == "verdicts: nothing was evaluated since 2026-11-06T21:20:00Z"
     process.say()
     assert process.look().stale == ()
-    assert stock.take_lease("other", "x", moment_of(0), moment_of(1))
+    assert inventory.leases.take("other", "x", moment_of(0), moment_of(1))
 
 
 # --- holds --------------------------------------------------------------------------------------
@@ -340,12 +346,12 @@ def hold_on(host: str, now_ns: int, *, state: HealthState = HealthState.DRAINING
 
 def test_what_an_operator_says_stands_above_what_is_measured(process: Process) -> None:
     process.say(flap(process))
-    set_hold(process.stock, "1", hold_on("node1", process.now_ns))
+    set_hold(process.inventory, "1", hold_on("node1", process.now_ns))
     fleet = process.look()
     assert fleet.hosts["node1"].state == "draining"
     assert fleet.hosts["node1"].risk > 0.5
     assert fleet.hosts["node1"].reasons[0] == "draining by ada: cables"
-    end_hold(process.stock, "node1", "bob", moment_of(process.now_ns))
+    end_hold(process.inventory, "node1", "bob", moment_of(process.now_ns))
     assert process.states() == {"node1": "degraded"}
 
 
@@ -358,10 +364,10 @@ def test_of_two_who_hold_a_host_the_stricter_counts(process: Process) -> None:
             out = hold_on("node3", process.now_ns, state=HealthState.OUT)
             return [hold_on("node1", process.now_ns), out]
 
-    both: list[Holds] = [InventoryHolds(process.stock), Scheduler()]
-    evidence = Evidence(process.stock, process.book, both, START_S * NS)
-    set_hold(process.stock, "1", hold_on("node1", process.now_ns, state=HealthState.OUT))
-    set_hold(process.stock, "2", hold_on("node3", process.now_ns))
+    both: list[Holds] = [InventoryHolds(process.inventory.health), Scheduler()]
+    evidence = Evidence(process.inventory, process.book, both, START_S * NS)
+    set_hold(process.inventory, "1", hold_on("node1", process.now_ns, state=HealthState.OUT))
+    set_hold(process.inventory, "2", hold_on("node3", process.now_ns))
     evidence.refresh(process.now_ns)
     assert {each.host: hold.state for each, hold in evidence.holds.items()} == {
         "node1": "out",
@@ -373,9 +379,9 @@ def test_of_two_who_hold_a_host_the_stricter_counts(process: Process) -> None:
 
 
 def test_turns_are_written_by_who_leads_and_heard_by_all(
-    process: Process, stock: Inventory
+    process: Process, inventory: Inventory
 ) -> None:
-    other = Process(stock, holder="other")
+    other = Process(inventory, holder="other")
     other.look()
     process.look()
     process.say(flap(process))
@@ -391,22 +397,22 @@ def test_turns_are_written_by_who_leads_and_heard_by_all(
     assert [each.number for each in other.looked.turns] == [1, 2, 3]
     process.look()
     assert process.looked.turns == [], "nothing is told twice"
-    [latest, *_] = stock.turns_of("node1")
+    [latest, *_] = inventory.health.turns_of("node1")
     assert latest.was is HealthState.HEALTHY
 
 
-def test_a_state_is_remembered_over_a_restart(process: Process, stock: Inventory) -> None:
+def test_a_state_is_remembered_over_a_restart(process: Process, inventory: Inventory) -> None:
     """Inside the band the state is what it was, also for a process that was not there."""
     process.say(flap(process, confidence=0.7))
     assert process.states() == {"node1": "degraded"}
     process.say(flap(process, confidence=0.55))
     assert process.states() == {"node1": "degraded"}
-    restarted = Process(stock, started_s=round(process.now_s))
+    restarted = Process(inventory, started_s=round(process.now_s))
     assert restarted.states() == {"node1": "degraded"}
 
 
 def test_turns_of_one_round_are_bounded_and_the_rest_follows(
-    process: Process, stock: Inventory, monkeypatch: pytest.MonkeyPatch
+    process: Process, inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(board_module, "HEALTH_TURNS_A_ROUND_MAX", 3)
     process.look()
@@ -417,7 +423,7 @@ def test_turns_of_one_round_are_bounded_and_the_rest_follows(
     assert len(process.looked.turns) == 3
     process.look()
     assert len(process.looked.turns) == 1
-    assert len(stock.turns_after(0)) == 4
+    assert len(inventory.health.turns_after(0)) == 4
 
 
 def test_without_news_nothing_is_judged_until_it_is_due(
@@ -465,7 +471,7 @@ def test_an_inventory_that_fails_leaves_what_was_known(
         def away(*_: object) -> None:
             raise InventoryError("the inventory is away")
 
-        monkeypatch.setattr(process.stock, "silent_hosts", away)
+        monkeypatch.setattr(process.inventory.health, "silent_hosts", away)
         monkeypatch.setattr(evidence_module, "SILENT_SECONDS", 0)
         process.now_s += 1
         with pytest.raises(InventoryError):

@@ -89,7 +89,9 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             for sighting in cabled(host, rail)
         ]
         folder = tmp_path_factory.mktemp("service")
-        service = stack.enter_context(in_process(folder, prepare=lambda stock: stock.observe(seen)))
+        service = stack.enter_context(
+            in_process(folder, prepare=lambda inventory: inventory.observe(seen))
+        )
         stage = Stage(service)
         now_ns = time.time_ns()
         stage.say(slow_link(now_ns - NS), straggler(now_ns - NS))

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from api.errors import speaks_prometheus
+from api.boundary import speaks_prometheus
 from api.routes import page as page_route
 from collector.contract import wire
 from collector.contract.model import Sample, Series

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from alerts.incident import NS, Change, Incident, IncidentState, News, advance
-from api.inventory import incidents as stock
+from api.inventory import incidents as incidents_tables
 from api.inventory.incidents import IncidentQuery
 from api.inventory.repository import Inventory
 from api.limits import INCIDENTS_KEPT_DAYS
@@ -45,7 +45,7 @@ def keep(
     second: float = 0,
     holder: str = HOLDER,
 ) -> bool:
-    return inventory.keep_incidents(
+    return inventory.incidents.keep(
         incidents, changes or [], task=TASK, holder=holder, now=at(second)
     )
 
@@ -53,7 +53,7 @@ def keep(
 @pytest.fixture
 def led(inventory: Inventory) -> Inventory:
     """An inventory whose evaluator is HOLDER."""
-    assert inventory.take_lease(TASK, HOLDER, at(0), at(20))
+    assert inventory.leases.take(TASK, HOLDER, at(0), at(20))
     return inventory
 
 
@@ -61,51 +61,51 @@ def led(inventory: Inventory) -> Inventory:
 
 
 def test_a_task_has_one_holder_until_its_lease_ends(inventory: Inventory) -> None:
-    assert inventory.take_lease(TASK, "first", at(0), at(20))
-    assert not inventory.take_lease(TASK, "second", at(10), at(30))
-    assert inventory.take_lease(TASK, "first", at(15), at(35))
-    assert not inventory.take_lease(TASK, "second", at(34), at(54))
-    assert inventory.take_lease(TASK, "second", at(35), at(55))
-    assert not inventory.take_lease(TASK, "first", at(36), at(56))
+    assert inventory.leases.take(TASK, "first", at(0), at(20))
+    assert not inventory.leases.take(TASK, "second", at(10), at(30))
+    assert inventory.leases.take(TASK, "first", at(15), at(35))
+    assert not inventory.leases.take(TASK, "second", at(34), at(54))
+    assert inventory.leases.take(TASK, "second", at(35), at(55))
+    assert not inventory.leases.take(TASK, "first", at(36), at(56))
 
 
 def test_a_lease_that_is_handed_back_can_be_taken_at_once(inventory: Inventory) -> None:
-    assert inventory.take_lease(TASK, "first", at(0), at(20))
-    inventory.release_lease(TASK, "second", at(1))
-    assert not inventory.take_lease(TASK, "second", at(1), at(21))
-    inventory.release_lease(TASK, "first", at(2))
-    assert inventory.take_lease(TASK, "second", at(2), at(22))
+    assert inventory.leases.take(TASK, "first", at(0), at(20))
+    inventory.leases.release(TASK, "second", at(1))
+    assert not inventory.leases.take(TASK, "second", at(1), at(21))
+    inventory.leases.release(TASK, "first", at(2))
+    assert inventory.leases.take(TASK, "second", at(2), at(22))
 
 
 def test_who_knows_that_nobody_else_is_there_need_not_wait(inventory: Inventory) -> None:
-    assert inventory.take_lease(TASK, "dead", at(0), at(20))
-    assert inventory.take_lease(TASK, "alive", at(1), at(21), by_force=True)
+    assert inventory.leases.take(TASK, "dead", at(0), at(20))
+    assert inventory.leases.take(TASK, "alive", at(1), at(21), by_force=True)
 
 
 def test_of_many_that_want_a_task_at_once_one_gets_it(inventory: Inventory) -> None:
     names = [f"process{number}" for number in range(8)]
     with ThreadPoolExecutor(len(names)) as pool:
-        got = list(pool.map(lambda name: inventory.take_lease(TASK, name, at(0), at(20)), names))
+        got = list(pool.map(lambda name: inventory.leases.take(TASK, name, at(0), at(20)), names))
     assert sum(got) == 1
-    lease = inventory.lease(TASK)
+    lease = inventory.leases.get(TASK)
     assert lease is not None
     assert lease.holder == names[got.index(True)]
 
 
 def test_nobody_but_the_holder_can_write(led: Inventory) -> None:
     incidents, changes = opened(0, verdict("node1"))
-    assert led.take_lease(TASK, "second", at(20), at(40))
+    assert led.leases.take(TASK, "second", at(20), at(40))
     assert not keep(led, incidents, changes, second=21)
-    assert led.incidents(IncidentQuery()) == []
-    assert led.incident_changes(0) == []
+    assert led.incidents.page(IncidentQuery()) == []
+    assert led.incidents.changes(0) == []
     assert keep(led, incidents, changes, second=21, holder="second")
-    assert led.incidents(IncidentQuery()) == incidents
+    assert led.incidents.page(IncidentQuery()) == incidents
 
 
 def test_it_is_known_when_a_round_was_last_done(led: Inventory) -> None:
-    before = led.lease(TASK)
+    before = led.leases.get(TASK)
     keep(led, [], second=7)
-    after = led.lease(TASK)
+    after = led.leases.get(TASK)
     assert before is not None
     assert after is not None
     assert (before.done_at, after.done_at) == (None, at(7))
@@ -117,10 +117,10 @@ def test_it_is_known_when_a_round_was_last_done(led: Inventory) -> None:
 def test_an_incident_comes_back_as_it_was_kept(led: Inventory) -> None:
     incidents, changes = opened(0, verdict("node1\u2028 \"'😀"))
     assert keep(led, incidents, changes)
-    assert led.incident(incidents[0].id) == incidents[0]
-    assert led.incidents(IncidentQuery()) == incidents
-    assert led.incident("20200101-000000-babab-babab") is None
-    assert led.incident("a\0b") is None
+    assert led.incidents.get(incidents[0].id) == incidents[0]
+    assert led.incidents.page(IncidentQuery()) == incidents
+    assert led.incidents.get("20200101-000000-babab-babab") is None
+    assert led.incidents.get("a\0b") is None
 
 
 def test_what_is_kept_again_takes_the_place_of_the_old(led: Inventory) -> None:
@@ -128,9 +128,9 @@ def test_what_is_kept_again_takes_the_place_of_the_old(led: Inventory) -> None:
     keep(led, incidents, changes)
     later = advance(incidents, [], START_NS + 60 * NS)
     keep(led, later.incidents, later.changes, second=60)
-    (found,) = led.incidents(IncidentQuery())
+    (found,) = led.incidents.page(IncidentQuery())
     assert found.state is IncidentState.CLOSED
-    assert led.incidents(IncidentQuery(state=IncidentState.OPEN)) == []
+    assert led.incidents.page(IncidentQuery(state=IncidentState.OPEN)) == []
 
 
 def test_incidents_are_found_by_what_they_are_about_and_who_suffers(led: Inventory) -> None:
@@ -140,7 +140,7 @@ def test_incidents_are_found_by_what_they_are_about_and_who_suffers(led: Invento
 
     def found(**wanted: object) -> list[str]:
         query = msgspec.convert(wanted, IncidentQuery)
-        return [each.id for each in led.incidents(query)]
+        return [each.id for each in led.incidents.page(query)]
 
     newest_first = [second[0].id, first[0].id]
     assert found() == newest_first
@@ -160,7 +160,7 @@ def test_incidents_come_in_pages(led: Inventory) -> None:
     keep(led, all_of_them)
     pages = []
     after = None
-    while page := led.incidents(IncidentQuery(), after, limit=3):
+    while page := led.incidents.page(IncidentQuery(), after, limit=3):
         pages += page
         after = page[-1].id
     assert pages == all_of_them[::-1]
@@ -171,8 +171,8 @@ def test_who_takes_over_finds_what_stands_and_what_may_come_back(led: Inventory)
     closed = advance(old, [], START_NS + 60 * NS).incidents
     standing, _ = opened(100, verdict("node2"))
     keep(led, [*closed, *standing])
-    assert led.recent_incidents(at(60)) == [*closed, *standing]
-    assert led.recent_incidents(at(61)) == standing
+    assert led.incidents.recent(at(60)) == [*closed, *standing]
+    assert led.incidents.recent(at(61)) == standing
 
 
 def test_closed_incidents_are_forgotten_after_a_while_and_open_ones_never(led: Inventory) -> None:
@@ -181,21 +181,21 @@ def test_closed_incidents_are_forgotten_after_a_while_and_open_ones_never(led: I
     standing, _ = opened(0, verdict("node2"))
     keep(led, [*closed, *standing])
     keep(led, [], second=(INCIDENTS_KEPT_DAYS + 1) * 86_400)
-    assert led.incidents(IncidentQuery()) == standing
-    assert led.incidents(IncidentQuery(host="node1")) == []
+    assert led.incidents.page(IncidentQuery()) == standing
+    assert led.incidents.page(IncidentQuery(host="node1")) == []
 
 
 def test_too_many_closed_incidents_are_forgotten_from_the_oldest_on(
     led: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock, "INCIDENTS_KEPT_MAX", 3)
+    monkeypatch.setattr(incidents_tables, "INCIDENTS_KEPT_MAX", 3)
     made = []
     for number in range(6):
         incidents, _ = opened(number, verdict(f"node{number}"))
         made += advance(incidents, [], START_NS + (60 + number) * NS).incidents
     standing, _ = opened(0, verdict("standing"))
     keep(led, [*standing, *made])
-    assert {each.id for each in led.incidents(IncidentQuery())} == {
+    assert {each.id for each in led.incidents.page(IncidentQuery())} == {
         standing[0].id,
         *(each.id for each in made[-3:]),
     }
@@ -205,27 +205,27 @@ def test_too_many_closed_incidents_are_forgotten_from_the_oldest_on(
 
 
 def test_news_are_numbered_without_gaps_over_restarts(led: Inventory) -> None:
-    assert led.incident_changes_span() is None
+    assert led.incidents.changes_span() is None
     for number in range(3):
         incidents, changes = opened(number, verdict(f"node{number}"))
         keep(led, incidents, changes)
-    assert led.take_lease(TASK, "second", at(20), at(40))
+    assert led.leases.take(TASK, "second", at(20), at(40))
     incidents, changes = opened(21, verdict("node4"))
     keep(led, incidents, changes, second=21, holder="second")
-    found = led.incident_changes(0)
+    found = led.incidents.changes(0)
     assert [each.number for each in found] == [1, 2, 3, 4]
     assert found[-1].change == changes[0]
-    assert [each.number for each in led.incident_changes(2, limit=1)] == [3]
-    assert led.incident_changes(1 << 80) == []
-    assert led.incident_changes_span() == (1, 4)
+    assert [each.number for each in led.incidents.changes(2, limit=1)] == [3]
+    assert led.incidents.changes(1 << 80) == []
+    assert led.incidents.changes_span() == (1, 4)
 
 
 def test_old_news_are_forgotten_and_numbers_go_on(
     led: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock, "INCIDENT_CHANGES_KEPT_MAX", 2)
+    monkeypatch.setattr(incidents_tables, "INCIDENT_CHANGES_KEPT_MAX", 2)
     for number in range(5):
         incidents, changes = opened(number, verdict(f"node{number}"))
         keep(led, incidents, changes)
-    assert led.incident_changes_span() == (4, 5)
-    assert all(each.change.news is News.OPENED for each in led.incident_changes(0))
+    assert led.incidents.changes_span() == (4, 5)
+    assert all(each.change.news is News.OPENED for each in led.incidents.changes(0))

@@ -28,6 +28,7 @@ from api.inventory.tables import Base, DeviceKind
 from api.limits import PAGE_MAX
 from collector.contract.errors import InventoryError
 from collector.contract.identity import PortId
+from tests.cut import CUT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -134,7 +135,7 @@ def test_processes_that_start_together_migrate_once(url: str) -> None:
             _, said = process.communicate(timeout=60)
             assert process.returncode == 0, said.decode()
     inventory = Inventory(url)
-    assert inventory.hosts() == []
+    assert inventory.hosts.page() == []
     inventory.close()
 
 
@@ -144,7 +145,7 @@ def test_threads_may_migrate_at_the_same_time(url: str) -> None:
         for done in [pool.submit(inventory.migrate) for inventory in inventories]:
             done.result()
     for inventory in inventories:
-        assert inventory.hosts() == []
+        assert inventory.hosts.page() == []
         inventory.close()
 
 
@@ -172,7 +173,7 @@ def test_a_port_brings_its_device_and_host(inventory: Inventory) -> None:
     )
     observe(inventory, sighting)
     seen: dict[str, Any] = {"first_seen": START, "last_seen": START}
-    assert inventory.host("h1") == Host(
+    assert inventory.hosts.get("h1") == Host(
         host="h1",
         cluster="c1",
         agent=None,
@@ -180,7 +181,7 @@ def test_a_port_brings_its_device_and_host(inventory: Inventory) -> None:
         attributes={"rack": "r7"},
         **seen,
     )
-    assert inventory.devices("h1") == [
+    assert inventory.hosts.devices("h1") == [
         Device(
             host="h1",
             kind=DeviceKind.RDMA,
@@ -191,7 +192,7 @@ def test_a_port_brings_its_device_and_host(inventory: Inventory) -> None:
             **seen,
         )
     ]
-    assert inventory.ports() == [
+    assert inventory.hosts.ports() == [
         Port(
             host="h1",
             device="mlx5_0",
@@ -214,7 +215,7 @@ def test_a_later_sighting_changes_and_adds_and_an_older_one_only_fills_in(
     observe(inventory, port(netdev="ib1", y="2"), second=20)
     observe(inventory, port(netdev="ib9", x="9", z="3"), second=5)
     observe(inventory, port(), second=15)
-    [found] = inventory.ports()
+    [found] = inventory.hosts.ports()
     assert (found.netdev, found.attributes) == ("ib1", {"x": "1", "y": "2", "z": "3"})
     assert (found.first_seen, found.last_seen) == (at(5), at(20))
 
@@ -225,7 +226,10 @@ def test_an_adapter_and_an_interface_may_have_one_name(inventory: Inventory) -> 
         port(device="ibp12s0"),
         Sighting(host="h1", kind=DeviceKind.NIC, device="ibp12s0"),
     )
-    assert [device.kind for device in inventory.devices("h1")] == [DeviceKind.NIC, DeviceKind.RDMA]
+    assert [device.kind for device in inventory.hosts.devices("h1")] == [
+        DeviceKind.NIC,
+        DeviceKind.RDMA,
+    ]
 
 
 def test_values_of_a_port_are_kept_and_move_its_last_seen(inventory: Inventory) -> None:
@@ -235,7 +239,7 @@ def test_values_of_a_port_are_kept_and_move_its_last_seen(inventory: Inventory) 
     inventory.set_port_values([values])
     late = PortValues(host="h1", device="mlx5_0", port="1", seen_at=at(3), state=1)
     inventory.set_port_values([late])
-    [found] = inventory.ports()
+    [found] = inventory.hosts.ports()
     assert (found.state, found.rate_bits_per_second) == ("active", 400_000_000_000)
     assert (found.first_seen, found.last_seen) == (at(3), at(9))
 
@@ -247,7 +251,9 @@ CHOICES = st.dictionaries(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=CUT.examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     st.lists(st.tuples(NAMES, st.integers(0, 4), CHOICES), min_size=1, max_size=6),
@@ -261,10 +267,10 @@ def test_any_order_and_repetition_gives_the_same_inventory(
     last: dict[str, datetime] = {}
     for name, second, attributes in data.draw(st.permutations(seen + again)):
         observe(inventory, port(host, name, **attributes), second=second)
-        for found in inventory.ports(host):
+        for found in inventory.hosts.ports(host):
             assert found.last_seen >= last.get(found.port, EPOCH), "last_seen never decreases"
             last[found.port] = found.last_seen
-    for found in inventory.ports(host):
+    for found in inventory.hosts.ports(host):
         mine = [(second, attributes) for name, second, attributes in seen if name == found.port]
         stands: dict[str, str] = {}
         for stamped in sorted(
@@ -278,7 +284,7 @@ def test_any_order_and_repetition_gives_the_same_inventory(
         assert known | found.attributes == stands
         assert found.first_seen == at(min(second for second, _ in mine))
         assert found.last_seen == at(max(second for second, _ in mine))
-    assert {found.port for found in inventory.ports(host)} == {name for name, _, _ in seen}
+    assert {found.port for found in inventory.hosts.ports(host)} == {name for name, _, _ in seen}
 
 
 def test_writers_at_the_same_time_neither_deadlock_nor_lose(url: str, inventory: Inventory) -> None:
@@ -299,12 +305,12 @@ def test_writers_at_the_same_time_neither_deadlock_nor_lose(url: str, inventory:
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(write, writer) for writer in range(4)]:
             done.result()
-    found = inventory.ports(limit=100)
+    found = inventory.hosts.ports(limit=100)
     assert len(found) == 30
     for one in found:
         assert one.attributes == {f"w{writer}": "4" for writer in range(4)}
         assert one.last_seen == at(4)
-    assert inventory.agent("agent-h7") is not None
+    assert inventory.hosts.agent("agent-h7") is not None
     other.close()
 
 
@@ -320,13 +326,13 @@ def run(
 
 
 def progress(inventory: Inventory) -> tuple[str, int, int]:
-    agent = inventory.agent("a1")
+    agent = inventory.hosts.agent("a1")
     assert agent is not None
     return agent.boot, agent.last_sequence, agent.batches_missing
 
 
 def test_gaps_are_counted_and_resends_change_nothing(inventory: Inventory) -> None:
-    assert inventory.agent("a1") is None
+    assert inventory.hosts.agent("a1") is None
     inventory.note_batches([run(100)])
     assert progress(inventory) == ("b1", 100, 0), "what came before we were there is not missing"
     inventory.note_batches([run(101), run(104), run(105)])
@@ -334,7 +340,7 @@ def test_gaps_are_counted_and_resends_change_nothing(inventory: Inventory) -> No
     inventory.note_batches([run(104, second=9)])
     inventory.note_batches([run(105, second=9)])
     assert progress(inventory) == ("b1", 105, 2)
-    agent = inventory.agent("a1")
+    agent = inventory.hosts.agent("a1")
     assert agent is not None
     assert agent.last_received_at == START
 
@@ -358,7 +364,7 @@ def test_the_largest_sequence_fits(inventory: Inventory) -> None:
 
 def test_a_batch_shows_its_host_and_agent(inventory: Inventory) -> None:
     inventory.note_batches([run(1, host="h1"), run(2, host="h1", second=7)])
-    found = inventory.host("h1")
+    found = inventory.hosts.get("h1")
     assert found is not None
     assert (found.agent, found.first_seen, found.last_seen) == ("a1", at(0), at(7))
 
@@ -369,31 +375,31 @@ def test_a_batch_shows_its_host_and_agent(inventory: Inventory) -> None:
 def test_pages_come_in_byte_order_without_hole_or_repeat(inventory: Inventory) -> None:
     names = ["B", "a", "a-1", "a1", "b", "h10", "h2", "é"]
     observe(inventory, *[port(host, number) for host in names for number in "21"])
-    assert [host.host for host in inventory.hosts()] == sorted(names)
+    assert [host.host for host in inventory.hosts.page()] == sorted(names)
     pages: list[PortId] = []
-    while page := inventory.ports(after=pages[-1] if pages else None, limit=3):
+    while page := inventory.hosts.ports(after=pages[-1] if pages else None, limit=3):
         pages += [PortId(found.host, found.device, found.port) for found in page]
     assert pages == [PortId(host, "mlx5_0", number) for host in sorted(names) for number in "12"]
-    assert [host.host for host in inventory.hosts(after="a", limit=2)] == ["a-1", "a1"]
-    assert [found.port for found in inventory.ports("a1", "mlx5_0")] == ["1", "2"]
-    assert inventory.ports("a1", "mlx5_9") == []
-    assert inventory.devices("a1", after=(DeviceKind.RDMA, "mlx5_0")) == []
+    assert [host.host for host in inventory.hosts.page(after="a", limit=2)] == ["a-1", "a1"]
+    assert [found.port for found in inventory.hosts.ports("a1", "mlx5_0")] == ["1", "2"]
+    assert inventory.hosts.ports("a1", "mlx5_9") == []
+    assert inventory.hosts.devices("a1", after=(DeviceKind.RDMA, "mlx5_0")) == []
 
 
 def test_names_that_cannot_be_are_not_found(inventory: Inventory) -> None:
     observe(inventory, port("h1"))
     for odd in ("", "\0", "h1\0", "a/b", "h" * 1000):
-        assert inventory.host(odd) is None
-        assert inventory.devices(odd) == []
-        assert inventory.ports(odd) == []
-    assert inventory.agent("\0") is None
-    assert [host.host for host in inventory.hosts(after="h\0")] == ["h1"]
+        assert inventory.hosts.get(odd) is None
+        assert inventory.hosts.devices(odd) == []
+        assert inventory.hosts.ports(odd) == []
+    assert inventory.hosts.agent("\0") is None
+    assert [host.host for host in inventory.hosts.page(after="h\0")] == ["h1"]
 
 
 @pytest.mark.parametrize("limit", [0, -1, PAGE_MAX + 1])
 def test_a_page_has_bounds(inventory: Inventory, limit: int) -> None:
     with pytest.raises(InventoryError, match=f"limit is {limit}.*PAGE_MAX"):
-        inventory.hosts(limit=limit)
+        inventory.hosts.page(limit=limit)
 
 
 # --- failures ----------------------------------------------------------------------------------
@@ -406,14 +412,14 @@ def test_data_that_the_database_refuses_is_told_from_a_failure(inventory: Invent
     observe(inventory, port("h1"))
     with pytest.raises(InventoryRefusedError, match="cannot note batches"):
         inventory.note_batches([too_large])
-    assert [host.host for host in inventory.hosts()] == ["h1"]
+    assert [host.host for host in inventory.hosts.page()] == ["h1"]
 
 
 def test_before_the_migration_every_question_is_an_inventory_error(url: str) -> None:
     inventory = Inventory(url)
     inventory.ping()
     with pytest.raises(InventoryError, match=r"cannot list hosts: .*hosts"):
-        inventory.hosts()
+        inventory.hosts.page()
     with pytest.raises(InventoryError, match=r"cannot keep sightings: .*hosts"):
         observe(inventory, port())
     inventory.close()
@@ -426,4 +432,4 @@ def test_a_failed_write_leaves_nothing_behind(url: str, inventory: Inventory) ->
     engine.dispose()
     with pytest.raises(InventoryError):
         observe(inventory, port("h1"))
-    assert inventory.hosts() == []
+    assert inventory.hosts.page() == []

@@ -326,7 +326,7 @@ def test_a_registered_job_takes_over_and_its_old_name_leads_to_it(service: InPro
     assert (followed["id"], followed["communicator_count"]) == ("mine", 1)
     assert len(service.client.get("/v1/jobs/mine/collectives").json()["items"]) == 6
     look(service)  # another process, which begins with what the inventory knows
-    assert len(service.inventory.job_ranks("mine")) == 2
+    assert len(service.inventory.jobs.ranks("mine")) == 2
 
 
 def test_a_job_that_an_agent_said_has_its_name(service: InProcess) -> None:
@@ -377,14 +377,14 @@ def test_a_job_that_the_inventory_refuses_holds_up_no_other(
     service: InProcess, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     send(service, [*pair("0xd5", "k1", 10), *pair("0xd6", "k1", 20)])
-    keep = service.inventory.keep_job
+    keep = service.inventory.jobs.keep
 
     def refuse_one(job: JobFound, now: datetime) -> None:
         if job.job == "inferred-d5":
             raise InventoryRefusedError("no such text")
         keep(job, now)
 
-    monkeypatch.setattr(service.inventory, "keep_job", refuse_one)
+    monkeypatch.setattr(service.inventory.jobs, "keep", refuse_one)
     look(service)
     assert "refuses job 'inferred-d5': no such text" in caplog.text
     listed = service.client.get("/v1/jobs", params={"host": "k1"}).json()["items"]

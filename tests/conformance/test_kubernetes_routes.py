@@ -55,7 +55,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
         now = dt.datetime.now(dt.UTC)
         seen = [Observation.at(cabled(host), now) for host in HOSTS]
         folder = tmp_path_factory.mktemp("service")
-        service = stack.enter_context(in_process(folder, prepare=lambda stock: stock.observe(seen)))
+        service = stack.enter_context(
+            in_process(folder, prepare=lambda inventory: inventory.observe(seen))
+        )
         now_ns = time.time_ns()
         Teller(service.inventory, service.store).say(now_ns, slow_link(now_ns - NS))
         eventually(lambda: states(service.client).get("node3") == "degraded", "degraded")

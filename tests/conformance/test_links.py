@@ -97,14 +97,14 @@ def test_a_switch_is_a_host_with_a_role_and_not_among_the_machines(inventory: In
             model="M1",
         ),
     )
-    assert [host.host for host in inventory.hosts()] == ["node-0"]
-    switches = inventory.hosts(role=HostRole.SWITCH)
+    assert [host.host for host in inventory.hosts.page()] == ["node-0"]
+    switches = inventory.hosts.page(role=HostRole.SWITCH)
     assert [host.host for host in switches] == ["leaf-0", "leaf-1", "spine-0"]
     assert switches[0].attributes == {"vendor": "Acme", "guid": "0x1", "model": "M1"}
     assert switches[0].role is HostRole.SWITCH
-    assert len(inventory.hosts(role=None)) == 4
-    assert [device.kind for device in inventory.devices("leaf-0")] == [DeviceKind.SWITCH]
-    assert [port.port for port in inventory.ports("spine-0")] == ["7"]
+    assert len(inventory.hosts.page(role=None)) == 4
+    assert [device.kind for device in inventory.hosts.devices("leaf-0")] == [DeviceKind.SWITCH]
+    assert [port.port for port in inventory.hosts.ports("spine-0")] == ["7"]
 
 
 def test_a_switch_stays_one_whatever_else_is_said_of_it(inventory: Inventory) -> None:
@@ -112,16 +112,18 @@ def test_a_switch_stays_one_whatever_else_is_said_of_it(inventory: Inventory) ->
     observe(inventory, 10, series("fabric_host_pressure_cpu_waiting_seconds_total", host="leaf-0"))
     values = PortValues(host="leaf-0", device="leaf-0", port="1", seen_at=at(20), state=4)
     inventory.set_port_values([values])
-    assert [host.host for host in inventory.hosts(role=HostRole.SWITCH)] == ["leaf-0"]
-    assert [device.kind for device in inventory.devices("leaf-0")] == [DeviceKind.SWITCH]
+    assert [host.host for host in inventory.hosts.page(role=HostRole.SWITCH)] == ["leaf-0"]
+    assert [device.kind for device in inventory.hosts.devices("leaf-0")] == [DeviceKind.SWITCH]
 
 
 def test_the_end_of_a_cable_at_an_interface_makes_no_rdma_device(inventory: Inventory) -> None:
     observe(inventory, 0, end(PortId("node-0", "eno1", "1"), "mgmt-0"))
-    assert [host.host for host in inventory.hosts()] == ["node-0"]
-    assert inventory.devices("node-0") == []
-    assert inventory.ports() == []
-    assert told(inventory.cablings(PortId("node-0", "eno1", "1"))) == [("mgmt-0", 0, 0, False)]
+    assert [host.host for host in inventory.hosts.page()] == ["node-0"]
+    assert inventory.hosts.devices("node-0") == []
+    assert inventory.hosts.ports() == []
+    assert told(inventory.links.cablings(PortId("node-0", "eno1", "1"))) == [
+        ("mgmt-0", 0, 0, False)
+    ]
 
 
 # --- what was cabled when ------------------------------------------------------------------------
@@ -131,7 +133,7 @@ def test_recabling_there_and_back_gives_three_cablings(inventory: Inventory) -> 
     for second in range(0, 1_800, 60):
         peer = "node-1" if 600 <= second < 1_200 else "node-0"
         observe(inventory, second, end(LEAF_PORT, peer))
-    assert told(inventory.cablings(LEAF_PORT)) == [
+    assert told(inventory.links.cablings(LEAF_PORT)) == [
         ("node-0", 0, 540, True),
         ("node-1", 600, 1_140, True),
         ("node-0", 1_200, 1_740, False),
@@ -142,7 +144,7 @@ def test_what_each_method_says_is_a_history_of_its_own(inventory: Inventory) -> 
     for second in range(0, 600, 60):
         observe(inventory, second, end(LEAF_PORT, "node-0", "snmp"))
         observe(inventory, second + 15, end(LEAF_PORT, "node-0.example.com", "gnmi"))
-    found = inventory.cablings(LEAF_PORT)
+    found = inventory.links.cablings(LEAF_PORT)
     assert [(row.method, row.peer_name, row.until) for row in found] == [
         ("gnmi", "node-0.example.com", None),
         ("snmp", "node-0", None),
@@ -153,10 +155,10 @@ def test_observations_that_come_late_or_twice_change_nothing(inventory: Inventor
     ordered = [(second, "node-0" if second < 600 else "node-1") for second in range(0, 1_200, 60)]
     for second, peer in ordered:
         observe(inventory, second, end(LEAF_PORT, peer))
-    before = inventory.cablings(LEAF_PORT)
+    before = inventory.links.cablings(LEAF_PORT)
     for second, peer in reversed(ordered):
         observe(inventory, second, end(LEAF_PORT, peer))
-    assert inventory.cablings(LEAF_PORT) == before
+    assert inventory.links.cablings(LEAF_PORT) == before
 
 
 def test_a_batch_of_the_past_falls_into_place(inventory: Inventory) -> None:
@@ -167,7 +169,7 @@ def test_a_batch_of_the_past_falls_into_place(inventory: Inventory) -> None:
             *observations([end(LEAF_PORT, "node-2")], 300),
         ]
     )
-    assert told(inventory.cablings(LEAF_PORT)) == [
+    assert told(inventory.links.cablings(LEAF_PORT)) == [
         ("node-1", 0, 0, True),
         ("node-2", 300, 300, True),
         ("node-0", 600, 600, False),
@@ -175,21 +177,21 @@ def test_a_batch_of_the_past_falls_into_place(inventory: Inventory) -> None:
 
 
 def test_several_processes_write_one_history(url: str, inventory: Inventory) -> None:
-    stocks = [Inventory(url) for _ in range(4)]
+    inventories = [Inventory(url) for _ in range(4)]
     ports = [PortId("leaf-0", "leaf-0", str(number)) for number in range(8)]
 
-    def write(stock: Inventory) -> None:
+    def write(inventory: Inventory) -> None:
         for second in range(0, 600, 60):
-            observe(stock, second, *(end(port, "node-0") for port in ports))
-            observe(stock, second, *(end(port, "node-1") for port in reversed(ports)))
+            observe(inventory, second, *(end(port, "node-0") for port in ports))
+            observe(inventory, second, *(end(port, "node-1") for port in reversed(ports)))
 
-    with ThreadPoolExecutor(len(stocks)) as pool:
-        for done in [pool.submit(write, stock) for stock in stocks]:
+    with ThreadPoolExecutor(len(inventories)) as pool:
+        for done in [pool.submit(write, each) for each in inventories]:
             done.result()
-    for stock in stocks:
-        stock.close()
+    for each in inventories:
+        each.close()
     for port in ports:
-        found = told(inventory.cablings(port))
+        found = told(inventory.links.cablings(port))
         assert sorted(found) == [("node-0", 0, 540, False), ("node-1", 0, 540, False)]
 
 
@@ -200,7 +202,7 @@ def test_ends_over_their_bound_are_left_out_and_counted(
     ports = [PortId("leaf-0", "leaf-0", str(number)) for number in range(5)]
     assert observe(inventory, 0, *(end(port, "node-0") for port in ports)) == 2
     assert observe(inventory, 30, *(end(port, "node-0") for port in ports)) == 2
-    assert [told(inventory.cablings(port)) for port in ports] == [
+    assert [told(inventory.links.cablings(port)) for port in ports] == [
         *([[("node-0", 0, 30, False)]] * 3),
         [],
         [],
@@ -213,15 +215,15 @@ def test_of_a_port_s_cablings_the_oldest_go(
     monkeypatch.setattr(cabling_spans, "SPANS_MAX", 2)
     for number in range(4):
         observe(inventory, 1_000 * number, end(LEAF_PORT, f"node-{number}"))
-    assert told(inventory.cablings(LEAF_PORT)) == [
+    assert told(inventory.links.cablings(LEAF_PORT)) == [
         ("node-2", 2_000, 2_000, True),
         ("node-3", 3_000, 3_000, False),
     ]
 
 
 def test_names_that_cannot_be_asked_for_have_no_cablings(inventory: Inventory) -> None:
-    assert inventory.cablings(PortId("x" * 300, "y", "1")) == []
-    assert inventory.cablings(PortId("x", "y", "1")) == []
+    assert inventory.links.cablings(PortId("x" * 300, "y", "1")) == []
+    assert inventory.links.cablings(PortId("x", "y", "1")) == []
 
 
 # --- unplugged -----------------------------------------------------------------------------------
@@ -232,13 +234,16 @@ GONE = UNPLUGGED_SECONDS + 100
 def test_a_port_that_is_reported_without_its_neighbour_is_unplugged(inventory: Inventory) -> None:
     observe(inventory, 0, end(LEAF_PORT, "node-0"), end(OTHER_PORT, "node-1"))
     observe(inventory, GONE, counter(LEAF_PORT), end(OTHER_PORT, "node-1"))
-    assert inventory.note_unplugged(at(UNPLUGGED_SECONDS - 1)) == 0
-    assert inventory.note_unplugged(at(GONE)) == 1
-    assert inventory.note_unplugged(at(GONE)) == 0
-    assert told(inventory.cablings(LEAF_PORT)) == [("node-0", 0, 0, True), ("", GONE, GONE, False)]
-    assert told(inventory.cablings(OTHER_PORT)) == [("node-1", 0, GONE, False)]
+    assert inventory.links.note_unplugged(at(UNPLUGGED_SECONDS - 1)) == 0
+    assert inventory.links.note_unplugged(at(GONE)) == 1
+    assert inventory.links.note_unplugged(at(GONE)) == 0
+    assert told(inventory.links.cablings(LEAF_PORT)) == [
+        ("node-0", 0, 0, True),
+        ("", GONE, GONE, False),
+    ]
+    assert told(inventory.links.cablings(OTHER_PORT)) == [("node-1", 0, GONE, False)]
     observe(inventory, GONE + 300, end(LEAF_PORT, "node-0"))
-    assert told(inventory.cablings(LEAF_PORT)) == [
+    assert told(inventory.links.cablings(LEAF_PORT)) == [
         ("node-0", 0, 0, True),
         ("", GONE, GONE, True),
         ("node-0", GONE + 300, GONE + 300, False),
@@ -248,8 +253,8 @@ def test_a_port_that_is_reported_without_its_neighbour_is_unplugged(inventory: I
 def test_a_poller_that_died_unplugs_nothing(inventory: Inventory) -> None:
     observe(inventory, 0, end(LEAF_PORT, "node-0"), end(NIC_PORT, "leaf-0"))
     observe(inventory, GONE, counter(NIC_PORT))  # the host's agent goes on, its lldpd does not
-    assert inventory.note_unplugged(at(GONE)) == 0
-    assert told(inventory.cablings(NIC_PORT)) == [("leaf-0", 0, 0, False)]
+    assert inventory.links.note_unplugged(at(GONE)) == 0
+    assert told(inventory.links.cablings(NIC_PORT)) == [("leaf-0", 0, 0, False)]
 
 
 def test_a_port_that_says_it_is_down_needs_no_other_witness(inventory: Inventory) -> None:
@@ -258,10 +263,10 @@ def test_a_port_that_says_it_is_down_needs_no_other_witness(inventory: Inventory
     observe(inventory, GONE, counter(other))
     down = PortValues(host="node-0", device="mlx5_0", port="1", seen_at=at(GONE), state=1)
     inventory.set_port_values([down])
-    assert inventory.note_unplugged(at(GONE)) == 1
+    assert inventory.links.note_unplugged(at(GONE)) == 1
     # That one port says so itself is no sign that anybody still asks for the other's neighbour.
-    assert inventory.note_unplugged(at(GONE)) == 0
-    assert told(inventory.cablings(other)) == [("leaf-1", 0, 0, False)]
+    assert inventory.links.note_unplugged(at(GONE)) == 0
+    assert told(inventory.links.cablings(other)) == [("leaf-1", 0, 0, False)]
 
 
 def test_an_interface_that_is_reported_without_its_neighbour_is_unplugged(
@@ -272,8 +277,8 @@ def test_an_interface_that_is_reported_without_its_neighbour_is_unplugged(
     observe(
         inventory, GONE, end(eno2, "mgmt-0"), series("fabric_nic_up", host="node-0", device="eno1")
     )
-    assert inventory.note_unplugged(at(GONE)) == 1
-    assert told(inventory.cablings(eno1))[0] == ("mgmt-0", 0, 0, True)
+    assert inventory.links.note_unplugged(at(GONE)) == 1
+    assert told(inventory.links.cablings(eno1))[0] == ("mgmt-0", 0, 0, True)
 
 
 # --- topologies ----------------------------------------------------------------------------------
@@ -290,15 +295,15 @@ def test_the_past_is_what_was_cabled_then(inventory: Inventory) -> None:
         observe(inventory, second, end(LEAF_PORT, peer, peer_port="mlx5_0"))
     was = LinkId.between(LEAF_PORT, NIC_PORT)
     became = LinkId.between(LEAF_PORT, PortId("node-1", "mlx5_0", "1"))
-    then = read_topology(inventory, at(300))
+    then = read_topology(inventory.links, at(300))
     assert set(then.links) == {was}
     assert then.links[was].since == at(0)
-    assert set(read_topology(inventory, at(900)).links) == {became}
-    [only] = inventory.fabric(at(900), is_now=False).ends
+    assert set(read_topology(inventory.links, at(900)).links) == {became}
+    [only] = inventory.links.fabric(at(900), is_now=False).ends
     assert only.peer_name == "node-1"
-    assert set(read_topology(inventory, at(-10)).links) == set()
+    assert set(read_topology(inventory.links, at(-10)).links) == set()
     long_after = at(1_200) + LOOK_BACK + timedelta(seconds=1)
-    assert read_topology(inventory, long_after).nodes == {}
+    assert read_topology(inventory.links, long_after).nodes == {}
 
 
 def test_of_the_present_states_and_rates_are_known_and_of_the_past_they_are_not(
@@ -319,11 +324,11 @@ def test_of_the_present_states_and_rates_are_known_and_of_the_past_they_are_not(
         )
         for port, state, rate in ((LEAF_PORT, 4, 4e11), (NIC_PORT, 1, 2e11))
     )
-    [link] = read_topology(inventory).links.values()
+    [link] = read_topology(inventory.links).links.values()
     assert (link.is_up, link.rate_bits_per_second) == (False, 200_000_000_000)
-    ports = read_topology(inventory).ports
+    ports = read_topology(inventory.links).ports
     assert [ports[port].state for port in (LEAF_PORT, NIC_PORT)] == ["active", "down"]
-    [link] = read_topology(inventory, now).links.values()
+    [link] = read_topology(inventory.links, now).links.values()
     assert (link.is_up, link.rate_bits_per_second) == (None, None)
 
 
@@ -335,7 +340,7 @@ def test_a_file_adds_what_nobody_sees_and_contradicts_nothing(inventory: Invento
         for one, other in ((spare, spine), (LEAF_PORT, PortId("node-7", "mlx5_0", "1")))
     ]
     extra = make_topology(at(0), [], [TopologyPort(id=NIC_PORT, rail=3)], said)
-    found = read_topology(inventory, at(10), extra)
+    found = read_topology(inventory.links, at(10), extra)
     assert set(found.links) == {LinkId.between(LEAF_PORT, NIC_PORT), said[0].id}
     assert found.nodes["spine-0"].kind is NodeKind.SWITCH
     assert found.ports[NIC_PORT].rail == 0  # as it is found; the file only fills in
@@ -378,7 +383,7 @@ def test_the_topology_found_is_the_one_simulated(
     cluster = build(spec)
     observe(inventory, 0, *link_ends.things(cluster))
     observe(inventory, 30, *link_ends.ends(cluster, of_hosts=of_hosts))
-    found = read_topology(inventory, at(60))
+    found = read_topology(inventory.links, at(60))
     assert names(found) == {str(cable) for cable in link_ends.cables(cluster)}
     assert found.conflicts == ()
     kinds = {node.name: node.kind for node in found.nodes.values()}

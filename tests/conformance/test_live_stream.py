@@ -38,7 +38,7 @@ class Stage:
     @property
     def newest(self) -> int:
         """The number of the latest change."""
-        span = self.service.inventory.incident_changes_span()
+        span = self.service.inventory.incidents.changes_span()
         return span[1] if span is not None else 0
 
     def say(self, *verdicts: Verdict) -> None:

@@ -59,10 +59,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
 def are_known(service: InProcess) -> bool:
     """Whether every rank's NIC and every communicator's ring have been found."""
     for job, ranks in ((EXPERTS, JOB_HOSTS * GPUS_PER_HOST), (STAGES, 2 * GPUS_PER_HOST)):
-        places = service.inventory.job_ranks(job)
+        places = service.inventory.jobs.ranks(job)
         if len(places) < ranks or not all(place.device for place in places):
             return False
-        if not all(one.rings for one in service.inventory.communicators(job)):
+        if not all(one.rings for one in service.inventory.jobs.communicators(job)):
             return False
     return True
 

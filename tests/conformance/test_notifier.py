@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from alerts.rulebook.model import NS, Alert
 from alerts.rulebook.notices import Matcher, Notice, Operator, Route, Silence, Status, Why
 from api.evaluate.lead import EVALUATOR, Lead
-from api.inventory import notices as notice_stock
+from api.inventory import notices as notices_tables
 from api.inventory.repository import Inventory
 from api.inventory.tables import NoticeState
 from api.metrics import ServiceMetrics
@@ -39,7 +40,7 @@ class Crash(BaseException):
 
 
 class Crashing:
-    """An inventory or receiver whose calls may be the last thing that a process does."""
+    """A part of the inventory whose calls may be the last thing that a process does."""
 
     def __init__(self, real: Any, crash: Callable[[str], None]) -> None:  # noqa: ANN401
         self._real = real
@@ -86,18 +87,23 @@ class Side:
 
     def __init__(
         self,
-        stock: Inventory,
+        inventory: Inventory,
         receiver: Receiver,
         *,
         route: Route = ROUTE,
         crash: Callable[[str], None] | None = None,
     ) -> None:
         self.now_s = START_S
-        self.stock: Any = Crashing(stock, crash) if crash else stock
+        self.inventory: Any = inventory
+        if crash:
+            parts = {name: getattr(inventory, name) for name in ("notices", "silences")}
+            self.inventory = SimpleNamespace(
+                **{name: Crashing(part, crash) for name, part in parts.items()}
+            )
         self.receiver = receiver
         self.settings = NotifySettings(receivers=(RECEIVER,), routes=(route,))
         self.metrics = ServiceMetrics()
-        self._plain = stock
+        self._plain = inventory
         self.restart()
 
     def clock(self) -> float:
@@ -110,7 +116,7 @@ class Side:
         self.metrics = ServiceMetrics()
         self.book = Book({})
         self.book.begin(round(self.now_s * NS))
-        parts = (self.stock, self.lead, self.metrics, self.clock)
+        parts = (self.inventory, self.lead, self.metrics, self.clock)
         self.notifier = Notifier(self.settings, self.book, *parts)
         self.outbox = Outbox("pager", self.receiver, *parts)
 
@@ -124,19 +130,21 @@ class Side:
 
     def unmarked(self, taken: Sequence[Notice]) -> set[str]:
         """Of these notices those that the inventory does not know to be sent."""
-        sent = {kept.notice.id for kept in self._plain.notices(state=NoticeState.SENT, limit=1_000)}
+        sent = {
+            kept.notice.id for kept in self._plain.notices.page(state=NoticeState.SENT, limit=1_000)
+        }
         return {notice.id for notice in taken} - sent
 
     def states(self) -> Counter[str]:
-        return Counter(kept.state.value for kept in self._plain.notices())
+        return Counter(kept.state.value for kept in self._plain.notices.page())
 
 
 @pytest.fixture
-def stock(tmp_path: Path) -> Iterator[Inventory]:
-    stock = Inventory(f"sqlite:///{tmp_path}/inventory.db")
-    stock.migrate()
-    yield stock
-    stock.close()
+def inventory(tmp_path: Path) -> Iterator[Inventory]:
+    inventory = Inventory(f"sqlite:///{tmp_path}/inventory.db")
+    inventory.migrate()
+    yield inventory
+    inventory.close()
 
 
 def down(fired: float = 0.0, ended: float | None = None, **labels: Any) -> Alert:  # noqa: ANN401
@@ -152,10 +160,10 @@ def down(fired: float = 0.0, ended: float | None = None, **labels: Any) -> Alert
 
 
 def test_a_receiver_that_is_away_for_an_hour_gets_the_present_state_once(
-    stock: Inventory,
+    inventory: Inventory,
 ) -> None:
     phone = Phone()
-    side = Side(stock, phone)
+    side = Side(inventory, phone)
 
     async def story() -> None:
         phone.is_up = False
@@ -177,9 +185,9 @@ def test_a_receiver_that_is_away_for_an_hour_gets_the_present_state_once(
     assert side.states()["superseded"] >= 10
 
 
-def test_what_ended_while_a_receiver_was_away_is_never_told_to_fire(stock: Inventory) -> None:
+def test_what_ended_while_a_receiver_was_away_is_never_told_to_fire(inventory: Inventory) -> None:
     phone = Phone()
-    side = Side(stock, phone)
+    side = Side(inventory, phone)
 
     async def story() -> None:
         phone.is_up = False
@@ -195,10 +203,10 @@ def test_what_ended_while_a_receiver_was_away_is_never_told_to_fire(stock: Inven
 
 
 @pytest.mark.parametrize("send_resolved", [True, False])
-def test_an_end_supersedes_what_waits(stock: Inventory, send_resolved: bool) -> None:  # noqa: FBT001
+def test_an_end_supersedes_what_waits(inventory: Inventory, send_resolved: bool) -> None:  # noqa: FBT001
     phone = Phone()
     route = Route(receiver="pager", send_resolved=send_resolved)
-    side = Side(stock, phone, route=route)
+    side = Side(inventory, phone, route=route)
 
     async def story() -> None:
         phone.is_up = False
@@ -212,9 +220,9 @@ def test_an_end_supersedes_what_waits(stock: Inventory, send_resolved: bool) -> 
     assert phone.statuses() == (["resolved"] if send_resolved else [])
 
 
-def test_a_restart_says_nothing_again_and_forgets_nothing(stock: Inventory) -> None:
+def test_a_restart_says_nothing_again_and_forgets_nothing(inventory: Inventory) -> None:
     phone = Phone()
-    side = Side(stock, phone)
+    side = Side(inventory, phone)
 
     async def story() -> None:
         await side.step([down()])
@@ -230,15 +238,15 @@ def test_a_restart_says_nothing_again_and_forgets_nothing(stock: Inventory) -> N
     assert phone.statuses() == ["firing", "resolved"]
 
 
-def test_who_has_lost_the_lead_neither_plans_nor_sends(stock: Inventory) -> None:
+def test_who_has_lost_the_lead_neither_plans_nor_sends(inventory: Inventory) -> None:
     phone, other = Phone(), Phone()
-    side = Side(stock, phone)
+    side = Side(inventory, phone)
 
     async def story() -> None:
         phone.is_up = False
         await side.step([down()])
         await side.step([down()], 10)
-        heir = Side(stock, other)
+        heir = Side(inventory, other)
         heir.now_s = side.now_s + 5
         heir.restart()
         phone.is_up = True
@@ -253,16 +261,18 @@ def test_who_has_lost_the_lead_neither_plans_nor_sends(stock: Inventory) -> None
     assert (phone.got, other.statuses()) == ([], ["firing"])
 
 
-def test_a_yes_that_cannot_be_marked_is_marked_later_and_not_sent_again(stock: Inventory) -> None:
+def test_a_yes_that_cannot_be_marked_is_marked_later_and_not_sent_again(
+    inventory: Inventory,
+) -> None:
     phone = Phone()
     fails = [0]
 
     def fail(point: str) -> None:
-        if point == "before settle_notice" and fails[0] < 3:
+        if point == "before settle" and fails[0] < 3:
             fails[0] += 1
             raise InventoryError("away")
 
-    side = Side(stock, phone, crash=fail)
+    side = Side(inventory, phone, crash=fail)
 
     async def story() -> None:
         await side.step([down()])
@@ -275,9 +285,9 @@ def test_a_yes_that_cannot_be_marked_is_marked_later_and_not_sent_again(stock: I
     assert side.states() == {"sent": 1}
 
 
-def test_silences_hold_back_pages(stock: Inventory) -> None:
+def test_silences_hold_back_pages(inventory: Inventory) -> None:
     phone = Phone()
-    side = Side(stock, phone)
+    side = Side(inventory, phone)
     now = dt.datetime.fromtimestamp(START_S, tz=dt.UTC)
     silence = Silence(
         id="s1",
@@ -288,13 +298,13 @@ def test_silences_hold_back_pages(stock: Inventory) -> None:
         comment="a cable is being changed",
         updated_ns=round(START_S * NS),
     )
-    assert stock.keep_silence(silence, now)
+    assert inventory.silences.keep(silence, now)
 
     async def story() -> None:
         for _ in range(9):
             await side.step([down(host="n1")], 100)
         assert phone.got == []
-        assert stock.end_silence("s1", round(side.now_s * NS)) is not None
+        assert inventory.silences.end("s1", round(side.now_s * NS)) is not None
         side.notifier.silences_changed()
         await side.step([down(host="n1")], 10)
         await side.step([down(host="n1")], 10)
@@ -304,11 +314,11 @@ def test_silences_hold_back_pages(stock: Inventory) -> None:
 
 
 def test_the_outbox_is_bounded_and_keeps_what_is_critical(
-    stock: Inventory, monkeypatch: pytest.MonkeyPatch
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notice_stock, "OUTBOX_MAX", 4)
+    monkeypatch.setattr(notices_tables, "OUTBOX_MAX", 4)
     phone = Phone()
-    side = Side(stock, phone, route=Route(receiver="pager", group_by=("host",)))
+    side = Side(inventory, phone, route=Route(receiver="pager", group_by=("host",)))
     alerts = [down(host=f"n{each}", severity="info") for each in range(4)]
     alerts += [down(host=f"c{each}") for each in range(3)]
 
@@ -319,13 +329,13 @@ def test_the_outbox_is_bounded_and_keeps_what_is_critical(
 
     asyncio.run(story())
     assert side.states() == {"waiting": 4, "dropped": 3}
-    waiting = stock.notices(state=NoticeState.WAITING)
+    waiting = inventory.notices.page(state=NoticeState.WAITING)
     assert sum(kept.notice.is_critical for kept in waiting) == 3
 
 
-def test_notices_to_a_receiver_that_is_gone_are_given_up(stock: Inventory) -> None:
+def test_notices_to_a_receiver_that_is_gone_are_given_up(inventory: Inventory) -> None:
     phone = Phone()
-    side = Side(stock, phone)
+    side = Side(inventory, phone)
 
     async def story() -> None:
         phone.is_up = False
@@ -338,20 +348,20 @@ def test_notices_to_a_receiver_that_is_gone_are_given_up(stock: Inventory) -> No
 
     asyncio.run(story())
     assert side.states() == {"dropped": 1}
-    assert stock.talks() == {}
+    assert inventory.notices.talks() == {}
 
 
 # --- real requests ------------------------------------------------------------------------------
 
 
 def send_all(
-    stock: Inventory, table: ReceiverTable, story: Callable[[Side], Any], url: str = ""
+    inventory: Inventory, table: ReceiverTable, story: Callable[[Side], Any], url: str = ""
 ) -> Side:
     """A story with a receiver that posts."""
 
     async def run() -> Side:
         async with make_client() as client:
-            side = Side(stock, Phone())
+            side = Side(inventory, Phone())
             side.receiver = make_receiver(
                 table, Means(client=client, external_url=url, clock=side.clock)
             )
@@ -366,7 +376,7 @@ def webhook(listener: Listener, **more: Any) -> ReceiverTable:  # noqa: ANN401
     return ReceiverTable(name="pager", type="webhook", url=f"{listener.url}/hook", **more)
 
 
-def test_a_receiver_that_answers_500_is_asked_again_with_the_same_key(stock: Inventory) -> None:
+def test_a_receiver_that_answers_500_is_asked_again_with_the_same_key(inventory: Inventory) -> None:
     with Listener(lambda _: (500 if len(listener.calls) < 4 else 200, {})) as listener:
 
         async def story(side: Side) -> None:
@@ -374,7 +384,7 @@ def test_a_receiver_that_answers_500_is_asked_again_with_the_same_key(stock: Inv
             for _ in range(10):
                 await side.step([down()], 70)
 
-        side = send_all(stock, webhook(listener), story)
+        side = send_all(inventory, webhook(listener), story)
         assert len(listener.calls) == 4
         assert len({call.key for call in listener.calls}) == 1
         assert side.states() == {"sent": 1}
@@ -382,7 +392,7 @@ def test_a_receiver_that_answers_500_is_asked_again_with_the_same_key(stock: Inv
         assert listener.calls[0].body["fabricscope"]["id"] == listener.calls[0].key
 
 
-def test_retry_after_is_honoured(stock: Inventory) -> None:
+def test_retry_after_is_honoured(inventory: Inventory) -> None:
     answers = iter([(429, {"Retry-After": "600"})])
     with Listener(lambda _: next(answers, (200, {}))) as listener:
 
@@ -397,11 +407,11 @@ def test_retry_after_is_honoured(stock: Inventory) -> None:
             assert len(listener.calls) == 1
             await side.step([down()], 31)
 
-        send_all(stock, webhook(listener), story)
+        send_all(inventory, webhook(listener), story)
         assert len(listener.calls) == 2
 
 
-def test_a_receiver_that_says_nothing_is_given_up_in_time(stock: Inventory) -> None:
+def test_a_receiver_that_says_nothing_is_given_up_in_time(inventory: Inventory) -> None:
     hang = threading.Event()
 
     def wait(_: object) -> tuple[int, dict[str, str]]:
@@ -415,16 +425,16 @@ def test_a_receiver_that_says_nothing_is_given_up_in_time(stock: Inventory) -> N
             await side.step([down()], 10)
 
         try:
-            side = send_all(stock, webhook(listener, timeout_s=0.2), story)
+            side = send_all(inventory, webhook(listener, timeout_s=0.2), story)
         finally:
             hang.set()
-        (kept,) = stock.notices()
+        (kept,) = inventory.notices.page()
         assert (kept.state, kept.attempts) == (NoticeState.WAITING, 1)
         assert "no answer within 0.2 s" in kept.detail
         assert side.states() == {"waiting": 1}
 
 
-def test_what_a_receiver_refuses_for_what_it_is_is_not_tried_again(stock: Inventory) -> None:
+def test_what_a_receiver_refuses_for_what_it_is_is_not_tried_again(inventory: Inventory) -> None:
     with Listener(lambda _: (422, {})) as listener:
 
         async def story(side: Side) -> None:
@@ -432,12 +442,12 @@ def test_what_a_receiver_refuses_for_what_it_is_is_not_tried_again(stock: Invent
             for _ in range(5):
                 await side.step([down()], 70)
 
-        side = send_all(stock, webhook(listener), story)
+        side = send_all(inventory, webhook(listener), story)
         assert len(listener.calls) == 1
         assert side.states() == {"refused": 1}
 
 
-def test_secrets_are_in_no_detail(stock: Inventory) -> None:
+def test_secrets_are_in_no_detail(inventory: Inventory) -> None:
     table = ReceiverTable(
         name="pager", type="slack", url="http://127.0.0.1:9/services/T0/B0/geheim"
     )
@@ -446,13 +456,13 @@ def test_secrets_are_in_no_detail(stock: Inventory) -> None:
         await side.step([down()])
         await side.step([down()], 10)
 
-    send_all(stock, table, story)
-    (kept,) = stock.notices()
+    send_all(inventory, table, story)
+    (kept,) = inventory.notices.page()
     assert kept.detail
     assert "geheim" not in kept.detail
 
 
-def test_slack_and_pagerduty_get_their_own_form(stock: Inventory) -> None:
+def test_slack_and_pagerduty_get_their_own_form(inventory: Inventory) -> None:
     notes = {
         "verdict": "node7's link drops <!channel> 1 % of packets",
         "cost": "12 GPU-hours",
@@ -468,7 +478,7 @@ def test_slack_and_pagerduty_get_their_own_form(stock: Inventory) -> None:
 
     with Listener(lambda _: (202, {})) as listener:
         slack = ReceiverTable(name="pager", type="slack", url=listener.url)
-        send_all(stock, slack, story, "https://fabricscope.example")
+        send_all(inventory, slack, story, "https://fabricscope.example")
         (page, end) = listener.calls
         text = page.raw.decode()
         assert "<!channel>" not in text
@@ -477,7 +487,9 @@ def test_slack_and_pagerduty_get_their_own_form(stock: Inventory) -> None:
         assert end.body["text"].startswith("[RESOLVED]")
     with Listener(lambda _: (202, {})) as listener:
         pager = ReceiverTable(name="pager", type="pagerduty", key="k" * 32, url=listener.url)
-        send_all(stock, pager, lambda side: later_story(side, alert), "https://fabricscope.example")
+        send_all(
+            inventory, pager, lambda side: later_story(side, alert), "https://fabricscope.example"
+        )
         (trigger, resolve) = (call.body for call in listener.calls)
         assert (trigger["event_action"], resolve["event_action"]) == ("trigger", "resolve")
         assert trigger["dedup_key"] == resolve["dedup_key"]
@@ -509,7 +521,7 @@ def test_every_receiver_is_found_by_its_file() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
-def test_mail_goes_out_through_apprise(stock: Inventory) -> None:
+def test_mail_goes_out_through_apprise(inventory: Inventory) -> None:
     mails: list[str] = []
 
     async def smtp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -539,8 +551,8 @@ def test_mail_goes_out_through_apprise(stock: Inventory) -> None:
             await side.step([down(host="n1")])
             await side.step([down(host="n1")], 10)
 
-    side = send_all(stock, RECEIVER, story)
-    (kept,) = stock.notices()
+    side = send_all(inventory, RECEIVER, story)
+    (kept,) = inventory.notices.page()
     assert kept.state is NoticeState.SENT, kept.detail
     assert side.states() == {"sent": 1}
     (mail,) = mails
@@ -609,11 +621,13 @@ SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in ran
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_nothing_is_lost_or_doubled_wherever_the_process_ends(stock: Inventory, seed: int) -> None:
+def test_nothing_is_lost_or_doubled_wherever_the_process_ends(
+    inventory: Inventory, seed: int
+) -> None:
     fate = Fate(seed)
     phone = Phone()
     phone.crash = fate
-    side = Side(stock, phone, route=Route(receiver="pager", group_by=("host",)), crash=fate)
+    side = Side(inventory, phone, route=Route(receiver="pager", group_by=("host",)), crash=fate)
     fires = live(side, phone, fate)
     assert fate.points, "no crash was tried"
 
@@ -632,7 +646,7 @@ def test_nothing_is_lost_or_doubled_wherever_the_process_ends(stock: Inventory, 
             assert told[-1].status is Status.RESOLVED, "nothing is lost"
         check_order(told)
     assert side.states()["waiting"] == 0
-    known = {kept.notice.id for kept in stock.notices(limit=1_000)}
+    known = {kept.notice.id for kept in inventory.notices.page(limit=1_000)}
     assert set(sent) <= known, "nothing is sent that was not kept"
 
 
@@ -646,9 +660,9 @@ def check_order(told: list[Notice]) -> None:
             assert after.planned_ns - before.planned_ns >= ROUTE.group_interval_s * NS
 
 
-def test_leases_are_the_evaluator_s(stock: Inventory) -> None:
+def test_leases_are_the_evaluator_s(inventory: Inventory) -> None:
     """Whoever evaluates notifies: there is one lease for both."""
-    side = Side(stock, Phone())
-    lease = stock.lease(EVALUATOR)
+    side = Side(inventory, Phone())
+    lease = inventory.leases.get(EVALUATOR)
     assert lease is not None
     assert lease.holder == side.lead.holder

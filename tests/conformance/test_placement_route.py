@@ -57,10 +57,10 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     found = [sight(each, load_catalog()) for each in labels]
     seen = [Observation.at(each, now) for each in found if each is not None]
 
-    def prepare(stock: Inventory) -> None:
-        stock.observe(seen)
+    def prepare(inventory: Inventory) -> None:
+        inventory.observe(seen)
         ports = {end for cable in link_ends.cables(cluster) for end in (cable.a, cable.b)}
-        stock.set_port_values(
+        inventory.set_port_values(
             PortValues(
                 host=port.host,
                 device=port.device,
@@ -72,7 +72,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             for port in sorted(ports)
         )
         ranks = [RankSaid(rank=rank, host=HOSTS[rank]) for rank in range(2)]
-        stock.register_job(JobSaid(id="j-17", name="mixtral", ranks=ranks), now)
+        inventory.jobs.register(JobSaid(id="j-17", name="mixtral", ranks=ranks), now)
 
     with in_process(tmp_path_factory.mktemp("service"), prepare=prepare) as service:
         stage = Stage(service)
@@ -118,7 +118,7 @@ def test_a_job_that_ends_makes_room(stage: Stage) -> None:
     inventory = stage.service.inventory
     now = dt.datetime.now(dt.UTC)
     ranks = [RankSaid(rank=0, host=HOSTS[6]), RankSaid(rank=1, host=HOSTS[7])]
-    inventory.register_job(JobSaid(id="j-18", ranks=ranks), now)
+    inventory.jobs.register(JobSaid(id="j-18", ranks=ranks), now)
     with patch.object(placing, "FLOOR_SECONDS", 0.0):
         busy = {"busy": 4}
         eventually(lambda: stage.place(size=1)["refused_kinds"] == busy, "the new job is seen")
@@ -140,16 +140,16 @@ def test_the_inventory_knows_where_jobs_run_and_who_has_gpus(inventory: Inventor
     found = [sight(each, load_catalog()) for each in things]
     inventory.observe(Observation.at(each, now) for each in found if each is not None)
     ranks = [RankSaid(rank=rank, host=host) for rank, host in enumerate("bbaa")]
-    inventory.register_job(JobSaid(id="j-1", name="mixtral", ranks=ranks), now)
-    inventory.register_job(JobSaid(id="j-2", hosts=["c"]), now)
-    inventory.register_job(JobSaid(id="j-3", hosts=["d"]), now)
-    inventory.change_job("j-3", JobChange(state=JobState.ENDED), now)
-    assert [msgspec.structs.astuple(each) for each in inventory.running_places()] == [
+    inventory.jobs.register(JobSaid(id="j-1", name="mixtral", ranks=ranks), now)
+    inventory.jobs.register(JobSaid(id="j-2", hosts=["c"]), now)
+    inventory.jobs.register(JobSaid(id="j-3", hosts=["d"]), now)
+    inventory.jobs.change("j-3", JobChange(state=JobState.ENDED), now)
+    assert [msgspec.structs.astuple(each) for each in inventory.places.running()] == [
         ("j-1", "mixtral", "a", 2),
         ("j-1", "mixtral", "b", 0),
         ("j-2", "j-2", "c", None),
     ]
-    assert inventory.gpu_counts() == {"b": 2}
+    assert inventory.places.gpu_counts() == {"b": 2}
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ class Process:
         self.metrics = ServiceMetrics()
         self.lead = Lead(inventory, self.clock, holder=name)
         settings = ServiceSettings(rules_pack=False, rules_dir=str(rules))
-        self.shelf = Shelf(settings, self.metrics, self.clock)
+        self.shelf = Shelf(settings.rules, self.metrics, self.clock)
         self.answers = Answers(self.journal)
         self.writes = Writes(self.journal)
         self.task = RuleTask(
@@ -156,9 +156,9 @@ class Process:
 
 
 @pytest.fixture
-def stock(tmp_path: Path) -> Iterator[Inventory]:
+def local_inventory(tmp_path: Path) -> Iterator[Inventory]:
     """An inventory for tests that are not about databases."""
-    inventory = Inventory(f"sqlite:///{tmp_path}/stock.db")
+    inventory = Inventory(f"sqlite:///{tmp_path}/local_inventory.db")
     inventory.migrate()
     yield inventory
     inventory.close()
@@ -221,14 +221,14 @@ def test_a_restart_in_the_middle_of_the_wait_does_not_begin_it_anew(
     assert after["state"] == "firing"
 
 
-def test_a_long_outage_begins_a_wait_anew(stock: Inventory, rules: Path) -> None:
+def test_a_long_outage_begins_a_wait_anew(local_inventory: Inventory, rules: Path) -> None:
     (rules / "a.yaml").write_text(ALERT.replace("90s", "20m"))
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     for second in (0, 30, 60):
         process.at(second)
     (before,) = process.book.alerts()
-    again = Process(stock, rules)
+    again = Process(local_inventory, rules)
     again.answers.rows["link_up == 0"] = DOWN
     again.at(7_200)
     again.at(7_230)
@@ -237,22 +237,22 @@ def test_a_long_outage_begins_a_wait_anew(stock: Inventory, rules: Path) -> None
 
 
 def test_a_restart_leaves_what_fires_firing_and_its_end_is_told(
-    stock: Inventory, rules: Path
+    local_inventory: Inventory, rules: Path
 ) -> None:
     (rules / "a.yaml").write_text(ALERT.replace("90s", "0s"))
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
     fired = process.told[-1][1][0]
     assert fired.state is AlertState.FIRING
-    again = Process(stock, rules)
+    again = Process(local_inventory, rules)
     again.answers.rows["link_up == 0"] = DOWN
     again.at(600)
     again.at(630)
     (alert,) = again.told[-1][1]
     assert (alert.active_ns, alert.fired_ns) == (fired.active_ns, fired.fired_ns)
-    last = Process(stock, rules)
+    last = Process(local_inventory, rules)
     last.at(1_200)
     last.at(1_230)
     assert last.told_last() == [AlertState.INACTIVE]
@@ -285,10 +285,10 @@ def test_who_has_lost_the_lease_keeps_nothing_and_tells_nobody(
 
 
 def test_an_expression_that_fails_leaves_its_alerts_and_they_are_told_again(
-    stock: Inventory, rules: Path
+    local_inventory: Inventory, rules: Path
 ) -> None:
     (rules / "a.yaml").write_text(ALERT.replace("90s", "0s"))
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
@@ -307,9 +307,11 @@ def test_an_expression_that_fails_leaves_its_alerts_and_they_are_told_again(
     assert "lastError" not in rule
 
 
-def test_a_bug_that_one_rule_meets_silences_no_other(stock: Inventory, rules: Path) -> None:
+def test_a_bug_that_one_rule_meets_silences_no_other(
+    local_inventory: Inventory, rules: Path
+) -> None:
     (rules / "a.yaml").write_text(RECORD)
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["sum by (host) (link_up)"] = ZeroDivisionError("a bug")
     process.answers.rows["host:links:sum < 2"] = DOWN
     process.at(0)
@@ -319,9 +321,11 @@ def test_a_bug_that_one_rule_meets_silences_no_other(stock: Inventory, rules: Pa
     assert healths == ["err", "ok"]
 
 
-def test_a_store_that_takes_nothing_holds_up_no_page(stock: Inventory, rules: Path) -> None:
+def test_a_store_that_takes_nothing_holds_up_no_page(
+    local_inventory: Inventory, rules: Path
+) -> None:
     (rules / "a.yaml").write_text(ALERT.replace("90s", "0s"))
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.writes.error = StoreError("full")
@@ -336,9 +340,9 @@ def test_a_store_that_takes_nothing_holds_up_no_page(stock: Inventory, rules: Pa
 
 
 def test_an_inventory_that_is_away_is_asked_again(
-    stock: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
+    local_inventory: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
@@ -347,7 +351,7 @@ def test_an_inventory_that_is_away_is_asked_again(
         raise InventoryError("away")
 
     with monkeypatch.context() as broken:
-        broken.setattr(stock, "keep_alerts", away)
+        broken.setattr(local_inventory.alerts, "keep", away)
         process.at(60)
     told = len(process.told)
     assert told == 1
@@ -357,10 +361,10 @@ def test_an_inventory_that_is_away_is_asked_again(
 
 
 def test_rules_of_a_group_see_what_those_before_have_recorded(
-    stock: Inventory, rules: Path
+    local_inventory: Inventory, rules: Path
 ) -> None:
     (rules / "a.yaml").write_text(RECORD)
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["sum by (host) (link_up)"] = [Found({"host": "node1"}, 1.0)]
     process.at(0)
     process.at(30)
@@ -376,11 +380,11 @@ def test_rules_of_a_group_see_what_those_before_have_recorded(
 
 
 def test_a_changed_file_keeps_the_alerts_of_rules_that_stay_and_ends_the_others(
-    stock: Inventory, rules: Path
+    local_inventory: Inventory, rules: Path
 ) -> None:
     second_rule = "  - {alert: Other, expr: other == 0}\n"
     (rules / "a.yaml").write_text(ALERT + second_rule)
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows |= {"link_up == 0": DOWN, "other == 0": DOWN}
     for second in (0, 30):
         process.at(second)
@@ -396,10 +400,10 @@ def test_a_changed_file_keeps_the_alerts_of_rules_that_stay_and_ends_the_others(
 
 
 def test_a_file_that_is_removed_ends_its_alerts_and_series_and_is_forgotten(
-    stock: Inventory, rules: Path
+    local_inventory: Inventory, rules: Path
 ) -> None:
     (rules / "a.yaml").write_text(RECORD)
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows |= {
         "sum by (host) (link_up)": [Found({"host": "node1"}, 1.0)],
         "host:links:sum < 2": [Found({"host": "node1"}, 1.0)],
@@ -412,26 +416,28 @@ def test_a_file_that_is_removed_ends_its_alerts_and_series_and_is_forgotten(
     assert process.written("host:links:sum") == [(0, "1"), (1, "stale")]
     assert process.book.rules(Wanted())["groups"] == []
     process.at(60 + RESOLVED_RETENTION_S + 2 * INTERVAL_S)
-    assert stock.standing_alerts() == ([], [])
+    assert local_inventory.alerts.standing() == ([], [])
 
 
 def test_a_file_that_was_removed_while_nobody_was_there_ends_its_alerts(
-    stock: Inventory, rules: Path
+    local_inventory: Inventory, rules: Path
 ) -> None:
     (rules / "a.yaml").write_text(ALERT.replace("90s", "0s"))
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
     (rules / "a.yaml").unlink()
-    again = Process(stock, rules)
+    again = Process(local_inventory, rules)
     again.at(60)
     again.at(90)
     assert again.told_last() == [AlertState.INACTIVE]
 
 
-def test_a_bad_file_is_named_and_what_it_said_before_goes_on(stock: Inventory, rules: Path) -> None:
-    process = Process(stock, rules)
+def test_a_bad_file_is_named_and_what_it_said_before_goes_on(
+    local_inventory: Inventory, rules: Path
+) -> None:
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
@@ -450,22 +456,24 @@ def test_a_bad_file_is_named_and_what_it_said_before_goes_on(stock: Inventory, r
     assert [each.state for each in process.shelf.files] == [FileState.LOADED] * 2
 
 
-def test_a_file_that_is_bad_after_a_restart_ends_nothing(stock: Inventory, rules: Path) -> None:
+def test_a_file_that_is_bad_after_a_restart_ends_nothing(
+    local_inventory: Inventory, rules: Path
+) -> None:
     (rules / "a.yaml").write_text(ALERT.replace("90s", "0s"))
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
     (rules / "a.yaml").write_text("groups: [")
-    again = Process(stock, rules)
+    again = Process(local_inventory, rules)
     again.at(60)
     again.at(90)
     assert again.states() == [("LinkDown", "firing")]
     assert again.told_last() == [AlertState.FIRING]
 
 
-def test_a_folder_that_is_away_ends_nothing(stock: Inventory, rules: Path) -> None:
-    process = Process(stock, rules)
+def test_a_folder_that_is_away_ends_nothing(local_inventory: Inventory, rules: Path) -> None:
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
@@ -473,14 +481,16 @@ def test_a_folder_that_is_away_ends_nothing(stock: Inventory, rules: Path) -> No
     process.at(60)
     assert process.states() == [("LinkDown", "pending")]
     assert len(process.shelf.groups) == 1
-    again = Process(stock, rules)
+    again = Process(local_inventory, rules)
     again.at(90)
     again.at(120)
     assert again.states() == [("LinkDown", "pending")]
 
 
-def test_moments_that_were_missed_are_left_out_and_counted(stock: Inventory, rules: Path) -> None:
-    process = Process(stock, rules)
+def test_moments_that_were_missed_are_left_out_and_counted(
+    local_inventory: Inventory, rules: Path
+) -> None:
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
@@ -493,18 +503,18 @@ def test_moments_that_were_missed_are_left_out_and_counted(stock: Inventory, rul
     assert process.states() == [("LinkDown", "firing")]
 
 
-def test_a_clock_that_goes_back_stops_nothing(stock: Inventory, rules: Path) -> None:
-    process = Process(stock, rules)
+def test_a_clock_that_goes_back_stops_nothing(local_inventory: Inventory, rules: Path) -> None:
+    process = Process(local_inventory, rules)
     process.at(7_200)
     process.at(0)
     assert process.at(30) == 1
 
 
 def test_too_many_alerts_of_one_rule_are_an_error_and_what_stood_stands(
-    stock: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
+    local_inventory: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.rules.evaluate.ALERTS_PER_RULE_MAX", 2)
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
@@ -517,11 +527,11 @@ def test_too_many_alerts_of_one_rule_are_an_error_and_what_stood_stands(
 
 
 def test_too_many_alerts_in_all_are_an_error_of_the_rule_that_makes_them(
-    stock: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
+    local_inventory: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.rules.task.ALERTS_MAX", 2)
     (rules / "b.yaml").write_text(RECORD)
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     two = [Found({"host": f"node{number}"}, 0.0) for number in range(2)]
     process.answers.rows |= {"link_up == 0": two, "host:links:sum < 2": two}
     process.at(0)
@@ -531,10 +541,10 @@ def test_too_many_alerts_in_all_are_an_error_of_the_rule_that_makes_them(
 
 
 def test_past_the_limit_of_a_group_a_rule_forgets_its_alerts_as_prometheus_does(
-    stock: Inventory, rules: Path
+    local_inventory: Inventory, rules: Path
 ) -> None:
     (rules / "a.yaml").write_text(ALERT.replace("- name: links", "- name: links\n  limit: 1"))
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)
@@ -546,44 +556,46 @@ def test_past_the_limit_of_a_group_a_rule_forgets_its_alerts_as_prometheus_does(
 
 
 def test_what_has_not_changed_is_not_written_again(
-    stock: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
+    local_inventory: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[tuple[int, int]] = []
-    keep = stock.keep_alerts
+    keep = local_inventory.alerts.keep
 
     def watched(group: Any, changed: Any, gone: Any, **more: Any) -> bool:  # noqa: ANN401
         written.append((len(changed), len(gone)))
         return keep(group, changed, gone, **more)
 
-    monkeypatch.setattr(stock, "keep_alerts", watched)
-    process = Process(stock, rules)
+    monkeypatch.setattr(local_inventory.alerts, "keep", watched)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     for second in (0, 30, 60, 90, 120, 150):
         process.at(second)
     assert written == [(1, 0), (0, 0), (0, 0), (1, 0), (0, 0)]
-    again = Process(stock, rules)
+    again = Process(local_inventory, rules)
     again.answers.rows["link_up == 0"] = DOWN
     again.at(180)
     again.at(210)
     assert written[-1] == (0, 0)
 
 
-def test_no_number_is_a_value_that_survives_a_restart(stock: Inventory, rules: Path) -> None:
-    process = Process(stock, rules)
+def test_no_number_is_a_value_that_survives_a_restart(
+    local_inventory: Inventory, rules: Path
+) -> None:
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = [
         Found({"host": name}, float(name)) for name in ("nan", "inf", "-0.0")
     ]
     process.at(0)
     process.at(30)
-    again = Process(stock, rules)
+    again = Process(local_inventory, rules)
     values = {each["labels"]["host"]: each["value"] for each in again.book.alerts()}
     assert values == {"nan": "NaN", "inf": "+Inf", "-0.0": "-0e+00"}
 
 
 def test_explanations_are_kept_and_told_and_their_failure_ends_nothing(
-    stock: Inventory, rules: Path
+    local_inventory: Inventory, rules: Path
 ) -> None:
-    process = Process(stock, rules)
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.explanation = {INHIBITED_BY: "incident-1"}
     process.at(0)
@@ -596,8 +608,10 @@ def test_explanations_are_kept_and_told_and_their_failure_ends_nothing(
     assert process.states() == [("LinkDown", "pending")]
 
 
-def test_annotations_that_are_too_long_are_told_but_not_kept(stock: Inventory, rules: Path) -> None:
-    process = Process(stock, rules)
+def test_annotations_that_are_too_long_are_told_but_not_kept(
+    local_inventory: Inventory, rules: Path
+) -> None:
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.explanation = {"story": "x" * 20_000}
     process.at(0)
@@ -607,8 +621,10 @@ def test_annotations_that_are_too_long_are_told_but_not_kept(stock: Inventory, r
     assert process.number("fabric_service_alert_annotations_left_out_total") == 1
 
 
-def test_labels_that_no_series_may_have_are_counted(stock: Inventory, rules: Path) -> None:
-    process = Process(stock, rules)
+def test_labels_that_no_series_may_have_are_counted(
+    local_inventory: Inventory, rules: Path
+) -> None:
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = [Found({"host": "x" * 3_000}, 0.0)]
     process.at(0)
     process.at(30)
@@ -619,8 +635,8 @@ def test_labels_that_no_series_may_have_are_counted(stock: Inventory, rules: Pat
     assert process.number("fabric_service_rule_failures_total") == 1
 
 
-def test_alerts_by_state_are_counted_by_who_leads(stock: Inventory, rules: Path) -> None:
-    process = Process(stock, rules)
+def test_alerts_by_state_are_counted_by_who_leads(local_inventory: Inventory, rules: Path) -> None:
+    process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
     process.at(30)

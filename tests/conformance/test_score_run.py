@@ -90,9 +90,9 @@ class Witness:
 
     def evaluate(self, now_ns: int) -> Sequence[Verdict]:
         assert now_ns == round(self.service.now_s * NS)
-        stock = self.service.inventory
-        self.jobs = [(job.job, job.ranks) for job in stock.jobs()]
-        self.hosts = [host.host for host in stock.hosts()]
+        inventory = self.service.inventory
+        self.jobs = [(job.job, job.ranks) for job in inventory.jobs.page()]
+        self.hosts = [host.host for host in inventory.hosts.page()]
         for table in ("samples", "collectives", "steps"):
             self.rows[table] = self.count(table)
         for metric in ("fabric_communicator_operations_total", "fabric_rank_lateness_seconds"):

@@ -163,7 +163,7 @@ def test_on_doubt_nothing_is_changed(site: Site) -> None:
 def test_a_service_that_lost_its_actions_gives_nothing_back(site: Site) -> None:
     site.hold("node3")
     site.follow()
-    with site.stage.service.inventory._writing("lose all actions") as connection:
+    with site.stage.service.inventory._database.writing("lose all actions") as connection:
         connection.execute(ACTIONS.delete())
     site.follow()
     assert site.slurm.nodes["node3"][0] == "drained"

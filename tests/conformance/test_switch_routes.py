@@ -63,7 +63,7 @@ def test_switches_and_machines_are_listed_apart(service: InProcess) -> None:
     body = wire.encode_batch(batch)
     answer = service.client.post("/v1/ingest", content=body, headers=headers)
     assert answer.is_success, answer.text
-    eventually(lambda: bool(service.inventory.cablings(LEAF_PORT)), "what the batch says")
+    eventually(lambda: bool(service.inventory.links.cablings(LEAF_PORT)), "what the batch says")
     [switch] = service.client.get("/v1/switches").json()["items"]
     assert (switch["switch"], switch["vendor"], switch["guid"]) == ("leaf-0", "Acme", None)
     assert switch["attributes"] == {"profile": "acme"}
@@ -76,7 +76,7 @@ def test_switches_and_machines_are_listed_apart(service: InProcess) -> None:
     assert [device["kind"] for device in detail["devices"]] == ["switch"]
     [port] = service.client.get("/v1/ports", params={"host": "leaf-0"}).json()["items"]
     assert port["id"] == "leaf-0/leaf-0/Ethernet1%2F4"
-    [link] = read_topology(service.inventory).links
+    [link] = read_topology(service.inventory.links).links
     assert link == LinkId.between(LEAF_PORT, NIC_PORT)
 
 
@@ -105,6 +105,6 @@ def test_hosts_of_an_older_schema_are_machines(tmp_path_factory: pytest.TempPath
     engine.dispose()
     inventory = Inventory(url)
     inventory.migrate()
-    [host] = inventory.hosts()
+    [host] = inventory.hosts.page()
     assert (host.host, host.role) == ("old", HostRole.HOST)
     inventory.close()

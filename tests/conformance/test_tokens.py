@@ -10,14 +10,14 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from api.inventory import tokens as stock
+from api.inventory import tokens as tokens_tables
 from api.inventory.repository import Inventory
 from api.inventory.sightings import Observation, Sighting
 from api.inventory.tables import DeviceKind
+from api.inventory.token_model import Scope, Token
 from api.limits import TOKENS_KEPT_DAYS
 from api.settings import ServiceSettings
-from api.tokens.model import Token
-from api.tokens.scopes import INCLUDED, SCOPES, Scope
+from api.tokens.scopes import INCLUDED, SCOPES
 from api.tokens.wish import Wish, issue
 from tests import remote_write as rw
 from tests.service import InProcess, in_process
@@ -152,7 +152,7 @@ def test_a_token_is_made_used_listed_and_revoked(guarded: InProcess) -> None:
     assert kept["id"] in {item["id"] for item in listed.json()["items"]}
     assert text.rpartition("_")[2] not in listed.text
     assert "digest" not in listed.text
-    assert text not in str(guarded.inventory.tokens())
+    assert text not in str(guarded.inventory.tokens.all())
     path = f"/v1/tokens/{kept['id']}"
     assert client.delete(path, headers=admin).json()["revoked_at"] is not None
     refused = client.get("/v1/hosts", headers=bearer(text))
@@ -200,31 +200,31 @@ def test_what_is_no_wish_for_a_token_is_refused(
 def keep(inventory: Inventory, days_ago: float = 0, days: float | None = None) -> Token:
     wish = Wish(name="é 'x'", scopes=[Scope.READ, Scope.INGEST], days=days)
     token = issue(wish, NOW - dt.timedelta(days=days_ago))[0]
-    assert inventory.keep_token(token)
+    assert inventory.tokens.keep(token)
     return token
 
 
 def test_tokens_come_back_as_they_were_kept(inventory: Inventory) -> None:
     first, second = keep(inventory, days_ago=2), keep(inventory, days_ago=1, days=10)
-    assert inventory.tokens() == [first, second]
-    revoked = inventory.revoke_token(first.id, NOW)
+    assert inventory.tokens.all() == [first, second]
+    revoked = inventory.tokens.revoke(first.id, NOW)
     assert revoked is not None
     assert revoked.revoked_at == NOW
-    assert [token.id for token in inventory.tokens()] == [second.id, first.id]
-    assert inventory.revoke_token(first.id, NOW) is None
-    assert inventory.revoke_token("nobody", NOW) is None
-    inventory.note_tokens_used({second.id: NOW, "nobody": NOW})
-    inventory.note_tokens_used({second.id: NOW - dt.timedelta(hours=1)})
-    assert inventory.tokens()[0].used_at == NOW
+    assert [token.id for token in inventory.tokens.all()] == [second.id, first.id]
+    assert inventory.tokens.revoke(first.id, NOW) is None
+    assert inventory.tokens.revoke("nobody", NOW) is None
+    inventory.tokens.note_used({second.id: NOW, "nobody": NOW})
+    inventory.tokens.note_used({second.id: NOW - dt.timedelta(hours=1)})
+    assert inventory.tokens.all()[0].used_at == NOW
 
 
 def test_tokens_have_a_bound_and_old_ones_are_forgotten(inventory: Inventory) -> None:
     ancient = TOKENS_KEPT_DAYS + 10
     revoked, _ = keep(inventory, days_ago=ancient), keep(inventory, days_ago=ancient, days=1)
-    inventory.revoke_token(revoked.id, NOW - dt.timedelta(days=ancient - 1))
-    with patch.object(stock, "TOKENS_MAX", 2):
+    inventory.tokens.revoke(revoked.id, NOW - dt.timedelta(days=ancient - 1))
+    with patch.object(tokens_tables, "TOKENS_MAX", 2):
         standing = [keep(inventory), keep(inventory)]
-        assert not inventory.keep_token(issue(Wish(name="x", scopes=[Scope.READ]), NOW)[0])
-        assert {token.id for token in inventory.tokens()} == {token.id for token in standing}
-        inventory.revoke_token(standing[0].id, NOW)
-        assert inventory.keep_token(issue(Wish(name="x", scopes=[Scope.READ]), NOW)[0])
+        assert not inventory.tokens.keep(issue(Wish(name="x", scopes=[Scope.READ]), NOW)[0])
+        assert {token.id for token in inventory.tokens.all()} == {token.id for token in standing}
+        inventory.tokens.revoke(standing[0].id, NOW)
+        assert inventory.tokens.keep(issue(Wish(name="x", scopes=[Scope.READ]), NOW)[0])

@@ -82,7 +82,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def is_known(service: InProcess) -> bool:
     """Whether every rank's NIC has been found."""
-    places = service.inventory.job_ranks("train")
+    places = service.inventory.jobs.ranks("train")
     return len(places) == RANKS and all(place.device for place in places)
 
 
@@ -216,7 +216,7 @@ def test_arrows_lead_from_the_slow_nics_ranks_to_those_that_it_holds_up(
 ) -> None:
     found = ends(trace, "slows down")
     assert found
-    places = cluster.service.inventory.job_ranks("train")
+    places = cluster.service.inventory.jobs.ranks("train")
     guilty = {
         f"rank {place.rank} "
         for place in places

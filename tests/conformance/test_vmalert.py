@@ -120,7 +120,7 @@ def rules_of(service: SimulatedService, rules_dir: Path) -> tuple[Rules, Lead]:
     settings = ServiceSettings(rules_pack=False, rules_dir=str(rules_dir))
     engine = Engine(service.store, Dialect.PROMETHEUS_3, load_catalog())
     made = make_rules(
-        settings, engine, service.inventory, lead, service.commit, metrics, service.clock
+        settings.rules, engine, service.inventory, lead, service.commit, metrics, service.clock
     )
     return made, lead
 

@@ -18,9 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from alerts.policy.action import ActionState
-from alerts.policy.file import shipped_text
-from api.actions.policy import read_policy
-from api.limits import CHECK_BYTES_MAX
+from alerts.policy.file import read_policy, shipped_text
 from api.remote.client import Client, ServiceError, Target, quoted
 from collector.contract.client_flags import add_client_flags
 from collector.contract.errors import SettingsError
@@ -29,6 +27,8 @@ EXIT_FAILED = 1
 TEXT_COLUMNS = 140
 """The width where no terminal says one."""
 LIST_MAX = 50
+RESULT_BYTES_MAX = 4 << 20
+"""Of a result file that are read and sent; the service refuses a quarter of that."""
 
 Answer = dict[str, Any]
 
@@ -173,7 +173,7 @@ def check(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
     """`actions check`."""
     try:
         with arguments.file.open("rb") as file:
-            content = file.read(CHECK_BYTES_MAX + 1)
+            content = file.read(RESULT_BYTES_MAX)
     except OSError as error:
         raise SettingsError(f"{arguments.file}: {error.strerror}") from error
     path = f"/v1/hosts/{quoted(arguments.host)}/check"

@@ -23,11 +23,11 @@ class Clock:
 
 
 @pytest.fixture
-def stock(tmp_path: Path) -> Iterator[Inventory]:
-    stock = Inventory(f"sqlite:///{tmp_path}/inventory.db")
-    stock.migrate()
-    yield stock
-    stock.close()
+def inventory(tmp_path: Path) -> Iterator[Inventory]:
+    inventory = Inventory(f"sqlite:///{tmp_path}/inventory.db")
+    inventory.migrate()
+    yield inventory
+    inventory.close()
 
 
 def ended(capture: str, **more: str) -> Event:
@@ -35,22 +35,22 @@ def ended(capture: str, **more: str) -> Event:
     return Event(kind="capture", time_ns=1, labels={}, attributes=attributes)
 
 
-def test_a_request_that_nobody_ends_is_given_up(stock: Inventory) -> None:
+def test_a_request_that_nobody_ends_is_given_up(inventory: Inventory) -> None:
     clock = Clock()
-    captures = Captures(stock, clock)
+    captures = Captures(inventory, clock)
     made = captures.ask("node", 1.0, 1.0, [])
     captures.look()
     assert [each.id for each in captures.of("node")] == [made.id]
     clock.now += EXPIRE_SECONDS + 1
     captures.look()
     assert captures.of("node") == []
-    assert [each.state for each in stock.captures("node")] == ["expired"]
+    assert [each.state for each in inventory.captures.page("node")] == ["expired"]
 
 
 def test_news_wait_while_the_inventory_is_away(
-    stock: Inventory, monkeypatch: pytest.MonkeyPatch
+    inventory: Inventory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    captures = Captures(stock, Clock())
+    captures = Captures(inventory, Clock())
     made = captures.ask("node", 1.0, 1.0, [])
     captures.note("node", [ended(made.id)])
     with monkeypatch.context() as patch:
@@ -58,16 +58,18 @@ def test_news_wait_while_the_inventory_is_away(
         def refuse(*_: object) -> None:
             raise InventoryError("away")
 
-        patch.setattr(stock, "note_captures", refuse)
+        patch.setattr(inventory.captures, "note", refuse)
         captures.look()
-    assert [each.state for each in stock.captures("node")] == ["waiting"]
+    assert [each.state for each in inventory.captures.page("node")] == ["waiting"]
     captures.look()
-    assert [(each.state, each.samples) for each in stock.captures("node")] == [("finished", 3)]
+    assert [(each.state, each.samples) for each in inventory.captures.page("node")] == [
+        ("finished", 3)
+    ]
 
 
-def test_a_request_that_ended_makes_room_and_is_forgotten_in_time(stock: Inventory) -> None:
+def test_a_request_that_ended_makes_room_and_is_forgotten_in_time(inventory: Inventory) -> None:
     clock = Clock()
-    captures = Captures(stock, clock)
+    captures = Captures(inventory, clock)
     made = [captures.ask("node", 1.0, 1.0, []) for _ in range(CAPTURES_PER_AGENT_MAX)]
     with pytest.raises(Problem):
         captures.ask("node", 1.0, 1.0, [])
@@ -75,7 +77,7 @@ def test_a_request_that_ended_makes_room_and_is_forgotten_in_time(stock: Invento
     captures.look()
     clock.now += CAPTURES_KEPT_DAYS * 86_400 + 1
     last = captures.ask("node", 1.0, 1.0, [])
-    assert [each.id for each in stock.captures("node")] == [last.id]
+    assert [each.id for each in inventory.captures.page("node")] == [last.id]
 
 
 def test_an_end_that_makes_no_sense_is_none() -> None:

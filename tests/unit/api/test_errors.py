@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from api.errors import Boundary, Problem, problem_of, respond, respond_in_shape_of
+from api.boundary import Boundary, problem_of, respond, respond_in_shape_of
+from api.errors import Problem
 from api.ingest.commit import Overloaded
 from api.promql.errors import ErrorKind, QueryError
 from api.store.store import StoreBusy

@@ -23,7 +23,7 @@ class Rules:
         self.now_s = 1_794_700_000.0
         self.metrics = ServiceMetrics()
         made = ServiceSettings(rules_dir=str(folder), **{"rules_pack": False, **settings})  # type: ignore[arg-type]
-        self.shelf = Shelf(made, self.metrics, lambda: self.now_s)
+        self.shelf = Shelf(made.rules, self.metrics, lambda: self.now_s)
 
     def write(self, name: str, text: str = GOOD) -> None:
         (self.folder / name).write_text(text)

@@ -40,7 +40,7 @@ def test_defaults_are_a_service_for_this_machine_alone() -> None:
     settings = load_service_settings(None, {}, {})
     assert settings.address == ("127.0.0.1", 9700)
     assert settings.is_loopback
-    assert not settings.asks_for_tokens
+    assert not settings.token_need
     assert settings.store_url == f"chdb://{settings.data_path}/telemetry"
     assert settings.inventory_url == f"sqlite:///{settings.data_path}/inventory.db"
 
@@ -110,7 +110,7 @@ def test_what_cannot_work_is_refused(flags: dict[str, object], message: str) -> 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "10.0.0.1", "node-0", "192.168.1.1"])  # noqa: S104
 def test_who_can_be_reached_by_others_asks_for_tokens(host: str) -> None:
     settings = load_service_settings(None, {"listen": f"{host}:9700"}, {})
-    assert settings.asks_for_tokens
+    assert settings.token_need
     assert not settings.is_loopback
 
 
@@ -123,7 +123,7 @@ def test_a_token_for_top_in_the_same_shell_is_no_setting() -> None:
 def test_loopback_needs_none(host: str) -> None:
     settings = load_service_settings(None, {"listen": f"{host}:9700"}, {})
     assert settings.is_loopback
-    assert not settings.asks_for_tokens
+    assert not settings.token_need
 
 
 @pytest.mark.parametrize(

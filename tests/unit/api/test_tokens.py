@@ -8,15 +8,16 @@ import msgspec
 import pytest
 
 from api.app import ROUTERS, make_bare_app, working
-from api.inventory.tokens import TokenStock
+from api.inventory.token_model import Scope, Token
+from api.inventory.tokens import TokenTables
 from api.limits import TOKEN_CHARS_MAX, TOKEN_FILE_TOKENS_MAX, TOKEN_USED_SECONDS
 from api.settings import ServiceSettings
 from api.tokens.book import TokenBook
 from api.tokens.file import read_token_file
-from api.tokens.model import Caller, Denial, Reason, Token, digest_of, given_in, id_in, make_secret
+from api.tokens.model import Caller, Denial, Reason, digest_of, given_in, id_in, make_secret
 from api.tokens.parts import make_book
 from api.tokens.rate import Bucket
-from api.tokens.scopes import INCLUDED, SCOPES, Scope, is_open, parse_scopes
+from api.tokens.scopes import INCLUDED, SCOPES, is_open, parse_scopes
 from api.tokens.wish import Wish, issue
 from collector.contract.errors import InventoryError, SettingsError
 
@@ -123,7 +124,7 @@ def test_a_file_that_is_wrong_is_refused_without_showing_a_token(
 # --- the book -----------------------------------------------------------------------------------
 
 
-class Stock(TokenStock):
+class Kept(TokenTables):
     """An inventory's tokens in memory; `broken` is one that does not answer."""
 
     def __init__(self, *tokens: Token) -> None:
@@ -131,12 +132,12 @@ class Stock(TokenStock):
         self.used: list[dict[str, dt.datetime]] = []
         self.broken = False
 
-    def tokens(self) -> list[Token]:
+    def all(self) -> list[Token]:
         if self.broken:
             raise InventoryError("the inventory is away")
         return list(self.rows)
 
-    def note_tokens_used(self, used: Any) -> None:  # noqa: ANN401 - as the real one
+    def note_used(self, used: Any) -> None:  # noqa: ANN401 - as the real one
         self.used.append(dict(used))
 
 
@@ -160,7 +161,7 @@ def reason_of(found: Caller | Denial) -> Reason:
 
 def test_only_the_whole_token_is_the_token() -> None:
     token, text = made(Scope.OPERATE)
-    book = TokenBook(Stock(token), Clock())
+    book = TokenBook(Kept(token), Clock())
     book.load()
     assert book.find(text) == Caller("ada", frozenset({Scope.OPERATE, Scope.READ}))
     other = text[:-1] + ("a" if text[-1] != "a" else "b")
@@ -172,8 +173,8 @@ def test_only_the_whole_token_is_the_token() -> None:
 def test_a_token_ends_when_it_is_due_or_revoked_and_says_which() -> None:
     clock = Clock()
     token, text = made(days=1)
-    stock = Stock(token)
-    book = TokenBook(stock, clock)
+    kept = Kept(token)
+    book = TokenBook(kept, clock)
     book.load()
     clock.now_s += 86_399
     assert isinstance(book.find(text), Caller)
@@ -182,14 +183,14 @@ def test_a_token_ends_when_it_is_due_or_revoked_and_says_which() -> None:
     assert reason_of(book.find(text)) is Reason.TOKEN_EXPIRED
     assert book.is_empty()
     clock.now_s = NOW_S
-    stock.rows = [msgspec.structs.replace(token, revoked_at=NOW)]
+    kept.rows = [msgspec.structs.replace(token, revoked_at=NOW)]
     assert isinstance(book.find(text), Caller), "what was revoked is not known yet"
     book.look()
     denial = book.find(text)
     assert reason_of(denial) is Reason.TOKEN_REVOKED
     assert isinstance(denial, Denial)
     assert token.id in denial.words
-    stock.rows = []
+    kept.rows = []
     book.look()
     assert reason_of(book.find(text)) is Reason.UNKNOWN_TOKEN
 
@@ -198,16 +199,16 @@ def test_while_the_inventory_is_away_what_was_known_stands(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     token, text = made()
-    stock = Stock(token)
-    book = TokenBook(stock, Clock())
+    kept = Kept(token)
+    book = TokenBook(kept, Clock())
     book.load()
-    stock.broken = True
+    kept.broken = True
     book.look()
     book.look()
     assert isinstance(book.find(text), Caller)
     said = [line for line in caplog.messages if "tokens stay as they were" in line]
     assert len(said) == 1, "once, not every two seconds"
-    stock.broken, stock.rows = False, []
+    kept.broken, kept.rows = False, []
     book.look()
     assert reason_of(book.find(text)) is Reason.UNKNOWN_TOKEN
 
@@ -215,7 +216,7 @@ def test_while_the_inventory_is_away_what_was_known_stands(
 def test_a_file_is_read_again_and_one_that_is_half_written_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text("0123456789abcdef read\n")
-    book = TokenBook(Stock(), Clock(), file=str(file))
+    book = TokenBook(Kept(), Clock(), file=str(file))
     book.load()
     assert isinstance(book.find("0123456789abcdef"), Caller)
     file.write_text("")
@@ -230,31 +231,31 @@ def test_a_file_is_read_again_and_one_that_is_half_written_changes_nothing(tmp_p
 def test_when_a_token_was_used_is_written_now_and_then() -> None:
     clock = Clock()
     token, text = made()
-    stock = Stock(token)
-    book = TokenBook(stock, clock)
+    kept = Kept(token)
+    book = TokenBook(kept, clock)
     book.load()
     for _ in range(3):
         book.find(text)
     book.look()
-    assert [list(used) for used in stock.used] == [[token.id]]
-    moment = stock.used[0][token.id]
+    assert [list(used) for used in kept.used] == [[token.id]]
+    moment = kept.used[0][token.id]
     assert 0 <= NOW_S - moment.timestamp() < TOKEN_USED_SECONDS
-    stock.rows = [msgspec.structs.replace(token, used_at=moment)]
+    kept.rows = [msgspec.structs.replace(token, used_at=moment)]
     book.look()
     book.find(text)
     book.look()
-    assert len(stock.used) == 1, "the same five minutes"
+    assert len(kept.used) == 1, "the same five minutes"
     clock.now_s += TOKEN_USED_SECONDS
     book.find(text)
     book.look()
-    assert len(stock.used) == 2
+    assert len(kept.used) == 2
 
 
 def test_a_token_with_a_rate_is_told_to_wait() -> None:
     ticks = Clock()
     token, text = made(rate=2.0)
-    stock = Stock(token)
-    book = TokenBook(stock, Clock(), ticks=ticks)
+    kept = Kept(token)
+    book = TokenBook(kept, Clock(), ticks=ticks)
     book.load()
     assert [isinstance(book.find(text), Caller) for _ in range(5)] == [True] * 4 + [False]
     book.look()
@@ -278,9 +279,13 @@ def test_a_slow_rate_lets_one_through_and_time_that_goes_back_gives_nothing() ->
 # --- the start ----------------------------------------------------------------------------------
 
 
+def book_of(settings: ServiceSettings, kept: Kept) -> TokenBook:
+    return make_book(kept, Clock(), file=settings.token_file, need=settings.token_need)
+
+
 def test_on_loopback_nobody_needs_a_token() -> None:
-    assert not ServiceSettings().asks_for_tokens
-    assert make_book(ServiceSettings(), Stock(), Clock()).is_empty()
+    assert not ServiceSettings().token_need
+    assert book_of(ServiceSettings(), Kept()).is_empty()
 
 
 @pytest.mark.parametrize(
@@ -289,10 +294,10 @@ def test_on_loopback_nobody_needs_a_token() -> None:
     ids=["required", "reachable"],
 )
 def test_whoever_others_can_reach_does_not_start_without_a_token(settings: ServiceSettings) -> None:
-    assert settings.asks_for_tokens
+    assert settings.token_need
     with pytest.raises(SettingsError, match="there is no token: make one"):
-        make_book(settings, Stock(), Clock())
+        book_of(settings, Kept())
     expired = issue(Wish(name="x", scopes=[Scope.READ], days=1), NOW - dt.timedelta(days=2))[0]
     with pytest.raises(SettingsError, match="there is no token"):
-        make_book(settings, Stock(expired), Clock())
-    assert not make_book(settings, Stock(made()[0]), Clock()).is_empty()
+        book_of(settings, Kept(expired))
+    assert not book_of(settings, Kept(made()[0])).is_empty()

@@ -162,10 +162,10 @@ def test_a_file_stands_in_where_nobody_can_be_asked(tmp_path: Path) -> None:
     cables = tmp_path / "cables.toml"
     cables.write_text(TEXT)
     now = 1_767_323_045.0
-    stock = Inventory(f"sqlite:///{tmp_path / 'inventory.db'}")
-    stock.migrate()
+    inventory = Inventory(f"sqlite:///{tmp_path / 'inventory.db'}")
+    inventory.migrate()
     try:
-        cache = TopologyCache(stock, lambda: now, file=str(cables))
+        cache = TopologyCache(inventory, lambda: now, file=str(cables))
         built = cache.at(None)
         assert LEAF_PORT in built.topology.link_of
         assert (cache.plan(), cache.at(None)) == (Plan(), built)
@@ -179,14 +179,14 @@ def test_a_file_stands_in_where_nobody_can_be_asked(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match="No such file"):
             cache.at(None)
     finally:
-        stock.close()
+        inventory.close()
 
 
 def test_only_so_many_moments_are_kept(tmp_path: Path) -> None:
-    stock = Inventory(f"sqlite:///{tmp_path / 'inventory.db'}")
-    stock.migrate()
+    inventory = Inventory(f"sqlite:///{tmp_path / 'inventory.db'}")
+    inventory.migrate()
     try:
-        cache = TopologyCache(stock, lambda: 1.0)
+        cache = TopologyCache(inventory, lambda: 1.0)
         first = cache.at(AT)
         for hours in range(1, MOMENTS_CACHED_MAX):
             cache.at(AT + dt.timedelta(hours=hours))
@@ -195,7 +195,7 @@ def test_only_so_many_moments_are_kept(tmp_path: Path) -> None:
             cache.at(AT + dt.timedelta(hours=hours))
         assert cache.at(AT) is not first
     finally:
-        stock.close()
+        inventory.close()
 
 
 def test_settings_refuse_a_plan_that_cannot_be_read(tmp_path: Path) -> None:
