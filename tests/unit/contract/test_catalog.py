@@ -40,6 +40,8 @@ def metric(name: str, kind: Kind = Kind.GAUGE, **fields: object) -> Metric:
         (metric("fabric_port_rate", unit=Unit.BYTES), "ends in _bytes"),
         (metric("fabric_port_state", help="No full stop"), "full stop"),
         (metric("fabric_port_state", labels=["device"]), "target's already"),
+        (metric("fabric_port_state", window="queue"), "none of its labels"),
+        (metric("fabric_port_info", Kind.INFO, window="all"), "counters and gauges"),
     ],
 )
 def test_what_breaks_a_rule_is_refused(bad: Metric, message: str) -> None:
@@ -54,6 +56,8 @@ def test_what_breaks_a_rule_is_refused(bad: Metric, message: str) -> None:
         metric("fabric_port_rate_bits_per_second", unit=Unit.BITS_PER_SECOND),
         metric("fabric_port_receive_bytes_total", Kind.COUNTER, unit=Unit.BYTES),
         metric("fabric_port_info", Kind.INFO, labels=["driver"]),
+        metric("fabric_port_state", labels=["queue"], window="queue"),
+        metric("fabric_port_state", window="all"),
     ],
 )
 def test_what_keeps_the_rules_passes(good: Metric) -> None:
