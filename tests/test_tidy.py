@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -41,7 +42,6 @@ DOORS = {
     "collector/bursts/process.py": "behind the door: it starts the sampler",
     "collector/bursts/sampler.py": "a process of its own, where there is no Host",
     "collector/nvml.py": "it loads NVIDIA's library, whose answers a captured tree holds as a file",
-    "collector/cli.py": "the composition root: it opens configuration files and builds the Host",
     "collector/spool.py": "its queue is files on a disk, never on a captured tree",
     "collector/steps/fabricscope_steps.py": "it runs in training processes, where there is no Host",
     "collector/client/fabricscope_client.py": "it runs in schedulers' plug-ins",
@@ -63,11 +63,11 @@ ENTRY_POINTS = (
     "collector.cli",
     "collector.steps.fabricscope_steps",
     "collector.client.fabricscope_client",
-    "api.cli",
-    "api.demo.cli",
-    "api.diagnose.cli",
-    "api.score.cli",
-    "simulator.cli",
+    *(
+        verb["module"]
+        for file in sorted(ROOT.glob("*/verbs.toml"))
+        for verb in tomllib.loads(file.read_text("utf-8")).values()
+    ),
 )
 
 

@@ -56,9 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read this host, judge it and print the findings."""
-    from collector.cli import check_root
     from collector.configuration.reader import ConfigurationReader
-    from collector.host import Host
+    from collector.host import Host, check_root
 
     expectations = load_expectations(arguments.expect)
     check_root(arguments.root)
