@@ -191,7 +191,7 @@ class FabricNode:
     seen_ns: int = 0
     asked_ns: int = 0
     details_ns: int = 0
-    """Not before this time is it asked for details again."""
+    """The earliest time of the next query for details."""
     info: Series | None = None
     series: dict[str, Series] = field(default_factory=dict)
 

@@ -214,7 +214,7 @@ class Board:
     # --- streams write -----------------------------------------------------------------------
 
     def begin(self, feed: Feed, subscriptions: tuple[Subscription, ...]) -> None:
-        """A new connection of this feed; what it asked for decides how old a value may be."""
+        """A new connection of this feed; its subscriptions decide how old a value may be."""
         with self._lock:
             feed.generation += 1
             feed.follow(subscriptions)

@@ -32,7 +32,7 @@ SKIP_BYTES_MAX = 16 << 20
 """A value that is passed over. One that is longer ends the reading: where brackets are all there
 is, it takes seconds to find its end."""
 BOUNDARY_TRIES = 8
-"""How many opening braces are looked at for the end of a block: those of an element's own parts
+"""How many opening braces are tried for the end of a block: those of an element's own parts
 come first, and an event has one or two."""
 BOUNDARY_BYTES = 64
 """How much white space may stand around the comma between two elements of a block's end."""
@@ -244,7 +244,7 @@ class JsonStream:
         return len(data), 0
 
     def _fill(self) -> bool:
-        """Whether another piece came; what was taken is let go."""
+        """Whether another piece came; what was taken is dropped."""
         piece = self._stream.read(PIECE_BYTES)
         if piece:
             self._data = self._data[self._at :] + piece

@@ -488,7 +488,7 @@ def needs_details(last: Details | None, discards: int, now_ns: int) -> bool:
 
 
 def read_details(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
-    """What became of discarded packets; still true as long as there are no more of them."""
+    """Discarded packets by reason; still true as long as there are no more of them."""
     details = port.details
     discards, _ = pick(answer, port.number, DISCARDS)
     if details is None or discards != details.discards:
