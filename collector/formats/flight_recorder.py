@@ -222,7 +222,6 @@ class DumpReader:
         return self._members[ranks]
 
     def _group_of(self, name: str) -> Group:
-        """The group of this name, as this rank sees it."""
         if name not in self._groups:
             self._groups[name] = self._find_group(name)
         group = self._groups[name]
@@ -450,7 +449,6 @@ def find_size(entry: Dump, operation: Operation) -> int | None:
 
 
 def count_elements(shape: object) -> int | None:
-    """The elements of a tensor of this shape."""
     if not isinstance(shape, list | tuple) or len(shape) > DIMENSIONS_MAX:
         return None
     if not all(type(size) is int and 0 <= size <= NUMBER_MAX for size in shape):

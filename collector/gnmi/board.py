@@ -126,7 +126,6 @@ class Entry:
         self.series: Series | None = None
 
     def text_labels(self) -> dict[str, str]:
-        """The labels from its texts."""
         return {label: self._choose(names) for label, names in self.row.labels.items()}
 
     def _choose(self, names: list[str]) -> str:
@@ -485,7 +484,6 @@ class Board:
         return found
 
     def info(self) -> Series:
-        """The info series of the switch."""
         with self._lock:
             if self._info is None:
                 self._info = Series(SWITCH_INFO, {"host": self._switch, **self._facts})

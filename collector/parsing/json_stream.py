@@ -120,7 +120,6 @@ class JsonStream:
 
     @property
     def where(self) -> str:
-        """The position, for an error."""
         return f"byte {self.position}"
 
     def peek(self) -> int:
@@ -268,7 +267,6 @@ class JsonStream:
 
 
 def _try(decode_all: Callable[[bytes], list[T]], elements: bytes) -> list[T] | ParseError:
-    """The decoded elements, or the error."""
     try:
         return decode_all(b"[%b]" % elements)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
