@@ -28,6 +28,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.context import context_of
 from api.errors import Problem, ProblemBody
 from api.ingest.commit import Overloaded
 from api.limits import RETRY_AFTER_SECONDS
@@ -173,7 +174,7 @@ def install_error_handlers(app: FastAPI) -> None:
         body = problem_of(error)
         is_question = speaks_prometheus(request.url.path) and body.status not in DOOR_STATUSES
         if body.rule and is_question:
-            request.app.state.context.metrics.refuse(PROMQL, {body.rule: 1})
+            context_of(request.app).metrics.refuse(PROMQL, {body.rule: 1})
         return respond_in_shape_of(request.url.path, error)
 
 

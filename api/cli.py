@@ -21,6 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from api.app import create_app
+from api.context import context_of
 from api.inventory.repository import Inventory
 from api.settings import RetentionDays, ServiceSettings, load_service_settings
 from api.store.store import Store, StoreUrl
@@ -180,7 +181,7 @@ def serve(settings: ServiceSettings) -> None:
             *settings.address,
             settings.data_path,
         )
-        Server(config, app.state.context.end_streams, certificate).run()
+        Server(config, context_of(app).end_streams, certificate).run()
     finally:
         store.close()
         inventory.close()

@@ -1,4 +1,4 @@
-"""What a request can reach: the parts of the service, wired once in `api.app`."""
+"""What a request can reach: the parts of the service, wired once in `api.wiring`."""
 
 from __future__ import annotations
 
@@ -7,37 +7,71 @@ from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
-from fastapi import Depends, Request
+from fastapi import Depends, FastAPI, Request
 
+from api.actions.parts import Acting
+from api.audit.service import FleetAudit
 from api.captures import Captures
+from api.correlate.fabric import FabricReader
 from api.evaluate.book import IncidentBook
 from api.evaluate.changes import Changes
+from api.explain.explainer import Explainer
 from api.health.board import HealthBoard
 from api.ingest.service import Ingest
 from api.inventory.repository import Inventory
+from api.kubernetes.gangs import Gangs
 from api.metrics import ServiceMetrics
+from api.notify.task import Notifying
+from api.page_files import PageFiles
+from api.placement.service import Floors
 from api.promql.gate import Gate
+from api.rules.answer import RuleBook
 from api.settings import ServiceSettings
 from api.store.store import Store
+from api.tokens.book import TokenBook
 from api.topology.cache import TopologyCache
+from api.turns import Slots, Turns
+
+
+class Queues(msgspec.Struct, frozen=True, kw_only=True):
+    """Where answers wait that take a core for long; each kind by itself."""
+
+    explanations: Turns = msgspec.field(default_factory=Turns)
+    fabrics: Turns = msgspec.field(default_factory=Turns)
+    heats: Turns = msgspec.field(default_factory=Turns)
+    placements: Turns = msgspec.field(default_factory=Turns)
+    traces: Slots = msgspec.field(default_factory=lambda: Slots("traces"))
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The parts. ``clock`` gives unix seconds, ``started_s`` is when the service was wired."""
 
+    settings: ServiceSettings
+    clock: Callable[[], float]
+    started_s: float
+    metrics: ServiceMetrics
     store: Store
     inventory: Inventory
     ingest: Ingest
     captures: Captures
+    gate: Gate
+    topologies: TopologyCache
     incidents: IncidentBook
     changes: Changes
+    rules: RuleBook
+    notifying: Notifying
+    explainer: Explainer
     health: HealthBoard
-    metrics: ServiceMetrics
-    gate: Gate
-    settings: ServiceSettings
-    topologies: TopologyCache
-    clock: Callable[[], float]
-    started_s: float
+    acting: Acting
+    audit: FleetAudit
+    floors: Floors
+    """What placement knows of cables and jobs."""
+    gangs: Gangs
+    fabric_reader: FabricReader
+    tokens: TokenBook
+    page: PageFiles | None
+    """Null: none was built."""
+    queues: Queues
 
     def now(self) -> dt.datetime:
         """The service's time."""
@@ -49,13 +83,18 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         self.health.close()
 
 
+def context_of(app: FastAPI) -> Context:
+    """The context that `api.app` gave this app: all that an app holds."""
+    context: Context = app.state.context
+    return context
+
+
 async def get_context(request: Request) -> Context:
     """The context of the app that serves this request.
 
     Async, because FastAPI sends every other dependency through a thread: 0.2 ms a request.
     """
-    context: Context = request.app.state.context
-    return context
+    return context_of(request.app)
 
 
 Parts = Annotated[Context, Depends(get_context)]

@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from collector.contract.errors import FabricscopeError
+
+Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,3 +38,13 @@ class Problem(FabricscopeError):  # noqa: N818 - the name of the standard
         super().__init__(detail)
         self.body = ProblemBody(status=status, title=title, detail=detail, rule=rule)
         self.headers = headers or {}
+
+
+def decode_json(body: bytes, kind: type[Body], title: str) -> Body:
+    """What a body holds. Raises Problem: 400 for no JSON, 422 with ``title`` for another shape."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        raise Problem(422, title, str(error)) from error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error

@@ -35,7 +35,7 @@ READ_BYTES = 1 << 18
 FILES_MAX = 512
 """Files followed at once, those that changed last: 8 ranks of 64 jobs."""
 NAMES_MAX = 16_384
-"""Names looked at in all folders together: a stat of each costs 25 ms of a core at each look."""
+"""Names checked in all folders together: a stat of each costs 25 ms of a core at each look."""
 FOLDERS_MAX = 256
 """Folders that patterns may stand for: a folder per job of a month."""
 HEAD_BYTES = 256
@@ -95,7 +95,7 @@ class Found(NamedTuple):
     refusals: list[HostError]
     """Folders that are there and cannot be listed."""
     left_out: int
-    """Names and folders that matched and were not looked at, over NAMES_MAX and FOLDERS_MAX."""
+    """Names and folders that matched and were not checked, over NAMES_MAX and FOLDERS_MAX."""
 
 
 def find_files(host: Host, folders: Sequence[str], names: Sequence[str]) -> Found:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from collector.commands import Output, recorded_as, run_command
-from collector.contract.errors import HostError
+from collector.contract.errors import HostError, SettingsError
 from collector.contract.reason import Reason
 from collector.fetch import Fetcher
 from collector.gnmi.model import Connection as GnmiConnection
@@ -522,3 +522,11 @@ class Host:
         if time.monotonic_ns() < retry_ns:
             raise HostError(refusal.reason, path, refusal.detail)
         self._refused.pop(path, None)
+
+
+def check_root(root: Path) -> None:
+    """Raise SettingsError unless something can be read below this folder."""
+    if not root.is_dir():
+        raise SettingsError(f"--root {root}: there is no such folder")
+    if not any((root / name).is_dir() for name in ("sys", "proc")):
+        raise SettingsError(f"--root {root}: neither sys nor proc in it; it is no captured tree")

@@ -116,7 +116,6 @@ class Programs:
 
     @property
     def started(self) -> int:
-        """How many programs were run."""
         return len(self._started)
 
     def now_ns(self) -> int:
@@ -191,7 +190,7 @@ class FabricNode:
     seen_ns: int = 0
     asked_ns: int = 0
     details_ns: int = 0
-    """Not before this time is it asked for details again."""
+    """The earliest time of the next query for details."""
     info: Series | None = None
     series: dict[str, Series] = field(default_factory=dict)
 
@@ -288,7 +287,6 @@ class Fabric:
         return known.kind == "Switch" if known else not self._hcas
 
     def _apply(self, lines: list[PortLine], now_ns: int) -> None:
-        """Update ports and nodes from a scan."""
         for line in lines[:PORT_LINES_MAX]:
             guid = self.node_guid(line.guid)
             is_switch = self._is_switch(guid, line)

@@ -1,7 +1,7 @@
 """Which job, rank and user a process belongs to, and which processes hold a GPU: from `/proc`.
 
 The environment of a process is its user's text: hostile, and full of secrets. Only the variables
-named here are looked at, each is cut to a printable bound, and nothing else of it leaves this file.
+named here are read, each is cut to a printable bound, and nothing else of it leaves this file.
 The Slurm job in a process' environment is believed only as far as the kernel's cgroup agrees.
 
 Limits: `/proc/<pid>/environ` shows the environment with which the program was *started*. A rank
@@ -461,7 +461,7 @@ class GpuProcessFinder:
     """Finds the processes that hold a GPU, a bounded part of all processes at each search.
 
     Processes that were not there at the search before come first, the youngest first: a job's ranks
-    are found as they start. All others are looked at in turn.
+    are found as they start. All others are checked in turn.
     """
 
     def __init__(self) -> None:
@@ -531,7 +531,7 @@ def has_gpus(host: Host) -> bool:
 def look_at(
     host: Host, pid: int, indices: Mapping[int, int]
 ) -> tuple[int | None, GpuProcess | None]:
-    """How many open files were looked at (None: it is forbidden), and the holder if it is one."""
+    """How many open files were checked (None: not permitted), and the holder if it is one."""
     try:
         names = host.list(f"proc/{pid}/fd")
     except HostError as error:

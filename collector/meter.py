@@ -56,7 +56,6 @@ class Meter:
         return answer()
 
     def samples(self, now_ns: int) -> list[Sample]:
-        """Everything, as samples of this moment."""
         with self._lock:
             values = list(self._values.items())
             asked = list(self._asked.items())

@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Request(NamedTuple):
-    """What is asked for, and whether the connection stays open after the answer."""
+    """Method and path, and whether the connection stays open after the answer."""
 
     method: bytes
     path: bytes

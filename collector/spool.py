@@ -210,7 +210,6 @@ class Spool:
                 self._changed.wait(seconds)
 
     def wake(self) -> None:
-        """End the `wait` of all threads."""
         with self._changed:
             self._changed.notify_all()
 

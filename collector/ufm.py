@@ -72,7 +72,6 @@ def meaning_of(name: str) -> tuple[Counter, bool] | None:
 
 
 def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
-    """The first of these labels that is not empty."""
     return next((labels[name] for name in names if labels.get(name)), "")
 
 

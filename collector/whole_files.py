@@ -51,7 +51,7 @@ class WholeFiles:
         self._read: dict[str, Version] = {}
         """Each file as it was when it was read."""
         self.left_out = 0
-        """Files that match and are not looked at: more than FILES_MAX."""
+        """Files that match and are not read: more than FILES_MAX."""
 
     @property
     def present(self) -> set[str]:

@@ -125,7 +125,7 @@ def run(*words: str, **variables: str) -> Done:
         contextlib.redirect_stderr(said),
     ):
         try:
-            status = main(words)
+            status = main(list(words))
         except SystemExit as stop:  # argparse's
             status = int(stop.code or 0)
     return Done(status, said.getvalue())

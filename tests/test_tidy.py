@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections import Counter
 from collections.abc import Iterator
@@ -41,7 +42,6 @@ DOORS = {
     "collector/bursts/process.py": "behind the door: it starts the sampler",
     "collector/bursts/sampler.py": "a process of its own, where there is no Host",
     "collector/nvml.py": "it loads NVIDIA's library, whose answers a captured tree holds as a file",
-    "collector/cli.py": "the composition root: it opens configuration files and builds the Host",
     "collector/spool.py": "its queue is files on a disk, never on a captured tree",
     "collector/steps/fabricscope_steps.py": "it runs in training processes, where there is no Host",
     "collector/client/fabricscope_client.py": "it runs in schedulers' plug-ins",
@@ -63,11 +63,11 @@ ENTRY_POINTS = (
     "collector.cli",
     "collector.steps.fabricscope_steps",
     "collector.client.fabricscope_client",
-    "api.cli",
-    "api.demo.cli",
-    "api.diagnose.cli",
-    "api.score.cli",
-    "simulator.cli",
+    *(
+        verb["module"]
+        for file in sorted(ROOT.glob("*/verbs.toml"))
+        for verb in tomllib.loads(file.read_text("utf-8")).values()
+    ),
 )
 
 
@@ -128,6 +128,33 @@ def test_files_can_be_read_in_one_sitting() -> None:
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > FILE_LINES_MAX
     ]
     assert not too_long
+
+
+def test_routes_do_not_import_routes() -> None:
+    """What several routes share is in `api.routes.shared`; only the app knows the routers."""
+    routers = {
+        name_of(path).removesuffix(".py").replace("/", ".")
+        for path in python_files("api")
+        if re.search(r"^router = ", path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert routers
+    wrong = [
+        f"{name_of(path)} imports {module}"
+        for path in python_files("api")
+        if name_of(path) != "api/app.py"
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for module in imported_by(node) & routers
+    ]
+    assert not wrong
+
+
+def imported_by(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """Every module that a statement may import: its own, and those that its names may be."""
+    names = {alias.name for alias in node.names}
+    if isinstance(node, ast.Import):
+        return names
+    return {node.module or "", *(f"{node.module}.{name}" for name in names)}
 
 
 def test_every_module_says_what_it_is_for() -> None:

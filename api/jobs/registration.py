@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import msgspec
 
-from api.errors import Problem
+from api.errors import Problem, decode_json
 from api.inventory.records import JobChange, JobSaid, RankSaid
 from api.inventory.sightings import NAME_BYTES_MAX, RANK_MAX, is_name
 from api.limits import (
@@ -19,17 +19,17 @@ from api.limits import (
     JOB_TEXT_CHARS_MAX,
 )
 
+NOT_A_JOB: Final = "not a job"
+
 PID_MAX: Final = (1 << 32) - 1
 
 EARLIEST: Final = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
-Body = TypeVar("Body", JobSaid, JobChange)
-
 
 def read_job(body: bytes) -> JobSaid:
     """The job in a body; a Problem says what is wrong with it."""
-    job = read(body, JobSaid)
+    job = decode_json(body, JobSaid, NOT_A_JOB)
     if not is_name(job.id) or "/" in job.id:
         raise wrong(
             f"id is {job.id[:40]!r}; it must be 1 to {NAME_BYTES_MAX} printable bytes without /"
@@ -40,24 +40,14 @@ def read_job(body: bytes) -> JobSaid:
 
 def read_change(body: bytes) -> JobChange:
     """The change in a body; a Problem says what is wrong with it."""
-    change = read(body, JobChange)
+    change = decode_json(body, JobChange, NOT_A_JOB)
     check(change)
     return change
 
 
-def read(body: bytes, kind: type[Body]) -> Body:
-    """What a body holds, if it is JSON of this shape."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise wrong(str(error)) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error
-
-
 def wrong(detail: str, rule: str = "") -> Problem:
     """The answer to a body that is JSON and no job."""
-    return Problem(422, "not a job", detail, rule=rule)
+    return Problem(422, NOT_A_JOB, detail, rule=rule)
 
 
 def check(said: JobSaid | JobChange) -> None:
@@ -139,23 +129,3 @@ def check_groups(groups: Mapping[str, Sequence[Sequence[int]]]) -> None:
         for some in group:
             if some and not (min(some) >= 0 and max(some) <= RANK_MAX):
                 raise wrong(f"group {name} has a rank outside of 0 to {RANK_MAX}")
-
-
-def inline_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON schema of a body without references, for the interface's document."""
-    whole = msgspec.json.schema(kind)
-    definitions = whole.get("$defs", {})
-
-    def resolved(part: object) -> object:
-        match part:
-            case {"$ref": str(reference)}:
-                return resolved(definitions[reference.rpartition("/")[2]])
-            case dict():
-                return {key: resolved(value) for key, value in part.items()}
-            case list():
-                return [resolved(value) for value in part]
-        return part
-
-    schema = resolved({key: value for key, value in whole.items() if key != "$defs"})
-    assert isinstance(schema, dict)
-    return schema

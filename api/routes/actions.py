@@ -7,7 +7,6 @@ went); people grant, refuse and undo. The service itself reaches no scheduler.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
@@ -30,18 +29,16 @@ from alerts.policy.action import (
     refused,
 )
 from alerts.policy.model import Mode
-from api.actions.parts import Acting
 from api.actions.shown import PolicyOut, show_policy
 from api.actions.task import board_of
 from api.context import Context, Parts
-from api.errors import Problem
+from api.errors import Problem, decode_json
 from api.inventory.actions import ActionQuery, HeldError, TooManyHoldsError
 from api.inventory.health import unix_ns
 from api.inventory.incidents import moment_of
-from api.jobs.registration import inline_schema
 from api.limits import COMMENT_CHARS_MAX, NAME_CHARS_MAX, PAGE_DEFAULT, PAGE_MAX
-from api.routes.answers import answer, documented
-from api.routes.bodies import read_body
+from api.routes.shared.answers import answer, body_of, documented
+from api.routes.shared.bodies import receive
 from api.tokens.guard import signed
 from collector.contract.identity import printable
 from collector.contract.verdict import Cause, Reason
@@ -66,12 +63,6 @@ class AppliedSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """`slurm`, `kubernetes`, … with a name of its own where a site has several."""
     outcome: Literal["done", "failed"]
     words: Words = ""
-
-
-def body_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The interface's description of a JSON body, which is read under our own bounds."""
-    content = {"application/json": {"schema": inline_schema(kind)}}
-    return {"requestBody": {"required": True, "content": content}}
 
 
 # --- what is answered ---------------------------------------------------------------------------
@@ -204,12 +195,6 @@ class ActionsOut(msgspec.Struct, frozen=True, kw_only=True):
 # --- asking -------------------------------------------------------------------------------------
 
 
-def acting_of(request: Request) -> Acting:
-    """The policy of the app that serves this request."""
-    acting: Acting = request.app.state.acting
-    return acting
-
-
 @router.get(
     "/v1/actions",
     summary="What was, is and would have been done with hosts",
@@ -217,7 +202,6 @@ def acting_of(request: Request) -> Acting:
     responses=documented(ActionsOut, "The newest first. What stands comes whole, without pages."),
 )
 async def actions(
-    request: Request,
     parts: Parts,
     state: Annotated[
         list[ActionState], Query(description="Only those; may be given several times. None: all.")
@@ -247,7 +231,7 @@ async def actions(
             actions=[ActionOut.of(each, now_ns) for each in found],
             evidence="stale" if board.stale else "fresh",
             stale=board.stale,
-            mode=acting_of(request).file.policy.mode,
+            mode=parts.acting.file.policy.mode,
             next=following,
         )
     )
@@ -259,11 +243,11 @@ async def actions(
     response_class=Response,
     responses=documented(PolicyOut, "The policy."),
 )
-async def policy(request: Request, parts: Parts) -> Response:
+async def policy(parts: Parts) -> Response:
     """Rules with their modes and hit rates, limits, the breaker, quiet hours."""
     board = board_of(await parts.health.latest())
     now_ns = unix_ns(parts.now())
-    file = acting_of(request).file
+    file = parts.acting.file
     shown = await asyncio.to_thread(show_policy, file, parts.inventory, board, now_ns)
     return answer(shown)
 
@@ -292,14 +276,7 @@ def no_action(number: str) -> Problem:
 
 async def read_said(request: Request, parts: Context, kind: type[msgspec.Struct]) -> Any:  # noqa: ANN401 - of that kind
     """The body of a request; a Problem says what is wrong with it."""
-    with contextlib.ExitStack() as held:
-        body = await read_body(request, parts.ingest, held)
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "not an answer to an action", str(error)) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error
+    return decode_json(await receive(request, parts), kind, "not an answer to an action")
 
 
 async def change(
@@ -331,7 +308,7 @@ async def approve(action: str, request: Request, parts: Parts) -> Response:
     """409 if it is no proposal any more, or if the policy's share of the fleet is held by now."""
     said: Said = await read_said(request, parts, Said)
     now = parts.now()
-    policy = acting_of(request).file.policy
+    policy = parts.acting.file.policy
     fleet = await parts.health.fleet()
     held = await asyncio.to_thread(parts.inventory.health.holds, now)
     room = policy.limits.room(len(fleet.hosts))

@@ -7,14 +7,14 @@ import datetime as dt
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from api.audit.service import FleetAudit, Severity, check_names, choose
+from api.audit.service import Severity, check_names, choose
 from api.context import Parts
 from api.errors import Problem
 from api.limits import PAGE_DEFAULT
-from api.routes.inventory import After, Limit
+from api.routes.shared.paging import After, Limit
 
 router = APIRouter(tags=["audit"])
 
@@ -68,7 +68,6 @@ class AuditOut(BaseModel):
 
 @router.get("/v1/audit", summary="Settings that cost bandwidth, over the whole fleet")
 async def audit(
-    request: Request,
     parts: Parts,
     host: Annotated[str | None, Query(description="Only this host's.")] = None,
     severity: Annotated[Severity | None, Query(description="This severity and worse.")] = None,
@@ -85,9 +84,8 @@ async def audit(
         known = ", ".join(check_names())
         raise Problem(400, "no such check", f"check={check[:60]!r}; there are {known}")
     start = parse_position(after)
-    fleet: FleetAudit = request.app.state.audit
     now = parts.now()
-    report = await asyncio.to_thread(fleet.report, now)
+    report = await asyncio.to_thread(parts.audit.report, now)
     chosen = choose(report, host, severity, check)
     page = chosen[start : start + limit]
     is_last = start + limit >= len(chosen)

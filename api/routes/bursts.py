@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from api.context import Parts
 from api.events import EventRow, Wanted, decode_position, encode_position, read_events
 from api.limits import PAGE_DEFAULT
-from api.routes.inventory import After, Limit, Page
+from api.routes.shared.paging import After, Limit, Page
 from api.times import parse_range_ms
 
 router = APIRouter(tags=["bursts"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import quote
 
 import msgspec
@@ -13,13 +12,13 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from api.context import Parts
-from api.errors import Problem
+from api.errors import Problem, decode_json
 from api.inventory.captures import Capture
 from api.inventory.tables import CaptureState
-from api.jobs.registration import inline_schema
 from api.limits import CAPTURE_DEVICES_MAX, CAPTURE_SECONDS_MAX, PAGE_DEFAULT
-from api.routes.bodies import read_body
-from api.routes.inventory import After, Limit, Page
+from api.routes.shared.answers import body_of
+from api.routes.shared.bodies import receive
+from api.routes.shared.paging import After, Limit, Page
 
 router = APIRouter(tags=["bursts"])
 
@@ -63,22 +62,9 @@ class CaptureOut(BaseModel):
         return cls(**msgspec.structs.asdict(capture))
 
 
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": False,
-        "content": {"application/json": {"schema": inline_schema(CaptureAsked)}},
-    }
-}
-
-
 def read_asked(body: bytes) -> CaptureAsked:
     """What a body asks for; a Problem says what is wrong with it."""
-    try:
-        return msgspec.json.decode(body or b"{}", type=CaptureAsked)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "not a capture", str(error)) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error
+    return decode_json(body or b"{}", CaptureAsked, "not a capture")
 
 
 @router.post(
@@ -86,15 +72,14 @@ def read_asked(body: bytes) -> CaptureAsked:
     summary="Ask an agent for raw fast samples",
     status_code=202,
     response_model=CaptureOut,
-    openapi_extra=_BODY,
+    openapi_extra=body_of(CaptureAsked, is_required=False),
 )
 async def capture(agent: str, request: Request, response: Response, parts: Parts) -> CaptureOut:
     """Ask for the counters' own readings, every few milliseconds, around now.
 
     They come with the agent's next batches, over some seconds; the list says when all are there.
     """
-    with contextlib.ExitStack() as held:
-        asked = read_asked(await read_body(request, parts.ingest, held))
+    asked = read_asked(await receive(request, parts))
     if await asyncio.to_thread(parts.inventory.hosts.agent, agent) is None:
         raise no_agent(agent)
     made = await asyncio.to_thread(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 from collections.abc import Sequence
 from typing import Annotated
@@ -18,10 +17,9 @@ from api.correlate.baseline import read_baselines
 from api.errors import Problem
 from api.inventory.health import unix_ns
 from api.limits import CHECK_BYTES_MAX, NAME_CHARS_MAX
-from api.routes.actions import acting_of
-from api.routes.answers import answer, documented
-from api.routes.bodies import read_body
-from api.routes.fleet_health import find_host
+from api.routes.shared.answers import answer, documented
+from api.routes.shared.bodies import receive
+from api.routes.shared.find import find_host
 from api.tokens.guard import signed
 from collector.contract.errors import ParseError
 
@@ -66,12 +64,11 @@ async def check(
     """
     fleet = await parts.health.fleet()
     found = await asyncio.to_thread(find_host, parts, fleet, host)
-    with contextlib.ExitStack() as held:
-        body = await read_body(request, parts.ingest, held)
+    body = await receive(request, parts)
     if len(body) > CHECK_BYTES_MAX:
         why = f"{len(body)} bytes; CHECK_BYTES_MAX is {CHECK_BYTES_MAX}"
         raise Problem(413, "too large", why, rule="CHECK_BYTES_MAX")
-    floors = acting_of(request).file.policy.check
+    floors = parts.acting.file.policy.check
     try:
         outcome = await asyncio.to_thread(
             lambda: judge_result(body, found.host, floors, read_baselines(parts.store))

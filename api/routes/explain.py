@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Response
 
 from alerts.incident import Incident
 from api.context import Context, Parts
 from api.errors import Problem
 from api.explain.answer import Explanation
-from api.explain.explainer import Explainer, Question
+from api.explain.explainer import Question
 from api.limits import (
     EXPLAIN_SECONDS_DEFAULT,
     EXPLAIN_SECONDS_MAX,
@@ -21,12 +20,10 @@ from api.limits import (
     NAME_CHARS_MAX,
     PAGE_MAX,
 )
-from api.routes.answers import JSON, documented
-from api.routes.incidents import find_incident
-from api.routes.records import Rank
-from api.routes.topology import find, find_or_refuse, port_of
-from api.routes.turns import Turns
-from api.selectors import STORE_MS_MAX
+from api.routes.shared.answers import JSON, documented
+from api.routes.shared.find import find_incident
+from api.routes.shared.parameters import Rank, moment_of, refuse_far_future
+from api.routes.shared.topologies import find, find_or_refuse, port_of
 from api.times import parse_range_ms, parse_time_ms
 from api.topology.cache import BuiltTopology
 from api.topology.names import offer
@@ -76,30 +73,13 @@ async def read_about(
     return about
 
 
-class Explanations:
-    """Explanations as JSON, one at a time."""
-
-    def __init__(self, explainer: Explainer) -> None:
-        self._explainer = explainer
-        self._turns = Turns()
-
-    async def answer(self, question: Question) -> bytes:
-        """The explanation; a Problem if too many wait for theirs."""
-        return await self._turns.take(
-            lambda: msgspec.json.encode(self._explainer.explain(question)),
-            "EXPLAINS_WAITING_MAX",
-            EXPLAINS_WAITING_MAX,
-        )
-
-
 @router.get(
     "/v1/explain",
     summary="The evidence as data",
     response_class=Response,
     responses=documented(Explanation, "Windows, series, findings; what was left out is said."),
 )
-async def explain(  # noqa: PLR0913 - the question's parameters
-    request: Request,
+async def explain(
     parts: Parts,
     about: Annotated[About, Depends(read_about)],
     from_: Annotated[
@@ -141,8 +121,12 @@ async def explain(  # noqa: PLR0913 - the question's parameters
         rank=rank,
         has_records=records,
     )
-    explanations: Explanations = request.app.state.explanations
-    return Response(await explanations.answer(question), media_type=JSON)
+    body = await parts.queues.explanations.take(
+        lambda: msgspec.json.encode(parts.explainer.explain(question)),
+        "EXPLAINS_WAITING_MAX",
+        EXPLAINS_WAITING_MAX,
+    )
+    return Response(body, media_type=JSON)
 
 
 async def ask(parts: Context, about: About, begin: str | None, end: str | None) -> Question:
@@ -182,17 +166,6 @@ def span_of(begin: str | None, end: str | None, now_ms: int) -> tuple[int, int]:
     if from_ms == to_ms:
         raise Problem(400, "empty range", f"from and to are both {from_ms} ms")
     return from_ms * NS_PER_MS, to_ms * NS_PER_MS
-
-
-def refuse_far_future(time_ms: int, name: str) -> None:
-    """A Problem if the store cannot name this moment; nanoseconds end only a little later."""
-    if time_ms > STORE_MS_MAX:
-        raise Problem(400, "too late", f"{name} is after {STORE_MS_MAX} ms, where the store ends")
-
-
-def moment_of(time_ns: int) -> str:
-    """A time as a parameter has it."""
-    return dt.datetime.fromtimestamp(time_ns / 1e9, tz=dt.UTC).isoformat()
 
 
 def find_job_name(parts: Context, name: str) -> str:

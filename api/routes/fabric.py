@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from alerts.window import Grid
 from api.context import Parts
-from api.correlate.fabric import KINDS, NO_ERROR, FabricReader, FabricState, frames_of
+from api.correlate.fabric import KINDS, NO_ERROR, FabricState, frames_of
 from api.errors import Problem
 from api.limits import (
     FABRIC_CELLS_MAX,
@@ -19,14 +19,12 @@ from api.limits import (
     FABRIC_SAMPLES_MAX,
     FABRICS_WAITING_MAX,
 )
-from api.routes.explain import refuse_far_future
-from api.routes.matrices import BYTES, MatrixOut, encoded, pack_floats
-from api.routes.samples import RANGE_MS_DEFAULT
-from api.routes.topology import At, choose, find
-from api.routes.turns import Turns, refusals_counted
-from api.store.store import Store
+from api.routes.shared.matrices import BYTES, MatrixOut, encoded, pack_floats
+from api.routes.shared.parameters import RANGE_MS_DEFAULT, At, refuse_far_future
+from api.routes.shared.topologies import choose, find
 from api.times import parse_range_ms
 from api.topology.model import Topology
+from api.turns import refusals_counted
 
 router = APIRouter(tags=["topology"])
 
@@ -77,14 +75,6 @@ class FabricOut(BaseModel):
     )
 
 
-class Fabrics:
-    """Answers one after the other; the reader remembers what series mean."""
-
-    def __init__(self, store: Store) -> None:
-        self.reader = FabricReader(store)
-        self.turns = Turns()
-
-
 @router.get(
     "/v1/fabric/state",
     summary="How every link fared, moment by moment",
@@ -94,7 +84,6 @@ class Fabrics:
     },
 )
 async def state(
-    request: Request,
     parts: Parts,
     from_: Annotated[
         str | None,
@@ -116,20 +105,19 @@ async def state(
     from_ms, to_ms = parse_range_ms(from_, to, round(parts.clock() * 1000), RANGE_MS_DEFAULT)
     refuse_far_future(to_ms, "to")
     built = await find(parts, at)
-    fabrics: Fabrics = request.app.state.fabrics
 
     def make() -> FabricOut:
         shown = choose(built.topology, host or [], tier)
         refuse_many_links(shown)
         most = max(1, FABRIC_CELLS_MAX // max(1, len(shown.links)))
         grid = frames_of(from_ms * NS_PER_MS, to_ms * NS_PER_MS, min(frames, most))
-        refuse_many_samples(fabrics.reader.estimate(grid), grid)
+        refuse_many_samples(parts.fabric_reader.estimate(grid), grid)
         links = list(shown.links.values())
         ids = [str(link.id) for link in links]
-        return show(fabrics.reader.read(built.topology, links, grid), ids)
+        return show(parts.fabric_reader.read(built.topology, links, grid), ids)
 
     with refusals_counted(parts.metrics, FABRIC):
-        return await fabrics.turns.take(make, "FABRICS_WAITING_MAX", FABRICS_WAITING_MAX)
+        return await parts.queues.fabrics.take(make, "FABRICS_WAITING_MAX", FABRICS_WAITING_MAX)
 
 
 def refuse_many_links(shown: Topology) -> None:

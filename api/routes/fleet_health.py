@@ -22,16 +22,16 @@ from alerts.health.model import (
     Turn,
 )
 from api.context import Context, Parts
-from api.errors import Problem
 from api.evaluate.changes import Subscription
 from api.health.answers import WELL, Asked, Fleet, FleetHosts, reasons_of
-from api.inventory.health import KeptHold, NumberedTurn, unix_ns
-from api.inventory.records import Host
+from api.inventory.health import NumberedTurn, unix_ns
 from api.inventory.tables import DeviceKind
-from api.limits import HEALTH_WAIT_SECONDS_MAX, NAME_CHARS_MAX, PAGE_MAX
+from api.limits import HEALTH_WAIT_SECONDS_MAX, PAGE_MAX
 from api.packing import PACKED_BYTES_MIN, takes_gzip
-from api.routes.answers import JSON, answer, documented
-from api.routes.live import (
+from api.routes.shared.answers import JSON, answer, documented
+from api.routes.shared.find import find_host
+from api.routes.shared.shown import HoldOut
+from api.routes.shared.streams import (
     BEGIN,
     MEDIA_TYPE,
     LiveResponse,
@@ -41,7 +41,6 @@ from api.routes.live import (
     pass_on,
     read_number,
 )
-from api.topology.names import offer
 from collector.contract.errors import SettingsError
 from collector.contract.verdict import Cause, Reason
 
@@ -228,38 +227,6 @@ class ReasonOut(msgspec.Struct, frozen=True, kw_only=True):
     half_life_seconds: float
 
 
-class HoldOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's word that it is draining or out. Unix nanoseconds."""
-
-    id: str
-    host: str
-    state: HealthState
-    reason: str
-    by: str
-    since_ns: int
-    until_ns: int | None
-    """When it ends by itself."""
-    ended_ns: int | None
-    """When somebody ended it."""
-    ended_by: str
-
-    @classmethod
-    def of(cls, kept: KeptHold) -> HoldOut:
-        """The hold as it is answered."""
-        hold = kept.hold
-        return cls(
-            id=kept.id,
-            host=hold.target.host,
-            state=hold.state,
-            reason=hold.reason,
-            by=hold.by,
-            since_ns=hold.since_ns,
-            until_ns=hold.until_ns,
-            ended_ns=unix_ns(kept.ended_at) if kept.ended_at is not None else None,
-            ended_by=kept.ended_by,
-        )
-
-
 class PartOut(msgspec.Struct, frozen=True, kw_only=True):
     """A device, link or GPU of a host."""
 
@@ -311,17 +278,6 @@ async def host_health(host: str, parts: Parts) -> Response:
     """State, risk and lemon score of a host and its parts, with what they rest on."""
     fleet = await parts.health.fleet()
     return answer(await asyncio.to_thread(explain_host, parts, fleet, host))
-
-
-def find_host(parts: Context, fleet: Fleet, name: str) -> Host:
-    """The host of this name; a 404 offers names that are near."""
-    found = parts.inventory.hosts.get(name) if len(name) <= NAME_CHARS_MAX else None
-    if found is None:
-        near = offer(name, fleet.hosts)
-        raise Problem(
-            404, "no such host", f"no sample of a host named {name[:80]!r} has arrived{near}"
-        )
-    return found
 
 
 def explain_host(parts: Context, fleet: Fleet, name: str) -> HostHealthOut:

@@ -21,13 +21,12 @@ from api.limits import (
     HEAT_STEPS_MAX,
     HEATS_WAITING_MAX,
 )
-from api.routes.answers import answer, documented
-from api.routes.explain import moment_of, refuse_far_future
-from api.routes.jobs import find_job
-from api.routes.matrices import MatrixOut, pack_floats
-from api.routes.records import RANK_MAX, From, To, range_of
-from api.routes.topology import find
-from api.routes.turns import Turns, refusals_counted
+from api.routes.shared.answers import answer, documented
+from api.routes.shared.find import find_job
+from api.routes.shared.matrices import MatrixOut, pack_floats
+from api.routes.shared.parameters import RANK_MAX, From, To, moment_of, range_of, refuse_far_future
+from api.routes.shared.topologies import find
+from api.turns import refusals_counted
 
 router = APIRouter(tags=["jobs"])
 
@@ -114,9 +113,8 @@ async def heat(
     from_ms, to_ms = range_of(parts, found, from_, to)
     refuse_far_future(to_ms, "to")
     span = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
-    turns: Turns = request.app.state.heats
     with refusals_counted(parts.metrics, HEAT):
-        return await turns.take(
+        return await parts.queues.heats.take(
             lambda: make_heat(parts, found.job, span, quantity),
             "HEATS_WAITING_MAX",
             HEATS_WAITING_MAX,
@@ -187,11 +185,10 @@ async def cell(
     if isinstance(found, Response):
         return found
     reader = CellReader(parts.store, parts.inventory)
-    turns: Turns = request.app.state.heats
     with refusals_counted(parts.metrics, HEAT):
         refuse_odd_span(start_ns, end_ns)
         built = await find(parts, moment_of(end_ns))
-        made = await turns.take(
+        made = await parts.queues.heats.take(
             lambda: reader.read(found.job, rank, (start_ns, end_ns), built.topology),
             "HEATS_WAITING_MAX",
             HEATS_WAITING_MAX,

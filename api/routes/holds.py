@@ -7,10 +7,9 @@ it, where they run.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
@@ -19,14 +18,14 @@ from alerts.health.model import HealthState, Hold, Target
 from alerts.policy.record import said_by
 from api.actions.task import name_action
 from api.context import Parts
-from api.errors import Problem
+from api.errors import Problem, decode_json
 from api.inventory.actions import TooManyHoldsError
 from api.inventory.health import KeptHold, unix_ns
-from api.jobs.registration import inline_schema
 from api.limits import COMMENT_CHARS_MAX, HOLD_DAYS_MAX, NAME_CHARS_MAX
-from api.routes.answers import answer, documented
-from api.routes.bodies import read_body
-from api.routes.fleet_health import HoldOut, find_host
+from api.routes.shared.answers import answer, body_of, documented
+from api.routes.shared.bodies import receive
+from api.routes.shared.find import find_host
+from api.routes.shared.shown import HoldOut
 from api.tokens.guard import signed
 from collector.contract.identity import printable
 
@@ -51,22 +50,9 @@ class HoldsOut(msgspec.Struct, frozen=True, kw_only=True):
     items: Sequence[HoldOut]
 
 
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": inline_schema(HoldAsked)}},
-    }
-}
-
-
 def read_hold(body: bytes, host: str, now: dt.datetime) -> Hold:
     """The hold that a body asks for; a Problem says what is wrong with it."""
-    try:
-        asked = msgspec.json.decode(body, type=HoldAsked)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "not a hold", str(error)) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error
+    asked = decode_json(body, HoldAsked, "not a hold")
     if asked.until is not None and asked.hours is not None:
         raise Problem(422, "not a hold", "it takes until or hours, not both")
     until = asked.until if asked.hours is None else now + dt.timedelta(hours=asked.hours)
@@ -89,7 +75,7 @@ def read_hold(body: bytes, host: str, now: dt.datetime) -> Hold:
     summary="Say that a host is draining, or out",
     response_class=Response,
     responses=documented(HoldOut, "The hold."),
-    openapi_extra=_BODY,
+    openapi_extra=body_of(HoldAsked),
 )
 async def put_hold(host: str, request: Request, parts: Parts) -> Response:
     """Until it ends the host's state is what somebody says, whatever is measured.
@@ -98,9 +84,7 @@ async def put_hold(host: str, request: Request, parts: Parts) -> Response:
     """
     fleet = await parts.health.fleet()
     found = await asyncio.to_thread(find_host, parts, fleet, host)
-    with contextlib.ExitStack() as held:
-        body = await read_body(request, parts.ingest, held)
-        hold = read_hold(body, found.host, parts.now())
+    hold = read_hold(await receive(request, parts), found.host, parts.now())
     hold = msgspec.structs.replace(hold, by=signed(request, hold.by))
     number = name_action(hold.since_ns)
     try:

@@ -11,73 +11,16 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 
 from alerts.incident import Incident, IncidentState
-from api.context import Context, Parts
-from api.errors import Problem
-from api.limits import NAME_CHARS_MAX, PAGE_DEFAULT, PAGE_MAX
-from api.routes.answers import answer, documented
-from api.routes.inventory import After, Limit
-from api.routes.verdicts import CauseAsked, Name
+from api.context import Parts
+from api.limits import PAGE_DEFAULT
+from api.routes.shared.answers import answer, documented
+from api.routes.shared.find import find_incident
+from api.routes.shared.paging import After, Limit
+from api.routes.shared.parameters import CauseAsked, Name
+from api.routes.shared.shown import IncidentOut
 from api.times import parse_time_ms
-from api.topology.names import offer
-from collector.contract.verdict import Cause, Culprit, Layer, Reason
 
 router = APIRouter(tags=["verdicts"])
-
-LOST_SECONDS_DIGITS = 3
-
-
-class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
-    """An incident in short; `GET /v1/incidents/{id}` has all of it. Unix nanoseconds."""
-
-    id: str
-    state: IncidentState
-    cause: Cause
-    reason: Reason
-    layer: Layer
-    culprit: Culprit
-    confidence: float
-    summary: str
-    action: str
-    jobs: Sequence[str]
-    since_ns: int
-    until_ns: int | None
-    first_said_ns: int
-    last_seen_ns: int
-    closed_ns: int | None
-    victims: int
-    symptoms_seen: int
-    """Other explanations of the same trouble that were merged into it."""
-    reopened: int
-    lost_seconds: float
-    """Of all jobs together, as far as it is known."""
-    gpu_hours: float
-
-    @classmethod
-    def of(cls, incident: Incident) -> IncidentOut:
-        """The incident in short."""
-        verdict = incident.verdict
-        return cls(
-            id=incident.id,
-            state=incident.state,
-            cause=verdict.cause,
-            reason=verdict.reason,
-            layer=verdict.layer,
-            culprit=verdict.culprit,
-            confidence=verdict.confidence,
-            summary=verdict.summary,
-            action=verdict.action,
-            jobs=incident.jobs,
-            since_ns=verdict.since_ns,
-            until_ns=verdict.until_ns,
-            first_said_ns=incident.first_said_ns,
-            last_seen_ns=incident.last_seen_ns,
-            closed_ns=incident.closed_ns,
-            victims=len(verdict.victims),
-            symptoms_seen=incident.symptoms_seen,
-            reopened=incident.reopened,
-            lost_seconds=round(sum(one.lost_seconds for one in verdict.costs), LOST_SECONDS_DIGITS),
-            gpu_hours=round(sum(one.gpu_hours for one in verdict.costs), LOST_SECONDS_DIGITS),
-        )
 
 
 class IncidentsOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,12 +79,3 @@ async def incidents(  # noqa: PLR0913, PLR0917 - the question's parameters
 async def incident(incident: str, parts: Parts) -> Response:
     """Verdict, evidence, victims, what was ruled out, costs, and how the explanation changed."""
     return answer(await asyncio.to_thread(find_incident, parts, incident))
-
-
-def find_incident(parts: Context, name: str) -> Incident:
-    """The incident of this id; a 404 offers ids that are near."""
-    found = parts.incidents.get(name) if len(name) <= NAME_CHARS_MAX else None
-    if found is None:
-        near = offer(name, [one.id for one in parts.incidents.list(limit=PAGE_MAX)])
-        raise Problem(404, "no such incident", f"no incident is called {name[:80]!r}{near}")
-    return found

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.context import Parts
 from api.errors import Problem
-from api.routes.bodies import read_body
+from api.routes.shared.bodies import read_body
 from collector.contract.wire import CONTENT_TYPE
 
 router = APIRouter(tags=["ingest"])

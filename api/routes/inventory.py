@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from bisect import bisect_right
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Query
@@ -17,23 +17,12 @@ from api.errors import Problem
 from api.health.answers import Asked, Fleet, ThingEntry
 from api.inventory.records import Host
 from api.inventory.tables import HostRole
-from api.limits import PAGE_DEFAULT, PAGE_MAX
+from api.limits import PAGE_DEFAULT
+from api.routes.shared.paging import After, Limit, Page
 from collector.contract.errors import SettingsError
 from collector.contract.identity import PortId
 
 router = APIRouter(tags=["inventory"])
-
-Limit = Annotated[int, Query(ge=1, le=PAGE_MAX, description="Entries of one page.")]
-After = Annotated[str | None, Query(description="`next` of the page before.")]
-
-Item = TypeVar("Item")
-
-
-class Page(BaseModel, Generic[Item]):
-    """One page of a list. ``next`` is null on the last one."""
-
-    items: list[Item]
-    next: str | None = Field(description="Pass it as `after` to get the next page.")
 
 
 class Thing(BaseModel):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import RedirectResponse
 from pydantic import BaseModel, Field
 
 from api.context import Context, Parts
@@ -18,10 +16,12 @@ from api.errors import Problem
 from api.inventory.jobs import JobConflictError
 from api.inventory.records import Job, JobChange, JobSaid
 from api.inventory.tables import JobOrigin, JobState
-from api.jobs.registration import inline_schema, read_change, read_job
+from api.jobs.registration import read_change, read_job
 from api.limits import JOB_COMMUNICATORS_SHOWN_MAX, PAGE_DEFAULT
-from api.routes.bodies import read_body
-from api.routes.inventory import After, Limit, Page
+from api.routes.shared.answers import body_of
+from api.routes.shared.bodies import receive
+from api.routes.shared.find import find_job
+from api.routes.shared.paging import After, Limit, Page
 
 router = APIRouter(tags=["jobs"])
 
@@ -93,12 +93,6 @@ class RankOut(BaseModel):
     )
 
 
-def body_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The interface's description of a JSON body, which is read under our own bounds."""
-    content = {"application/json": {"schema": inline_schema(kind)}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
 def fields_of(job: Job) -> dict[str, Any]:
     """A job's fields as they are answered."""
     fields = msgspec.structs.asdict(job)
@@ -107,27 +101,6 @@ def fields_of(job: Job) -> dict[str, Any]:
         "id": job.job,
         **{name: value for name, value in fields.items() if name not in hidden},
     }
-
-
-async def find_job(request: Request, parts: Context, name: str) -> Job | RedirectResponse:
-    """The job of this name; for an alias, the way to the job that it is. 404 if there is none."""
-    found = await asyncio.to_thread(parts.inventory.jobs.get, name)
-    if found is None:
-        raise Problem(
-            404, "no such job", f"no job named {name[:80]!r} was registered, sighted or inferred"
-        )
-    if found.alias_of is None:
-        return found
-    rest = request.url.path.removeprefix("/v1/jobs/").partition("/")[2]
-    target = f"/v1/jobs/{quote(found.alias_of, safe='')}" + (f"/{rest}" if rest else "")
-    query = f"?{request.url.query}" if request.url.query else ""
-    return RedirectResponse(target + query, status_code=308)
-
-
-async def receive(request: Request, parts: Context) -> bytes:
-    """The request's body, under the service's bounds."""
-    with contextlib.ExitStack() as held:
-        return await read_body(request, parts.ingest, held)
 
 
 @router.post(

@@ -16,7 +16,6 @@ from fastapi import APIRouter, Request, Response
 from api.context import Context, Parts
 from api.errors import Problem
 from api.health.answers import Fleet
-from api.jobs.registration import inline_schema
 from api.kubernetes.extender import (
     Asked,
     FilterOut,
@@ -27,14 +26,12 @@ from api.kubernetes.extender import (
     read_hosts,
     read_question,
 )
-from api.kubernetes.gangs import Gangs
 from api.kubernetes.labels import labels_of
 from api.limits import PLACEMENTS_WAITING_MAX
 from api.placement.model import Ask, CannotPlace
 from api.placement.service import answer as place_job
-from api.routes.answers import JSON, answer, documented
-from api.routes.bodies import read_body
-from api.routes.placement import Placements
+from api.routes.shared.answers import JSON, answer, documented, inline_schema
+from api.routes.shared.bodies import read_body
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["kubernetes"])
@@ -143,23 +140,21 @@ async def prioritize_verb(request: Request, parts: Parts) -> Response:
     fleet = await parts.health.latest()
     chosen = None
     if size and asked.job and fleet is not None and not fleet.stale:
-        chosen = await choose_together(request, fleet, asked, size)
+        chosen = await choose_together(parts, fleet, asked, size)
     scores = prioritize(asked, fleet, chosen)
     return Response(msgspec.json.encode(scores), media_type=JSON)
 
 
 async def choose_together(
-    request: Request, fleet: Fleet, asked: Asked, size: int
+    parts: Context, fleet: Fleet, asked: Asked, size: int
 ) -> frozenset[str] | None:
     """The hosts for a pod's job as a whole; None where none can be chosen now."""
-    placements: Placements = request.app.state.placements
-    gangs: Gangs = request.app.state.gangs
 
     async def choose(size: int, among: Collection[str]) -> Sequence[str]:
         ask = Ask(size=size, candidates=tuple(name for name in among if name in fleet.hosts))
         try:
-            known = await placements.floors.latest()
-            placed = await placements.turns.take(
+            known = await parts.floors.latest()
+            placed = await parts.queues.placements.take(
                 lambda: place_job(known, fleet, ask),
                 "PLACEMENTS_WAITING_MAX",
                 PLACEMENTS_WAITING_MAX,
@@ -169,7 +164,7 @@ async def choose_together(
             return ()
         return placed.sets[0].hosts if placed.sets else ()
 
-    return await gangs.hosts_for(asked.job, size, asked.names, choose)
+    return await parts.gangs.hosts_for(asked.job, size, asked.names, choose)
 
 
 class NodeLabels(msgspec.Struct, frozen=True, kw_only=True):

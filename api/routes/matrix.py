@@ -19,9 +19,9 @@ from alerts.traffic.places import By
 from alerts.traffic.rhythm import Odd, Rhythm
 from api.context import Context, Parts
 from api.correlate.pattern import Pattern, read_pattern
-from api.routes.jobs import find_job
-from api.routes.records import From, To, range_of
-from api.routes.topology import find
+from api.routes.shared.find import find_job
+from api.routes.shared.parameters import From, To, range_of
+from api.routes.shared.topologies import find
 from api.topology.cache import BuiltTopology
 
 router = APIRouter(tags=["jobs"])

@@ -29,7 +29,7 @@ from api.context import Parts
 from api.errors import Problem
 from api.ingest.otlp import OtlpRequest, parse_json, parse_protobuf, unpack_gzip
 from api.ingest.service import OTLP
-from api.routes.bodies import read_body
+from api.routes.shared.bodies import read_body
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])

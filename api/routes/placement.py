@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from alerts.health.model import HealthState
 from api.context import Parts
-from api.errors import Problem
-from api.jobs.registration import inline_schema
+from api.errors import Problem, decode_json
 from api.limits import (
     NAME_CHARS_MAX,
     PLACEMENT_GPUS_MAX,
@@ -22,11 +21,11 @@ from api.limits import (
     PLACEMENTS_WAITING_MAX,
 )
 from api.placement.model import Ask, CannotPlace, Placed
-from api.placement.service import Floors, answer
-from api.routes.answers import answer as respond
-from api.routes.answers import documented
-from api.routes.bodies import read_body
-from api.routes.turns import Turns, refusals_counted
+from api.placement.service import answer
+from api.routes.shared.answers import answer as respond
+from api.routes.shared.answers import body_of, documented
+from api.routes.shared.bodies import read_body
+from api.turns import refusals_counted
 from collector.contract.errors import SettingsError
 
 router = APIRouter(tags=["placement"])
@@ -60,22 +59,9 @@ class PlacementAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """How many sets to rank."""
 
 
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": inline_schema(PlacementAsked)}},
-    }
-}
-
-
 def read_ask(body: bytes) -> Ask:
     """The question in a body; a Problem says what is wrong with it."""
-    try:
-        asked = msgspec.json.decode(body, type=PlacementAsked)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "not a placement", str(error)) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error
+    asked = decode_json(body, PlacementAsked, "not a placement")
     return Ask(
         size=asked.size,
         candidates=None if asked.candidates is None else tuple(asked.candidates),
@@ -88,37 +74,28 @@ def read_ask(body: bytes) -> Ask:
     )
 
 
-class Placements:
-    """Answers one question at a time over the floors that are kept."""
-
-    def __init__(self, floors: Floors) -> None:
-        self.floors = floors
-        self.turns = Turns()
-
-
 @router.post(
     "/v1/placement",
     summary="Which hosts the next job should get",
     response_class=Response,
     responses=documented(Placed, "Sets of hosts, the best first, and who was refused, and why."),
-    openapi_extra=_BODY,
+    openapi_extra=body_of(PlacementAsked),
 )
 async def placement(request: Request, parts: Parts) -> Response:
     """Ranked sets with expected bandwidth, oversubscription, running jobs beside them, and risk.
 
     A question changes nothing and reserves nothing. 422 names the `rule` that a question breaks.
     """
-    placements: Placements = request.app.state.placements
     with refusals_counted(parts.metrics, PROTOCOL), contextlib.ExitStack() as held:
         body = await read_body(request, parts.ingest, held)
         ask = read_ask(body)
         health = await parts.health.fleet()
         try:
-            known = await placements.floors.latest()
+            known = await parts.floors.latest()
         except SettingsError as error:
             raise Problem(503, "the topology file cannot be read", str(error)) from error
         try:
-            placed = await placements.turns.take(
+            placed = await parts.queues.placements.take(
                 lambda: answer(known, health, ask),
                 "PLACEMENTS_WAITING_MAX",
                 PLACEMENTS_WAITING_MAX,

@@ -29,7 +29,7 @@ from api.promql.render import (
 from api.promql.series_index import Exemplar, Scope, find_exemplars
 from api.promql.tree_json import tree_of
 from api.promql.values import Grid, Labels
-from api.routes.prometheus_form import Form, Parameters, endpoint, invalid
+from api.routes.shared.prometheus_form import Form, Parameters, endpoint, invalid
 from api.selectors import Selector
 
 router = APIRouter(tags=["prometheus"])

@@ -21,7 +21,6 @@ from fastapi import APIRouter, Request, Response
 
 from api.context import Context, Parts
 from api.limits import QUERIES_MAX, QUERY_SAMPLES_MAX, QUERY_SECONDS_DEFAULT, SERIES_FOUND_MAX
-from api.notify.alertmanager import Sender
 from api.promql.engine import LOOKBACK_MS_DEFAULT
 from api.promql.errors import bad_data
 from api.promql.exposition import ALLOW_UTF8, MEDIA_TYPE, render_exposition
@@ -36,7 +35,7 @@ from api.promql.series_index import (
     label_values,
     newest_samples,
 )
-from api.routes.prometheus_form import Form, Parameters, endpoint
+from api.routes.shared.prometheus_form import Form, Parameters, endpoint, success
 from api.version import VERSION
 from collector.contract.catalog import load_catalog
 
@@ -56,11 +55,6 @@ HEAD_ENTRIES_DEFAULT = 10
 HEAD_ENTRIES_MAX = 10_000
 
 JSON = "application/json"
-
-
-def success(data: object) -> Response:
-    """Data in the envelope."""
-    return Response(envelope(orjson.dumps(data)), media_type=JSON)
 
 
 def listed(found: Found, *, as_json: bool = False, limit: int = 0) -> Response:
@@ -248,10 +242,9 @@ async def tsdb(parts: Parts, form: Parameters) -> Response:
 
 
 @endpoint(router, "/api/v1/alertmanagers", "Alertmanagers")
-async def alertmanagers(request: Request) -> Response:
+async def alertmanagers(parts: Parts) -> Response:
     """The Alertmanagers that are told; the service's own metrics say how each is."""
-    senders: list[Sender] = request.app.state.notifying.senders
-    active = [{"url": sender.url} for sender in senders]
+    active = [{"url": sender.url} for sender in parts.notifying.senders]
     return success({"activeAlertmanagers": active, "droppedAlertmanagers": []})
 
 

@@ -11,8 +11,6 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from api.context import Context, Parts
-from api.inventory.records import Job
-from api.inventory.tables import JobState
 from api.jobs.records import (
     Question,
     collectives_of,
@@ -24,26 +22,16 @@ from api.jobs.records import (
     steps_of,
 )
 from api.limits import PAGE_DEFAULT, RECORDS_PAGE_MAX
-from api.routes.inventory import After, Page
-from api.routes.jobs import find_job
-from api.routes.samples import MEDIA_TYPES, RANGE_MS_DEFAULT, Format, negotiate, stream
-from api.times import parse_range_ms
+from api.routes.shared.exports import MEDIA_TYPES, Format, negotiate, stream
+from api.routes.shared.find import find_job
+from api.routes.shared.paging import After, Page
+from api.routes.shared.parameters import From, Rank, To, range_of
 from collector.contract.collective import Operation
 
 router = APIRouter(tags=["jobs"])
 
-RANK_MAX = (1 << 31) - 1
 
 RecordLimit = Annotated[int, Query(ge=1, le=RECORDS_PAGE_MAX, description="Records of one page.")]
-From = Annotated[
-    str | None,
-    Query(alias="from", description="RFC 3339 or unix seconds; five minutes before `to`."),
-]
-To = Annotated[
-    str | None,
-    Query(description="RFC 3339 or unix seconds; now, or the end of a job that has ended."),
-]
-Rank = Annotated[int | None, Query(ge=0, le=RANK_MAX)]
 
 
 class CollectiveOut(BaseModel):
@@ -85,15 +73,6 @@ class StepOut(BaseModel):
     source: str
     host: str
     pid: int
-
-
-def range_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tuple[int, int]:
-    """The stretch of time that was asked for, in unix milliseconds."""
-    now_ms = round(parts.clock() * 1000)
-    if job.state is JobState.ENDED:
-        ended = max(job.last_seen, job.ended_at or job.last_seen)
-        now_ms = min(now_ms, round(ended.timestamp() * 1000) + 1)
-    return parse_range_ms(begin, end, now_ms, RANGE_MS_DEFAULT)
 
 
 async def answer_stream(parts: Context, question: Question, chosen: Format) -> Response:

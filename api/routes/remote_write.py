@@ -25,7 +25,7 @@ from api.context import Context, Parts
 from api.errors import ProblemBody
 from api.ingest.remote_write import V1_PROTO, V2_PROTO, RemoteRequest
 from api.ingest.service import REMOTE_WRITE
-from api.routes.bodies import read_body
+from api.routes.shared.bodies import read_body
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])

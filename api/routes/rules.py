@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Response
 
+from api.context import Parts
 from api.promql.errors import bad_data
-from api.routes.answers import answer, documented
-from api.routes.prometheus_form import Form, Parameters, endpoint, invalid
-from api.routes.prometheus_meta import success
-from api.rules.answer import RuleBook, UnknownToken, Wanted, rfc3339
+from api.routes.shared.answers import answer, documented
+from api.routes.shared.prometheus_form import Form, Parameters, endpoint, invalid, success
+from api.rules.answer import UnknownToken, Wanted, rfc3339
 from api.rules.shelf import FileState, RuleFile
 
 router = APIRouter(tags=["prometheus"])
@@ -24,15 +23,6 @@ TRUTHS = {
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False", ""), False),
 }
 """What Go reads as a truth value."""
-
-
-async def get_book(request: Request) -> RuleBook:
-    """The rule book of the app that serves this request. Async: see `get_context`."""
-    book: RuleBook = request.app.state.rules
-    return book
-
-
-Book = Annotated[RuleBook, Depends(get_book)]
 
 
 @endpoint(
@@ -48,11 +38,11 @@ Book = Annotated[RuleBook, Depends(get_book)]
     "group_limit",
     "group_next_token",
 )
-async def rules(book: Book, form: Parameters) -> Response:
+async def rules(parts: Parts, form: Parameters) -> Response:
     """Groups of rules, how their last evaluation went, and the alerts that stand."""
     wanted = read_wanted(form)
     try:
-        return success(await asyncio.to_thread(book.rules, wanted))
+        return success(await asyncio.to_thread(parts.rules.rules, wanted))
     except UnknownToken as error:
         shown = wanted.after[:64]
         why = f"invalid group_next_token '{shown}'. were rule groups changed?"
@@ -85,9 +75,9 @@ def read_wanted(form: Form) -> Wanted:
 
 
 @endpoint(router, "/api/v1/alerts", "Alerts")
-async def alerts(book: Book) -> Response:
+async def alerts(parts: Parts) -> Response:
     """All alerts that are pending or firing."""
-    return success({"alerts": await asyncio.to_thread(book.alerts)})
+    return success({"alerts": await asyncio.to_thread(parts.rules.alerts)})
 
 
 class RuleFileOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +115,6 @@ class RuleFilesOut(msgspec.Struct, frozen=True, kw_only=True):
     response_class=Response,
     responses=documented(RuleFilesOut, "`kept` and `refused` files say what is wrong in `error`."),
 )
-async def rule_files(book: Book) -> Response:
+async def rule_files(parts: Parts) -> Response:
     """Files of the pack and of `rules_dir`; of one that is bad, what it said before goes on."""
-    return answer(RuleFilesOut(items=[RuleFileOut.of(each) for each in book.files()]))
+    return answer(RuleFilesOut(items=[RuleFileOut.of(each) for each in parts.rules.files()]))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import enum
-from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -13,28 +11,12 @@ from fastapi.responses import StreamingResponse
 from api.context import Parts
 from api.export import encode_arrow, encode_json, encode_ndjson, plan_export
 from api.limits import EXPORT_JSON_SAMPLES_MAX, SELECTORS_MAX
+from api.routes.shared.exports import MEDIA_TYPES, Format, negotiate, stream
+from api.routes.shared.parameters import RANGE_MS_DEFAULT
 from api.selectors import parse_selector
 from api.times import parse_range_ms
 
 router = APIRouter(tags=["samples"])
-
-RANGE_MS_DEFAULT = 300_000
-"""Without `from`, the last five minutes."""
-
-
-class Format(enum.StrEnum):
-    """How the answer is written."""
-
-    JSON = "json"
-    NDJSON = "ndjson"
-    ARROW = "arrow"
-
-
-MEDIA_TYPES = {
-    Format.JSON: "application/json",
-    Format.NDJSON: "application/x-ndjson",
-    Format.ARROW: "application/vnd.apache.arrow.stream",
-}
 
 
 @router.get(
@@ -78,21 +60,3 @@ async def samples(
     return StreamingResponse(
         stream(encode(export.chunks(parts.store))), media_type=MEDIA_TYPES[chosen]
     )
-
-
-def negotiate(accept: str) -> Format:
-    """The format that the Accept header asks for; JSON if it asks for none of ours."""
-    wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    for chosen in (Format.ARROW, Format.NDJSON):
-        if MEDIA_TYPES[chosen] in wanted:
-            return chosen
-    return Format.JSON
-
-
-async def stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The pieces, each made in a worker thread while the event loop goes on."""
-    while True:
-        piece = await asyncio.to_thread(next, pieces, None)
-        if piece is None:
-            return
-        yield piece

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import enum
 import secrets
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
@@ -16,11 +15,10 @@ from fastapi import APIRouter, Query, Request, Response
 from alerts.rulebook.model import NS
 from alerts.rulebook.notices import Matcher, Operator, Silence, Status, Why
 from api.context import Parts
-from api.errors import Problem
+from api.errors import Problem, decode_json
 from api.inventory.incidents import moment_of
 from api.inventory.notices import KeptNotice
 from api.inventory.tables import NoticeState
-from api.jobs.registration import inline_schema
 from api.limits import (
     COMMENT_CHARS_MAX,
     NAME_CHARS_MAX,
@@ -32,10 +30,9 @@ from api.limits import (
 )
 from api.notify.matching import check_matcher, meets_empty
 from api.notify.message import say
-from api.notify.task import Notifying
-from api.routes.answers import answer, documented
-from api.routes.bodies import read_body
-from api.routes.inventory import After, Limit
+from api.routes.shared.answers import answer, body_of, documented
+from api.routes.shared.bodies import receive
+from api.routes.shared.paging import After, Limit
 from collector.contract.errors import SettingsError
 
 router = APIRouter(tags=["alerts"])
@@ -137,22 +134,9 @@ class SilencesOut(msgspec.Struct, frozen=True, kw_only=True):
     items: Sequence[SilenceOut]
 
 
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": inline_schema(SilenceAsked)}},
-    }
-}
-
-
 def read_silence(body: bytes, now_ns: int) -> Silence:
     """The silence that a body asks for; a Problem says what is wrong with it."""
-    try:
-        asked = msgspec.json.decode(body, type=SilenceAsked)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "not a silence", str(error)) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error
+    asked = decode_json(body, SilenceAsked, "not a silence")
     try:
         matchers = tuple(each.read() for each in asked.matchers)
     except SettingsError as error:
@@ -188,12 +172,6 @@ def unix_ns(moment: dt.datetime) -> int:
         raise Problem(422, "not a silence", f"{moment} is no moment that there is") from error
 
 
-def notifying_of(request: Request) -> Notifying:
-    """The notifier of the app that serves this request."""
-    notifying: Notifying = request.app.state.notifying
-    return notifying
-
-
 # --- silences -----------------------------------------------------------------------------------
 
 
@@ -203,7 +181,7 @@ def notifying_of(request: Request) -> Notifying:
     status_code=201,
     response_class=Response,
     responses={201: documented(SilenceOut, "The silence.")[200]},
-    openapi_extra=_BODY,
+    openapi_extra=body_of(SilenceAsked),
 )
 async def create(request: Request, parts: Parts) -> Response:
     """Alerts that meet all matchers page nobody until the silence ends.
@@ -211,15 +189,14 @@ async def create(request: Request, parts: Parts) -> Response:
     For the built-in notifier; an Alertmanager has its own. Whoever was told that something fires is
     still told that it is over.
     """
-    with contextlib.ExitStack() as held:
-        body = await read_body(request, parts.ingest, held)
-        now_s = parts.clock()
-        silence = read_silence(body, round(now_s * NS))
+    body = await receive(request, parts)
+    now_s = parts.clock()
+    silence = read_silence(body, round(now_s * NS))
     now = dt.datetime.fromtimestamp(now_s, tz=dt.UTC)
     if not await asyncio.to_thread(parts.inventory.silences.keep, silence, now):
         why = f"there are SILENCES_MAX = {SILENCES_MAX} already; end one that is not needed"
         raise Problem(409, "too many silences", why, rule="SILENCES_MAX")
-    notifying_of(request).silences_changed()
+    parts.notifying.silences_changed()
     made = answer(SilenceOut.of(silence, round(now_s * NS)))
     made.status_code = 201
     made.headers["Location"] = f"/v1/silences/{silence.id}"
@@ -266,13 +243,13 @@ async def silence(silence: str, parts: Parts) -> Response:
     response_class=Response,
     responses=documented(SilenceOut, "The silence, which has ended."),
 )
-async def end(silence: str, request: Request, parts: Parts) -> Response:
+async def end(silence: str, parts: Parts) -> Response:
     """End a silence now. It is kept for some days, for those who ask who silenced what."""
     now_ns = round(parts.clock() * NS)
     found = await asyncio.to_thread(parts.inventory.silences.end, silence, now_ns)
     if found is None:
         raise no_silence(silence)
-    notifying_of(request).silences_changed()
+    parts.notifying.silences_changed()
     return answer(SilenceOut.of(found, now_ns))
 
 

@@ -21,9 +21,9 @@ from api.limits import (
     TIMELINE_CELLS_MAX,
     TIMELINE_RECORDS_MAX,
 )
-from api.routes.inventory import After, Limit
-from api.routes.jobs import find_job
-from api.routes.records import From, To, range_of
+from api.routes.shared.find import find_job
+from api.routes.shared.paging import After, Limit
+from api.routes.shared.parameters import From, To, range_of
 from collector.contract.records import ABSENT
 
 router = APIRouter(tags=["jobs"])

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import logging
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Request, Response
 
 from api.context import Parts
-from api.errors import Problem
+from api.errors import Problem, decode_json
 from api.inventory.token_model import Scope, Token
-from api.jobs.registration import inline_schema
 from api.limits import TOKEN_DAYS_MAX, TOKEN_NAME_CHARS_MAX, TOKEN_RATE_MAX, TOKENS_MAX
-from api.routes.answers import answer, documented
-from api.routes.bodies import read_body
-from api.tokens.book import TokenBook
+from api.routes.shared.answers import answer, body_of, documented
+from api.routes.shared.bodies import receive
 from api.tokens.guard import caller_of
 from api.tokens.wish import Wish, issue
 
@@ -71,29 +68,10 @@ class TokensOut(msgspec.Struct, frozen=True, kw_only=True):
     items: Sequence[TokenOut]
 
 
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/json": {"schema": inline_schema(TokenAsked)}},
-    }
-}
-
-
 def read_wish(body: bytes) -> Wish:
     """What a body asks for; a Problem says what is wrong with it."""
-    try:
-        asked = msgspec.json.decode(body, type=TokenAsked)
-    except msgspec.ValidationError as error:
-        raise Problem(422, "not a token", str(error)) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Problem(400, "not JSON", f"the body cannot be read: {error}") from error
+    asked = decode_json(body, TokenAsked, "not a token")
     return Wish(**msgspec.structs.asdict(asked))
-
-
-def book_of(request: Request) -> TokenBook:
-    """The tokens that this process knows."""
-    book: TokenBook = request.app.state.tokens
-    return book
 
 
 @router.post(
@@ -101,19 +79,18 @@ def book_of(request: Request) -> TokenBook:
     summary="Make a token",
     response_class=Response,
     responses=documented(NewTokenOut, "The token, with its text: keep it, it is shown once."),
-    openapi_extra=_BODY,
+    openapi_extra=body_of(TokenAsked),
 )
 async def make_token(request: Request, parts: Parts) -> Response:
     """Every service process knows it within two seconds."""
-    with contextlib.ExitStack() as held:
-        wish = read_wish(await read_body(request, parts.ingest, held))
+    wish = read_wish(await receive(request, parts))
     now = parts.now()
     token, text = issue(wish, now)
     if not await asyncio.to_thread(parts.inventory.tokens.keep, token):
         why = f"there are TOKENS_MAX = {TOKENS_MAX} tokens; revoke those that are not used"
         raise Problem(409, "too many tokens", why, rule="TOKENS_MAX")
     log.info("token %s (%s) was made by %r", token.id, token.name, caller_of(request).name)
-    await asyncio.to_thread(book_of(request).look)
+    await asyncio.to_thread(parts.tokens.look)
     return answer(NewTokenOut(token=text, kept=TokenOut.of(token)))
 
 
@@ -142,5 +119,5 @@ async def revoke_token(token: str, request: Request, parts: Parts) -> Response:
     if revoked is None:
         raise Problem(404, "no such token", f"no token has the id {token[:80]!r}, or not any more")
     log.info("token %s (%s) was revoked by %r", token, revoked.name, caller_of(request).name)
-    await asyncio.to_thread(book_of(request).look)
+    await asyncio.to_thread(parts.tokens.look)
     return answer(TokenOut.of(revoked))

@@ -15,36 +15,32 @@ from pydantic import BaseModel, Field
 
 from api.context import Context, Parts
 from api.errors import Problem
-from api.jobs.registration import inline_schema
 from api.limits import (
     NAME_CHARS_MAX,
     PAGE_DEFAULT,
     PATHS_DEFAULT,
     PATHS_MAX,
-    TOPOLOGY_HOSTS_ASKED_MAX,
     TOPOLOGY_LINKS_MAX,
 )
-from api.routes.inventory import After, Limit
-from api.times import parse_time_ms
+from api.routes.shared.answers import inline_schema
+from api.routes.shared.paging import After, Limit
+from api.routes.shared.parameters import At
+from api.routes.shared.topologies import choose, find, find_or_refuse, port_of
 from api.topology.cache import BuiltTopology
 from api.topology.file import Pattern, PatternKind, parse_speed
 from api.topology.graphml import MEDIA_TYPE, write_graphml
 from api.topology.mistake import Mistake, MistakeKind
 from api.topology.model import Link, Topology
-from api.topology.names import Endpoint, NoSuchName, find_endpoint
+from api.topology.names import Endpoint
 from api.topology.paths import PAIRS_MAX, Hop, Ways, find_ways, pairs_between
 from api.topology.plan import Basis, Plan
-from api.topology.shown import TopologyShown, part_of, show_link, write_json
+from api.topology.shown import TopologyShown, show_link, write_json
 from collector.contract.errors import SettingsError
 from collector.contract.identity import LinkId, PortId
 
 router = APIRouter(tags=["topology"])
 
-MS_PER_SECOND = 1_000
 
-At = Annotated[
-    str | None, Query(description="RFC 3339 or unix seconds: as it was cabled then. Empty: now.")
-]
 Name = Annotated[
     str,
     Query(
@@ -225,45 +221,6 @@ def is_known(request: Request, tag: str) -> bool:
     return tag in {each.strip() for each in asked.split(",")} or asked.strip() == "*"
 
 
-def choose(whole: Topology, hosts: list[str], tier: int | None) -> Topology:
-    """The part of the topology that was asked for."""
-    if len(hosts) > TOPOLOGY_HOSTS_ASKED_MAX:
-        raise Problem(
-            422,
-            "too many hosts",
-            f"{len(hosts)} host parameters, over {TOPOLOGY_HOSTS_ASKED_MAX}",
-            rule="topology_hosts_asked_max",
-        )
-    if not hosts and tier is None:
-        return whole
-    chosen = {name for name, node in whole.nodes.items() if tier is not None and node.tier == tier}
-    for name in hosts:
-        if name not in whole.nodes:
-            find_or_refuse(whole, name, "host")
-        chosen.add(name)
-    return part_of(whole, chosen)
-
-
-async def find(parts: Context, at: str | None) -> BuiltTopology:
-    """The topology at the moment that was asked for."""
-    moment = None
-    if at:
-        seconds = parse_time_ms(at, "at") / MS_PER_SECOND
-        moment = dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
-    try:
-        return await asyncio.to_thread(parts.topologies.at, moment)
-    except SettingsError as error:
-        raise Problem(503, "the topology file cannot be read", str(error)) from error
-
-
-def find_or_refuse(whole: Topology, text: str, name: str) -> Endpoint:
-    """What a name stands for; a 404 offers names that are near."""
-    try:
-        return find_endpoint(whole, text)
-    except NoSuchName as error:
-        raise Problem(404, "no such name", f"{name}={text[:80]!r}: {error}") from error
-
-
 # --- links --------------------------------------------------------------------------------------
 
 
@@ -313,12 +270,6 @@ def select_links(
 def ends_of(link: Link) -> tuple[PortId, PortId]:
     """Both ports of a link."""
     return link.id.a, link.id.b
-
-
-def port_of(text: str) -> PortId:
-    """A port as people write it: host/device/port, or switch/port."""
-    host, slash, rest = text.partition("/")
-    return PortId.parse(f"{host}/{host}/{rest}" if slash and "/" not in rest else text)
 
 
 def history_of(parts: Context, port: PortId) -> list[CablingOut]:

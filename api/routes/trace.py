@@ -19,10 +19,10 @@ from api.context import Context, Parts
 from api.errors import Problem
 from api.limits import PAGE_MAX, TRACE_SECONDS_MAX, TRACE_SEND_SECONDS_MAX, TRACES_MAX
 from api.packing import takes_gzip
-from api.routes.answers import JSON
-from api.routes.jobs import find_job
-from api.routes.records import From, To, range_of
-from api.routes.samples import stream
+from api.routes.shared.answers import JSON
+from api.routes.shared.exports import stream
+from api.routes.shared.find import find_job
+from api.routes.shared.parameters import From, To, range_of
 from api.trace.read import read_story
 from api.trace.stream import packed
 from api.trace.tell import write_story
@@ -52,29 +52,6 @@ SCHEMA: dict[str, Any] = {
         },
     },
 }
-
-
-class Traces:
-    """How many traces are being made; past the bound nobody waits, since one takes minutes."""
-
-    def __init__(self) -> None:
-        self._running = 0
-
-    @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        """Make one, from its question to its last byte."""
-        if self._running >= TRACES_MAX:
-            raise Problem(
-                503,
-                "busy",
-                f"TRACES_MAX = {TRACES_MAX} traces are being made already",
-                rule="TRACES_MAX",
-            )
-        self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
 
 
 class HeldResponse(StreamingResponse):
@@ -125,11 +102,10 @@ async def trace(
     if isinstance(found, Response):
         return found
     from_ms, to_ms = range_of(parts, found, from_, to)
-    running: Traces = request.app.state.traces
     try:
         refuse_long(from_ms, to_ms)
         with contextlib.ExitStack() as held:
-            held.enter_context(running.one())
+            held.enter_context(parts.queues.traces.hold("TRACES_MAX", TRACES_MAX))
             span = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
             document = await asyncio.to_thread(make_trace, parts, found.job, span)
             kept = held.pop_all()

@@ -15,12 +15,13 @@ from api.context import Context, Parts
 from api.evaluate.said import Wanted
 from api.events import decode_position, encode_position
 from api.inventory.records import Job
-from api.limits import NAME_CHARS_MAX, PAGE_DEFAULT, PAGE_MAX
-from api.routes.answers import answer, documented
-from api.routes.inventory import After, Limit
-from api.routes.jobs import find_job
+from api.limits import PAGE_DEFAULT, PAGE_MAX
+from api.routes.shared.answers import answer, documented
+from api.routes.shared.find import find_job
+from api.routes.shared.paging import After, Limit
+from api.routes.shared.parameters import CauseAsked, Name
 from api.times import parse_range_ms
-from collector.contract.verdict import Cause, Verdict
+from collector.contract.verdict import Verdict
 
 router = APIRouter(tags=["verdicts"])
 
@@ -31,9 +32,6 @@ NS_PER_MS = 1_000_000
 STALE_SECONDS = 60.0
 """An evaluation that is older says nothing about now: they are made every few seconds, and one that
 takes long is rare."""
-
-CauseAsked = Annotated[Cause | None, Query(description="Only this cause.")]
-Name = Annotated[str | None, Query(max_length=NAME_CHARS_MAX)]
 
 
 class SaidOut(msgspec.Struct, frozen=True, kw_only=True):

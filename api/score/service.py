@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from api.app import JOBS_SECONDS, PORTS_SECONDS
 from api.correlate.roll import make_roll
 from api.ingest.service import Ingest
 from api.inventory.feed import InventoryFeed
@@ -23,6 +22,7 @@ from api.metrics import ServiceMetrics
 from api.refresh import refresh_ports
 from api.settings import RetentionDays
 from api.store.store import Store, StoreUrl
+from api.works import JOBS_SECONDS, PORTS_SECONDS
 from collector.contract.catalog import load_catalog
 from collector.contract.verdict import Verdict
 

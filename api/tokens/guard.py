@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from api.boundary import respond_in_shape_of
+from api.context import context_of
 from api.errors import Problem
 from api.metrics import ServiceMetrics
 from api.tokens.book import TokenBook
@@ -67,7 +68,7 @@ async def ask_scope(request: Request) -> None:
     caller = caller_of(request)
     if needed is not None and needed in caller.allowed:
         return
-    request.app.state.context.metrics.denied.labels(Reason.SCOPE).inc()
+    context_of(request.app).metrics.denied.labels(Reason.SCOPE).inc()
     has = ", ".join(sorted(caller.allowed))
     words = (
         f"{line} needs a token with scope {needed}; {caller.name!r} has {has}"

@@ -56,9 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Read this host, judge it and print the findings."""
-    from collector.cli import check_root
     from collector.configuration.reader import ConfigurationReader
-    from collector.host import Host
+    from collector.host import Host, check_root
 
     expectations = load_expectations(arguments.expect)
     check_root(arguments.root)
@@ -97,7 +96,6 @@ def load_expectations(file: Path | None) -> Expectations:
 
 
 def lines_of(facts: Facts, findings: list[Finding]) -> Iterator[str]:
-    """The report for a person."""
     models = listed(sorted({facts.value(gpu, MODEL) for gpu in facts.gpus} - {""}))
     gpus = f"{len(facts.gpus)} GPUs" + (f" ({models})" if models else "")
     nics = listed(facts.fabric_nics, most=2)
@@ -117,7 +115,6 @@ def lines_of(facts: Facts, findings: list[Finding]) -> Iterator[str]:
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
-    """One finding with all its fields."""
     yield from paragraph(f"{finding.severity}: ", f"{finding.title} [{finding.check}]")
     for each in finding.read:
         where = f"{each.device} " if each.device else ""

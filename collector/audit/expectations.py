@@ -60,7 +60,6 @@ class Expectations(
         return frozenset(each.setting for each in self.expect)
 
     def on_host(self, host: str) -> tuple[Expectation, ...]:
-        """Those that are meant for this host."""
         return tuple(each for each in self.expect if fnmatchcase(host, each.hosts))
 
 

@@ -151,7 +151,6 @@ class Facts:
         return found
 
     def environment(self, device: str) -> Mapping[str, Fact]:
-        """NCCL's variables of a job."""
         of_device = self.by_device.get(device, {})
         return {name: fact for name, fact in of_device.items() if name.startswith(NCCL_PREFIX)}
 

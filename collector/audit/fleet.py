@@ -158,14 +158,12 @@ class Judge:
         return found
 
     def judge_jobs(self, facts: Facts) -> list[Finding]:
-        """What is wrong with a host's jobs."""
         return [finding for check in self.about_jobs for finding in check.judge(facts)]
 
 
 def judge_profile(
     profile: Profile, jobs: Mapping[str, list[Fact]], expectations: Expectations, judge: Judge
 ) -> Iterator[Finding]:
-    """What is wrong with each host of a profile."""
     common = judge.judge_still(profile.facts)
     known: dict[tuple[Expectation, ...], list[Finding]] = {}
     for host in profile.hosts:
@@ -311,7 +309,6 @@ def accuse(profile: Profile, majority: Mapping[Place, tuple[str, int, int]]) -> 
 
 
 def devices_text(facts: Sequence[Fact]) -> str:
-    """The devices of the facts, in a sentence."""
     return listed([fact.device for fact in facts if fact.device]) or "the host"
 
 

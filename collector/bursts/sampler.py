@@ -396,7 +396,6 @@ def read_plan() -> Plan:
 
 
 def main() -> None:
-    """Run until the agent is gone."""
     plan = read_plan()
     settle_down(plan)
     sampler = Sampler(plan)

@@ -100,7 +100,6 @@ class SamplerSeries:
         ]
 
     def readings(self, report: Mapping[str, Any], time_ns: int) -> Iterator[Reading]:
-        """The sampler's own metrics."""
         for word, series in self._own.items():
             yield Sample(series, float(report[word]), time_ns)
         for series, late_ns in zip(self._late, report["late"], strict=True):

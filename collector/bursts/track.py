@@ -368,7 +368,6 @@ class Track:
             found.append(burst)
 
     def _count(self, start_ns: int, end_ns: int, counted: int, found: list[Burst]) -> None:
-        """So much was counted in this window."""
         rate = counted / (end_ns - start_ns)
         # Less than the window where quiet time within it was accounted for already.
         duration_ns = end_ns - self._end_ns

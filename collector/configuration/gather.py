@@ -26,7 +26,7 @@ COMMANDS_SECONDS = 12.0
 UNREAD_MAX = 256
 """Settings that are named as unread; alike ones of several devices are one."""
 TEXT_BYTES_MAX = 64 << 10
-"""What is looked at of a program's output."""
+"""Read of a program's output."""
 
 
 class Gatherer:

@@ -37,10 +37,10 @@ from collector.sysfs import list_or_nothing, read_driver_name, read_label, read_
 RDMA, NET = "sys/class/infiniband", "sys/class/net"
 
 DEVICES_MAX = 64
-"""RDMA devices, and interfaces with hardware, that are looked at: virtual functions come by the
+"""RDMA devices, and interfaces with hardware, that are read: virtual functions come by the
 hundred, and are as the physical one."""
 GIDS_MAX = 32
-"""Entries of a GID table that are looked at. Addresses fill it from the front; a NIC has 256."""
+"""Entries of a GID table that are read. Addresses fill it from the front; a NIC has 256."""
 WORD_BYTES = 4
 """`port_xmit_data` counts words of four bytes (InfiniBand Architecture Specification, 16.1.3.5)."""
 TRAFFIC_BYTES_MIN = 10 << 30

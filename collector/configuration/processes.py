@@ -1,6 +1,6 @@
 """NCCL's variables: of the processes that hold GPUs, and of `/etc/nccl.conf`.
 
-An environment is full of secrets. Only variables whose names begin with `NCCL_` are looked at, and
+An environment is full of secrets. Only variables whose names begin with `NCCL_` are read, and
 of those a value that looks like a secret is not kept.
 """
 

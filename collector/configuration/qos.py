@@ -101,7 +101,6 @@ def read_dcb(gatherer: Gatherer, device: str, interface: str) -> None:
 
 
 def read_pause(gatherer: Gatherer, device: str, interface: str) -> None:
-    """Whether the link pauses as a whole."""
     found = dict(_PAUSE.findall(gatherer.run(PAUSE, "ethtool", "-a", interface)))
     if found:
         on = [way.lower() for way in ("RX", "TX") if found.get(way) == "on"]

@@ -45,11 +45,11 @@ class Reason(enum.StrEnum):
 
     facts: ReasonFacts
 
-    def __new__(cls, name: str, facts: ReasonFacts) -> Self:
-        """A member: its value is the name, the entry is at ``facts``."""
+    def __new__(cls, name: str, *facts: ReasonFacts) -> Self:
+        """A member: its value is the name, its one entry is at ``facts``."""
         reason = str.__new__(cls, name)
         reason._value_ = name
-        reason.facts = facts
+        (reason.facts,) = facts
         return reason
 
     GPU_THROTTLED = (

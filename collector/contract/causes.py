@@ -103,11 +103,11 @@ class Cause(enum.StrEnum):
 
     facts: CauseFacts
 
-    def __new__(cls, name: str, facts: CauseFacts) -> Self:
-        """A member: its value is the name, the entry is at ``facts``."""
+    def __new__(cls, name: str, *facts: CauseFacts) -> Self:
+        """A member: its value is the name, its one entry is at ``facts``."""
         cause = str.__new__(cls, name)
         cause._value_ = name
-        cause.facts = facts
+        (cause.facts,) = facts
         return cause
 
     STRAGGLER = (

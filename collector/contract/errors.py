@@ -7,7 +7,7 @@
     │   ├── IdentityError        a name or label that cannot be an identity
     │   └── WireError            bytes that are not a batch
     │       ├── WireTooLarge     bytes over a named limit
-    │       └── WireVersionError a batch of a version that this program does not speak
+    │       └── WireVersionError a batch of a version that this program does not read
     ├── ParseError               a file of another program is not what it should be
     ├── HostError                the machine did not give what a source asked for (carries a Reason)
     ├── SpoolError               the agent's spool cannot be used: in use, or not a writable folder
@@ -56,7 +56,7 @@ class WireTooLarge(WireError):  # noqa: N818 - reads as the statement it is
 
 
 class WireVersionError(WireError):
-    """A batch of a version that this program does not speak."""
+    """A batch of a version that this program does not read."""
 
 
 class ParseError(FabricscopeError):

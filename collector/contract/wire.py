@@ -204,7 +204,7 @@ def decompress_bounded(body: bytes) -> bytes:
 def check_batch(batch: Batch) -> None:
     """Raise WireError unless the batch keeps the format's rules."""
     if batch.version != VERSION:
-        msg = f"batch of version {batch.version}; this program speaks {VERSION}"
+        msg = f"batch of version {batch.version}; this program reads version {VERSION}"
         raise WireVersionError(msg)
     count, rest = divmod(len(batch.index), INDEX_BYTES)
     if rest or len(batch.time_ms) != count * TIME_BYTES or len(batch.value) != count * VALUE_BYTES:

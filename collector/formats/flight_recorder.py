@@ -2,7 +2,7 @@
 
 A dump is a pickle of plain containers (versions 2.4 to 2.10 were seen), or the same as JSON, one
 file for each rank; the rank stands at the end of the file's name. Versions differ by keys, so keys
-are looked for and the version is passed on. The stacks of each operation are not looked at.
+are looked for and the version is passed on. The stacks of each operation are not read.
 
 Facts that matter below: `time_discovered_*` are when a watchdog noticed, always late; a time that
 is not known is null in a pickle and 0 in JSON; `pg_status` is keyed by a number that only this
@@ -51,7 +51,7 @@ hundred and fifty groups."""
 NAME_CHARS_MAX = 128
 """A group's name. PyTorch's are numbers, or hashes of forty digits."""
 MEMBERS_MAX = 10_000_000
-"""Members that are looked at in all groups together: a hundred groups of 100,000 ranks."""
+"""Members that are read of all groups together: a hundred groups of 100,000 ranks."""
 
 DUMP = "flight_recorder_dump"
 """The kind of event for a dump of a rank."""
@@ -222,7 +222,6 @@ class DumpReader:
         return self._members[ranks]
 
     def _group_of(self, name: str) -> Group:
-        """The group of this name, as this rank sees it."""
         if name not in self._groups:
             self._groups[name] = self._find_group(name)
         group = self._groups[name]
@@ -450,7 +449,6 @@ def find_size(entry: Dump, operation: Operation) -> int | None:
 
 
 def count_elements(shape: object) -> int | None:
-    """The elements of a tensor of this shape."""
     if not isinstance(shape, list | tuple) or len(shape) > DIMENSIONS_MAX:
         return None
     if not all(type(size) is int and 0 <= size <= NUMBER_MAX for size in shape):

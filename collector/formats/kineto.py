@@ -190,7 +190,6 @@ def read_members(json: JsonStream, profile: Profile) -> Iterator[Collective | Pa
 def read_events(
     json: JsonStream, profile: Profile, *, is_end_optional: bool
 ) -> Iterator[Collective | ParseError | None]:
-    """Read the events into the profile."""
     profile.has_events = True
     for block in json.read_elements(_decode_events, is_end_optional=is_end_optional):
         if isinstance(block, ParseError):
@@ -277,7 +276,6 @@ class Profile:
     # Events ----------------------------------------------------------------------------------
 
     def add(self, events: list[TraceEvent]) -> Iterator[Collective | ParseError]:
-        """Reduce these events."""
         readers = self._readers
         for event in events:
             reader = readers.get(event.cat)

@@ -44,7 +44,7 @@ WARNINGS_MAX = 1000
 PREFIX_BYTES = 256
 """Where NCCL's prefix is looked for: before `NCCL INFO`."""
 MESSAGE_BYTES_MAX = 8192
-"""What is looked at of a line. NCCL cuts its own at 1024 to 2048."""
+"""Read of a line. NCCL cuts its own at 1024 to 2048."""
 TEXT_MAX = 512
 """Characters of a warning, or of a name."""
 DEVICES_MAX = 256

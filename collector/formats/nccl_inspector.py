@@ -232,7 +232,6 @@ class Reader:
         their writer here, in a third of the time."""
 
     def read(self, block: bytes) -> list[Record | ParseError]:
-        """What a block of whole lines holds."""
         found: list[Record | ParseError] = []
         self.dropped = []
         try:

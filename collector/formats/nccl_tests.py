@@ -30,7 +30,7 @@ RESULT_BYTES_MAX = 16 << 20
 RESULT_VALUES_MAX = 2_000_000
 """Commas in it: bounds how many things it can be made of."""
 LINE_BYTES = 1024
-"""What is looked at of a line; rows have about 130 characters."""
+"""Read of a line; rows have about 130 characters."""
 ERRORS_MAX = 20
 """Rows that are not understood and named one by one."""
 

@@ -57,7 +57,7 @@ _SAMPLE_LINE = re.compile(
 )
 _META_LINE = re.compile(rb"# (?:(?:TYPE|UNIT) %b [a-z_]+ *\r?|HELP %b .*)" % ((_NAME_BYTES,) * 2))
 RECOGNISE_LINES = 50
-"""Lines of a file's beginning that are looked at."""
+"""Lines of a file's beginning that are checked."""
 RECOGNISE_SHARE = 0.9
 """So many of them must be of this format: a broken line makes no other file of it."""
 

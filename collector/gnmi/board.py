@@ -126,7 +126,6 @@ class Entry:
         self.series: Series | None = None
 
     def text_labels(self) -> dict[str, str]:
-        """The labels from its texts."""
         return {label: self._choose(names) for label, names in self.row.labels.items()}
 
     def _choose(self, names: list[str]) -> str:
@@ -214,7 +213,7 @@ class Board:
     # --- streams write -----------------------------------------------------------------------
 
     def begin(self, feed: Feed, subscriptions: tuple[Subscription, ...]) -> None:
-        """A new connection of this feed; what it asked for decides how old a value may be."""
+        """A new connection of this feed; its subscriptions decide how old a value may be."""
         with self._lock:
             feed.generation += 1
             feed.follow(subscriptions)
@@ -485,7 +484,6 @@ class Board:
         return found
 
     def info(self) -> Series:
-        """The info series of the switch."""
         with self._lock:
             if self._info is None:
                 self._info = Series(SWITCH_INFO, {"host": self._switch, **self._facts})

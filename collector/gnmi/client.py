@@ -275,7 +275,6 @@ def name_in_certificate(data: bytes) -> str:
 
 
 def explain(error: Any, target: Target) -> GnmiError:  # noqa: ANN401, PLR0911 - untyped; a list of cases
-    """The GnmiError for a refused call."""
     code, details = error.code().name, (error.details() or "")[:DETAIL_CHARS_MAX]
     if code in _REFUSED_US:
         return GnmiError(Reason.UNREADABLE, f"it refuses user {target.user!r}: {code}: {details}")

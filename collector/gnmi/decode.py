@@ -151,7 +151,6 @@ class Unreadable:
 
 
 def proto_value(value: Any) -> Any:  # noqa: ANN401 - generated code without types; see model.Value
-    """The value as a Python type."""
     kind = value.WhichOneof("value")
     if kind in {"json_ietf_val", "json_val"}:
         return json_value(getattr(value, kind))

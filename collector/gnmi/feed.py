@@ -22,9 +22,7 @@ LeafKey = tuple[str, tuple[Any, ...]]
 class Reader(Protocol):
     """How to read a tree of one style."""
 
-    def leaves(self, path: Path, value: Value) -> Iterator[tuple[LeafKey, Value]]:
-        """The leaves in the value at this path."""
-        ...
+    def leaves(self, path: Path, value: Value) -> Iterator[tuple[LeafKey, Value]]: ...
 
     def find(self, key: LeafKey) -> list[Match]:
         """The table rows that this leaf matches."""

@@ -78,7 +78,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def host(self) -> str:
-        """The name or address to connect to."""
         return self.address or self.name
 
 

@@ -29,7 +29,6 @@ number, which takes 1_000, nan and infinity."""
 
 @cache
 def is_counter(metric: str) -> bool:
-    """Whether the metric is a counter in the catalog."""
     found = load_catalog().metric(metric)
     return found is not None and found.kind is Kind.COUNTER
 
@@ -60,7 +59,6 @@ def word_number(leaf: Leaf, value: Value) -> float:
 
 
 def plain_number(value: Value) -> float:
-    """The number that this is, or that this text writes."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         number = float(value) if any(sign in value for sign in ".eE") else int(value)
     elif isinstance(value, int | float) and not isinstance(value, bool):

@@ -1,7 +1,7 @@
 """The thread that listens to one stream of one switch, and reconnects after every failure.
 
 Messages go to the `Board`; the state of the stream is here. It ends at `stop`, and by itself when
-no read has asked for a while: then the agent has other settings by now.
+no read has renewed its lease for a while: then the agent has other settings by now.
 """
 
 from __future__ import annotations

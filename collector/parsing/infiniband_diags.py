@@ -14,7 +14,7 @@ from typing import NamedTuple
 from collector.contract.identity import printable
 
 LINE_CHARS_MAX = 1024
-"""Longer lines are not looked at. A link with two names of 64 characters has some 300; eight
+"""Longer lines are not parsed. A link with two names of 64 characters has some 300; eight
 counters of ibqueryerrors some 700."""
 NAME_CHARS_MAX = 128
 """Of a node's name. Its own description has 64 bytes (IBTA volume 1, 14.2.5.2); a node name map may
@@ -312,7 +312,7 @@ def parse_blocks(text: bytes) -> tuple[list[Block], int]:
     """The blocks in an output of `perfquery`, and how many lines are neither title nor number.
 
     A fabric of a thousand ports prints forty thousand lines at every read: they are taken block by
-    block, and looked at one by one only where something else stands among them.
+    block, and parsed one by one only where something else stands among them.
     """
     found: list[Block] = []
     # What is not a whole line may have lost the end of a number.

@@ -32,7 +32,7 @@ SKIP_BYTES_MAX = 16 << 20
 """A value that is passed over. One that is longer ends the reading: where brackets are all there
 is, it takes seconds to find its end."""
 BOUNDARY_TRIES = 8
-"""How many opening braces are looked at for the end of a block: those of an element's own parts
+"""How many opening braces are tried for the end of a block: those of an element's own parts
 come first, and an event has one or two."""
 BOUNDARY_BYTES = 64
 """How much white space may stand around the comma between two elements of a block's end."""
@@ -120,7 +120,6 @@ class JsonStream:
 
     @property
     def where(self) -> str:
-        """The position, for an error."""
         return f"byte {self.position}"
 
     def peek(self) -> int:
@@ -244,7 +243,7 @@ class JsonStream:
         return len(data), 0
 
     def _fill(self) -> bool:
-        """Whether another piece came; what was taken is let go."""
+        """Whether another piece came; what was taken is dropped."""
         piece = self._stream.read(PIECE_BYTES)
         if piece:
             self._data = self._data[self._at :] + piece
@@ -268,7 +267,6 @@ class JsonStream:
 
 
 def _try(decode_all: Callable[[bytes], list[T]], elements: bytes) -> list[T] | ParseError:
-    """The decoded elements, or the error."""
     try:
         return decode_all(b"[%b]" % elements)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

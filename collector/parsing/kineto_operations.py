@@ -24,7 +24,7 @@ from collector.parsing.torch_words import NAME_CHARS, OF_OUTPUT, element_bytes, 
 
 PENDING_MAX = 65_536
 """Operations that wait to be put in order and for facts at the end of the trace (up to 20 MB). Of
-more, the older half is let go with what is known by then."""
+more, the older half is yielded with what is known by then."""
 LINKS_MAX = 65_536
 """Calls that are remembered until their kernel comes; the oldest are forgotten."""
 GROUPS_MAX = 1024

@@ -11,7 +11,7 @@ PIECE_BYTES = 1 << 16
 """What is read at once. A piece and what is made of it should fit into a core's cache: with a
 megabyte everything takes a tenth more time."""
 LINE_BYTES_MAX = 4 << 20
-"""The longest line that is looked at. An Inspector's record of 64 channels with all its proxy steps
+"""The longest line that is read. An Inspector's record of 64 channels with all its proxy steps
 has about a megabyte; a longer line is another kind of file, or an attack."""
 
 

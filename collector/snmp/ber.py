@@ -153,7 +153,6 @@ def read_numbers(content: bytes) -> Oid:
 
 
 def read_name(content: bytes) -> Oid:
-    """A whole object identifier."""
     numbers = read_numbers(content)
     if not numbers:
         raise BerError("an empty name")

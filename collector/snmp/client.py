@@ -245,7 +245,6 @@ class _Walk:
         self._requests = self._bytes = self._silences = 0
 
     async def run(self) -> None:
-        """Ask until every column has ended."""
         while self._groups:
             group = [column for column in self._groups[0] if column.is_open]
             if not group:
@@ -306,7 +305,6 @@ class _Walk:
             group[0].fail(Reason.UNPARSEABLE, "not even one row", why)
 
     def _ask_singly(self, group: list[Column]) -> None:
-        """Each column for itself from now on."""
         self._groups.popleft()
         self._groups.extendleft([column] for column in reversed(group))
 

@@ -23,7 +23,7 @@ IF_NAME = (*IF_X_ENTRY, 1)
 IF_ALIAS = (*IF_X_ENTRY, 18)
 
 PORTS_MAX = 4096
-"""Interfaces of one switch that are looked at. The largest chassis has 1,152 ports, each perhaps
+"""Interfaces of one switch that are read. The largest chassis has 1,152 ports, each perhaps
 with some VLANs; more is an agent that makes them up."""
 PHYSICAL_TYPES = frozenset({6, 26, 62, 69, 117, 199})
 """IANAifType of what a cable goes into: ethernetCsmacd, and what older agents call Ethernet; and

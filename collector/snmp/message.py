@@ -73,7 +73,6 @@ class Answer(NamedTuple):
     """Whether it was signed with the user's key."""
 
     def status_name(self) -> str:
-        """The error by SNMP's own name."""
         return STATUS_NAMES.get(self.status, f"error status {self.status}")
 
 
@@ -83,7 +82,6 @@ def new_number() -> int:
 
 
 def get_request(number: int, names: Sequence[Oid]) -> bytes:
-    """A PDU that asks for single objects."""
     return _question(number, tuple(names), 0)
 
 

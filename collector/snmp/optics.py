@@ -32,7 +32,7 @@ TYPE, SCALE, PRECISION, VALUE, STATUS = 1, 2, 3, 4, 5
 """Columns, in both makers' tables."""
 
 ENTITIES_MAX = 20_000
-"""Things inside one switch that are looked at; a chassis full of modules has some 5,000 sensors."""
+"""Entities of one switch that are read; a chassis full of modules has some 5,000 sensors."""
 CONTAINERS_MAX = 8
 """How far up the tree of things a sensor's port is looked for: sensor, lane, module, cage, port."""
 

@@ -193,7 +193,6 @@ class TablePlan:
 
     @property
     def metrics(self) -> set[str]:
-        """Every metric that it could give."""
         return {cell.spec.metric for cell in self.walk.cells}
 
     def explain(self, metric: str) -> tuple[Reason, str]:

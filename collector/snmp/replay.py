@@ -163,7 +163,6 @@ _written = lru_cache(NAMES_KEPT)(write_name)
 
 @lru_cache(NAMES_KEPT)
 def _read_dotted(text: bytes) -> Oid | None:
-    """A name, or None when it is none."""
     parts = text.strip().removeprefix(b".").split(b".", SUB_IDENTIFIERS_MAX)
     if not 2 <= len(parts) <= SUB_IDENTIFIERS_MAX:  # noqa: PLR2004 - no name is shorter
         return None
@@ -208,7 +207,6 @@ def _unescape(found: re.Match[bytes]) -> bytes:
 
 
 def _read_number(tag: int, text: bytes) -> int | Odd:
-    """An integer within its type."""
     number = int(text[:QUOTED_CHARACTERS])
     if tag == INTEGER:
         return number

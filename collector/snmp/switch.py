@@ -305,7 +305,6 @@ class SwitchReader:
         await self._read_rest(session)
 
     async def _read_tables(self, session: Session) -> None:
-        """Walk every table that is due."""
         in_a_row = 0
         for plan in sorted(self._plans, key=lambda plan: plan.walk.name not in self._left):
             name = plan.walk.name

@@ -278,7 +278,6 @@ class User:
             raise BerError("it is older than the time window allows")
 
     def _reveal(self, data: bytes, header: _Header) -> bytes:
-        """The encrypted part, decrypted."""
         assert self._cipher_service is not None
         found = expect(data, header.payload, header.end, OCTETS)
         parameters = header.engine.boots, header.engine.seconds, OctetString(header.salt)

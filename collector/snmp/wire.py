@@ -27,7 +27,7 @@ Read = TypeVar("Read")
 
 
 class Strays:
-    """What came and was no answer, since the last answer: for the message when none comes."""
+    """Datagrams that were no answer, since the last answer: for the error when none comes."""
 
     def __init__(self) -> None:
         self.nonsense = 0

@@ -71,7 +71,6 @@ def number_of(value: Value | None) -> int | None:
 
 
 def shown(value: Value) -> str:
-    """A value as a `Missing` quotes it."""
     text = ".".join(map(str, value)) if isinstance(value, tuple) else repr(value)
     return printable(text)[:SHOWN_CHARACTERS_MAX]
 

@@ -287,7 +287,6 @@ class Bursts:
             )
 
     def _captured(self, message: Message, now_ns: int) -> Iterator[Reading]:
-        """A piece of a capture, or its end."""
         capture = str(message["capture"])
         if not message.get("end"):
             yield from self._raw_samples(capture, message)

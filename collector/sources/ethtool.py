@@ -27,7 +27,7 @@ CLASS = "sys/class/net"
 
 DRIVER_SECONDS = 300
 """How long the answer to "which driver, which firmware" is believed: both change with a reboot or a
-driver reload, and the latter also changes the list of interfaces, which is looked at every time."""
+driver reload, and the latter also changes the list of interfaces, which is read every time."""
 
 
 class Settings(SourceSettings, frozen=True, kw_only=True):

@@ -75,7 +75,6 @@ class Switch:
         self._made: dict[tuple[str, str, str], Series] = {}
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """Every present value of the switch."""
         now_ns = host.now_ns()
         readings = self.board.readings(now_ns, host.monotonic_ns())
         is_up = any(feed.is_live for feed in self._feeds)
@@ -169,7 +168,6 @@ class Switch:
         self._recorded = recording.text
 
     def _read_streams(self, now_ns: int) -> Iterator[Reading]:
-        """The streams' own metrics."""
         board = self.board
         yield Sample(self._updates, board.updates, now_ns)
         yield Sample(self._connects, sum(each.connects for each in self.streams), now_ns)

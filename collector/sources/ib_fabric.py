@@ -284,7 +284,6 @@ class Poller:
     # What goes on over a restart ------------------------------------------------------------------
 
     def waits(self) -> dict[str, tuple[int, float]]:
-        """Ticks and seconds by port."""
         current = {
             wait_place(node, port): (port.ticks, port.wait_seconds)
             for node in self.fabric.nodes.values()
@@ -304,7 +303,6 @@ class Poller:
 
 
 def wait_place(node: FabricNode, port: Port) -> str:
-    """A port's key in a saved state."""
     return f"{node.guid}/{port.number}"
 
 
@@ -312,7 +310,6 @@ def wait_place(node: FabricNode, port: Port) -> str:
 
 
 def port_series(node: FabricNode, port: Port, metric: str) -> Series:
-    """A series of a port, made once."""
     series = port.series.get(metric)
     if series is None:
         labels = node.labels | {"port": str(port.number)}
@@ -321,7 +318,6 @@ def port_series(node: FabricNode, port: Port, metric: str) -> Series:
 
 
 def switch_series(node: FabricNode, metric: str) -> Series:
-    """A series of a switch, made once."""
     series = node.series.get(metric)
     if series is None:
         labels = {"host": node.labels["host"], "method": METHOD}
@@ -330,7 +326,6 @@ def switch_series(node: FabricNode, metric: str) -> Series:
 
 
 def read_switch(answer: Answer, time_ns: int) -> Iterator[Reading]:
-    """Readings of a switch as a whole."""
     node = answer.node
     facts = {"guid": node.guid, "model": model_of(node), "description": node.description}
     info = Series("fabric_switch_info", {"host": node.labels["host"], "method": METHOD, **facts})
@@ -488,7 +483,7 @@ def needs_details(last: Details | None, discards: int, now_ns: int) -> bool:
 
 
 def read_details(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
-    """What became of discarded packets; still true as long as there are no more of them."""
+    """Discarded packets by reason; still true as long as there are no more of them."""
     details = port.details
     discards, _ = pick(answer, port.number, DISCARDS)
     if details is None or discards != details.discards:

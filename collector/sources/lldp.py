@@ -167,7 +167,6 @@ def find_port(host: Host, interface: str) -> tuple[str, str]:
 
 
 def make_series(device: str, port: str, neighbour: Neighbour) -> Series:
-    """The series that names the neighbour of a port."""
     labels = {
         "device": device,
         "port": port,
@@ -253,7 +252,6 @@ def parse_chassis(chassis: object) -> tuple[str, str]:
 
 
 def parse_id(value: object) -> tuple[str, str]:
-    """Sort and text of an identifier."""
     value = first(value)
     kind = value.get("type") if isinstance(value, dict) else ""
     return kind if isinstance(kind, str) else "", text_of(value)

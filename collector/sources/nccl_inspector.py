@@ -41,7 +41,7 @@ REORDER_MAX = 64
 """Within so many sequence numbers of the highest, a missing one may still come: operations of one
 communicator end in order but for the few that are under way at once. Older ones are lost."""
 PROCESSES_MAX = 4096
-"""Processes whose job is remembered; beyond, all are asked for again."""
+"""Processes whose job is remembered; beyond, all are looked up again."""
 THIN_MAX = 20
 """The highest power of two: one operation in a million."""
 THIN_FALL_SHARE = 0.8

@@ -158,7 +158,6 @@ class Gpu:
         self._make_plan(nvml)
 
     def _describe(self, nvml: Nvml, host: Host) -> dict[str, str]:
-        """The labels of the info metric."""
         bus_id = self._text(nvml, "pci", "bus_id").lower()
         fabric = self._ask(nvml, "fabric")
         mig = number_of(self._ask(nvml, "mig_mode"), "current")
@@ -333,7 +332,6 @@ class Gpu:
         return text_of(self._ask(nvml, call), name)
 
     def _series(self, metric: str, labels: Labels = ()) -> Series:
-        """The series of this GPU, made once."""
         key = metric, labels
         if key not in self._series_of:
             self._series_of[key] = Series(metric, self._labels | dict(labels))

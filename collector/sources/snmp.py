@@ -181,7 +181,6 @@ class Polled:
         self.next_ns = 0
 
     def report(self, time_ns: int) -> Iterator[Reading]:
-        """The readings of the last round."""
         if self.trouble is None:
             yield from self.reader.report(self.seconds)
             return
@@ -230,7 +229,6 @@ class Snmp:
             yield from switch.report(time_ns)
 
     def close(self) -> None:
-        """Close sessions and the event loop."""
         if self._loop is None or self._loop.is_closed():
             return
         for switch in self._switches:
@@ -301,7 +299,6 @@ class Snmp:
         self._complaints = list({each.series: each for each in complaints}.values())
 
     def _read_tables_dir(self, host: Host, complaints: list[Missing]) -> list[tuple[str, str]]:
-        """The texts of `tables_dir` by file."""
         folder = self._settings.tables_dir.lstrip("/")
         if not folder:
             return []

@@ -35,7 +35,7 @@ are counted as dropped."""
 PHASES_MAX = 32
 """Phases of one loop; the others are added up as `other`."""
 IDLE_SECONDS = 900
-"""How long a sender whose process cannot be looked at is kept without a mark. The end of others is
+"""How long a sender whose process cannot be inspected is kept without a mark. The end of others is
 seen at once: a loop that has ended is no hang."""
 
 _BATCH = b'{"fabricscope_steps"'

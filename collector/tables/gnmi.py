@@ -191,7 +191,6 @@ class DatabaseIndex:
         self._fields.append(found)
 
     def find(self, table: str, thing: str, field: str) -> list[Match]:
-        """What the field of this object is."""
         matches = []
         for each in self._with_field(field):
             of_object, of_field = each.objects.fullmatch(thing), each.fields.fullmatch(field)

@@ -10,25 +10,22 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
-
 from collector.contract.errors import SettingsError
 from dashboards.grafana.boards import discover
 from dashboards.grafana.classic import text_of_json
 from dashboards.grafana.commands import (
+    EXIT_FAILED,
     add_annotate,
     add_push,
     chosen,
     our_boards,
+    read_dashboard,
     run_annotate,
     run_push,
 )
 from dashboards.grafana.fields import Json
 from dashboards.grafana.jumps import uid_of
 
-EXIT_FAILED = 1
-FILE_BYTES_MAX = 16 << 20
-"""A dashboard's file. Grafana itself gets slow with a few megabytes."""
 OUT = Path("fabricscope-dashboards")
 
 EXTRAS = {"promql_parser": "server"}
@@ -109,7 +106,9 @@ def run_lint(arguments: argparse.Namespace) -> int:
     from dashboards.grafana.lint import check
 
     if arguments.files:
-        looked_at: Mapping[str, Json] = {str(file): read(file) for file in arguments.files}
+        looked_at: Mapping[str, Json] = {
+            str(file): read_dashboard(file) for file in arguments.files
+        }
     else:
         looked_at = our_boards()
     known = {uid_of(name) for name in discover()}
@@ -131,21 +130,3 @@ def count(number: int, what: str) -> str:
     ('1 flaw', '3 flaws')
     """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def read(file: Path) -> Json:
-    """Somebody's dashboard; SettingsError for what is none."""
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise SettingsError(f"{file}: {error.strerror or error}") from error
-    if len(content) > FILE_BYTES_MAX:
-        raise SettingsError(f"{file}: longer than FILE_BYTES_MAX, {FILE_BYTES_MAX} bytes")
-    try:
-        found = msgspec.json.decode(content, type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: it is no dashboard's JSON: {error}") from error
-    # What the API answers, and what is sent to it, has the dashboard inside.
-    inner = found.get("dashboard")
-    return inner if isinstance(inner, dict) else found

@@ -1,9 +1,9 @@
 """One Grafana, asked through grafana-api-sdk: bounded in time, size and attempts.
 
-The SDK builds the addresses, the sign-in and the bodies. It opens a client of its own for each
-call, follows redirects, reads an answer of any length, and raises a bare `Exception` without the
-status. So it is given our client (`open_sdk`), which reads within bounds and turns every status
-into a GrafanaError before the SDK sees the answer.
+The SDK builds addresses and bodies, and checks the shape of answers. It opens a client of its own
+for each call, follows redirects, reads an answer of any length, and raises a bare `Exception`
+without the status. So it is given our client, which reads within bounds and turns every status into
+a GrafanaError before the SDK sees the answer.
 
 The SDK's own method is used where it does what Grafana documents. These calls go through `Sdk.call`
 instead, because in 0.9.1 the method
@@ -23,7 +23,7 @@ import logging
 import re
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -66,7 +66,6 @@ PAGE_CHARS_READ = 1_000
 """Of a page that is no answer: enough for its title."""
 
 SYSTEM_REASON = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
-USER_AGENT = {"User-Agent": "fabricscope"}
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,10 +130,13 @@ def check_url(url: str, flag: str) -> str:
 # --- HTTP with bounds ----------------------------------------------------------------------------
 
 
-def open_client(url: str, ca_file: str, headers: Mapping[str, str] = USER_AGENT) -> httpx.Client:
+def open_client(url: str, token: str, ca_file: str) -> httpx.Client:
     """A client that follows no redirect (the token would travel with it) and trusts ``ca_file``."""
     import httpx  # noqa: PLC0415 - only where it is installed
 
+    headers = {"User-Agent": "fabricscope", "Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
     try:
         if ca_file or url.startswith("https:"):
             trusted = ssl.create_default_context(cafile=ca_file or None)
@@ -176,57 +178,32 @@ def why_unanswered(error: Exception, secrets: list[str]) -> str:
 
 
 class Sdk:
-    """The parts of grafana-api-sdk that we use, and a call for what they do not do right."""
+    """The parts of grafana-api-sdk that we use, and a call for what they do not do right.
 
-    def __init__(self, model: Any) -> None:  # noqa: ANN401 - the SDK has no types
-        from grafana_api import annotations, api, dashboard, datasource, folder  # noqa: PLC0415
+    ``client``: its method `request` makes every call. The SDK has no setting for its client, so
+    the method that makes one is replaced. The SDK writes answers to the root logger, unescaped:
+    they are kept from the terminal.
+    """
 
-        self._api = api.Api(model)
-        self.annotations: Any = annotations.Annotations(model)
-        self.dashboard: Any = dashboard.Dashboard(model)
-        self.datasource: Any = datasource.Datasource(model)
-        self.folder: Any = folder.Folder(model)
+    def __init__(self, url: str, client: Grafana) -> None:
+        # Only where it is installed.
+        from grafana_api import annotations, api, dashboard, datasource, folder, model  # noqa: PLC0415
+
+        api.Api.create_the_http_api_client = lambda caller, _=None: caller.grafana_api_model.client
+        logging.getLogger().addFilter(is_not_of_sdk)
+        made = model.APIModel(host=url)
+        made.client = client
+        self._api = api.Api(made)
+        self._methods = model.RequestsMethods
+        self.annotations: Any = annotations.Annotations(made)
+        self.dashboard: Any = dashboard.Dashboard(made)
+        self.datasource: Any = datasource.Datasource(made)
+        self.folder: Any = folder.Folder(made)
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
         """The answer to a call below /api."""
-        from grafana_api.model import RequestsMethods  # noqa: PLC0415
-
         text = None if body is None else json.dumps(body)
-        return self._api.call_the_api(f"/api{path}", RequestsMethods[method], text)
-
-
-Send = Callable[[str, str, str | None, Mapping[str, str]], "httpx.Response"]
-"""Method, address, body and headers; the answer, which is JSON that says yes."""
-
-
-class SdkClient:
-    """What the SDK takes for its HTTP client: it calls `request` and nothing else."""
-
-    def __init__(self, send: Send, headers: Mapping[str, str]) -> None:
-        self._send = send
-        self._headers = headers
-
-    def request(self, method: str, url: str, content: str | None = None) -> httpx.Response:
-        """One call."""
-        return self._send(method, url, content, self._headers)
-
-
-def open_sdk(url: str, token: str, send: Send) -> Sdk:
-    """The SDK for an address. It makes its calls with ``send``.
-
-    The SDK has no setting for its client, so the method that makes one is replaced. It also writes
-    answers to the root logger, unescaped: they are kept from the terminal.
-    """
-    from grafana_api import api, model  # noqa: PLC0415 - only where it is installed
-
-    def our_client(caller: Any, headers: Mapping[str, str] | None = None) -> SdkClient:  # noqa: ANN401
-        return SdkClient(caller.grafana_api_model.send, headers or {})
-
-    api.Api.create_the_http_api_client = our_client
-    logging.getLogger().addFilter(is_not_of_sdk)
-    made = model.APIModel(host=url, token=token, headers=dict(USER_AGENT))
-    made.send = send
-    return Sdk(made)
+        return self._api.call_the_api(f"/api{path}", self._methods[method], text)
 
 
 def is_not_of_sdk(record: logging.LogRecord) -> bool:
@@ -241,8 +218,8 @@ class Grafana:
         self.url = check_url(target.url, "--grafana")
         self._secrets = [target.token]
         self._sleep = sleep
-        self._client = open_client(self.url, target.ca_file)
-        self._sdk = open_sdk(self.url, target.token, self._send)
+        self._client = open_client(self.url, target.token, target.ca_file)
+        self._sdk = Sdk(self.url, self)
         self._what = ""
         self.retries = 0
         """Attempts that failed and were made again."""
@@ -302,15 +279,13 @@ class Grafana:
             raise NotGrafana(f"Grafana {plain(version)} is too old: {VERSION_MIN} or newer")
         return plain(version)
 
-    def _send(
-        self, method: str, url: str, content: str | None, headers: Mapping[str, str]
-    ) -> httpx.Response:
-        """One call; GrafanaError unless the answer is JSON and its status says yes."""
+    def request(self, method: str, url: str, content: str | None = None) -> httpx.Response:
+        """A call of the SDK's; GrafanaError unless the answer is JSON and its status says yes."""
         import httpx  # noqa: PLC0415 - only where it is installed
 
         what = self._what
         try:
-            answer = fetch(self._client, method, url, content=content, headers=headers)
+            answer = fetch(self._client, method, url, content=content)
         except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
             said = why_unanswered(error, self._secrets)
             if "CERTIFICATE_VERIFY_FAILED" in said:

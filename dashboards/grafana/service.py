@@ -8,13 +8,7 @@ from typing import Any
 import msgspec
 
 from collector.contract.errors import FabricscopeError
-from dashboards.grafana.connection import (
-    USER_AGENT,
-    check_url,
-    fetch,
-    open_client,
-    why_unanswered,
-)
+from dashboards.grafana.connection import check_url, fetch, open_client, why_unanswered
 from dashboards.grafana.failures import UNAUTHORISED, plain
 
 
@@ -28,8 +22,7 @@ class Service:
     def __init__(self, url: str, token: str = "", ca_file: str = "") -> None:
         self.url = check_url(url, "--service")
         self._secrets = [token]
-        sign_in = {"Authorization": f"Bearer {token}"} if token else {}
-        self._client = open_client(self.url, ca_file, {**USER_AGENT, **sign_in})
+        self._client = open_client(self.url, token, ca_file)
 
     def close(self) -> None:
         """End its connections."""

@@ -23,7 +23,7 @@ from api.correlate.heat import Quantity, heat_of
 from api.correlate.window import look
 from api.limits import HEAT_RANKS_MAX, HEAT_RECORDS_MAX, HEAT_STEPS_MAX
 from api.routes.fabric import show
-from api.routes.matrices import pack_floats
+from api.routes.shared.matrices import pack_floats
 from api.store.store import Store, StoreUrl
 from api.topology.model import Topology, make_topology
 from collector.contract.identity import PortId, metric_id

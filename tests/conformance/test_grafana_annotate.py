@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 from alerts.incident import Incident, IncidentState, advance
-from api.routes.incidents import IncidentOut, IncidentsOut
+from api.routes.incidents import IncidentsOut
+from api.routes.shared.shown import IncidentOut
 from collector.contract.verdict import Culprit
 from dashboards.grafana.annotations import (
     FAILURES_MAX,

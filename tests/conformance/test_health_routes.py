@@ -16,7 +16,8 @@ from api.evaluate import changes, lead, task
 from api.health import board
 from api.inventory.sightings import LinkEnd, Observation, Sighting
 from api.inventory.tables import DeviceKind
-from api.routes import fleet_health, live
+from api.routes import fleet_health
+from api.routes.shared import streams
 from collector.contract.verdict import Verdict
 from tests.incidents import HOLDER, NS, Teller, slow_link, straggler
 from tests.service import InProcess, eventually, in_process
@@ -78,7 +79,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             (changes, "FOLLOW_SECONDS", 0.02),
             (board, "LOOK_SECONDS", 0.02),
             (board, "SERIES_SECONDS", 0.1),
-            (live, "LIVE_QUIET_SECONDS", 0.1),
+            (streams, "LIVE_QUIET_SECONDS", 0.1),
         ):
             stack.enter_context(patch.object(place, name, value))
         now = dt.datetime.now(dt.UTC)

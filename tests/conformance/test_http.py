@@ -14,8 +14,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from api import page_files
 from api.boundary import speaks_prometheus
-from api.routes import page as page_route
 from collector.contract import wire
 from collector.contract.model import Sample, Series
 from tests.conftest import Golden
@@ -70,7 +70,7 @@ ODD = [
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     folder = tmp_path_factory.mktemp("service")
     # Whatever `make page` has built here is no part of the interface.
-    with patch.object(page_route, "FOLDER", folder / "page"), in_process(folder) as running:
+    with patch.object(page_files, "FOLDER", folder / "page"), in_process(folder) as running:
         yield running
 
 

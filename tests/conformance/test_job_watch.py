@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api import app
+from api import works
 from api.jobs import watch
 from collector.contract import communicator as words
 from collector.contract import wire
@@ -19,8 +19,8 @@ from tests.service import eventually, in_process
 def test_a_job_appears_after_its_first_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "JOBS_SECONDS", 0.05)
-    monkeypatch.setattr(app, "JOBS_FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(works, "JOBS_SECONDS", 0.05)
+    monkeypatch.setattr(works, "JOBS_FORGOTTEN_SECONDS", 0.0)
     records = [
         Collective(
             communicator="0x77",
@@ -105,7 +105,7 @@ def test_a_rank_s_gpu_is_known_by_its_address_and_its_nic_is_the_nearest(
 
     But agents say which GPU has which address, and where GPUs and NICs sit on the bus.
     """
-    monkeypatch.setattr(app, "JOBS_SECONDS", 0.05)
+    monkeypatch.setattr(works, "JOBS_SECONDS", 0.05)
     monkeypatch.setattr(watch, "FULL_LOOK_EVERY", 1)
     batch = batch_of_two_gpus()
     headers = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from api.evaluate import changes, lead, task
-from api.routes import live
+from api.routes.shared import streams
 from collector.contract.verdict import Verdict
 from tests.incidents import NS, Teller, slow_link, straggler
 from tests.service import InProcess, ServiceProcess, eventually, in_process
@@ -67,7 +67,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             (task, "EVALUATE_SECONDS", 1e6),
             (lead, "RENEW_SECONDS", 1e6),
             (changes, "FOLLOW_SECONDS", 0.02),
-            (live, "LIVE_QUIET_SECONDS", 0.1),
+            (streams, "LIVE_QUIET_SECONDS", 0.1),
         ):
             stack.enter_context(patch.object(place, name, value))
         service = stack.enter_context(in_process(tmp_path_factory.mktemp("service")))
@@ -116,7 +116,7 @@ def test_who_was_away_for_too_long_is_told_so(stage: Stage) -> None:
     seen = stage.newest
     for _ in range(3):
         stage.open()
-    with patch.object(live, "LIVE_RESUMED_MAX", 2), stage.listen(str(seen)) as listener:
+    with patch.object(streams, "LIVE_RESUMED_MAX", 2), stage.listen(str(seen)) as listener:
         assert listener.names == ["missed", "ready"]
         assert listener.events[0][1]["count"] == 3
     with stage.listen("999999") as listener:
@@ -150,15 +150,15 @@ def test_a_client_that_is_too_slow_is_told_and_dropped(stage: Stage) -> None:
 
 def test_a_client_that_never_reads_frees_its_place(stage: Stage) -> None:
     address = stage.service.client.base_url
-    with patch.object(live, "LIVE_SEND_SECONDS", 0.2), socket.socket() as deaf:
+    with patch.object(streams, "LIVE_SEND_SECONDS", 0.2), socket.socket() as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect((address.host, address.port))
         deaf.sendall(b"GET /v1/live HTTP/1.1\r\nHost: x\r\n\r\n")
         eventually(lambda: clients(stage) == 1, "it listens, alone")
 
         with (
-            patch.object(live, "LIVE_QUIET_SECONDS", 0.0),
-            patch.object(live, "quiet", lambda _: b": " + b"x" * (1 << 20) + b"\n\n"),
+            patch.object(streams, "LIVE_QUIET_SECONDS", 0.0),
+            patch.object(streams, "quiet", lambda _: b": " + b"x" * (1 << 20) + b"\n\n"),
         ):
             eventually(lambda: clients(stage) == 0, "its place is free")
 

@@ -11,7 +11,7 @@ from alerts.traffic.flows import messages_of, sums_of, traffic_of
 from alerts.traffic.matrix import check_of, matrix_of, misfit, sent_and_received
 from alerts.traffic.places import By, Places, places_of
 from alerts.window import NS, JobWindow, Window
-from api import app
+from api import works
 from api.correlate import traffic
 from api.correlate.read import Question
 from collector.contract import wire
@@ -44,7 +44,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     reporter = Reporter(simulation.topology, "lab", start_ns, seed=5, poller=None)
     headers = {"content-type": wire.CONTENT_TYPE, "content-encoding": "zstd"}
     with (
-        patch.object(app, "JOBS_SECONDS", 0.5),
+        patch.object(works, "JOBS_SECONDS", 0.5),
         in_process(tmp_path_factory.mktemp("service"), clock=lambda: now) as running,
     ):
         for snapshot in simulation.run():

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from api.routes import page
+from api import page_files
 from api.settings import ServiceSettings
 from tests.service import in_process
 from tests.setup_page import PAGE, pack
@@ -40,7 +40,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     folder = tmp_path_factory.mktemp("service")
     (folder / "tokens").write_text(TOKEN)
     settings = ServiceSettings(data=str(folder), token_file=str(folder / "tokens"))
-    built = patch.object(page, "FOLDER", make_folder(folder / "built/page"))
+    built = patch.object(page_files, "FOLDER", make_folder(folder / "built/page"))
     with built, in_process(folder, settings=settings) as running:
         yield running.client
 
@@ -85,7 +85,7 @@ def test_who_takes_gzip_gets_it(client: httpx.Client, path: str, content: bytes)
 
 def test_a_packed_file_that_is_older_than_the_file_is_not_served(client: httpx.Client) -> None:
     """As after `npm run build` by hand, which packs nothing."""
-    folder = page.FOLDER / "assets"
+    folder = page_files.FOLDER / "assets"
     file, packed = folder / "index-1a2b3c4d.js", folder / "index-1a2b3c4d.js.gz"
     before = packed.stat()
     os.utime(packed, ns=(0, file.stat().st_mtime_ns - 1))
@@ -162,8 +162,8 @@ def test_other_methods_are_refused(client: httpx.Client) -> None:
 def test_without_a_page_the_service_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger=page.__name__):
-        assert page.find_page(tmp_path / "page") is None
+    with caplog.at_level(logging.WARNING, logger=page_files.__name__):
+        assert page_files.find_page(tmp_path / "page") is None
     (said,) = caplog.messages
     assert str(tmp_path / "page") in said
     assert "make page" in said

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from api import app
+from api import works
 from api.jobs import watch
 from collector.contract import communicator as words
 from collector.contract.collective import Collective, State, StepSpan
@@ -401,8 +401,8 @@ def test_the_agents_tables_are_the_same_as_ours() -> None:
 def test_the_service_takes_the_batches_and_finds_hosts_ports_and_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "JOBS_SECONDS", 0.05)
-    monkeypatch.setattr(app, "JOBS_FORGOTTEN_SECONDS", 0.0)
+    monkeypatch.setattr(works, "JOBS_SECONDS", 0.05)
+    monkeypatch.setattr(works, "JOBS_FORGOTTEN_SECONDS", 0.0)
     monkeypatch.setattr(watch, "FULL_LOOK_EVERY", 1)
     topology = make_topology(nics=4)
     start_ns = time.time_ns() - 70 * 10**9

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api import app
+from api import works
 from api.topology import cache
 from collector.contract.identity import LinkId, PortId
 from collector.contract.wire import CONTENT_TYPE
@@ -92,7 +92,7 @@ def watch(folder: Path, topology: Topology, start_ns: int) -> Iterator[Watched]:
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "PORTS_SECONDS", 0.1)
+    monkeypatch.setattr(works, "PORTS_SECONDS", 0.1)
     monkeypatch.setattr(cache, "CACHE_SECONDS", 0.0)
 
 

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from api import app
+from api import works
 from api.correlate import roll
 from api.routes import heat as heat_route
 from collector.contract import wire
@@ -53,7 +53,7 @@ def collectives() -> Iterator[Collective]:
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[InProcess]:
     now = [NOW_S - 100.0]
-    hurried = (patch.object(app, "JOBS_SECONDS", 0.1), patch.object(roll, "LOOK_SECONDS", 0.1))
+    hurried = (patch.object(works, "JOBS_SECONDS", 0.1), patch.object(roll, "LOOK_SECONDS", 0.1))
     with (
         hurried[0],
         hurried[1],

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 from starlette.requests import ClientDisconnect
 
-from api import app
+from api import works
 from api.evaluate import lead, task
 from api.limits import TRACES_MAX
 from api.routes import trace as route
 from api.trace import read
+from api.turns import Slots
 from collector.contract import wire
 from collector.contract.verdict import Cause, Culprit, Layer, Verdict
 from simulator.engine import Simulation
@@ -65,7 +66,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     reporter = Reporter(simulation.topology, "lab", start_ns, seed=5)
     headers = {"content-type": wire.CONTENT_TYPE, "content-encoding": "zstd"}
     with (
-        patch.object(app, "JOBS_SECONDS", 0.5),
+        patch.object(works, "JOBS_SECONDS", 0.5),
         patch.object(task, "EVALUATE_SECONDS", 1e6),
         patch.object(lead, "RENEW_SECONDS", 1e6),
         in_process(
@@ -369,7 +370,7 @@ def test_a_job_without_records_has_an_empty_trace_that_opens(cluster: Cluster) -
 
 def test_a_place_is_free_again_however_a_trace_ends() -> None:
     """Also if the client goes away, or never takes the answer."""
-    running = route.Traces()
+    running = Slots("traces")
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
@@ -387,7 +388,7 @@ def test_a_place_is_free_again_however_a_trace_ends() -> None:
 
     async def answer(send: Any) -> None:  # noqa: ANN401 - an ASGI callable
         held = contextlib.ExitStack()
-        held.enter_context(running.one())
+        held.enter_context(running.hold("TRACES_MAX", TRACES_MAX))
         response = route.HeldResponse(endless(), held, {})
         scope = {"type": "http", "path": "/", "asgi": {"spec_version": "2.4"}}
         await response(scope, silent, send)
@@ -398,7 +399,7 @@ def test_a_place_is_free_again_however_a_trace_ends() -> None:
         asyncio.run(answer(stuck))
     with contextlib.ExitStack() as all_of_them:
         for _ in range(TRACES_MAX):
-            all_of_them.enter_context(running.one())
+            all_of_them.enter_context(running.hold("TRACES_MAX", TRACES_MAX))
 
 
 def test_what_is_streamed_is_one_json_document(cluster: Cluster) -> None:

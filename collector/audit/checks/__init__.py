@@ -31,7 +31,6 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_about_jobs(self) -> bool:
-        """Whether it looks at settings of jobs."""
         return any(each.startswith(NCCL_PREFIX) or each in JOB_SETTINGS for each in self.reads)
 
     def sees(self, setting: str) -> bool:

@@ -120,7 +120,7 @@ class SwitchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sensors: list[Sensors] = []
 
 
-# Checked and spelled out, ready to be asked for --------------------------------------------------
+# Checked and expanded, ready to be walked --------------------------------------------------------
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from api.export import (
     encode_ndjson,
     number_text,
 )
-from api.routes.samples import Format, negotiate
+from api.routes.shared.exports import Format, negotiate
 
 
 def chunk(*rows: tuple[int, int, float]) -> Chunk:

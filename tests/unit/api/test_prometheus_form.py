@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api.promql.errors import ErrorKind, QueryError
-from api.routes.prometheus_form import (
+from api.routes.prometheus_meta import unescape_name
+from api.routes.shared.prometheus_form import (
     FAR_TIMES_MS,
     Form,
     parse_duration_ns,
@@ -13,7 +14,6 @@ from api.routes.prometheus_form import (
     parse_match,
     parse_moment_ms,
 )
-from api.routes.prometheus_meta import unescape_name
 from api.selectors import Matcher
 
 SECOND = 1_000_000_000

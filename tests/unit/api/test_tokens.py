@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.app import ROUTERS, make_bare_app, working
+from api.app import ROUTERS, make_bare_app
 from api.inventory.token_model import Scope, Token
 from api.inventory.tokens import TokenTables
 from api.limits import TOKEN_CHARS_MAX, TOKEN_FILE_TOKENS_MAX, TOKEN_USED_SECONDS
@@ -19,6 +19,7 @@ from api.tokens.parts import make_book
 from api.tokens.rate import Bucket
 from api.tokens.scopes import INCLUDED, SCOPES, is_open, parse_scopes
 from api.tokens.wish import Wish, issue
+from api.works import working
 from collector.contract.errors import InventoryError, SettingsError
 
 NOW_S = 1_800_000_000.0

@@ -46,7 +46,7 @@ def test_our_dashboards_are_well(capsys: pytest.CaptureFixture[str]) -> None:
 def test_flaws_of_a_file_name_file_panel_and_remedy(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    dashboard = to_classic("fleet", discover()["fleet"])
+    dashboard: dict[str, Any] = to_classic("fleet", discover()["fleet"])
     panel = next(each for each in dashboard["panels"] if each["type"] != "row")
     panel["description"] = ""
     file = tmp_path / "mine.json"

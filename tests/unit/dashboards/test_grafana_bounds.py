@@ -131,9 +131,9 @@ def test_files_that_are_no_boards_are_named(tmp_path: Path) -> None:
         read_boards(tmp_path)
     good = '{"uid": "a", "title": "A"}'
     for content, said in (
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "no dashboard"),
+        ("{", "no dashboard's JSON"),
+        ("[" * 100_000, "no dashboard's JSON"),
+        ("[]", "no dashboard's JSON"),
         ('{"uid": "a/b", "title": "A"}', "uid is 'a/b'"),
         ('{"uid": "a", "title": ""}', "needs a title"),
     ):

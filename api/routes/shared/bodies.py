@@ -7,6 +7,7 @@ import contextlib
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
+from api.context import Context
 from api.errors import Problem
 from api.ingest.service import Ingest
 from api.limits import BODY_BYTES_MAX
@@ -46,3 +47,9 @@ def check_size(size: int) -> None:
             f"the body has {size} bytes or more; BODY_BYTES_MAX is {BODY_BYTES_MAX}",
             rule="BODY_BYTES_MAX",
         )
+
+
+async def receive(request: Request, parts: Context) -> bytes:
+    """The whole body, for a route that needs it only until it is decoded."""
+    with contextlib.ExitStack() as held:
+        return await read_body(request, parts.ingest, held)

@@ -1,4 +1,4 @@
-"""Answers that take a core for seconds: made one after the other, and a bounded number waits."""
+"""Answers that take a core for seconds or minutes: how many run, and how many wait."""
 
 from __future__ import annotations
 
@@ -38,6 +38,29 @@ class Turns:
                 return await asyncio.to_thread(work)
         finally:
             self._waiting -= 1
+
+
+class Slots:
+    """So many at once; past the bound a request is refused, since a slot is held for minutes.
+
+    ``what`` names them in messages, as `traces`.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._taken = 0
+
+    @contextlib.contextmanager
+    def hold(self, rule: str, slots_max: int) -> Iterator[None]:
+        """Hold a slot; a Problem that names the ``rule`` if ``slots_max`` are taken."""
+        if self._taken >= slots_max:
+            why = f"{rule} = {slots_max} {self._what} are being made already"
+            raise Problem(503, "busy", why, rule=rule)
+        self._taken += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
 
 
 @contextlib.contextmanager

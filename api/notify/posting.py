@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from urllib.parse import urlsplit
 
-import httpx
 import orjson
 
 from alerts.rulebook.notices import Notice
 from api.notify.http import Outcome, Verdict, post
-from api.notify.settings import ReceiverTable, secret_of
+from api.notify.receivers import Receiver
+from api.notify.table import secret_of
 from collector.contract.errors import SettingsError
 
 IDEMPOTENCY_HEADER = "Idempotency-Key"
 """The notice's id: the same however often it is tried."""
 
 
-class PostingReceiver(abc.ABC):
-    """Posts JSON to `url`. ``clock``: unix seconds."""
+class PostingReceiver(Receiver):
+    """Posts JSON to `url`."""
 
     default_url = ""
     """Where to, if the table has no `url`."""
 
-    def __init__(
-        self,
-        table: ReceiverTable,
-        client: httpx.AsyncClient,
-        external_url: str,
-        clock: Callable[[], float],
-    ) -> None:
-        self._table = table
-        self._client = client
-        self._external_url = external_url
-        self._clock = clock
+    @classmethod
+    def takes(cls, address: str) -> bool:
+        """Whether this can be posted to."""
+        try:
+            parts = urlsplit(address)
+            _ = parts.port
+        except ValueError:
+            return False
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and address.isprintable()
 
     async def send(self, notice: Notice) -> Outcome:
         """Try once. Secrets are read anew: a file that was repaired helps at once."""
@@ -44,12 +43,12 @@ class PostingReceiver(abc.ABC):
         except SettingsError as error:
             return Outcome(verdict=Verdict.RETRY, detail=str(error))
         return await post(
-            self._client,
+            self._means.client,
             url,
             orjson.dumps(self.body(notice, key)),
             {IDEMPOTENCY_HEADER: notice.id, **self.headers(key)},
             timeout_s=self._table.timeout_s,
-            now_s=self._clock(),
+            now_s=self._means.clock(),
             secrets=[key],
         )
 

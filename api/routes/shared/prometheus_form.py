@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qs
 
+import orjson
 import promql_parser
 from fastapi import APIRouter, Depends, Request, Response
 from starlette.requests import ClientDisconnect
@@ -18,7 +19,9 @@ from api.errors import Problem
 from api.limits import FORM_BYTES_MAX, FORM_FIELDS_MAX, QUERY_STEPS_MAX, SELECTORS_MAX
 from api.promql.errors import ErrorKind, QueryError, bad_data
 from api.promql.parse import parse_text
+from api.promql.render import envelope
 from api.promql.values import Grid
+from api.routes.shared.answers import JSON
 from api.selectors import Selector, read_selector
 from api.times import TIME_MS_MAX, read_time_ms
 
@@ -311,3 +314,8 @@ def endpoint(
         return handler
 
     return register
+
+
+def success(data: object) -> Response:
+    """Data in the envelope."""
+    return Response(envelope(orjson.dumps(data)), media_type=JSON)

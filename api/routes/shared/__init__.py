@@ -1,0 +1,1 @@
+"""What several routes share: parameters, pages, answers, look-ups. Routes do not import routes."""

@@ -1,0 +1,127 @@
+"""What the service does beside answering: the loops that run until it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.types import Lifespan
+
+from api.captures import CAPTURES_SECONDS, Captures
+from api.inventory.feed import InventoryFeed
+from api.inventory.repository import Inventory
+from api.jobs.watch import JobWatch
+from api.metrics import ServiceMetrics
+from api.promql.gate import Gate
+from api.refresh import refresh_ports
+from api.store.store import Store
+from collector.contract.catalog import load_catalog
+from collector.contract.errors import InventoryError, StoreError
+
+log = logging.getLogger(__name__)
+
+FEED_SECONDS = 1.0
+"""How often what was sighted goes to the inventory."""
+
+JOBS_SECONDS = 10.0
+"""How often the records are looked through for jobs."""
+
+JOBS_FORGOTTEN_SECONDS = 3_600.0
+"""How often jobs that ended long ago are removed."""
+
+PORTS_SECONDS = 15.0
+"""How often the inventory learns the state and rate of every port."""
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Something that goes on until it is cancelled."""
+
+
+async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
+    """Tell the inventory what was sighted, until cancelled; then once more."""
+    flushed = dropped = errors = 0
+    try:
+        while True:
+            await asyncio.sleep(FEED_SECONDS)
+            await asyncio.to_thread(feed.run_once)
+            metrics.inventory_flushed.inc(feed.flushed - flushed)
+            metrics.inventory_dropped.inc(feed.dropped - dropped)
+            metrics.inventory_errors.inc(feed.errors - errors)
+            flushed, dropped, errors = feed.flushed, feed.dropped, feed.errors
+    finally:
+        feed.run_once()
+
+
+async def watch_ports(store: Store, inventory: Inventory, clock: Callable[[], float]) -> None:
+    """Keep the ports' state, rate and cables in the inventory fresh, until cancelled."""
+    failing = False
+    while True:
+        await asyncio.sleep(PORTS_SECONDS)
+        now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+        try:
+            await asyncio.to_thread(refresh_ports, store, inventory, load_catalog(), now)
+            await asyncio.to_thread(inventory.links.note_unplugged, now)
+            failing = False
+        except (StoreError, InventoryError) as error:
+            if not failing:
+                log.warning("the ports' state cannot be refreshed: %s", error)
+            failing = True
+
+
+async def watch_captures(captures: Captures) -> None:
+    """Keep requests to agents in step with the inventory, until cancelled."""
+    while True:
+        await asyncio.sleep(CAPTURES_SECONDS)
+        await asyncio.to_thread(captures.look)
+
+
+async def watch_jobs(
+    store: Store, inventory: Inventory, clock: Callable[[], float], *, kept_days: int
+) -> None:
+    """Keep the inventory's jobs in step with the records, until cancelled.
+
+    A job that has ended is kept as long as the steps that it made.
+    """
+    watch = JobWatch(store, inventory)
+    forgotten_s = clock()
+    while True:
+        await asyncio.sleep(JOBS_SECONDS)
+        now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+        is_well = await asyncio.to_thread(watch.look, now)
+        if is_well and clock() - forgotten_s >= JOBS_FORGOTTEN_SECONDS:
+            with contextlib.suppress(InventoryError):  # the next look says so
+                await asyncio.to_thread(inventory.jobs.forget, now - dt.timedelta(days=kept_days))
+            forgotten_s = clock()
+
+
+def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
+    """What goes on as long as the service runs, each by its name."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(work(), name=name) for name, work in works.items()]
+        for task in tasks:
+            task.add_done_callback(stop_if_broken)
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        gate.close()
+
+    return lifespan
+
+
+def stop_if_broken(task: asyncio.Task[None]) -> None:
+    """A service whose commit loop has died must not go on taking requests: end it, loudly.
+
+    The supervisor starts it anew, and senders repeat what was not acknowledged.
+    """
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.critical("%s broke: the service stops", task.get_name(), exc_info=error)
+        os.kill(os.getpid(), signal.SIGTERM)
