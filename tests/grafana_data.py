@@ -64,7 +64,7 @@ TICK_S = 10.0
 LOOK_S = 30.0
 """How often the service gets what agents have read, the evaluator looks, and the supplement speaks.
 Between two looks nobody asks, so that what was read may as well be stored together."""
-RULES_S = 150.0
+RULES_S = 300.0
 """How often the rules run. The pack says 30 s, but a round takes eight seconds of a processor."""
 SEED = 5
 

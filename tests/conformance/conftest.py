@@ -9,7 +9,7 @@ from api.inventory.repository import Inventory
 from tests import postgres
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     with postgres.server() as url:
         yield url

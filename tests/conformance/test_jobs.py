@@ -1,9 +1,7 @@
 """Jobs: what the inventory keeps of them on both databases, and what HTTP answers."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,31 +22,9 @@ from api.inventory.repository import Inventory
 from api.inventory.tables import JobOrigin, JobState
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import canonical_labels
-from tests import postgres
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 START_NS = int(START.timestamp()) * 10**9
-
-
-@pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    with postgres.server() as url:
-        yield url
-
-
-@pytest.fixture(
-    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.peer("initdb", "postgres"))]
-)
-def inventory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Inventory]:
-    """An empty inventory of its own."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/inventory.db"
-    else:
-        url = postgres.new_database(request.getfixturevalue("postgres_url"))
-    inventory = Inventory(url)
-    inventory.migrate()
-    yield inventory
-    inventory.close()
 
 
 def at(minute: float) -> datetime:
