@@ -3,11 +3,13 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any, cast
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from tests import conftest
 from tests.cut import ALL, EXAMPLES_MIN, VARIABLE, Cut, commits, current, parse
 
 COUNTS = st.integers(1, 40)
@@ -95,3 +97,62 @@ def test_commits_are_counted_and_merges_once(tmp_path: Path) -> None:
     git("checkout", "main")
     git("merge", "--no-ff", "--no-edit", "other")
     assert commits(tmp_path) == 3
+
+
+# --- the marker ---------------------------------------------------------------------------------
+
+
+class FakeItem:
+    """A test that was collected."""
+
+    def __init__(self, nodeid: str, *marker: object) -> None:
+        self.nodeid = nodeid
+        self.markers = [pytest.mark.rotating(*marker).mark] if marker else []
+
+    def iter_markers(self, name: str) -> list[pytest.Mark]:
+        assert name == "rotating"
+        return self.markers
+
+
+class FakeConfig:
+    """Notes what was left out."""
+
+    def __init__(self) -> None:
+        self.hook, self.left_out = self, list[FakeItem]()
+
+    def pytest_deselected(self, items: list[FakeItem]) -> None:
+        self.left_out += items
+
+
+def kept_of(cut: Cut, items: list[FakeItem], monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The tests that a run with this cut keeps; the others are counted as deselected."""
+    monkeypatch.setattr(conftest, "CUT", cut)
+    config, remaining = FakeConfig(), list(items)
+    conftest.keep_cut(cast("Any", config), cast("Any", remaining))
+    kept, left_out = ({item.nodeid for item in some} for some in (remaining, config.left_out))
+    assert kept | left_out == {item.nodeid for item in items}
+    assert not kept & left_out
+    return kept
+
+
+def test_marked_tests_run_in_turn_and_others_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = [FakeItem(f"a.py::always[{n}]") for n in range(3)]
+    items = [
+        *plain,
+        *(FakeItem(f"a.py::some[{n}]", 5) for n in range(10)),
+        FakeItem("b.py::one", 3),
+    ]
+    names = {item.nodeid for item in items}
+    runs = [kept_of(Cut(7, commit), items, monkeypatch) for commit in range(5)]
+    assert set.union(*runs) == names
+    assert all({item.nodeid for item in plain} <= run for run in runs)
+    assert max(map(len, runs)) <= 3 + 4 + 1
+    assert kept_of(parse(ALL), items, monkeypatch) == names
+
+
+def test_functions_with_one_name_take_the_same_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [FakeItem(f"a.py::{test}[{n}]", 6, "views") for test in "xy" for n in range(18)]
+    kept = kept_of(Cut(3, 20), items, monkeypatch)
+    cases = [{name.partition("[")[2] for name in kept if f"::{test}[" in name} for test in "xy"]
+    assert cases[0] == cases[1]
+    assert len(cases[0]) == 6
