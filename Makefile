@@ -10,6 +10,9 @@ BIN := .venv/bin
 CODE := collector api alerts simulator dashboards tests
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Tests start hundreds of Pythons: without compiled files each would compile our sources anew, which
+# takes seconds. Images set this variable to keep layers small.
+unexport PYTHONDONTWRITEBYTECODE
 
 # More words for pytest: make test ARGS="-k spool -x"
 ARGS ?=
@@ -32,10 +35,6 @@ python-ok:
 .PHONY: setup
 setup: python-ok ## prepare .venv (with .venv/bin/fabricscope) and nothing else
 	@$(PYTHON) -m tests.setup_venv
-
-.PHONY: setup-grafana
-setup-grafana: python-ok ## prepare .venv-grafana, apart because of what grafana-client brings
-	@$(PYTHON) -m tests.setup_venv grafana
 
 .PHONY: page
 page: python-ok ## build the built-in page into dashboards/page; needs no Node on this machine
@@ -62,7 +61,14 @@ check-page: page ## the built-in page's types, lint and unit tests
 	@echo "check: page"; $(PYTHON) -m tests.setup_page check
 
 .PHONY: test
-test: setup peers setup-grafana page check ## everything that must be green: peers, check, all tests
+test: check pytest ## everything that must be green: check, all tests, a part of the long proofs
+
+.PHONY: test-all
+test-all: export TEST_CUT := all
+test-all: check pytest score ## the same with the long proofs in full, for hours; CI takes a part in turn
+
+.PHONY: pytest
+pytest: setup peers page
 	@$(PYTEST) --durations=15 $(ARGS)
 
 .PHONY: test-fast
@@ -78,6 +84,7 @@ bench: setup peers ## measure us and the peers in one go, into build/bench/
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 .PHONY: golden
+golden: export TEST_CUT := all
 golden: setup ## rewrite the golden files; read the diff before you commit it
 	@$(BIN)/python -m pytest --update-golden $(ARGS)
 
@@ -104,8 +111,23 @@ wheel: setup page ## build the wheel, with the built-in page, into dist/
 	  || { cat build/wheel.log; exit 1; }
 	@ls dist/*.whl
 
+.PHONY: dashboards
+dashboards: setup ## write the Grafana dashboards into build/release/dashboards
+	@rm -rf build/release/dashboards
+	@$(BIN)/fabricscope dashboards export --out build/release/dashboards
+
+.PHONY: rules
+rules: setup ## write the rule files for Prometheus into build/release/rules
+	@rm -rf build/release/rules
+	@$(BIN)/fabricscope rules build --out build/release/rules
+
+.PHONY: release
+release: wheel dashboards rules ## the wheel, and an archive of dashboards and rules, into dist/
+	@tar --sort=name --owner=0 --group=0 -C build/release -czf dist/fabricscope-files.tar.gz dashboards rules
+	@ls dist/fabricscope-files.tar.gz
+
 .PHONY: clean
-clean: ## remove what was built and the caches; .venv, .venv-grafana, .venv-node and .peers stay
+clean: ## remove what was built and the caches; .venv, .venv-node and .peers stay
 	@rm -rf build dist dashboards/page *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	@find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
-	@echo "clean: removed build, dist and caches; to start afresh: rm -rf .venv .venv-grafana .venv-node .peers dashboards/web/node_modules"
+	@echo "clean: removed build, dist and caches; to start afresh: rm -rf .venv .venv-node .peers dashboards/web/node_modules"

@@ -1,10 +1,10 @@
 """NICs into which bytes flow freely: nothing waits in front of them. Pure.
 
-A NIC that takes in bytes too slowly holds back whoever sends to it: it pauses its switch, or the
+A NIC that takes in bytes too slowly holds back its senders: it pauses its switch, or the
 switch waits for its credits, or queues before it mark and drop packets. A NIC that sends too slowly
 does none of this: everything behind it is merely idle. So where one direction of a ring is slow and
-nothing waits in front of the receiver, its sender is the one. Without counters that would tell a
-wait (plain TCP, a switch that nobody asks) nothing is said.
+nothing waits in front of the receiver, its sender is the culprit. Without counters that would show
+a wait (plain TCP, a switch without a poller) no conclusion is drawn.
 """
 
 from __future__ import annotations

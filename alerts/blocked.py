@@ -1,14 +1,14 @@
-"""Whom a hung job waits for, by its Flight Recorders' pending operations alone. Pure.
+"""Which ranks a hung job waits for, by its Flight Recorders' pending operations alone. Pure.
 
 A group's operations are numbered in the order in which its ranks launch them, and a rank finishes
 them in that order. So a rank whose first unfinished operation is number 20 has finished number 19.
 Two things can be wrong with a rank:
 
 - *It has not finished what others have.* A barrier-like collective that one rank has left was
-  entered by all: who is still in it, while its peers are at a later one, does not get on itself.
+  entered by all: a rank still in it, while its peers are at a later one, does not get on itself.
 - *It has not launched what others wait in*, and waits in nothing itself. One that is missing from a
-  group because it is in another group's operation is a victim: whoever is missing there is next in
-  the chain, and at its head are ranks that wait for nobody.
+  group because it is in another group's operation is a victim: the rank missing there is next in
+  the chain, and at its head are ranks that wait for none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ACCUSED_SHARE_MAX = 1 / 3
 PAIR = 2
 """Members of a group in which the other end of a message is known without asking."""
 GROUP_SHARE_MAX = 0.5
-"""Of a group's members: who is alone against most others is at a wrong place, not they."""
+"""Of a group's members: a rank alone against most others is the wrong one, not they."""
 
 
 class Blame(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,13 +39,13 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     communicators: tuple[str, ...]
     """Groups that wait for them."""
     operations: int
-    """Pending operations that say so."""
+    """Pending operations that show it."""
     time_ns: int
     """When the latest of those was launched."""
 
 
 def blame(job: JobWindow) -> Blame | None:
-    """Who is to blame; None if the dumps accuse nobody, or too many."""
+    """The ranks to blame; None if the dumps accuse none, or too many."""
     groups: dict[str, list[Pending]] = {}
     for pending in job.pending:
         groups.setdefault(pending.communicator, []).append(pending)
@@ -58,7 +58,7 @@ def blame(job: JobWindow) -> Blame | None:
     share = GROUP_SHARE_MAX if is_one_host(job, ranks) else ACCUSED_SHARE_MAX
     if not ranks or len(ranks) > max(1, share * size):
         return None
-    entries = [pending for _, said in found.values() for pending in said]
+    entries = [pending for _, shown in found.values() for pending in shown]
     return Blame(
         ranks=tuple(ranks),
         reason=reason,
@@ -120,9 +120,9 @@ def not_launched(groups: Mapping[str, Sequence[Pending]]) -> Accusations:
                 if rank not in one.states and number not in busy
             ]
             if missing and len(missing) <= GROUP_SHARE_MAX * max(one.ranks, len(one.job_rank)):
-                accused, said = found.setdefault(name, ([], []))
+                accused, shown = found.setdefault(name, ([], []))
                 accused.extend(missing)
-                said.append(one)
+                shown.append(one)
     return found
 
 

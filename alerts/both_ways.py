@@ -1,9 +1,9 @@
-"""Whether a NIC that receives too slowly sends as slowly too: by who leaves a ring when. Pure.
+"""Whether a NIC that receives too slowly sends as slowly too: by when ranks leave a ring. Pure.
 
 A ring's ranks pass pieces on, one after the other. Behind a slow edge each rank leaves one piece's
 time before the rank before it: the receiver at the slow edge leaves last, its next neighbour one
 piece earlier, and so on. If the receiver's own sending is as slow, its next neighbour has to wait
-for each piece as long as it did, and both leave together. Counters cannot tell this: in a ring
+for each piece as long as it did, and both leave together. Counters cannot show this: in a ring
 every NIC sends what it receives.
 """
 
@@ -18,14 +18,14 @@ from alerts.window import JobWindow, Window
 OPERATIONS_LEAST = 3
 """Slow collectives, and usual ones, that must have been seen."""
 SLOWER_LEAST = 1.5
-"""Times the usual transfer: below, exits tell more of chance than of the NIC."""
+"""Times the usual transfer: below, exits show chance more than the NIC."""
 PIECE_SHARE = 0.5
 """Of a piece's time by which the next neighbour leaves earlier: the middle between all of it, of a
 NIC that only receives slowly, and nothing."""
 
 
 def sends_as_slowly(window: Window, row: int, from_ns: int, to_ns: int) -> bool | None:
-    """Of a NIC's port that receives slowly in this time; None where no ring tells."""
+    """Of a NIC's port that receives slowly in this time; None where no ring shows it."""
     shares = [
         share
         for job, rank in window.users_of_port.get(row, [])

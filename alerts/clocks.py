@@ -2,7 +2,7 @@
 
 Ranks of a barrier-like collective leave it nearly together, and the faster it was, the closer: the
 exits of one operation scatter in proportion to how long its transfer took, which each rank's own
-clock tells (the least time that any rank spent inside). So every operation is a noisy comparison
+clock measures (the least time that any rank spent inside). So every operation is a noisy comparison
 of its hosts' clocks, weighted by the inverse square of that time. Per host an offset and a drift
 are fitted to all of them by weighted least squares, with large residuals counted less (Huber's
 weights first, Cauchy's when the guess is good): a slow link spreads exits in a fixed pattern, and
@@ -36,18 +36,18 @@ BARRIER_LIKE = frozenset(
         Operation.BARRIER,
     }
 )
-"""Nobody can leave these before everybody has entered."""
+"""No rank can leave these before all have entered."""
 
 SEGMENT_SECONDS = 120
 """Within so long a clock's drift is constant; over an hour NTP bends it."""
 ROWS_MAX = 400_000
 """Records that one segment's fit looks at; more make it slower and no better."""
 INSIDE_NS_MIN = 50_000
-"""Exits are seen by a thread of the host, to about this; faster operations tell no more."""
+"""Exits are seen by a thread of the host, to about this; faster operations add nothing."""
 DRIFT_TYPICAL = 5e-5
 """50 ppm: what a quartz does. Without evidence for a drift the fit assumes none."""
 ROUNDS_ROUGH, ROUNDS_FINE = 6, 10
-"""Of reweighting: first mildly, from whatever the clocks say; then sharply, from a good guess."""
+"""Of reweighting: first mildly, from the clocks as they are; then sharply, from a good guess."""
 ACCURACY_NS = 10
 ITERATIONS_MAX = 200
 """Of the solver. Hosts that all meet each other need three, a chain of a thousand groups about a
@@ -58,7 +58,7 @@ FOLDS = 8
 STRIPES = 3
 """The window is cut into FOLDS x STRIPES stretches, and every FOLDSth of them is left out in turn,
 to see how much the answer depends on them: operations that follow each other err alike. Three
-stripes, because leaving out an end alone would ask for a drift nobody needs."""
+stripes, because leaving out an end alone would ask for a needless drift."""
 SPREAD_SHARE = 0.1
 """How far exits may differ always in the same direction, as a share of the transfer: in healthy
 rings it was 0.01 to 0.03, with a slow link up to 0.1 (medians of 95 operations, eight ranks)."""
@@ -103,7 +103,7 @@ class Fit(msgspec.Struct, frozen=True):
 def align(records: Records) -> list[ClockFit]:
     """The clocks in each stretch of the records' time, in order; one fit at least.
 
-    Records are sorted as `Records` says. Hosts that share no operation with others have no clock
+    Records are sorted as in `Records`. Hosts that share no operation with others have no clock
     in the answer.
     """
     rows = usable(records)
@@ -223,7 +223,7 @@ def fit_clocks(
     keep: Flags | None = None,
     start: Fit | None = None,
 ) -> Fit:
-    """Offsets and slopes, by reweighted least squares. ``keep`` says which rows may speak."""
+    """Offsets and slopes, by reweighted least squares. ``keep`` selects the rows that count."""
     base = 1.0 / evidence.inside_ns**2
     if keep is not None:
         base = base * keep
@@ -278,7 +278,7 @@ def solve(evidence: Evidence, weight: Floats, ridge: float, start: Floats) -> Fl
     diagonal = np.maximum(np.concatenate(squares), 1e-300)
     solution = start.copy()
     given = gathered(centred(evidence.exit_ns))
-    # Far beyond what is needed and what the exits tell, and far from where rounding begins.
+    # Far finer than is needed and than the exits are, and far from where rounding begins.
     goal = float(diagonal.sum()) * ACCURACY_NS**2
     rest = given - apply(solution)
     direction = scaled = rest / diagonal
@@ -315,7 +315,7 @@ def doubt(evidence: Evidence, fit: Fit, prior_ns: float, groups: Ints) -> Floats
 
     Stretches of the window are left out in turn (a jackknife): what holds for all of them holds.
     That standard error, and the share of the transfer by which exits may differ always in
-    the same way; of a single operation all of its transfer, since nothing tells its scatter.
+    the same way; of a single operation all of its transfer, since its scatter is not known.
     """
     stretches = FOLDS * STRIPES
     fold = np.minimum(((evidence.when + 1) / 2 * stretches).astype(int), stretches - 1) % FOLDS
@@ -329,8 +329,8 @@ def doubt(evidence: Evidence, fit: Fit, prior_ns: float, groups: Ints) -> Floats
             answers = np.stack([other.at(when) for other in left_out])
             variance = (len(present) - 1) / len(present) * ((answers - answers.mean(0)) ** 2).sum(0)
             spread = np.maximum(spread, np.sqrt(variance))
-    heard = np.maximum(np.bincount(evidence.host, fit.weight, evidence.hosts), 1e-300)
-    inside = np.bincount(evidence.host, fit.weight * evidence.inside_ns, evidence.hosts) / heard
+    total = np.maximum(np.bincount(evidence.host, fit.weight, evidence.hosts), 1e-300)
+    inside = np.bincount(evidence.host, fit.weight * evidence.inside_ns, evidence.hosts) / total
     count = np.bincount(evidence.host, minlength=evidence.hosts)
     typical = fit.scatter * inside / np.sqrt(count)
     return np.maximum(spread, typical) + (SPREAD_SHARE + 1 / count) * inside
@@ -339,7 +339,7 @@ def doubt(evidence: Evidence, fit: Fit, prior_ns: float, groups: Ints) -> Floats
 def causal_bound(records: Records, evidence: Evidence, fit: Fit) -> Floats:
     """How far each clock could be off at most, the others being right: no exit before an entry.
 
-    Only operations that all ranks left together speak here: in a tree some leave early.
+    Only operations that all ranks left together count here: in a tree some leave early.
     """
     ahead = fit.offset[evidence.host] + fit.slope[evidence.host] * evidence.when
     solution = np.concatenate([fit.offset, fit.slope])

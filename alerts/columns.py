@@ -2,7 +2,7 @@
 
 All are numpy columns of equal length; a name (communicator, host…) is an index into the list of
 names beside it. Times are unix nanoseconds (int64) and durations nanoseconds; ABSENT stands where
-nobody saw it, as on the wire.
+nothing was seen, as on the wire.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """Something made of columns: every field that is an array has one value a row."""
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """The columns by name."""
         fields = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: value for name, value in fields if isinstance(value, np.ndarray)}
 
@@ -33,7 +32,6 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
         return len(next(iter(self.arrays().values())))
 
     def select(self, rows: Any) -> Any:  # noqa: ANN401 - whatever numpy takes; the same type
-        """These rows only."""
         chosen = {name: column[rows] for name, column in self.arrays().items()}
         return msgspec.structs.replace(self, **chosen)
 
@@ -67,9 +65,9 @@ class Records(Columns, frozen=True, kw_only=True):
 class Operations(Columns, frozen=True, kw_only=True):
     """Collectives joined over their ranks, one row each; clocks are aligned.
 
-    Skew is waiting for ranks, transfer (last exit minus last entry) is the network's part. What
-    nobody timed is not here. ``ranks_seen`` below ``ranks`` says that some records are missing:
-    the true skew may then be larger, the true transfer smaller.
+    Skew is waiting for ranks, transfer (last exit minus last entry) is the network's part.
+    Operations without times are not here. ``ranks_seen`` below ``ranks``: some records are missing,
+    and the true skew may be larger, the true transfer smaller.
     """
 
     communicators: list[str]
@@ -138,7 +136,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True):
 
     At time t (by that host's clock) it is ahead of the common clock by
     ``offset_ns + drift * (t - middle_ns)``. ``residual_ns`` is how far that may be off, by the
-    scatter of the evidence; ``bound_ns`` by causality alone: nobody leaves before all have come.
+    scatter of the evidence; ``bound_ns`` by causality alone: no rank leaves before all have come.
     """
 
     host: str
@@ -159,7 +157,7 @@ class ClockFit(msgspec.Struct, frozen=True, kw_only=True):
     middle_ns: int
     clocks: list[Clock]
     operations: int
-    """How many operations it rests on; 0: nothing could be said, and nothing was changed."""
+    """How many operations it rests on; 0: no fit was possible, and no time was changed."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

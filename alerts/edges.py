@@ -1,10 +1,10 @@
-"""Who lies on a job's slow edges: a weighted vote over NICs, cables and switches. Pure.
+"""What lies on a job's slow edges: a weighted vote over NICs, cables and switches. Pure.
 
 Every place that bytes between ring neighbours cross is a candidate: the sending side of a NIC, the
 receiving side of one, a NIC as a whole, a port between switches, a switch. Each slow communicator
-votes for those that its slow edges cross (`alerts.ladder` says which edges those are), by how much
+votes for those that its slow edges cross (`alerts.ladder` finds those edges), by how much
 of the delay they explain; it votes harder the slower it is. Each edge that is as fast as ever
-speaks for all that lies on it. One place is looked for: several at once are seldom, and a second
+exonerates all that lies on it. One place is looked for: several at once are seldom, and a second
 fault shows when the first is gone.
 """
 
@@ -37,16 +37,16 @@ thousand ranks the others are healthy."""
 ONE_EDGE_SHARE = 0.9
 """Of a ladder, from which on one edge alone is slow: of slow NICs the larger one had up to 0.83."""
 CLEAR_BELIEF = 0.6
-"""Of a ladder that may say so."""
+"""Of a ladder that may show it."""
 FREE = 0.2
 """The chance that a NIC receives too slowly, and nothing that waits before it is counted."""
 SUSPECTS_MAX = 64
 SUSPECT_SHARE_MIN = 1e-3
-"""Who has less is left out, unless it is a NIC of a slow communicator: whoever has counters wants
-to compare those."""
+"""A suspect with less is left out, unless it is a NIC of a slow communicator: a reader with
+counters wants to compare those."""
 
 SHARE_DIGITS = 2
-"""Who differ by less are alike, and stand in the order of their names."""
+"""Suspects that differ by less are alike, and stand in the order of their names."""
 
 SENDING, RECEIVING, NIC, PORT, SWITCH = "sending", "receiving", "nic", "port", "switch"
 PRIORS = {NIC: 1.0, SENDING: 0.5, RECEIVING: 0.5, PORT: 0.5, SWITCH: 0.1}
@@ -58,7 +58,7 @@ Place = tuple[str, str, int]
 
 
 class Vote(msgspec.Struct, frozen=True, kw_only=True):
-    """What one slow communicator says."""
+    """The vote of one slow communicator."""
 
     communicator: str
     ladder: Ladder
@@ -101,7 +101,7 @@ class Fabric(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return sender.host if sender else "", receiver.host if receiver else ""
 
     def _on_path(self, edge: int, source: str, target: str) -> Mapping[Place, float]:
-        """As the fabric's paths say: bytes leave the source's NIC, and reach the target's."""
+        """By the fabric's paths: bytes leave the source's NIC, and reach the target's."""
         paths, ports = self.job.paths, self.window.ports
         assert paths is not None
         found: dict[Place, float] = {}
@@ -116,7 +116,7 @@ class Fabric(msgspec.Struct, frozen=True, dict=True, kw_only=True):
                 if ports.host[far] == target:
                     keys = [(RECEIVING, "", self.nic_of_row.get(far, -1))]
             else:
-                # Of a switch only its ports to other switches speak for it as a whole.
+                # Of a switch only its ports to other switches stand for it as a whole.
                 keys = [(PORT, "", row), (SWITCH, ports.host[row], 0)]
             for key in keys:
                 found[key] = min(1.0, found.get(key, 0.0) + share)
@@ -253,7 +253,7 @@ def suspects_of(
 def free_receivers(fabric: Fabric, votes: Sequence[Vote], rows: Collection[int]) -> set[int]:
     """NICs at the far end of a single slow edge, with nothing waiting before them.
 
-    Of a NIC with two slow edges nothing is said: it sends slowly, too.
+    A NIC with two slow edges is left out: it sends slowly, too.
     """
     ends: tuple[set[int], set[int]] = (set(), set())
     for vote in votes:
@@ -283,7 +283,7 @@ def explained_by(fabric: Fabric, vote: Vote) -> dict[Place, float]:
             if share[edge] > 0:
                 most[place] = max(most.get(place, 0.0), crossing)
     sharpness = 1.0 + (SHARPNESS - 1.0) * ladder.belief
-    # Which of several equal ways a flow takes is chance, told apart from what the ladder says.
+    # Which of several equal ways a flow takes is chance, separate from what the ladder shows.
     return {
         place: most[place] * min(1.0, total[place] / most[place]) ** sharpness for place in most
     }
@@ -305,8 +305,8 @@ def blended(ladder: Ladder) -> Floats:
 def exonerated(
     fabric: Fabric, places: Sequence[Place], votes: Sequence[Vote], healthy: Iterable[str]
 ) -> Floats:
-    """How much is said for each place by edges over it that are as fast as ever (logarithms)."""
-    said: dict[Place, float] = dict.fromkeys(places, 0.0)
+    """How much edges that are as fast as ever exonerate each place (logarithms)."""
+    score_of: dict[Place, float] = dict.fromkeys(places, 0.0)
     paths = fabric.job.paths
     trust_of_edge = np.zeros(len(paths.source) if paths is not None else 0)
     for name, ends, trust in healthy_edges(fabric.job, votes, healthy):
@@ -315,26 +315,26 @@ def exonerated(
             trust_of_edge[edge] += trust
             continue
         for place, share in fabric.crossing(name, *ends).items():
-            if place in said:
-                said[place] += trust * math.log(1.0 - share * (1.0 - INNOCENT))
+            if place in score_of:
+                score_of[place] += trust * math.log(1.0 - share * (1.0 - INNOCENT))
     if trust_of_edge.any():
         for place, score in exonerated_by_paths(fabric, trust_of_edge).items():
-            if place in said:
-                said[place] += score
-    return np.array([said[place] for place in places])
+            if place in score_of:
+                score_of[place] += score
+    return np.array([score_of[place] for place in places])
 
 
 def exonerated_by_paths(fabric: Fabric, trust: Floats) -> dict[Place, float]:
     """The same for edges whose ways are known, all at once: a large job has ten thousand.
 
-    ``trust`` says of each edge of the paths how sure it is that it is as fast as ever.
+    ``trust``: for each edge of the paths, how sure it is that it is as fast as ever.
     """
     paths, ports = fabric.job.paths, fabric.window.ports
     assert paths is not None
     edge = np.repeat(np.arange(len(trust)), np.diff(paths.start))
     kept = np.flatnonzero(trust[edge] > 0)
     edge, row, share = edge[kept], paths.port[kept], paths.share[kept]
-    said = trust[edge] * np.log(1.0 - np.minimum(share, 1.0) * (1.0 - INNOCENT))
+    scores = trust[edge] * np.log(1.0 - np.minimum(share, 1.0) * (1.0 - INNOCENT))
     host = np.array([*ports.host, ""], dtype=object)
     ends = np.array(
         [
@@ -357,12 +357,12 @@ def exonerated_by_paths(fabric: Fabric, trust: Floats) -> dict[Place, float]:
         found[key] = found.get(key, 0.0) + score
 
     for word, chosen, where in ((SENDING, leaves, row), (RECEIVING, reaches, far)):
-        total = np.bincount(where[chosen], said[chosen], len(ports))
+        total = np.bincount(where[chosen], scores[chosen], len(ports))
         for one in np.unique(where[chosen]).tolist():
             number = fabric.nic_of_row.get(one, -1)
             add((word, "", number), float(total[one]))
             add((NIC, "", number), float(total[one]))
-    total = np.bincount(row[between], said[between], len(ports))
+    total = np.bincount(row[between], scores[between], len(ports))
     for one in np.unique(row[between]).tolist():
         add((PORT, "", one), float(total[one]))
         add((SWITCH, ports.host[one], 0), float(total[one]))
@@ -398,7 +398,7 @@ def own_nics(fabric: Fabric, votes: Sequence[Vote]) -> set[int]:
 
 
 def folded(fabric: Fabric, places: Sequence[Place], shares: Floats, own: set[int]) -> list[Suspect]:
-    """Places as suspects: what is one thing to whoever must go there counts together."""
+    """Places as suspects: what a technician inspects as one part counts together."""
     total: dict[str, float] = {}
     culprits: dict[str, Culprit] = {}
     for place, share in zip(places, shares.tolist(), strict=True):
@@ -412,7 +412,7 @@ def folded(fabric: Fabric, places: Sequence[Place], shares: Floats, own: set[int
 
 
 def name_of(fabric: Fabric, place: Place) -> str:
-    """One key for all that is the same to whoever must go there."""
+    """One key for all that a technician inspects as one part."""
     word, name, number = place
     if word == SWITCH:
         return f"switch {name}"

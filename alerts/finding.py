@@ -1,8 +1,8 @@
-"""What a detector finds: one thing that is out of the ordinary, with its evidence. Not a verdict.
+"""What a detector finds: one anomaly with its evidence. Not a verdict.
 
-A finding about a job says that it suffers, and whom its own times accuse (``suspects``, the most
-likely first). A finding about a machine says that something is wrong with it, whoever suffers.
-`alerts.verdict` puts both together.
+A finding about a job states that the job suffers, and which NIC, rank or host its own times accuse
+(``suspects``, the most likely first). A finding about a machine states a fault of the machine,
+whichever job suffers from it. `alerts.verdict` combines both.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, R
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody whom a job's own times accuse, and how much: shares of 1 over all suspects."""
+    """A part that a job's own times accuse, and how much: shares of 1 over all suspects."""
 
     culprit: Culprit
     share: float
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something out of the ordinary, from ``since_ns`` to ``until_ns`` (None while it lasts)."""
+    """An anomaly from ``since_ns`` to ``until_ns`` (None while it lasts)."""
 
     detector: str
     cause: Cause
     culprit: Culprit
-    """Whom it is about. Empty where a job suffers and nobody can be named."""
+    """The accused part. Empty where a job suffers and no part can be named."""
     strength: float
     """0 to 1: how clear it is, by this evidence alone."""
     since_ns: int
@@ -34,9 +34,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """When it was last seen."""
     reason: Reason = Reason.UNKNOWN
     job: str = ""
-    """The job whose own times tell it; empty for what machines tell."""
+    """The job whose own times show it; empty for what readings of machines show."""
     suspects: tuple[Suspect, ...] = ()
-    """Where one culprit is not certain: all who could be, with shares."""
+    """Where one culprit is not certain: all candidates, with shares."""
     communicators: tuple[str, ...] = ()
     """Those of the job that are slow."""
     accomplices: tuple[Culprit, ...] = ()

@@ -1,13 +1,13 @@
 """How long each rank of a job stays outside of collectives, step by step. Pure.
 
-Lateness travels: a rank that left one collective late enters the next one late, and so do all who
-were in it. The time between a rank's exit and its own next entry does not travel. It is measured on
-one clock, so that no alignment of clocks can bend it, and it grows for whoever computes, loads or
-sleeps longer, and for nobody else.
+Lateness travels: a rank that left one collective late enters the next one late, and so do all ranks
+that were in it. The time between a rank's exit and its own next entry does not travel. It is
+measured on one clock, so that no alignment of clocks can bend it, and it grows for the rank that
+computes, loads or sleeps longer, and for no other.
 
 Peers are the ranks that share a collective: of one step they do the same work. A rank's excess is
 its time outside minus its peers' median, and never more than it was late by: a rank that leaves an
-overlapped collective early is outside for longer too, and keeps nobody waiting.
+overlapped collective early is outside for longer too, and delays none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from alerts.window import JobWindow
 BINS_MAX = 20_000
 """Steps that are looked at, the newest: a window of hours."""
 BINS_WITHOUT_STEPS = 30
-"""Where nobody knows the steps, the window is cut into so many pieces."""
+"""Where the steps are not known, the window is cut into so many pieces."""
 CELLS_MAX = 20_000_000
 """Ranks times steps: 160 MB a table. Of more the newest steps are looked at."""
 SPAN_NS_MAX = 86_400 * 1_000_000_000
@@ -81,7 +81,6 @@ class OwnTime(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def length_ns(self) -> Ints:
-        """How long each step lasts."""
         return self.end_ns - self.start_ns
 
 
@@ -222,7 +221,7 @@ def steps_by_count(records: Records, operation: Ints, ends: Ints, part: Ints) ->
 
     By the clock it is the one in which the median rank enters. But a host that is late enters its
     own collectives in what is the next step for the others. A stream of operations has as many of
-    them in each step, so they are counted, and the clock only says where counting begins: the
+    them in each step, so they are counted, and the clock only gives where counting begins: the
     median of both over SMOOTH operations, because evaluations and lost records shift the count.
     """
     starts = starts_of(operation)
@@ -313,8 +312,8 @@ def late_of(rows: Rows, shape: tuple[int, int]) -> Floats:
     """How much later than the median of its peers each rank entered, summed over each step.
 
     Less what may be due to the collective before it, by how far apart its ranks left it. And no
-    more than the upper median of them was inside for longer, each by its own clock: whoever came
-    late was waited for, whatever a clock says that was set in between.
+    more than the upper median of them was inside for longer, each by its own clock: a rank that
+    came late was waited for, even if a clock was set in between.
     """
     ranks, bins = shape
     records = rows.records

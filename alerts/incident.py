@@ -20,6 +20,7 @@ import msgspec
 
 from alerts.names import name_incident, names_of, same_thing
 from alerts.replay import grown, stood
+from collector.contract.cause_facts import Family
 from collector.contract.verdict import Cause, Cost, Culprit, Reason, Verdict
 
 NS = 1_000_000_000
@@ -59,32 +60,6 @@ HISTORY_MAX = 50
 """Turns of an incident that are kept: the first, and the latest."""
 JOBS_MAX = 100
 """Jobs of one incident, the first that suffered: a switch's outage hits all of a cluster."""
-
-INTERMITTENT = frozenset(
-    {Cause.LINK_FLAP, Cause.MICROBURST, Cause.PAUSE_STORM, Cause.CONGESTION, Cause.LOSSY_LINK}
-)
-"""Causes that pause between two strokes."""
-
-
-class Family(enum.StrEnum):
-    """Causes that better evidence turns into each other: a slow link turns out to be lossy."""
-
-    RANK = "rank"
-    LINK = "link"
-    STUCK = "stuck"
-
-
-FAMILY_OF = {
-    Cause.STRAGGLER: Family.RANK,
-    Cause.SLOW_LINK: Family.LINK,
-    Cause.LOSSY_LINK: Family.LINK,
-    Cause.LINK_FLAP: Family.LINK,
-    Cause.PAUSE_STORM: Family.LINK,
-    Cause.CONGESTION: Family.LINK,
-    Cause.MICROBURST: Family.LINK,
-    Cause.HANG: Family.STUCK,
-    Cause.STALL: Family.STUCK,
-}
 
 
 class IncidentState(enum.StrEnum):
@@ -159,7 +134,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def close_ns(self) -> int:
         """How long it may not be seen and goes on nevertheless."""
-        comes_and_goes = self.verdict.cause in INTERMITTENT or self.reopened > 0
+        comes_and_goes = self.verdict.cause.facts.comes_and_goes or self.reopened > 0
         return (CLOSE_INTERMITTENT_SECONDS if comes_and_goes else CLOSE_SECONDS) * NS
 
 
@@ -201,7 +176,7 @@ def confirms(verdict: Verdict, standing: Verdict) -> bool:
 def refines(verdict: Verdict, standing: Verdict) -> bool:
     """Whether it says what stands, with more names: a hang is a stall with somebody to name."""
     is_same = verdict.cause is standing.cause
-    is_named_now = (standing.cause, verdict.cause) == (Cause.STALL, Cause.HANG)
+    is_named_now = standing.cause is Cause.STALL and verdict.cause is Cause.HANG
     return (is_same or is_named_now) and names_of(standing.culprit) < names_of(verdict.culprit)
 
 
@@ -529,7 +504,7 @@ class Round:
         return [
             each
             for each in self._standing.values()
-            if each.is_open and FAMILY_OF[each.verdict.cause] is family
+            if each.is_open and each.verdict.cause.facts.family is family
         ]
 
     def _go_on(self, incident: Incident, spend: Callable[[Cost, float], Cost]) -> None:
@@ -577,7 +552,7 @@ class Round:
 def is_named(verdict: Verdict, incident: Incident) -> bool:
     """The same kind of cause, at the same thing."""
     standing = incident.verdict
-    return FAMILY_OF[verdict.cause] is FAMILY_OF[standing.cause] and (
+    return verdict.cause.facts.family is standing.cause.facts.family and (
         same_thing(verdict.culprit, standing.culprit) or confirms(verdict, standing)
     )
 

@@ -1,4 +1,4 @@
-"""Somebody else's traffic into a NIC: how much, whether it comes in bursts, and where it queues.
+"""Foreign traffic into a NIC: how much, whether it comes in bursts, and where it queues.
 
 `congestion` and `microburst` ask the same question of the same ports and differ in one answer, so
 the question stands here. A NIC of a ring receives what it sends; what it receives beyond that is
@@ -56,7 +56,7 @@ MARKED_RISE = 3.0
 HELD_LEAST = 0.03
 """Share of time for which a switch holds a port back that sends into it."""
 FRAMES_LEAST = 100.0
-"""Pause frames a second, where nobody counts the time."""
+"""Pause frames a second, where no device counts the time."""
 TICKS_LEAST = 1e6
 """A second, of a NIC's own count of waiting. Devices differ in how long a tick is, so only its
 order counts: at the shortest tick that is known this is a thousandth of time."""
@@ -68,7 +68,7 @@ GAPS_LEAST = 1.0
 """Gaps in its packets that a NIC sees, a second."""
 READINGS_LEAST = 2
 BURSTS = "bursts_seen"
-"""What evidence calls the bursts that an agent's sampler told of: events, and no series."""
+"""What evidence calls the bursts that an agent's sampler reported: events, and no series."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,18 +193,18 @@ def is_backed_up(ports: Ports) -> Flags:
 
 
 def is_deep(ports: Ports) -> Flags:
-    """The port in front tells of a deep queue."""
+    """Whether the port in front counts a deep queue."""
     depth = most_of(ports, ("queue_depth_bytes", "queue_peak_bytes"))
     return from_far(ports, (depth >= QUEUE_LEAST).astype(np.float64)) > 0
 
 
-# What is said ------------------------------------------------------------------------------------
+# The inflow of one NIC ---------------------------------------------------------------------------
 
 
 def inflow(window: Window, row: int, span: Span, seen: Seen) -> Inflow | None:
-    """One NIC; None while nobody can tell whether it is steady.
+    """One NIC; None while it is not known whether the inflow is steady.
 
-    It may have begun anywhere in its first cell, so that the cell's mean says nothing about how
+    It may have begun anywhere in its first cell, so that the cell's mean does not show how
     much it is. A cell counts whose predecessor has some of it already.
     """
     foreign = seen.foreign

@@ -1,10 +1,10 @@
-"""Which edges of a ring are slow, told by the order in which its ranks leave. Pure.
+"""Which edges of a ring are slow, by the order in which its ranks leave. Pure.
 
 In a ring every rank passes on what it has received. Behind a slow edge the others run dry one after
 the other: the rank at its far end leaves last, and going on round the ring each leaves one step
 earlier, down to the rank at its near end, which leaves first. So from each rank to the next the
 exits fall by the time of one step, T, except over slow edges, where they jump. All jumps round a
-ring add up to nothing: what lies above -T is shared among the slow edges, and these shares say how
+ring add up to nothing: what lies above -T is shared among the slow edges, and these shares show how
 much each of them holds the ring up. A slow NIC has two slow edges beside each other, the one into
 it and the one out of it; a slow direction of a cable has one.
 
@@ -41,7 +41,7 @@ RINGS_MAX = 8
 SIGMAS = 4.0
 """A ladder's whole height in standard errors of its steps, at least."""
 ERROR_NS_MIN = 1_000.0
-"""Nobody knows exits better than to a microsecond."""
+"""Exits are not known better than to a microsecond."""
 QUALITY_CLEAR, SIGMAS_CLEAR = 0.7, 12.0
 """Of a ladder beyond doubt: slow NICs of eight ranks had 0.77 to 0.96, and 13 to 240 standard
 errors after four operations and more. Exits of healthy runs lacked the one or the other, except
@@ -49,7 +49,7 @@ where a single connection stumbled for a moment, which is a ladder, too."""
 NIC_SHARE_MIN = 0.15
 """Of each of the two slow edges of a NIC: seen were 0.17 to 0.5 for the lesser one."""
 LATE_FACTOR = 1.5
-"""How many times further apart than entries exits must be, before they say anything that lateness
+"""How many times further apart than entries exits must be, before they show anything that lateness
 does not: behind slow NICs it was 3.3 to 10 times, behind a rank that slept before each operation a
 tenth. Once would do if clocks were perfect."""
 STEPS_OF: dict[str, int] = {
@@ -61,7 +61,7 @@ STEPS_OF: dict[str, int] = {
 
 
 class Ladder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the exits of one communicator's ring say."""
+    """What the exits of one communicator's ring show."""
 
     source: Ints
     """The communicator's rank that each edge leaves."""
@@ -78,7 +78,8 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
     height_ns: float
     """From the first exit to the last one, by medians."""
     usual_ns: float | None = None
-    """The same at other times, whoever is first and last then; None: no other time is known."""
+    """The same at other times, whichever ranks are first and last then; None: no other time is
+    known."""
     height_sigmas: float
     """The height of the whole ladder, in standard errors of a step."""
     first_out: int
@@ -143,7 +144,7 @@ def is_of_late_rank(job: JobWindow, stretch: Stretch, ladder: Ladder) -> bool:
 
 
 def ring_orders(communicator: Communicator | None, ranks: int) -> list[Ints]:
-    """The different orders of its channels; ranks in their order where nobody said."""
+    """The different orders of its channels; ranks in their order where NCCL's log is missing."""
     rings: Sequence[Sequence[int]] = communicator.rings if communicator is not None else ()
     different = list(dict.fromkeys(tuple(ring) for ring in rings))[:RINGS_MAX]
     whole = [ring for ring in different if sorted(ring) == list(range(ranks))]
@@ -153,7 +154,7 @@ def ring_orders(communicator: Communicator | None, ranks: int) -> list[Ints]:
 
 
 def without_order(order: Ints) -> Ladder:
-    """A ring of which nothing is known but who is beside whom: all edges alike."""
+    """A ring of which nothing is known but its order: all edges alike."""
     return Ladder(
         source=order,
         target=np.roll(order, -1),
@@ -230,7 +231,7 @@ def ladders(order: Ints, slow: Floats, usual: Floats, stretch: Stretch) -> list[
 
 
 def pair(order: Ints, slow: Floats, usual: Floats, stretch: Stretch) -> Ladder | None:
-    """Which of the two directions between two ranks is slow; None where exits do not tell.
+    """Which of the two directions between two ranks is slow; None where exits do not show it.
 
     What a rank receives last came over the edge into it. With one slow edge the rank behind it
     leaves one step later than the other, less what a step usually takes; where both are slow, both
@@ -350,7 +351,7 @@ def fit_step(ring: Ints, span: Ints, steps: Steps, step_ns: float) -> Ladder | N
 
 
 def spread_out(ladder: Ladder, order: Ints, ring: Ints) -> Ladder:
-    """For all edges of the whole ring: around a rank nobody saw, they share alike."""
+    """For all edges of the whole ring: around a rank that was not seen, they share alike."""
     if len(order) == len(ring):
         return ladder
     place = np.flatnonzero(np.isin(order, ring))

@@ -2,18 +2,18 @@
 
 Behind a slow edge the exits of a ring fall from rank to rank (`alerts.ladder`), by a time that
 grows with the bytes of the operation. Exits of a healthy ring differ by 1 to 3 % of the transfer.
-So a high ladder needs no past to be told. What could be mistaken for one are clocks: whoever stands
-wrong leaves late in every operation, and a ladder that lasts bends the alignment of clocks until a
-part of it is gone. But clocks are wrong by the same time in a long operation and in a short one
-beside it. So only the difference between the two is looked at, in pairs that follow each other:
+So a high ladder needs no past to be found. Wrong clocks could be mistaken for one: a rank with a
+wrong clock leaves late in every operation, and a ladder that lasts bends the alignment of clocks
+until a part of it is gone. But clocks are wrong by the same time in a long operation and in a short
+one beside it. So only the difference between the two is looked at, in pairs that follow each other:
 what is the same in both drops out, and what is left must be as high as the difference between their
-transfers says, in nearly every pair.
+transfers, in nearly every pair.
 
 A ring of unequal edges has a ladder by nature: of three ranks on one host and one on another, the
 one alone is behind two edges of the network. So some edges must cross the network and be as fast as
-the others. And whoever comes late may leave late: but never by more than it came late by, since no
-rank of a collective waits longer than the latest one makes it. So exits must be further apart than
-entries are.
+the others. And a rank that comes late may leave late: but never by more than it came late by, since
+no rank of a collective waits longer than the latest one makes it. So exits must be further apart
+than entries are.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ STEPS_RATIO_MIN = 2.0
 """How many times longer a step of the long kind must be than one of the short kind: of two alike
 the difference is nothing."""
 FOCUS_MIN, STEP_MIN, STEP_MAX = 0.85, 0.6, 1.5
-"""Shares that edges of one NIC must have, and the height of a step against what the transfers say:
-as for a ladder that supports unclear times. A ring cannot be held up by more than its transfer."""
+"""Shares that edges of one NIC must have, and the height of a step against what the transfers
+require: as for a ladder that supports unclear times. A ring cannot be held up by more than its
+transfer."""
 PEERS_MIN = 3
 """So many edges between hosts must be as fast as the others."""
 EVEN_SHARE = 0.5

@@ -1,4 +1,4 @@
-"""Stretches of steps in which somebody is late, as far as chance does not explain them. Pure."""
+"""Stretches of steps in which a rank is late, as far as chance does not explain them. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WARM_UP_STEPS = 5
 slides along, it has been looked at before."""
 CONSISTENCY_MIN = 0.7
 """Of a stretch's steps that must be late: uneven work, checkpoints and hiccups strike seldom, or
-somebody else each time."""
+another rank each time."""
 CHANCE_MIN = 0.003
-"""How often anybody is taken to be late by chance, at least: hiccups strike a rank about once in
+"""How often a rank is assumed to be late by chance, at least: hiccups strike a rank about once in
 hundreds of steps."""
 FALSE_MAX = 1e-4
 """Stretches that may be found by chance in a window, all ranks together. A day has 5,760 windows of
@@ -31,7 +31,7 @@ class LateStretch(msgspec.Struct, frozen=True, kw_only=True):
     """From one step to another, both late."""
 
     STEPS_MIN: ClassVar[int] = 4
-    """Fewer late steps accuse nobody."""
+    """Fewer late steps accuse no rank."""
 
     first: int
     last: int
@@ -42,7 +42,6 @@ class LateStretch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> slice:
-        """For columns of steps."""
         return slice(self.first, self.last + 1)
 
     @property

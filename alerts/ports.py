@@ -1,6 +1,6 @@
-"""What detectors of ports share: who carries what, what is usual, since when, and how it is told.
+"""What detectors of ports share: loads, usual values, episodes, and the texts of evidence.
 
-Everything is [ports, cells] as in `alerts.window.Ports`; NaN is what nobody read, and never zero.
+Everything is [ports, cells] as in `alerts.window.Ports`; NaN is what was not read, and never zero.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from alerts.window import NS, Ports, Window
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 ACTIVE = 4.0
-"""A port's state with a working link (IBTA; agents say it of Ethernet ports too)."""
+"""A port's state with a working link (IBTA; agents report it for Ethernet ports too)."""
 USUAL_QUANTILE = 0.25
 """What is usual of a port: low, because a fault that fills half of the window is no new normal."""
 GAP_SECONDS = 30.0
@@ -28,7 +28,7 @@ VALUE_MAX = 1e18
 """Nothing counts faster, or further: a petabyte a second is a thousandth of it."""
 ROWS_MAX = 512
 """Ports that one detector looks at closely: where more are in trouble at once, no single one is the
-story, and the work stays bounded."""
+cause, and the work stays bounded."""
 EVIDENCE_MAX = 8
 """Observations in a finding."""
 PACKETS, ERRORS, FRAMES = "packets per second", "errors per second", "frames per second"
@@ -40,7 +40,7 @@ HELD_BACK = (
     ("receive_pause_frames_total", False),
     ("transmit_pause_frames_total", True),
 )
-"""What tells that a port is held back, the plainest first, and whether its far end tells it."""
+"""Readings that show a port held back, the plainest first, and whether its far end counts it."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -51,7 +51,6 @@ class Span(msgspec.Struct, frozen=True):
 
     @property
     def cells(self) -> slice:
-        """As an index."""
         return slice(self.first, self.last + 1)
 
 
@@ -66,12 +65,12 @@ def known_sum(*parts: Floats) -> Floats:
 
 
 def values_of(ports: Ports, name: str) -> Floats:
-    """[ports, cells] of a reading; NaN where nobody has it, and for what cannot be."""
+    """[ports, cells] of a reading; NaN where it is not read, and for what cannot be."""
     return possible(ports.values(name))
 
 
 def line_of(ports: Ports, name: str, row: int) -> Floats:
-    """One port's cells of a reading; NaN all over where nobody has it."""
+    """One port's cells of a reading; NaN all over where it is not read."""
     found = ports.readings.get(name)
     if found is not None:
         for place in np.flatnonzero(found.row == row).tolist():
@@ -109,7 +108,7 @@ def first_of(ports: Ports, names: Sequence[str]) -> Floats:
 
 
 def from_far(ports: Ports, values: Floats) -> Floats:
-    """For each port what its cable's other end says."""
+    """For each port the value of its cable's other end; NaN where that end is not known."""
     far: Floats = np.where((ports.other_end >= 0)[:, None], values[ports.other_end], np.nan)
     return far
 
@@ -167,7 +166,7 @@ def faces_switch(ports: Ports) -> Flags:
 
 
 def is_active(ports: Ports) -> Flags:
-    """[ports, cells]: the link is up, as far as anybody says."""
+    """[ports, cells]: the link is up, as far as any reading shows."""
     state, up = values_of(ports, "state"), values_of(ports, "up")
     is_down = (state < ACTIVE) | ((up <= 0) & ~(state >= ACTIVE))
     return ~is_down
@@ -201,10 +200,10 @@ def unusual(values: Floats, least: float, rise: float) -> Flags:
 
 
 def usual_at(values: Floats, row: int) -> float:
-    """What is usual of a port, to be told beside what it has now; 0 where nothing is known.
+    """What is usual of a port, for the evidence beside its present value; 0 where nothing is known.
 
     A fault that is older than the window is all that is known of the port itself: then its peers
-    say what is usual.
+    show what is usual.
     """
     base = usual(values)
     known = base[~np.isnan(base)]
@@ -338,10 +337,10 @@ def observe(
     )
 
 
-def told_by(ports: Ports, row: int, span: Span) -> tuple[str, int, float] | None:
-    """Which reading of which end says how much a port was held back, and how much that is.
+def counted_by(ports: Ports, row: int, span: Span) -> tuple[str, int, float] | None:
+    """Which reading of which end shows how much a port was held back, and how much that is.
 
-    A share of time where anybody counts it, else pause frames a second; None where nobody does.
+    A share of time where one end counts it, else pause frames a second; None where neither does.
     """
     far = int(ports.other_end[row])
     for name, is_far in HELD_BACK:
@@ -356,11 +355,11 @@ def told_by(ports: Ports, row: int, span: Span) -> tuple[str, int, float] | None
 def held_back(
     window: Window, row: int, span: Span, *, words: str, baseline: float | None = None
 ) -> list[Evidence]:
-    """That a port was held back, as who counts it says; ``words`` with {0} for how much."""
-    told = told_by(window.ports, row, span)
-    if told is None:
+    """That a port was held back, by the end that counts it; ``words`` with {0} for how much."""
+    counted_there = counted_by(window.ports, row, span)
+    if counted_there is None:
         return []
-    name, end, value = told
+    name, end, value = counted_there
     is_time = name.endswith("_seconds_total")
     much = f"for {percent(value)} of the time" if is_time else f"by {amount(value)} frames a second"
     return [

@@ -1,4 +1,4 @@
-"""A job's steps replayed without somebody's lateness: what comes back, who was waited for. Pure.
+"""A job's steps replayed without a culprit's lateness: time regained, ranks waited for. Pure.
 
 Only what was measured is used: a collective that waited for a culprit would have begun when the
 last of the others came. Never more comes back than the culprit was outside beyond its peers.
@@ -22,7 +22,7 @@ COMMUNICATORS_MAX = 64
 RANKS_NAMED_MAX = 16
 """Ranks that a label lists: those of the largest host."""
 LOOKS_LATE = 0.3
-"""Who enters last in such a share of a group's collectives looks late."""
+"""A rank that enters last in such a share of a group's collectives looks late."""
 
 
 class SeenLast(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,7 +153,7 @@ def seen_last(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch
 
 
 def labels_of(job: JobWindow, ranks: Ints) -> dict[str, str]:
-    """Whom an observation is about: the rank and its host, or the host and which of its ranks."""
+    """The subject of an observation: the rank and its host, or the host and which of its ranks."""
     labels = {"job": job.job}
     hosts = {job.culprit(rank).host for rank in ranks.tolist()}
     if len(hosts) == 1 and "" not in hosts:

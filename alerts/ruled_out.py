@@ -8,43 +8,11 @@ import numpy as np
 
 from alerts.finding import Finding
 from alerts.window import Things, Window
-from collector.contract.verdict import LAYER_OF, Cause, Layer, Reason, RuledOut
+from collector.contract.cause_facts import Absence
+from collector.contract.verdict import Cause, Layer, Reason, RuledOut
 
-NETWORK_CHECKS: tuple[tuple[Cause, tuple[str, ...], str], ...] = (
-    (
-        Cause.LOSSY_LINK,
-        ("symbol_errors_total", "receive_errors_total", "sequence_naks_total"),
-        "no port counted damaged or repeated packets beyond its limit",
-    ),
-    (Cause.LINK_FLAP, ("state", "link_downed_total", "up"), "no link of the job's hosts went down"),
-    (
-        Cause.PAUSE_STORM,
-        ("receive_pause_frames_total", "transmit_wait_seconds_total", "transmit_wait_ticks_total"),
-        "no receiver held back its senders by itself",
-    ),
-    (
-        Cause.CONGESTION,
-        ("receive_ecn_marked_packets_total", "transmit_wait_seconds_total", "queue_depth_bytes"),
-        "no queue stood longer than usual",
-    ),
-)
-COMPUTE_CHECKS: tuple[tuple[Reason, str, tuple[str, ...], str], ...] = (
-    (Reason.GPU_THROTTLED, "gpus", ("sm_clock_hertz",), "no GPU ran slower than its peers"),
-    (
-        Reason.GPU_ERROR,
-        "gpus",
-        ("ecc_corrected_errors_total", "xid_errors_total"),
-        "no GPU reported errors",
-    ),
-    (
-        Reason.HOST_STALL,
-        "hosts",
-        ("cpu_seconds_total:steal", "pressure_io_stalled_seconds_total"),
-        "no host's CPUs, memory or disks were held up",
-    ),
-)
-NAMES = {"gpus": "GPU", "hosts": "host"}
-"""What is looked for, the readings that would show it, and what their silence means."""
+NAMES = {"ports": "port", "gpus": "GPU", "hosts": "host"}
+"""What is looked at, in words."""
 
 
 def ruled_out(
@@ -57,17 +25,18 @@ def ruled_out(
             if each.what not in said:
                 said.add(each.what)
                 yield each
-    if LAYER_OF[root.cause] is not Layer.COMPUTE:
-        for cause, readings, why in NETWORK_CHECKS:
-            count = read(window.ports, readings)
-            if count and str(cause) not in said and not any(one.cause is cause for one in findings):
-                yield RuledOut(what=str(cause), why=f"{why} ({counted(count, 'port')})")
-    if LAYER_OF[root.cause] is not Layer.NETWORK:
-        for reason, kind, readings, why in COMPUTE_CHECKS:
-            count = read(getattr(window, kind), readings)
-            found = any(one.reason is reason for one in findings)
-            if count and str(reason) not in said and not found:
-                yield RuledOut(what=str(reason), why=f"{why} ({counted(count, NAMES[kind])})")
+    checks: list[tuple[Cause | Reason, Absence | None]] = []
+    if root.cause.facts.layer is not Layer.COMPUTE:
+        checks += [(cause, cause.facts.absence) for cause in Cause]
+    if root.cause.facts.layer is not Layer.NETWORK:
+        checks += [(reason, reason.facts.absence) for reason in Reason]
+    found = {str(word) for one in findings for word in (one.cause, one.reason)}
+    for what, absence in checks:
+        if absence is None or str(what) in said | found:
+            continue
+        if count := read(getattr(window, absence.of), absence.readings):
+            why = f"{absence.why} ({counted(count, NAMES[absence.of])})"
+            yield RuledOut(what=str(what), why=why)
 
 
 def counted(count: int, thing: str) -> str:

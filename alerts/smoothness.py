@@ -1,9 +1,8 @@
 """The NIC that never waits: in a ring at the pace of its slowest NIC, all others do. Pure.
 
-A slow NIC sends and receives without a pause, at its own limit and never above it. Everybody else
-bursts and waits for it. So while the averages of all are equal, the rate of the slow one varies
-least. It takes readings
-that are short against an operation: over seconds all are smooth.
+A slow NIC sends and receives without a pause, at its own limit and never above it. All others
+burst and wait for it. So while the averages of all are equal, the rate of the slow one varies
+least. It takes readings that are short against an operation: over seconds all are smooth.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ CELL_NS_MAX = 50_000_000
 """Longer readings average over bursts and waits."""
 CELLS_MIN = 20
 NICS_MIN = 3
-"""Who varies least among two says little."""
+"""Among two, the one that varies less proves little."""
 BUSY_SHARE = 0.02
-"""Of the busiest cell: a cell with less is between two operations and says nothing of a limit."""
+"""Of the busiest cell: a cell with less is between two operations and shows no limit."""
 PEAK = 95.0
 """Percentile that counts as the busiest moments. Standard deviations are ruled by the idle ones
 between operations, which all have alike."""

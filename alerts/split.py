@@ -1,6 +1,6 @@
 """Each collective split into waiting and transfer, and how late each rank comes. Pure.
 
-Records are sorted as `Records` says and on one clock. Sends and receives are left out: they have
+Records are sorted as in `Records` and on one clock. Sends and receives are left out: they have
 two ends, not a group that meets.
 """
 
@@ -120,7 +120,7 @@ def all_bus_bytes(names: list[str], operation: Codes, size: Ints, ranks: Codes) 
 def lateness(records: Records) -> Lateness:
     """How late each rank comes, by communicator and operation.
 
-    Only operations in which at least two ranks were seen count: nobody is late alone.
+    Only operations in which at least two ranks were seen count: a rank is late against others only.
     """
     rows: Records = records.select(joinable(records))
     index = operation_index(rows)

@@ -1,10 +1,10 @@
 """When a job's collectives took longer than usual to move their bytes. Pure.
 
 A kind is a communicator, an operation and a size: what should take the same time again and again.
-Only the time after the last rank had entered counts (transfer), so nobody is blamed for waiting.
+Only the time after the last rank had entered counts (transfer), so no rank is blamed for waiting.
 
-Times of collectives scatter, to one side and by factors, and they do so in phases. What tells a
-slow link from that is the floor: over a slow link nothing is fast any more. So a stretch of time is
+Times of collectives scatter, to one side and by factors, and they do so in phases. The floor
+separates a slow link from that: over a slow link nothing is fast any more. So a stretch of time is
 slow when nearly all of it is above nearly all of the rest: its 20th percentile over the others'
 80th. A single operation, however long, is never a stretch.
 """
@@ -47,7 +47,7 @@ GAP = 2
 LOW, HIGH = 20.0, 80.0
 """Percentiles: nearly all of the slow ones must be over nearly all of the others."""
 STRETCHES_MAX = 3
-"""A kind that changes its pace more often does so by nature: nothing is said of it."""
+"""A kind that changes its pace more often does so by nature: it is left out."""
 OPENING_RATIO = 1.3
 """How much slower a stretch must be than what the window began with."""
 OUTLIER = 20.0
@@ -147,7 +147,7 @@ def slow_stretches(job: JobWindow, kinds: Kinds | None = None) -> list[Stretch]:
 
 
 def shown_size(size_bytes: int) -> str:
-    """A size as people say it; nothing for one that is not known.
+    """A size for people; empty for one that is not known.
 
     >>> shown_size(8 << 20), shown_size(1000), shown_size(1536), shown_size(ABSENT)
     ('8 MiB', '1000 bytes', '1.5 KiB', '')
@@ -164,7 +164,7 @@ def own_past(past: Mapping[Kind, Past]) -> dict[Kind, Past]:
     """What is known of the past of one kind alone.
 
     The long past is kept by classes of sizes. Kinds of one class have one past between them, which
-    is a mixture of theirs and says nothing of any of them.
+    is a mixture of theirs and holds for none of them.
     """
     times: dict[tuple[str, str, float], int] = {}
     for (communicator, operation, _), known in past.items():
@@ -282,7 +282,7 @@ def stretches_of(
     before = past.get(kind_of(operations, kinds, kind))
     border = dividing_line(running)
     if before is not None:
-        # Where the whole window is slow its own halves say nothing: the past does.
+        # Where the whole window is slow its own halves are no comparison: the past is.
         known = math.log(before.transfer_ns * PAST_RATIO)
         border = known if known < float(running.min()) else border
     found = [grown(level, border, *run) for run in runs(running > border, gap=GAP)]
@@ -340,9 +340,9 @@ def grown(level: Floats, border: float, first: int, last: int) -> tuple[int, int
 
 
 def is_comparable(usual: Ints, run: tuple[int, int], count: int) -> bool:
-    """Whether the others can say what is usual: some came before, or they are the larger part.
+    """Whether the others can show what is usual: some came before, or they are the larger part.
 
-    A few fast ones after a long time say that it became faster, not that it was slow.
+    A few fast ones after a long time show that it became faster, not that it was slow.
     """
     before = int((usual < run[0]).sum())
     return before >= USUAL_MIN or 2 * len(usual) >= count > USUAL_MIN

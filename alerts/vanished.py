@@ -20,7 +20,7 @@ read so exactly at one time."""
 SCATTERS = 5.0
 """Times the cable's own scatter before."""
 PACKETS_LEAST = 1e5
-"""That a cable must have carried: fewer say nothing of such shares."""
+"""That a cable must have carried: fewer prove nothing about such shares."""
 AGREEING = 0.8
 """Of a switch's cables to other switches that must lose before it is the switch, and not one of
 those it is cabled to, which share only some of the losing cables with it."""

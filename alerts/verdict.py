@@ -26,8 +26,9 @@ from alerts.ruled_out import ruled_out
 from alerts.sharing import shared_cable
 from alerts.window import NS, Window
 from alerts.words import action, summary
+from collector.contract.cause_facts import Family
+from collector.contract.causes import by_reason
 from collector.contract.verdict import (
-    LAYER_OF,
     Cause,
     Cost,
     Culprit,
@@ -36,28 +37,19 @@ from collector.contract.verdict import (
     Verdict,
 )
 
-ROOTS = (
-    (Cause.HANG, Reason.GPU_ERROR),
-    (Cause.LINK_FLAP, None),
-    (Cause.LOSSY_LINK, Reason.CABLE),
-    (Cause.SLOW_LINK, Reason.RATE_DOWNGRADE),
-    (Cause.SLOW_LINK, Reason.PCIE),
-    (Cause.LOSSY_LINK, Reason.SWITCH),
-    (Cause.LOSSY_LINK, None),
-    (Cause.PAUSE_STORM, None),
-    (Cause.CONGESTION, Reason.ROUTING),
-    (Cause.CONGESTION, None),
-    (Cause.MICROBURST, None),
+ROOTS = tuple(
+    sorted(
+        depth
+        for cause in Cause
+        for depth in (cause.facts.depth, *(row.depth for row in cause.facts.by_reason.values()))
+        if depth is not None
+    )
 )
-"""What machines find about the network, from the root of trouble to its symptoms: each can cause
-those behind it, hardly any the other way round. None: with any reason."""
+"""Depths of all that machines find about the network, from the root of trouble to its symptoms."""
 
 TOGETHER_NS = 30 * NS
 """Two findings that begin within so long of each other may be cause and effect: a switch that is
 asked every ten seconds sees things up to twenty late."""
-SOFT = frozenset({Cause.PAUSE_STORM, Cause.CONGESTION, Cause.MICROBURST})
-"""Causes that are themselves the effect of others: said only once the others had their turn."""
-STANDSTILLS = frozenset({Cause.HANG, Cause.STALL})
 HARD_WAIT_NS = 3 * NS
 SOFT_WAIT_NS = 8 * NS
 BARE_WAIT_NS = 11 * NS
@@ -129,15 +121,19 @@ def overlaps(one: Finding, other: Finding) -> bool:
 
 def root_rank(finding: Finding) -> int:
     """How near to the root a machine's finding is: 0 is nearest."""
-    for place, (cause, reason) in enumerate(ROOTS):
-        if finding.cause is cause and reason in (None, finding.reason):
-            return place
-    return len(ROOTS)
+    depth = by_reason(finding.cause, finding.reason).depth
+    depth = finding.cause.facts.depth if depth is None else depth
+    return len(ROOTS) if depth is None else ROOTS.index(depth)
 
 
 def is_network(finding: Finding) -> bool:
     """Whether it is about links, NICs and switches."""
-    return LAYER_OF[finding.cause] is Layer.NETWORK
+    return finding.cause.facts.layer is Layer.NETWORK
+
+
+def is_standstill(finding: Finding) -> bool:
+    """Whether it says that a job does not move."""
+    return finding.cause.facts.family is Family.STUCK
 
 
 def network_cases(
@@ -151,7 +147,7 @@ def network_cases(
     cases: dict[int, Case] = {}
     bare: list[Case] = []
     for symptom in findings:
-        if symptom.cause is not Cause.SLOW_LINK or not symptom.job or symptom.job not in around:
+        if not is_network(symptom) or not symptom.job or symptom.job not in around:
             continue
         scored = [
             (blame(window, one, symptom, around[symptom.job]), one)
@@ -218,12 +214,12 @@ def compute_cases(
     """Late ranks, with what their GPUs and hosts say about it."""
     cases = []
     for symptom in findings:
-        if symptom.cause is not Cause.STRAGGLER or not symptom.job:
+        if symptom.cause.facts.family is not Family.RANK or not symptom.job:
             continue
         reasons = [
             one
             for one in machines
-            if one.cause in (Cause.STRAGGLER, Cause.HANG)
+            if not is_network(one)
             and overlaps(one, symptom)
             and is_same(window.ports, one.culprit, symptom.culprit)
         ]
@@ -236,7 +232,7 @@ def compute_cases(
         cases += [
             Case(root=one, culprit=one.culprit)
             for one in machines
-            if one.cause is Cause.STRAGGLER and one.strength >= ALONE_STRENGTH_MIN
+            if one.cause.facts.family is Family.RANK and one.strength >= ALONE_STRENGTH_MIN
         ]
     return cases
 
@@ -250,14 +246,14 @@ def standstill_cases(
     """Hangs and stalls: what has stopped, and the dead GPU or link behind it."""
     cases = []
     for symptom in findings:
-        if symptom.cause not in STANDSTILLS or not symptom.job:
+        if not is_standstill(symptom) or not symptom.job:
             continue
         place = around.get(symptom.job)
         reasons = [
             one
             for one in machines
             if overlaps(one, symptom)
-            and (one.cause in (Cause.HANG, Cause.LINK_FLAP))
+            and one.cause.facts.stops_jobs
             and one.until_ns is None
             and place is not None
             and (
@@ -274,7 +270,7 @@ def standstill_cases(
     cases += [
         Case(root=one, culprit=one.culprit)
         for one in machines
-        if one.cause is Cause.HANG and id(one) not in used and is_felt(window, one, around)
+        if is_standstill(one) and id(one) not in used and is_felt(window, one, around)
     ]
     return cases
 
@@ -385,16 +381,16 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
     """
     share_a_job = bool(set(jobs_of(case)) & set(jobs_of(other)))
     is_place = is_same(window.ports, case.culprit, other.culprit)
-    if case.root.cause in STANDSTILLS:
+    if is_standstill(case.root):
         return case.root.cause is Cause.STALL and other.root.cause is Cause.HANG and share_a_job
-    if other.root.cause in STANDSTILLS:
+    if is_standstill(other.root):
         return other.root.until_ns is None and (share_a_job or is_place)
     if not names_somebody(case.culprit):
         return share_a_job and names_somebody(other.culprit)
     if not is_network(case.root) or not is_network(other.root):
         return False
     is_deeper = root_rank(other.root) < root_rank(case.root)
-    is_soft = case.root.cause in SOFT and not case.symptoms
+    is_soft = case.root.cause.facts.is_soft and not case.symptoms
     touches = share_a_job or not case.symptoms
     return is_deeper and (is_place or (touches and (is_soft or case.is_bare)))
 
@@ -413,9 +409,9 @@ def waits(window: Window, case: Case) -> bool:
     if not window.is_live:
         return False
     age_ns = window.to_ns - min([case.root.since_ns, *(one.since_ns for one in case.symptoms)])
-    if case.root.cause is Cause.SLOW_LINK and case.is_bare:
+    if is_network(case.root) and case.is_bare:
         return age_ns < BARE_WAIT_NS
-    if case.root.cause in SOFT:
+    if case.root.cause.facts.is_soft:
         return age_ns < SOFT_WAIT_NS
     return age_ns < HARD_WAIT_NS
 
@@ -458,12 +454,9 @@ def unique(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def layer_of(root: Finding, reason: Reason) -> Layer:
-    """Where it lies; of a hang the reason decides."""
-    if root.cause not in STANDSTILLS:
-        return LAYER_OF[root.cause]
-    if reason in (Reason.LINK_DOWN, Reason.CABLE, Reason.SWITCH):
-        return Layer.NETWORK
-    return Layer.COMPUTE if reason is not Reason.UNKNOWN else Layer.UNKNOWN
+    """Where it lies; of a standstill the reason decides."""
+    own = root.cause.facts.layer
+    return reason.facts.layer if own is Layer.UNKNOWN else own
 
 
 def victims_of(window: Window, case: Case) -> list[Culprit]:

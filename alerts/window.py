@@ -2,10 +2,9 @@
 
 A `Window` has the jobs that ran in it (their collectives on one clock, steps, who is where and how
 they are wired) and the machines' readings on one `Grid` of time: ports of NICs and switches, GPUs,
-hosts. Names are given once; everything else are indexes into them. What nobody saw is explicit:
+hosts. Names are given once; everything else are indexes into them. What was not seen is explicit:
 NaN in readings, -1 in indexes, ABSENT in times. The service, `fabricscope diagnose`, the scoreboard
-and a notebook all make the same windows (`api.correlate`), so that a detector cannot tell them
-apart.
+and a notebook all make the same windows (`api.correlate`), so that a detector sees no difference.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     """One metric of many things, on the window's grid.
 
     Counters are increases a second (a reset is no increase), averaged over the cell's time that
-    was covered by two readings; gauges are the last value in the cell. NaN: nobody read it.
+    was covered by two readings; gauges are the last value in the cell. NaN: not read.
     """
 
     metric: str
@@ -61,9 +60,9 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     values: Floats
     """[lines, cells]"""
     label: str = ""
-    """The label that tells lines of one metric and thing apart, if it was chosen by one."""
+    """The label that distinguishes lines of one metric and thing, if it was chosen by one."""
     others: Mapping[int, str] = {}
-    """Of rows that another metric tells the same of: that metric's name."""
+    """For rows that another metric counts the same for: that metric's name."""
 
     def metric_of(self, row: int) -> str:
         """What PromQL calls this reading of a thing."""
@@ -83,7 +82,7 @@ class Things(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return len(self.host)
 
     def values(self, name: str) -> Floats:
-        """[things, cells] of a reading; NaN all over where nobody has it."""
+        """[things, cells] of a reading; NaN all over where it is not read."""
         full = np.full((len(self), self.grid.cells), np.nan)
         found = self.readings.get(name)
         if found is not None:
@@ -91,7 +90,7 @@ class Things(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return full
 
     def metric(self, name: str, row: int = -1) -> str:
-        """The catalog's name of a thing's reading, for evidence; ``name`` if nobody has it."""
+        """The catalog's name of a thing's reading, for evidence; ``name`` if it is not read."""
         found = self.readings.get(name)
         return found.metric_of(row) if found is not None else name
 
@@ -219,7 +218,7 @@ class Communicator(msgspec.Struct, frozen=True, kw_only=True):
     trees: Sequence[Mapping[int, int | None]] = ()
     """For each channel each rank's parent; None for the root."""
     is_ring_assumed: bool = False
-    """Nobody said how it is wired; ``rings`` are the ranks in their order, as NCCL does it where
+    """Its wiring was not logged; ``rings`` are the ranks in their order, as NCCL does it where
     every host has one rank."""
 
 
@@ -231,7 +230,7 @@ class Pending(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     ranks: int
     states: Mapping[int, State]
-    """What each rank that has it says of it; who is not here has said nothing."""
+    """The state that each rank reports; a rank that is not here has reported none."""
     job_rank: Mapping[int, int] = {}
     """The job's rank of each member, in the order of the communicator's."""
     time_ns: int = 0
@@ -270,7 +269,7 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """A job in a window: what its ranks did, all times on one clock.
 
     ``operations`` are all of its collectives, joined over ranks; ``records`` those of all ranks for
-    every ``kept_one_in``-th of them, within ``slices`` if there are any, sorted as `Records` says.
+    every ``kept_one_in``-th of them, within ``slices`` if there are any, sorted as in `Records`.
     Sends and receives are in ``records`` only.
     """
 

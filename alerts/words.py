@@ -11,6 +11,8 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 
+from collector.contract.cause_facts import Family
+from collector.contract.causes import by_reason
 from collector.contract.identity import printable
 from collector.contract.verdict import Cause, Cost, Culprit, Reason, Verdict
 
@@ -41,200 +43,23 @@ SCALED_UNITS = {
 """Units of evidence that are read in thousands, and how they are written."""
 OTHER_UNITS = {"celsius": "°C", "watts": "W", "per second": "/s"}
 
-DOES: Mapping[Cause, tuple[str, str]] = {
-    Cause.STRAGGLER: ("comes late to its collectives", "come late to their collectives"),
-    Cause.SLOW_LINK: ("moves bytes too slowly", "move bytes too slowly"),
-    Cause.LOSSY_LINK: ("loses or damages packets", "lose or damage packets"),
-    Cause.LINK_FLAP: ("goes down and comes back", "go down and come back"),
-    Cause.PAUSE_STORM: ("makes its senders pause", "make their senders pause"),
-    Cause.CONGESTION: ("is sent more than it carries", "are sent more than they carry"),
-    Cause.MICROBURST: (
-        "is hit by bursts that fill its queue within milliseconds",
-        "are hit by bursts that fill their queues within milliseconds",
-    ),
-    Cause.HANG: ("holds up everybody", "hold up everybody"),
-    Cause.STALL: ("stood still", "stood still"),
-}
-"""What one culprit does, and what several do."""
-DOES_BY_REASON: Mapping[tuple[Cause, Reason], tuple[str, str]] = {
-    (Cause.LINK_FLAP, Reason.LINK_DOWN): ("is down", "are down"),
-    (Cause.HANG, Reason.NOT_LAUNCHED): (
-        "never launched a collective that the others wait in",
-        "never launched a collective that the others wait in",
-    ),
-    (Cause.HANG, Reason.NOT_FINISHED): (
-        "launched a collective and never finished it",
-        "launched a collective and never finished it",
-    ),
-}
-"""Where the reason says it better; it is not said twice."""
-NOBODY: Mapping[Cause, str] = {
-    Cause.STRAGGLER: "Ranks wait for one that comes late; which one cannot be told",
-    Cause.SLOW_LINK: "Bytes move too slowly; over which link cannot be told",
-    Cause.LOSSY_LINK: "Packets are lost or damaged; on which link cannot be told",
-    Cause.LINK_FLAP: "A link goes down and comes back; which one cannot be told",
-    Cause.PAUSE_STORM: "Senders are paused; by whom cannot be told",
-    Cause.CONGESTION: "More is sent than a link carries; over which one cannot be told",
-    Cause.MICROBURST: "Queues fill within milliseconds; at which port cannot be told",
-    Cause.HANG: "Nothing moves any more; who holds it up cannot be told",
-    Cause.STALL: "Nothing moved for a while; nobody can be blamed on this evidence",
-}
-"""Sentences for a verdict that names nobody, or only the job that suffers."""
-BECAUSE: Mapping[Reason, str] = {
-    Reason.GPU_THROTTLED: "the GPU is throttled",
-    Reason.GPU_ERROR: "the GPU reports errors",
-    Reason.HOST_STALL: "the host is short of CPU, memory or disk",
-    Reason.DATA_LOADING: "input data comes late",
-    Reason.PCIE: "PCIe moves less than it should",
-    Reason.IMBALANCE: "the work is uneven",
-    Reason.RATE_DOWNGRADE: "the link runs below its rate",
-    Reason.NIC: "the NIC does not keep up",
-    Reason.CABLE: "the cable or a transceiver is bad",
-    Reason.SWITCH: "the switch is at fault",
-    Reason.ROUTING: "too many flows take the same way",
-    Reason.CONFIGURATION: "it is not configured for this traffic",
-    Reason.NOT_LAUNCHED: "it never launched what the others wait in",
-    Reason.NOT_FINISHED: "it never finished what it launched",
-    Reason.LINK_DOWN: "the link is down",
-    Reason.NEIGHBOUR: "somebody else's traffic is in the way",
-    Reason.UNKNOWN: "",
-}
-
-FOR_REASON: Mapping[Reason, str] = {
-    Reason.GPU_THROTTLED: (
-        "On {host} run `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER{gpu}`: it names the "
-        "reason. Thermal: look at cooling and airflow; power: at the cap and the supply. Move the "
-        "job off {host} until the clocks are back."
-    ),
-    Reason.GPU_ERROR: (
-        "On {host} run `nvidia-smi -q -d ECC,ROW_REMAPPER{gpu}` and `dmesg | grep -i xid`. Drain "
-        "{host}, do what NVIDIA's XID catalogue says of that number, and let it take jobs again "
-        "only after `dcgmi diag -r 3` passes."
-    ),
-    Reason.HOST_STALL: (
-        "On {host} run `vmstat 1` and read `/proc/pressure/*`: steal, blocked tasks or reclaim "
-        "show what takes CPU, memory or disk away from {who}. Stop it, or move the job off {host}."
-    ),
-    Reason.DATA_LOADING: (
-        "Look at the data loader of {who}: its storage mount (`nfsiostat 1`, `iostat -x 1`), its "
-        "workers and how far it prefetches. Data that is on the host beforehand must end the wait."
-    ),
-    Reason.PCIE: (
-        "On {host} compare `LnkSta` with `LnkCap` in `lspci -vv`: speed and width must be equal. "
-        "{remove}, power-cycle it (a warm reboot may not train the slot again), and reseat the "
-        "card if that does not help."
-    ),
-    Reason.IMBALANCE: (
-        "Compare the work of {who} with that of its peers: sequence lengths, experts, pipeline "
-        "stage. Balance it; if the work is equal, look at GPU and host again."
-    ),
-    Reason.RATE_DOWNGRADE: (
-        "{inspect}: rate and width must be what the port can do, at both ends. {remove}, take the "
-        "link down and up once; if it comes up slow again, swap the cable."
-    ),
-    Reason.NIC: (
-        "{measure}. If it is slower than that: {remove_lower}, look at its PCIe slot and firmware, "
-        "and swap it."
-    ),
-    Reason.CABLE: (
-        "{inspect}: optical levels and error counts, at both ends. {remove}, clean and reseat the "
-        "connectors or swap the cable; the error counts must then stand still under load."
-    ),
-    Reason.SWITCH: (
-        "On {switch} read its log and the drops and errors of its ports. Take it, or the ports "
-        "that drop, out of routing and see whether the job recovers; then restart or replace it."
-    ),
-    Reason.ROUTING: (
-        "On {switch} compare the bytes of ports that should share the load. Change the hash (its "
-        "seed or fields) or turn on adaptive routing; for NCCL, more queue pairs to a connection "
-        "(NCCL_IB_QPS_PER_CONNECTION) spread the flows."
-    ),
-    Reason.CONFIGURATION: (
-        "Compare the flow control of {who} with that of a healthy peer at both ends of the link: "
-        "PFC priorities, trust mode, DSCP map, ECN thresholds. Make them equal; drops must then "
-        "stop."
-    ),
-    Reason.NOT_LAUNCHED: (
-        "Before anything is restarted, run `py-spy dump --pid PID` for {who} and read the end of "
-        "{its} log: {it_is} somewhere else in the program, or dead."
-    ),
-    Reason.NOT_FINISHED: (
-        "Before anything is restarted, look on {hosts} for GPU errors (`dmesg | grep -i xid`) and "
-        "for a link that is down, and run `py-spy dump --native --pid PID` for {who}."
-    ),
-    Reason.LINK_DOWN: (
-        "{inspect}: is the link down at both ends? {remove}, reseat or swap the cable, and bring "
-        "the port up again."
-    ),
-    Reason.NEIGHBOUR: (
-        "Find the sender: compare the bytes that come in by each port of {switch}. Limit it, give "
-        "it a traffic class of its own, or place it elsewhere."
-    ),
-}
-"""What to do where the reason is known."""
-FOR_CAUSE: Mapping[Cause, str] = {
-    Cause.STRAGGLER: (
-        "While it lasts, compare {host} with a peer: GPU clocks (`nvidia-smi dmon -s pucvt`) and "
-        "CPU (`vmstat 1`). If they are equal, profile {who} for a few steps. If in doubt put "
-        "another host in its place: lateness that stays with the rank is the program's."
-    ),
-    Cause.SLOW_LINK: (
-        "{measure}. If it is slower than that: {remove_lower}, swap the cable first, then the NIC."
-    ),
-    Cause.LOSSY_LINK: (
-        "{inspect}: which error counts grow, at both ends? {remove}, clean and reseat the "
-        "connectors or swap the cable; the counts must then stand still under load."
-    ),
-    Cause.LINK_FLAP: (
-        "{inspect}: when did it go down, and does it again? {remove}, reseat or swap the cable and "
-        "the transceivers; let it back after an hour without a flap."
-    ),
-    Cause.PAUSE_STORM: (
-        "{inspect}: does it still send pause frames? {remove}; if pausing stops everywhere, look "
-        "at its PCIe slot and at what its host does with the memory that the NIC writes to."
-    ),
-    Cause.CONGESTION: (
-        "Find out whose flows meet there: compare the bytes that come in by each port of {switch}. "
-        "Spread them, or slow them down earlier (ECN thresholds)."
-    ),
-    Cause.MICROBURST: (
-        "Sample queue depth and bytes of {who} faster than once in 10 ms to see who sends at once. "
-        "Spread the senders over time, or give the queue more buffer and an earlier ECN mark."
-    ),
-    Cause.HANG: (
-        "Before anything is restarted, take Flight Recorder dumps of all ranks, and run "
-        "`py-spy dump --pid PID` for {who}."
-    ),
-    Cause.STALL: (
-        "Look for what all ranks share: storage, the scheduler, the fabric as a whole. Run with "
-        "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: next time there is "
-        "evidence of who did not come."
-    ),
-}
-"""What to do where it is not."""
-FOR_PAIR: Mapping[tuple[Cause, Reason], str] = {
-    (Cause.PAUSE_STORM, Reason.NIC): FOR_CAUSE[Cause.PAUSE_STORM],
-}
-"""Where a reason's advice does not suit the cause."""
-AFTER_A_HANG = " Then restart the job from its last checkpoint, without what was at fault."
-
 
 def summary(verdict: Verdict) -> str:
     """One sentence: who does what, why, and what it costs."""
-    key = (verdict.cause, verdict.reason)
+    facts, own = verdict.cause.facts, by_reason(verdict.cause, verdict.reason)
     culprits = (verdict.culprit, *verdict.accomplices)
-    because = BECAUSE[verdict.reason]
+    because = verdict.reason.facts.because
     is_nobody = verdict.culprit == Culprit(job=verdict.culprit.job)
     if is_nobody and verdict.cause is Cause.STALL:
         return stall_sentence(verdict)
     if is_nobody:
-        said = NOBODY[verdict.cause]
+        said = facts.unnamed
     else:
-        one, several = DOES_BY_REASON.get(key, DOES[verdict.cause])
-        is_host = verdict.cause is Cause.STRAGGLER and is_whole_host(culprits)
+        one, several = own.does or facts.does
+        is_host = facts.family is Family.RANK and is_whole_host(culprits)
         who = f"The ranks on {names(culprits)}" if is_host else capital(names(culprits))
         said = f"{who} {several if is_host or len(culprits) > 1 else one}"
-    if because and key not in DOES_BY_REASON and not is_said(verdict):
+    if because and own.does is None and not is_said(verdict):
         said += f", because {because}"
     effects = [words for words in (slower(verdict), cost(verdict.costs)) if words]
     return f"{said}{': ' if effects else ''}{', and '.join(effects)}."
@@ -255,15 +80,16 @@ def stall_sentence(verdict: Verdict) -> str:
         does = "stand still" if len(jobs) > 1 else "stands still"
     else:
         does = f"stood still for {duration((verdict.until_ns - verdict.since_ns) / 1e9)}"
-    known = BECAUSE[verdict.reason]
+    known = verdict.reason.facts.because
     because = f", because {known}" if known else ""
     return f"{who} {does}{because}; nobody can be blamed on this evidence."
 
 
 def action(verdict: Verdict) -> str:
     """What to do next: first what to look at, then what to change."""
-    key = (verdict.cause, verdict.reason)
-    text = FOR_PAIR.get(key) or FOR_REASON.get(verdict.reason) or FOR_CAUSE[verdict.cause]
+    facts = verdict.cause.facts
+    keeps_own = by_reason(verdict.cause, verdict.reason).keeps_action
+    text = ("" if keeps_own else verdict.reason.facts.action) or facts.action
     culprit = verdict.culprit
     remove = remove_words(culprit)
     said = text.format_map(
@@ -281,7 +107,7 @@ def action(verdict: Verdict) -> str:
             "measure": measure_words(culprit),
         }
     )
-    return said + (AFTER_A_HANG if verdict.cause is Cause.HANG else "")
+    return f"{said} {facts.afterwards}".rstrip()
 
 
 # Who ---------------------------------------------------------------------------------------------

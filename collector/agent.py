@@ -1,8 +1,8 @@
 """The agent: settings, sources, scheduler, spool, shipper and `/metrics` put together.
 
-Here, and only here, they learn of each other. SIGTERM and SIGINT: stop reading, write what was
-read, try to deliver, leave the rest in the spool. SIGHUP: the same with new settings, without
-leaving the process; settings that cannot be used are refused and the old ones go on.
+Only this module connects them. SIGTERM and SIGINT: stop reading, write what was read, try to
+deliver, leave the rest in the spool. SIGHUP: the same with new settings, without leaving the
+process; settings that cannot be used are refused and the old ones stay in force.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SOURCES_STOP_SECONDS = 3.0
 """How long an ending agent waits for reads that run: as long as their usual timeout."""
 
 FLUSH_STOP_SECONDS = 5.0
-"""How long an ending agent waits for a write to a disk that is busy with somebody's checkpoint."""
+"""How long an ending agent waits for a write to a disk that is busy with a checkpoint."""
 JOIN_SECONDS = 1.0
 """How much longer than it was given the shipper may take to notice that its time is up."""
 URGENT_SECONDS = 0.2
@@ -63,11 +63,11 @@ log = logging.getLogger(__name__)
 
 
 def boot_id_of(host: Host) -> str:
-    """The host's boot id; empty if it does not say, and then no number outlives the agent."""
+    """The host's boot id; empty if it is not readable, and then no number outlives the agent."""
     try:
         return host.boot_id()
     except HostError as error:
-        log.warning("no boot id (%s): the numbering of batches starts anew at each start", error)
+        log.warning("no boot id (%s): the numbering of batches starts again at each start", error)
         return ""
 
 
@@ -80,7 +80,6 @@ def make_runners(
     publish: Publish,
     states: Mapping[str, bytes],
 ) -> list[Runner]:
-    """A runner for every source that is enabled."""
     return [
         Runner(
             sources[name](chosen),
@@ -96,7 +95,7 @@ def make_runners(
 
 
 class Shipping:
-    """Spool, flusher and shipper with their threads: all that stands between us and a service."""
+    """Spool, flusher and shipper with their threads: the path from the buffer to the service."""
 
     def __init__(self, settings: AgentSettings, host: Host, meter: Meter, buffer: Buffer) -> None:
         # Imported here: an agent that is only scraped does not need the memory of an HTTP client.
@@ -136,7 +135,7 @@ class Shipping:
     def start(self, states: Callable[[], dict[str, bytes]], runners: list[Runner]) -> None:
         """Begin to write and to send; ``states`` is what sources want kept at each flush.
 
-        ``runners`` are given what the service asks for.
+        ``runners`` receive the service's capture requests.
         """
         self._states = states
         self._runners = runners
@@ -148,7 +147,7 @@ class Shipping:
             runner.capture(request)
 
     def stop(self, deliver_seconds: float) -> None:
-        """Write everything, deliver what can be delivered in time, let go of the spool."""
+        """Write everything, deliver what can be delivered in time, release the spool."""
         self._stop.set()
         self._buffer.is_urgent.set()
         self._flush_thread.join(FLUSH_STOP_SECONDS)
@@ -163,7 +162,7 @@ class Shipping:
         self.release()
 
     def release(self) -> None:
-        """Let go of the spool; a request still under way finds it closed and changes nothing."""
+        """Release the spool; a request still under way finds it closed and changes nothing."""
         self.spool.close()
         if not self._ship_thread.is_alive():
             self._client.close()
@@ -246,7 +245,6 @@ class Running:
             self._shipping.release()
 
     def start(self) -> None:
-        """Read, serve and send from now on."""
         settings = self._settings
         names = ", ".join(runner.name for runner in self._runners)
         log.info("sources: %s", names or "none is enabled")
@@ -295,7 +293,7 @@ class Agent:
         self._inbox: SimpleQueue[int] = SimpleQueue()
 
     def run(self) -> int:
-        """Run until told to stop; 0, or 1 if a thread of ours died."""
+        """Run until a signal stops it; 0, or 1 if a thread of ours died."""
         settings = self._load()
         log.info("fabricscope agent %s on %s", VERSION, self._host.name)
         running = self._make(settings)
@@ -320,7 +318,7 @@ class Agent:
         return Running(settings, self._sources, self._host, meter)
 
     def _note_death(self, args: threading.ExceptHookArgs) -> None:
-        """A thread without which the agent is not one has died: end, so that it is started anew."""
+        """A necessary thread has died: end, so that the service manager restarts the agent."""
         thread = args.thread.name if args.thread else "?"
         log.critical("thread %s died; the agent ends", thread, exc_info=args.exc_value)
         self._inbox.put(DIED)
@@ -346,7 +344,7 @@ class Agent:
     def _refuse(
         self, error: FabricscopeError, old: AgentSettings, running: Running
     ) -> tuple[AgentSettings, Running]:
-        log.error("settings not read again, the old ones go on: %s", error)
+        log.error("settings not read again, the old ones stay in force: %s", error)
         self._meter.add("fabric_agent_reloads_total", result="refused")
         return old, running
 

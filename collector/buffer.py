@@ -31,7 +31,7 @@ BUFFER_READS = 2
 BUFFER_EVENTS_MAX = 10_000
 PATIENT_KINDS = frozenset({"burst", "capture"})
 """Events that a healthy host has all the time: they wait for the next batch. All others (a link
-that went down, an XID) are news that somebody waits for: they are sent at once."""
+that went down, an XID) are news for the on-call person: they are sent at once."""
 BATCH_COLLECTIVES_MAX = 20_000
 """A megabyte unpacked, as with samples."""
 BUFFER_COLLECTIVES_MAX = 100_000
@@ -55,7 +55,7 @@ class Content:
         return bool(self.samples or self.events or self.collectives or self.steps)
 
     def take(self, news: Content, samples_max: int) -> int:
-        """Add what there is room for; how much there was none for."""
+        """Add what there is room for; returns how much did not fit."""
         return (
             extend(self.samples, news.samples, samples_max)
             + extend(self.events, news.events, BUFFER_EVENTS_MAX)
@@ -74,7 +74,7 @@ class Content:
 
     @property
     def has_news(self) -> bool:
-        """Whether something has happened that somebody waits for."""
+        """Whether an event is among these that must not wait for the next batch."""
         return any(event.kind not in PATIENT_KINDS for event in self.events)
 
     @property
@@ -91,14 +91,13 @@ T = TypeVar("T")
 
 
 def extend(kept: list[T], news: list[T], most: int) -> int:
-    """Append what fits; how many did not."""
+    """Append what fits; returns how many did not."""
     room = max(0, most - len(kept))
     kept += news[:room]
     return max(0, len(news) - room)
 
 
 def cut(items: list[T], count: int) -> tuple[list[T], list[T]]:
-    """The first so many, and the rest."""
     return items[:count], items[count:]
 
 

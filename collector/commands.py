@@ -21,8 +21,8 @@ from collector.contract.errors import HostError
 from collector.contract.reason import Reason
 
 OUTPUT_BYTES_MAX = 64 << 20
-"""What is kept of a program's output. Counters of ten thousand switch ports are some 10 MB of text;
-a program that says more is stopped, and what it said so far is used."""
+"""Kept of a program's output. Counters of ten thousand switch ports are some 10 MB of text; a
+program that prints more is stopped, and its output so far is used."""
 COMPLAINT_BYTES_MAX = 64 << 10
 CHUNK_BYTES = 1 << 16
 END_SECONDS = 1.0
@@ -32,7 +32,7 @@ NAME_CHARS_MAX = 200
 
 
 class Output(NamedTuple):
-    """What a program said, and how it ended."""
+    """A program's output, and how it ended."""
 
     text: bytes
     complaints: bytes = b""
@@ -40,7 +40,7 @@ class Output(NamedTuple):
     status: int = 0
     """Exit status; negative: the signal that ended it."""
     is_cut: bool = False
-    """It was stopped before it ended: its time was up, or it said too much."""
+    """It was stopped before it ended: its time was up, or it printed too much."""
 
 
 def recorded_as(words: Sequence[str]) -> str:
@@ -59,7 +59,7 @@ def recorded_as(words: Sequence[str]) -> str:
 def run_command(
     words: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
 ) -> Output:
-    """What the program says within so many seconds; what it said before that, if it is stopped.
+    """The program's output within so many seconds; the output so far, if it is stopped.
 
     ``environment`` is added to this process' own. Raises HostError if it cannot be started.
     """
@@ -113,7 +113,7 @@ def _listen(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, b
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Make sure that it and what it started have ended."""
+    """Make sure that it and its children have ended."""
     if process.poll() is None:
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):

@@ -25,7 +25,7 @@ class Fetcher:
         """The body of the answer; HostError unless it is a whole 200 within time and size.
 
         Redirects are not followed: a page that moved is a setting to correct, and a redirect to
-        another host would send this agent's questions where nobody meant them to go.
+        another host would send this agent's requests to a host that no setting names.
         """
         deadline = time.monotonic() + seconds
         body = bytearray()
@@ -47,7 +47,6 @@ class Fetcher:
         return bytes(body)
 
     def close(self) -> None:
-        """Close every connection."""
         with self._lock:
             if self._client is not None:
                 self._client.close()
@@ -69,12 +68,10 @@ class Fetcher:
 
 
 def refuse(url: str, detail: str) -> HostError:
-    """The error for a page that could not be had."""
     return HostError(Reason.UNREADABLE, url, detail)
 
 
 def explain_status(answer: httpx.Response) -> str:
-    """What an answer other than 200 says."""
     if answer.is_redirect:
         target = answer.headers.get("location", "")[:200]
         return f"status {answer.status_code}: it has moved to {target!r}; set that address instead"

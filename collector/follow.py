@@ -1,9 +1,9 @@
 """Files of other programs as they grow: what was added since the last look, in whole lines.
 
 A `Follower` finds files by patterns and knows each by its inode: a file that is renamed goes on
-under its new name, one that is truncated or replaced starts anew, one that is deleted is forgotten.
-What the lines mean is the caller's business. Nothing is held between two looks but an offset and
-the caller's own `Followed.note`, so that both survive a restart of the agent together.
+under its new name, one that is truncated or replaced starts again, one that is deleted is
+forgotten. The caller interprets the lines. Nothing is held between two looks but an offset and the
+caller's own `Followed.note`, so that both survive a restart of the agent together.
 
 Sources that read whole files (dumps, not logs) use `find_files` and `Host.stat` alone.
 """
@@ -26,7 +26,7 @@ that is started when a job is slow should know how the job began. An older one i
 only what is added to it from now on is read."""
 BACKLOG_BYTES_MAX = 64 << 20
 """How much of a file that is first seen is read: its end. A rank of a big job writes some 4 MB an
-hour; what is larger has grown for a day, and its first hours are nobody's question any more."""
+hour; what is larger has grown for a day, and its first hours no longer matter."""
 POLL_BYTES_MAX = 16 << 20
 """What one look reads of all files together: at a look per second 16,000 records, thrice what eight
 busy ranks write, and a tenth of a second's work. The rest is read at the next looks."""
@@ -35,7 +35,7 @@ READ_BYTES = 1 << 18
 FILES_MAX = 512
 """Files followed at once, those that changed last: 8 ranks of 64 jobs."""
 NAMES_MAX = 16_384
-"""Names looked at in all folders together: a stat of each costs 25 ms of a core at each look."""
+"""Names checked in all folders together: a stat of each costs 25 ms of a core at each look."""
 FOLDERS_MAX = 256
 """Folders that patterns may stand for: a folder per job of a month."""
 HEAD_BYTES = 256
@@ -88,14 +88,14 @@ def _names(host: Host, folder: str) -> list[str]:
 
 
 class Found(NamedTuple):
-    """What `find_files` saw."""
+    """The result of `find_files`."""
 
     files: dict[str, FileFacts]
     """Regular files by path, in alphabetical order of folder and name."""
     refusals: list[HostError]
     """Folders that are there and cannot be listed."""
     left_out: int
-    """Names and folders that matched and were not looked at, over NAMES_MAX and FOLDERS_MAX."""
+    """Names and folders that matched and were not checked, over NAMES_MAX and FOLDERS_MAX."""
 
 
 def find_files(host: Host, folders: Sequence[str], names: Sequence[str]) -> Found:
@@ -158,7 +158,7 @@ class Followed:
         self.head: tuple[int, int] = (0, 0)
         """Length and checksum of the file's beginning, as far as it was read."""
         self.note: dict[str, Any] = {}
-        """The caller's, saved with the offset; emptied when the file starts anew. Small."""
+        """The caller's, saved with the offset; emptied when the file starts again. Small."""
 
     def start(self, offset: int) -> None:
         """Begin at this byte; in the middle of a file with the next whole line."""
@@ -179,7 +179,7 @@ class Chunk(NamedTuple):
     """Where in the file the first line begins."""
     is_continued: bool
     """False where these lines do not follow the last chunk of this file: it is new, was truncated,
-    or a part was passed over. What was said before (a header for many lines) holds no more."""
+    or a part was passed over. Earlier context (a header for many lines) holds no more."""
     changed_ns: int
     """When the file last changed."""
 
@@ -264,7 +264,7 @@ class Follower:
     ) -> dict[Identity, tuple[str, FileFacts]]:
         """Followed files that no pattern finds any more, where they are now: `x.log` → `x.log.1`.
 
-        Whoever writes to a file goes on writing to it under its new name.
+        A process that writes to a file goes on writing to it under its new name.
         """
         lost = {identity: file for identity, file in self._files.items() if identity not in now}
         found: dict[Identity, tuple[str, FileFacts]] = {}
@@ -346,7 +346,6 @@ class Follower:
         return lines
 
     def _is_same(self, host: Host, file: Followed) -> bool:
-        """Whether the file still begins as it did."""
         length, checksum = file.head
         if not length:
             return True
@@ -361,7 +360,7 @@ class Follower:
     # Over a restart --------------------------------------------------------------------------
 
     def save_state(self) -> dict[str, Any]:
-        """How far each file was read, for `load_state` of another life."""
+        """How far each file was read, for `load_state` after a restart."""
         return {
             "files": [
                 [file.stem, *file.identity, file.offset, *file.head, file.is_skipping, file.note]

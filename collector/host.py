@@ -2,7 +2,7 @@
 
 Every source is given a `Host` and touches nothing else, so every source runs on a captured tree
 (``Host(Path("capture"))``) exactly as it runs on the machine itself. A refusal is a `HostError`
-that carries the `Reason` a `Missing` needs. What the bytes mean is the source's business.
+that carries the `Reason` a `Missing` needs. Sources interpret the bytes.
 
 One host may be used by several threads at once.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from collector.commands import Output, recorded_as, run_command
-from collector.contract.errors import HostError
+from collector.contract.errors import HostError, SettingsError
 from collector.contract.reason import Reason
 from collector.fetch import Fetcher
 from collector.gnmi.model import Connection as GnmiConnection
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collector.snmp.replay import Recording
 
 RECORDING_BYTES_MAX = 64 << 20
-"""What a switch or a program said, in a captured tree. The largest recording of a switch that is
-known has 4 MB."""
+"""Recorded output of a switch or a program, in a captured tree. The largest known recording of a
+switch has 4 MB."""
 COUNTER_BYTES = 128
 """What one re-read returns at most. The longest counter has 21 bytes, a `rate` about 40."""
 FILE_BYTES_MAX = 1 << 20
@@ -57,15 +57,15 @@ KEPT_FILES_MAX = 4096
 RESERVED_FILES = 256
 """File descriptors left to the rest of the agent (spool, sockets, other sources)."""
 REOPEN_SECONDS = 60
-"""Held files are opened anew this often. sysfs says ENODEV when a device has gone, but a file of a
-captured tree that was replaced by a rename says nothing; and what nobody asks for any more must be
-let go."""
+"""Held files are reopened this often. sysfs returns ENODEV when a device has gone, but a file of a
+captured tree that was replaced by a rename returns no error; and files that no source reads any
+more must be closed."""
 REFUSED_RETRY_SECONDS = 300
 """How long a refusal (EINVAL, EOPNOTSUPP) is believed. Restricted functions make the kernel log an
-error at every attempt (prometheus/node_exporter#3434): asking at each scrape floods its log."""
+error at every attempt (prometheus/node_exporter#3434): a read at each scrape floods its log."""
 
 NVIDIA_DRIVER = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")
-"""One of these is there where NVIDIA's driver is (the last one under Windows). Looked at first, so
+"""One of these is there where NVIDIA's driver is (the last one under Windows). Checked first, so
 that a host without GPUs never loads the library."""
 
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
@@ -83,7 +83,6 @@ def reason_for(code: int) -> Reason:
 
 
 def host_error(path: str, error: OSError) -> HostError:
-    """The refusal of one system call, in our words."""
     code = error.errno or 0
     return HostError(reason_for(code), path, error.strerror or str(error))
 
@@ -106,7 +105,7 @@ def read_whole(handle: int, bytes_max: int) -> bytes:
 
 
 class FileFacts(NamedTuple):
-    """What the file system says about a name, without following a link in its last part."""
+    """What the file system reports about a name, without following a link in its last part."""
 
     identity: tuple[int, int]
     """Device and inode: what stays the same when a file is renamed."""
@@ -114,11 +113,10 @@ class FileFacts(NamedTuple):
     changed_ns: int
     """When its content last changed, by the file system's clock (unix nanoseconds)."""
     is_file: bool
-    """A regular file: neither a directory, nor a link, nor a pipe that somebody left there."""
+    """A regular file: neither a directory, nor a link, nor a pipe."""
 
 
 def file_facts(status: os.stat_result) -> FileFacts:
-    """The part of a stat that sources use."""
     return FileFacts(
         identity=(status.st_dev, status.st_ino),
         size=status.st_size,
@@ -162,7 +160,7 @@ class Host:
             return socket.gethostname()
 
     def boot_id(self) -> str:
-        """What changes whenever the machine boots: counters of another boot are not comparable."""
+        """Changes whenever the machine boots: counters of another boot are not comparable."""
         return self.read("proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
 
     def now_ns(self) -> int:
@@ -197,7 +195,7 @@ class Host:
     def reread_all(self, paths: Sequence[str]) -> Sequence[bytes | HostError]:
         """`reread` of many files: a text or a refusal for each, in order.
 
-        The files stay open: `pread` at offset 0 makes sysfs compute the number anew and costs a
+        The files stay open: `pread` at offset 0 makes sysfs compute the number again and costs a
         quarter of open, read and close.
         """
         answers: list[bytes | HostError] = []
@@ -247,8 +245,8 @@ class Host:
         """Up to ``length`` bytes from ``offset`` on, of a regular file; empty at its end.
 
         With an ``identity`` it is absent when another file has that name by now. Links are not
-        followed: folders for logs are often writable by everyone, and the agent may read more of
-        the machine than whoever put the link there.
+        followed: log folders are often writable by every user, and the agent may read more of the
+        machine than the user who placed the link.
         """
         try:
             handle = os.open(self._prefix + path, _OPEN_FLAGS | os.O_NOFOLLOW)
@@ -265,7 +263,7 @@ class Host:
             raise named_error(path, error) from error
 
     def close(self) -> None:
-        """Let go of every held file. No thread may be reading."""
+        """Close every held file. No thread may be reading."""
         with self._lock:
             for handle in (*self._kept.values(), *self._retired):
                 os.close(handle)
@@ -287,7 +285,7 @@ class Host:
         """Datagrams that have come to the Unix socket at ``path`` and wait, up to so many.
 
         The first call makes the socket in its folder, and is refused as absent where there is no
-        such folder. A captured tree has no sockets: nobody there could send.
+        such folder. A captured tree has no sockets.
         """
         if not self._is_live:
             raise HostError(Reason.ABSENT, path, "A captured tree has no sockets")
@@ -341,7 +339,7 @@ class Host:
     # Links -----------------------------------------------------------------------------------
 
     def link_news(self) -> LinkNews:
-        """What the kernel said of its interfaces since the last call; at first, all there are.
+        """The kernel's messages about interfaces since the last call; at first, all interfaces.
 
         For one thread. A captured tree has no kernel: absent there.
         """
@@ -357,7 +355,7 @@ class Host:
     def nvml(self) -> Nvml:
         """NVIDIA's management library; absent where there is no driver.
 
-        On a captured tree, what it said is read from `nvml/answers.json`, anew at every call.
+        On a captured tree its answers are read from `nvml/answers.json`, again at every call.
         """
         if not self._is_live:
             return self._replay_nvml("nvml/answers.json")
@@ -369,7 +367,7 @@ class Host:
             return self._nvml
 
     def _replay_nvml(self, path: str) -> ReplayedNvml:
-        """The recording as it is now; it remembers which of its events were told."""
+        """The recording as it is now; it remembers which of its events were reported."""
         text = self.read(path)
         with self._lock:
             if self._replayed is None:
@@ -379,7 +377,7 @@ class Host:
             return self._replayed
 
     def fetch(self, url: str, seconds: float) -> bytes:
-        """What a server answers to GET within so many seconds; http and https only.
+        """The body of a server's answer to GET within so many seconds; http and https only.
 
         On a captured tree the answer is the file `http/<the URL, quoted>`.
         """
@@ -392,7 +390,7 @@ class Host:
     def run(
         self, words: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
     ) -> Output:
-        """What a program says within so many seconds; absent where there is no such program.
+        """A program's output within so many seconds; absent where there is no such program.
 
         On a captured tree its output is the file `recorded_as(words)`.
         """
@@ -403,7 +401,7 @@ class Host:
     def snmp(self, target: Target) -> Session:
         """A switch to ask; on a captured tree the recording `snmp/<name>.snmprec` as it is now.
 
-        Whoever opens it closes it. While a recording stays as it is, it is the same object.
+        The caller closes it. While a recording stays unchanged, it is the same object.
         """
         if not self._is_live:
             from collector.snmp.replay import Recording  # noqa: PLC0415 - see below
@@ -425,12 +423,12 @@ class Host:
     def gnmi(self, target: GnmiTarget) -> GnmiConnection:
         """A switch to listen to; on a captured tree the recording `gnmi/<name>.json`.
 
-        Nothing is sent yet. Whoever opens it closes it.
+        Nothing is sent yet. The caller closes it.
         """
         if not self._is_live:
-            from collector.gnmi.replay import Recording as Told  # noqa: PLC0415 - as above
+            from collector.gnmi.replay import Recording as Stream  # noqa: PLC0415 - as above
 
-            return Told(self.read(f"gnmi/{quote(target.name, safe='')}.json"))
+            return Stream(self.read(f"gnmi/{quote(target.name, safe='')}.json"))
         from collector.gnmi.client import LiveConnection  # noqa: PLC0415
 
         return LiveConnection(target)
@@ -438,9 +436,9 @@ class Host:
     # Fast samples ----------------------------------------------------------------------------
 
     def sampler(self, plan: Plan) -> FastSampler:
-        """What samples these counters fast; on a captured tree the recording `bursts/samples`.
+        """The fast sampler of these counters; on a captured tree the recording `bursts/samples`.
 
-        Whoever opens it closes it.
+        The caller closes it.
         """
         # Imported here: only hosts with a fabric have one.
         from collector.bursts.process import LiveSampler, ReplayedSampler  # noqa: PLC0415
@@ -524,3 +522,11 @@ class Host:
         if time.monotonic_ns() < retry_ns:
             raise HostError(refusal.reason, path, refusal.detail)
         self._refused.pop(path, None)
+
+
+def check_root(root: Path) -> None:
+    """Raise SettingsError unless something can be read below this folder."""
+    if not root.is_dir():
+        raise SettingsError(f"--root {root}: there is no such folder")
+    if not any((root / name).is_dir() for name in ("sys", "proc")):
+        raise SettingsError(f"--root {root}: neither sys nor proc in it; it is no captured tree")

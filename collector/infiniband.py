@@ -1,13 +1,13 @@
-"""An InfiniBand fabric as infiniband-diags shows it: who is there, and what its ports have counted.
+"""An InfiniBand fabric as infiniband-diags shows it: its nodes, links and port counters.
 
 For `collector.sources.ib_fabric`. Three questions, each with its own pace:
 
 1. *Links* (`iblinkinfo -l`): every port with its state, width, speed and neighbour. As often as
    DISCOVERY_SHARE allows, and at the next read when a link seems to have changed.
 2. *Nodes* (`ibnetdiscover`): which port GUID belongs to which node, and which chip a switch has.
-   Only when a GUID turns up that nobody has seen.
+   Only when a new GUID turns up.
 3. *Counters*: one or two `perfquery` for each switch, some at once. A switch that does not answer
-   costs its own time and nobody else's. For HCAs two `ibqueryerrors` for all of them.
+   delays no other. For HCAs two `ibqueryerrors` for all of them.
 
 `ibqueryerrors` would read switches with a third of the processor time. But it asks one port after
 the other, so that a switch that answers nothing holds up all others; it prints no zeros, so that
@@ -59,9 +59,9 @@ NODES_MAX = 49_151
 PORT_LINES_MAX = 200_000
 """Ports that are taken from one scan; four for each node that there can be."""
 DISCOVERY_SHARE = 0.02
-"""Of the time, at most, in which the fabric is scanned. Each scan asks every node, over the one
+"""Largest share of the time spent in scans of the fabric. Each scan asks every node, over the one
 lane that the subnet manager needs too. A scan of 50 ms may be repeated every 2.5 s, one of 2 s
-every 100 s, or as `topology_seconds` says."""
+every 100 s, or every `topology_seconds`."""
 FORGET_SECONDS = 3600
 """How long a switch that is not found any more is still asked, and reported as down."""
 ATTEMPTS_MAX = 3
@@ -71,23 +71,23 @@ TICK_MAX = 255
 LEFT_SECONDS_MIN = 0.02
 """With less time than this nothing is started any more: a program takes about that long."""
 COMPLAINT_CHARS_MAX = 160
-"""Of the end of an output: perfquery says there why it gave up."""
+"""Of the end of an output: perfquery prints there why it gave up."""
 
 AGGREGATION = "Aggregation Node"
-"""In the description of the HCA inside a switch that adds numbers up (SHARP). It is nobody's
+"""In the description of the HCA inside a switch that adds numbers up (SHARP). It belongs to no
 host; its switch's port is read like any other."""
 
 Failure = tuple[Reason, str]
 
 
 class Asking(NamedTuple):
-    """How programs are to ask."""
+    """The options that every program gets."""
 
     through: str = ""
     """The HCA, or HCA:port, of this machine; empty: the first that is active."""
     answer_milliseconds: int = 200
     programs_dir: str = ""
-    environment: dict[str, str] = {}  # noqa: RUF012 - a NamedTuple's default; nobody writes to it
+    environment: dict[str, str] = {}  # noqa: RUF012 - a NamedTuple's default; never written to
 
 
 class Programs:
@@ -100,7 +100,7 @@ class Programs:
         self._started: list[str] = []
 
     def run(self, program: str, *arguments: str) -> Output:
-        """What a program says; HostError if it is not there, or no time is left."""
+        """A program's output; HostError if it is not there, or no time is left."""
         left = (self._deadline_ns - self._host.monotonic_ns()) / NS_PER_SECOND
         if left < LEFT_SECONDS_MIN:
             raise HostError(Reason.TIMEOUT, program, "no time was left to ask")
@@ -116,37 +116,35 @@ class Programs:
 
     @property
     def started(self) -> int:
-        """How many were run."""
         return len(self._started)
 
     def now_ns(self) -> int:
-        """A clock for durations."""
         return self._host.monotonic_ns()
 
 
 _NUMBERED = re.compile(r"^ibwarn: \[[0-9]+\] ")
-"""What a warning begins with: the number of a process that is gone says nothing to anyone."""
+"""What a warning begins with: the id of a process that has ended is of no use."""
 
 
 def explain_failure(output: Output) -> Failure:
-    """Why a program did not bring what it should have."""
+    """Why a program failed, from the end of its output."""
     if output.is_cut:
         return Reason.TIMEOUT, "it was stopped because its time was up"
-    said = output.complaints + b"\n" + output.text[-COMPLAINT_CHARS_MAX:]
-    lines = [line for line in said.decode("utf-8", "replace").splitlines() if line.strip()]
+    text = output.complaints + b"\n" + output.text[-COMPLAINT_CHARS_MAX:]
+    lines = [line for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
     last = lines[-1] if lines else f"it ended with {output.status}"
     detail = next((line.partition("iberror: ")[2] for line in lines if "iberror: " in line), last)
-    is_silence = b"timed out" in said or b"_do_madrpc failed" in said
+    is_silence = b"timed out" in text or b"_do_madrpc failed" in text
     reason = Reason.TIMEOUT if is_silence else Reason.UNREADABLE
     return reason, clean_name(_NUMBERED.sub("", detail))
 
 
-# What there is ----------------------------------------------------------------------------------
+# Nodes and ports --------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Details:
-    """What became of a port's discards, and what it had discarded when it was asked."""
+    """A port's discards by reason, and its count of discards when it was asked."""
 
     discards: int
     asked_ns: int
@@ -156,7 +154,7 @@ class Details:
 
 @dataclass(slots=True)
 class Port:
-    """A port of a node, with its series; whoever reads it keeps here what must be kept."""
+    """A port of a node, with its series and what is kept of it between reads."""
 
     number: int
     line: PortLine
@@ -187,18 +185,18 @@ class FabricNode:
     ports: dict[int, Port] = field(default_factory=dict)
     chip: Chip | None = None
     tick: int | None = None
-    """What the switch says of its tick; None: it does not."""
+    """The switch's own tick; None: it does not report one."""
     is_tick_asked: bool = False
     seen_ns: int = 0
     asked_ns: int = 0
     details_ns: int = 0
-    """Not before this time is it asked for details again."""
+    """The earliest time of the next query for details."""
     info: Series | None = None
     series: dict[str, Series] = field(default_factory=dict)
 
 
 class Discovery(NamedTuple):
-    """How the last scan went."""
+    """The result of the last scan."""
 
     broken_lines: int
     failure: Failure | None
@@ -213,7 +211,7 @@ class Fabric:
         self.scans = 0
         self.discovered_ns = 0
         self.is_suspect = True
-        """Whether something speaks for a change: scan at the next read."""
+        """Whether the topology may have changed: scan at the next read."""
         self._hcas = hcas
         self._topology_ns = int(topology_seconds * NS_PER_SECOND)
         self._due_ns = 0
@@ -221,7 +219,7 @@ class Fabric:
         self._facts_due_ns = 0
 
     def discover(self, programs: Programs, names: dict[str, str]) -> None:
-        """Scan the fabric if it is time to; what was found before stays if the scan fails."""
+        """Scan the fabric if it is time to; earlier results stay if the scan fails."""
         started_ns = programs.now_ns()
         if not self.is_suspect and started_ns < self._due_ns:
             return
@@ -239,7 +237,7 @@ class Fabric:
             self._name(names)
 
     def _scan(self, programs: Programs) -> tuple[list[PortLine], int, Failure | None]:
-        """Every port; from `ibnetdiscover -p`, which knows no states, where that must do."""
+        """Every port; from `ibnetdiscover -p`, which knows no states, as a fallback."""
         chosen = () if self._hcas else ("--switches-only",)
         failure: Failure | None = None
         for program, arguments, parse in (
@@ -260,7 +258,7 @@ class Fabric:
         return [], 0, failure
 
     def _learn(self, programs: Programs, lines: list[PortLine]) -> int:
-        """Look nodes up when a GUID is new; how many lines of that could not be read."""
+        """Look nodes up when a GUID is new; returns how many lines could not be read."""
         ends = {line.guid for line in lines}
         ends.update(line.peer.guid for line in lines if line.peer)
         now_ns = programs.now_ns()
@@ -285,11 +283,10 @@ class Fabric:
         if line.kind:
             return line.kind == "SW"
         known = self._facts.by_guid.get(guid)
-        # Unknown: what was asked for were switches only, unless HCAs are wanted too.
+        # Unknown: only switches were asked for, unless HCAs are wanted too.
         return known.kind == "Switch" if known else not self._hcas
 
     def _apply(self, lines: list[PortLine], now_ns: int) -> None:
-        """Take over what a scan has shown."""
         for line in lines[:PORT_LINES_MAX]:
             guid = self.node_guid(line.guid)
             is_switch = self._is_switch(guid, line)
@@ -309,13 +306,13 @@ class Fabric:
             port.line, port.seen_ns = line, now_ns
 
     def _forget(self, now_ns: int) -> None:
-        """Let go of nodes that have not been found for long."""
+        """Drop nodes that no scan has found for FORGET_SECONDS."""
         oldest_ns = now_ns - FORGET_SECONDS * NS_PER_SECOND
         for guid in [guid for guid, node in self.nodes.items() if node.seen_ns < oldest_ns]:
             del self.nodes[guid]
 
     def _name(self, given: dict[str, str]) -> None:
-        """Give every node its labels; series of a node whose labels changed are made anew."""
+        """Give every node its labels; series of a node whose labels changed are rebuilt."""
         labelled = label_nodes(self.nodes.values(), given)
         for node in self.nodes.values():
             facts = self._facts.by_guid.get(node.guid)
@@ -329,15 +326,15 @@ class Fabric:
                 for port in node.ports.values():
                     port.series, port.link, port.info = {}, None, None
 
-    def peer_name(self, guid: str, said: str) -> str:
-        """What a neighbour is called: a switch as its own series call it, others as they say."""
+    def peer_name(self, guid: str, reported: str) -> str:
+        """A neighbour's name: a switch's as in its own series, else as the scan reports it."""
         node = self.nodes.get(guid)
         if node and node.is_switch and node.labels:
             return node.labels["host"]
-        return said or self._known_name(guid)
+        return reported or self._known_name(guid)
 
     def _known_name(self, guid: str) -> str:
-        """What a node called itself when nodes were last looked up."""
+        """A node's name at the last lookup of nodes."""
         known = self._facts.by_guid.get(guid)
         return known.name if known else ""
 
@@ -363,12 +360,12 @@ def label_hca(node: FabricNode, given: dict[str, str]) -> dict[str, str]:
     """`host` and `device` of an HCA from its description, `node-7 mlx5_0` or `node-7 HCA-1`."""
     words = given.get(node.guid, node.description).split()
     if "Mellanox" in words or not words:
-        # One that nobody has named.
+        # It has no host name yet.
         return {"host": node.guid, "device": node.guid}
     return {"host": words[0], "device": words[1] if len(words) == 2 else node.guid}  # noqa: PLR2004
 
 
-# What they have counted -------------------------------------------------------------------------
+# Counters ---------------------------------------------------------------------------------------
 
 
 def read_counter(
@@ -383,7 +380,7 @@ def read_counter(
 
 
 class Answer(NamedTuple):
-    """What a node said when it was asked."""
+    """A node's counters, and why some are missing."""
 
     node: FabricNode
     extended: dict[int, Block]
@@ -393,7 +390,7 @@ class Answer(NamedTuple):
 
 
 def ask_switch(programs: Programs, node: FabricNode) -> Answer:
-    """The counters of every port of a switch; what it did not say has a reason."""
+    """The counters of every port of a switch; missing ones have a reason."""
     ports = sorted(node.ports)[:PORT_MAX]
     extended, broken, failure = ask_ports(programs, node.lid, ports, "-x")
     plain: dict[int, Block] = {}
@@ -446,7 +443,7 @@ def ask_ports(
 
 
 def ask_tick(programs: Programs, lid: int, port: int) -> int | None:
-    """How long a tick of PortXmitWait is, if the switch says."""
+    """How long a tick of PortXmitWait is, if the switch reports it."""
     try:
         blocks, _ = parse_blocks(programs.run("perfquery", "-c", str(lid), str(port)).text)
     except HostError:
@@ -456,7 +453,7 @@ def ask_tick(programs: Programs, lid: int, port: int) -> int | None:
 
 
 def ask_details(programs: Programs, node: FabricNode, port: Port, discards: int) -> Details:
-    """What became of the packets that a port has discarded; perfquery asks one port at a time."""
+    """A port's discards by reason; perfquery asks one port at a time."""
     now_ns = programs.now_ns()
     try:
         output = programs.run("perfquery", "-D", str(node.lid), str(port.number))

@@ -1,12 +1,12 @@
 """Which job, rank and user a process belongs to, and which processes hold a GPU: from `/proc`.
 
 The environment of a process is its user's text: hostile, and full of secrets. Only the variables
-named here are looked at, each is cut to a printable bound, and nothing else of it leaves this file.
-What a process says about its Slurm job is believed only as far as the kernel's cgroup agrees.
+named here are read, each is cut to a printable bound, and nothing else of it leaves this file.
+The Slurm job in a process' environment is believed only as far as the kernel's cgroup agrees.
 
 Limits: `/proc/<pid>/environ` shows the environment with which the program was *started*. A rank
-that a script puts into `os.environ` later is not there (torchrun, srun and mpirun start programs
-anew, so theirs is); training loops can say it through `fabricscope_steps`.
+that a script puts into `os.environ` later is not there (torchrun, srun and mpirun start new
+programs, so theirs is); training loops can report it through `fabricscope_steps`.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ STATUSES_MAX = 20_000
 """Processes that one such search looks at. A host of a cluster has a few thousand."""
 
 _JOB_VARIABLE = "FABRICSCOPE_JOB"
-"""For users whose scheduler we do not know: what it says wins over all others."""
+"""For users whose scheduler we do not know: it wins over all others."""
 _RANKS = (
-    # A launcher's own word first: inside one Slurm task torchrun starts many ranks, and all of
+    # A launcher's own variable first: inside one Slurm task torchrun starts many ranks, and all of
     # them inherit the task's SLURM_PROCID.
     ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -70,7 +70,7 @@ _JOB_LABELS = (
     "batch.kubernetes.io/job-name",
     "job-name",
 )
-"""Labels that operators and the job controller put on their pods, the most telling first."""
+"""Labels that operators and the job controller put on their pods, the most specific first."""
 _NAMED = frozenset(
     {
         _JOB_VARIABLE,
@@ -105,7 +105,7 @@ _POD_CGROUP = re.compile(
 
 
 class ProcessStat(msgspec.Struct, frozen=True, gc=False):
-    """What `/proc/<pid>/stat` says; times in clock ticks."""
+    """The fields used of `/proc/<pid>/stat`; times in clock ticks."""
 
     command: str
     state: str
@@ -118,7 +118,7 @@ class ProcessStat(msgspec.Struct, frozen=True, gc=False):
 
 
 class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a process is. Empty texts and None where nobody says."""
+    """The identity of a process. Empty texts and None where it is not known."""
 
     pid: int
     job: str = ""
@@ -143,39 +143,41 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_process(host: Host, pid: int, job_variables: Sequence[str] = ()) -> ProcessFacts | None:
-    """Who this process is; None when it is not there (any more).
+    """The identity of a process; None when it is not there (any more).
 
     ``job_variables`` name more variables that hold the job's name; they win over the built-in ones.
     """
     stat = read_stat(host, pid)
     if stat is None:
         return None
-    said = read_environment(host, pid, _NAMED.union(job_variables))
+    variables = read_environment(host, pid, _NAMED.union(job_variables))
     cgroups = "\n".join(path for _, path in read_cgroups(host, pid))
     slurm, pod_uid = _SLURM_CGROUP.search(cgroups), _POD_CGROUP.search(cgroups)
     scheduler = ""
-    if slurm or "SLURM_JOB_ID" in said or "SLURM_JOBID" in said:
+    if slurm or "SLURM_JOB_ID" in variables or "SLURM_JOBID" in variables:
         scheduler = "slurm"
-    elif pod_uid or "KUBERNETES_SERVICE_HOST" in said:
+    elif pod_uid or "KUBERNETES_SERVICE_HOST" in variables:
         scheduler = "kubernetes"
-        said = read_pod_labels(host, pid) | said
-    pod = find_pod(said, host.name) or (pod_uid[1].replace("_", "-") if pod_uid else "")
-    custom = next((said[name] for name in (*job_variables, _JOB_VARIABLE) if said.get(name)), "")
-    rank, local_rank, world_size = find_rank(said)
+        variables = read_pod_labels(host, pid) | variables
+    pod = find_pod(variables, host.name) or (pod_uid[1].replace("_", "-") if pod_uid else "")
+    custom = next(
+        (variables[name] for name in (*job_variables, _JOB_VARIABLE) if variables.get(name)), ""
+    )
+    rank, local_rank, world_size = find_rank(variables)
     return ProcessFacts(
         pid=pid,
-        job=custom or find_job(said, scheduler, slurm[1] if slurm else ""),
+        job=custom or find_job(variables, scheduler, slurm[1] if slurm else ""),
         rank=rank,
         local_rank=local_rank,
         world_size=world_size,
-        user=find_user(host, pid, said.get("SLURM_JOB_USER", "")),
+        user=find_user(host, pid, variables.get("SLURM_JOB_USER", "")),
         scheduler=scheduler,
         pod=pod,
-        namespace=said.get("POD_NAMESPACE", "") if pod else "",
+        namespace=variables.get("POD_NAMESPACE", "") if pod else "",
         command=stat.command,
         start_ns=find_start(host, stat.start_ticks),
         start_ticks=stat.start_ticks,
-        visible_gpus=parse_numbers(said.get("CUDA_VISIBLE_DEVICES", "")),
+        visible_gpus=parse_numbers(variables.get("CUDA_VISIBLE_DEVICES", "")),
     )
 
 
@@ -196,13 +198,13 @@ def parse_environment(block: bytes, names: frozenset[str]) -> dict[str, str]:
     >>> parse_environment(b"RANK=3\0TOKEN=secret\0", frozenset({"RANK"}))
     {'RANK': '3'}
     """
-    said: dict[str, str] = {}
+    found: dict[str, str] = {}
     for entry in block.split(b"\0"):
         key, equals, value = entry.partition(b"=")
         name = key.decode("latin-1")
-        if equals and name in names and name not in said:
-            said[name] = printable(value)
-    return said
+        if equals and name in names and name not in found:
+            found[name] = printable(value)
+    return found
 
 
 def parse_count(text: str) -> int | None:
@@ -226,45 +228,46 @@ def parse_numbers(text: str) -> tuple[int, ...]:
     return known if len(known) == len(numbers) else ()
 
 
-def find_rank(said: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:
-    """Rank, local rank and world size, all by the same launcher's word."""
+def find_rank(variables: Mapping[str, str]) -> tuple[int | None, int | None, int | None]:
+    """Rank, local rank and world size, all from the same launcher's variables."""
     for names in _RANKS:
-        rank = parse_count(said.get(names[0], ""))
+        rank = parse_count(variables.get(names[0], ""))
         if rank is not None:
-            local_rank, size = (parse_count(said.get(name, "")) for name in names[1:])
+            local_rank, size = (parse_count(variables.get(name, "")) for name in names[1:])
             return rank, local_rank, size if size is not None and size > rank else None
     return None, None, None
 
 
-def find_job(said: Mapping[str, str], scheduler: str, cgroup_job: str) -> str:
-    """The job's name as its scheduler shows it; empty where nobody says.
+def find_job(variables: Mapping[str, str], scheduler: str, cgroup_job: str) -> str:
+    """The job's name as its scheduler shows it; empty where no variable names it.
 
     A Slurm array's task is `12345_7`, as in `squeue`. The cgroup's number wins over a variable that
     contradicts it: a user can set variables and cannot choose a cgroup.
     """
     if scheduler == "slurm":
-        job = said.get("SLURM_JOB_ID") or said.get("SLURM_JOBID", "")
+        job = variables.get("SLURM_JOB_ID") or variables.get("SLURM_JOBID", "")
         if cgroup_job and job != cgroup_job:
             return cgroup_job
-        array, task = said.get("SLURM_ARRAY_JOB_ID", ""), said.get("SLURM_ARRAY_TASK_ID", "")
+        array = variables.get("SLURM_ARRAY_JOB_ID", "")
+        task = variables.get("SLURM_ARRAY_TASK_ID", "")
         return f"{array}_{task}" if array and task else job
     if scheduler == "kubernetes":
         for name in (*_KUBERNETES_JOBS, *_JOB_LABELS):
-            if said.get(name):
-                return said[name]
+            if variables.get(name):
+                return variables[name]
         for name in ("MASTER_ADDR", "PET_MASTER_ADDR", "POD_NAME", "HOSTNAME"):
-            found = _OPERATOR_POD.fullmatch(said.get(name, "").partition(".")[0])
+            found = _OPERATOR_POD.fullmatch(variables.get(name, "").partition(".")[0])
             if found:
                 return found[1]
-    run_id = said.get("TORCHELASTIC_RUN_ID", "")
+    run_id = variables.get("TORCHELASTIC_RUN_ID", "")
     return "" if run_id in _NO_RUN_ID else run_id
 
 
-def find_pod(said: Mapping[str, str], host_name: str) -> str:
+def find_pod(variables: Mapping[str, str], host_name: str) -> str:
     """The pod's name; a pod on its host's network has the host's name, which is no pod's."""
-    if "KUBERNETES_SERVICE_HOST" not in said and "POD_NAME" not in said:
+    if "KUBERNETES_SERVICE_HOST" not in variables and "POD_NAME" not in variables:
         return ""
-    name = said.get("POD_NAME") or said.get("HOSTNAME", "")
+    name = variables.get("POD_NAME") or variables.get("HOSTNAME", "")
     return "" if name == host_name else name
 
 
@@ -353,7 +356,7 @@ def read_cgroups(host: Host, pid: int) -> list[tuple[str, str]]:
 
 
 def find_user(host: Host, pid: int, slurm_user: str) -> str:
-    """The name of the process' real user; where no one knows a name, the number."""
+    """The name of the process' real user; the number where no name is known."""
     try:
         status = host.read(f"proc/{pid}/status")
     except HostError:
@@ -390,12 +393,12 @@ def find_start(host: Host, start_ticks: int) -> int:
     return int(found[1]) * 1_000_000_000 + start_ticks * ns_per_tick
 
 
-# --- who holds a GPU -----------------------------------------------------------------------------
+# --- processes that hold a GPU -------------------------------------------------------------------
 
 _GPU_FILE = re.compile(r"/dev/nvidia(\d{1,3})")
 _CUDA_FILE = "/dev/nvidia-uvm"
-"""CUDA opens it, and NVML does not: it tells programs that compute from those that only watch
-(nvidia-persistenced, dcgm, this agent)."""
+"""CUDA opens it, and NVML does not: it distinguishes programs that compute from those that only
+watch (nvidia-persistenced, dcgm, this agent)."""
 _GPUS = "proc/driver/nvidia/gpus"
 
 
@@ -411,7 +414,7 @@ class GpuProcess(msgspec.Struct, frozen=True):
 
 
 class ContainerProcesses:
-    """Which process of this host a container means by a number of its own. For one thread.
+    """Maps a container's process numbers to those of this host. For one thread.
 
     Inside a container a process has another number and its host another name, and that is what it
     writes into its logs. The kernel knows both numbers, and a container's environment its name.
@@ -458,7 +461,7 @@ class GpuProcessFinder:
     """Finds the processes that hold a GPU, a bounded part of all processes at each search.
 
     Processes that were not there at the search before come first, the youngest first: a job's ranks
-    are found as they start. All others are looked at in turn.
+    are found as they start. All others are checked in turn.
     """
 
     def __init__(self) -> None:
@@ -528,7 +531,7 @@ def has_gpus(host: Host) -> bool:
 def look_at(
     host: Host, pid: int, indices: Mapping[int, int]
 ) -> tuple[int | None, GpuProcess | None]:
-    """How many open files were looked at (None: it is forbidden), and the holder if it is one."""
+    """How many open files were checked (None: not permitted), and the holder if it is one."""
     try:
         names = host.list(f"proc/{pid}/fd")
     except HostError as error:
@@ -571,7 +574,7 @@ def read_gpu_indices(host: Host) -> dict[int, int]:
 
 
 def choose_gpus(held: tuple[int, ...], facts: ProcessFacts) -> tuple[int, ...]:
-    """The GPU that a rank works on, where that can be told; else all that it has opened.
+    """The GPU that a rank works on, where that is known; else all that it has opened.
 
     The convention of every launcher: local rank n uses the n-th GPU that it may see.
     """

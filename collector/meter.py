@@ -1,4 +1,4 @@
-"""What the agent knows of itself: counters and gauges, kept once, exposed and shipped.
+"""The agent's own metrics: counters and gauges, kept once, exposed and shipped.
 
 These are series like any others, so that the service can watch its agents without a scrape. The
 names, kinds and help texts stand in `contract/catalog/agent.toml`; a name that is not there is a
@@ -30,26 +30,24 @@ class Meter:
             self._values[series] = self._values.get(series, 0.0) + amount
 
     def set(self, metric: str, value: float, /, **labels: str) -> None:
-        """Set the level."""
         series = _series(metric, labels, Kind.GAUGE)
         with self._lock:
             self._values[series] = float(value)
 
     def ask(self, metric: str, answer: Callable[[], float | None], /, **labels: str) -> None:
-        """Call ``answer`` whenever somebody looks; None hides the series."""
+        """Call ``answer`` at each `samples` or `value`; None hides the series."""
         series = _series(metric, labels, Kind.GAUGE)
         with self._lock:
             self._asked[series] = answer
 
     def forget_levels(self) -> None:
-        """Drop every level, because who set it is gone; what was counted stays counted."""
+        """Drop every level, because its source is gone; counters stay."""
         with self._lock:
             self._asked.clear()
             for series in [each for each in self._values if not each.metric.endswith("_total")]:
                 del self._values[series]
 
     def value(self, metric: str, /, **labels: str) -> float | None:
-        """What stands there now, if anything."""
         series = Series(metric, labels)
         with self._lock:
             answer = self._asked.get(series)
@@ -58,7 +56,6 @@ class Meter:
         return answer()
 
     def samples(self, now_ns: int) -> list[Sample]:
-        """Everything, as samples of this moment."""
         with self._lock:
             values = list(self._values.items())
             asked = list(self._asked.items())
@@ -72,7 +69,7 @@ class Meter:
 
 
 _SERIES: dict[tuple[str, tuple[tuple[str, str], ...]], Series] = {}
-"""Series by what they are made of. Bounded by the code: sources x reasons x a few dozen names."""
+"""Cached series. Bounded by the code: sources x reasons x a few dozen names."""
 
 
 def _series(metric: str, labels: dict[str, str], kind: Kind) -> Series:

@@ -1,12 +1,12 @@
 """The agent's own `/metrics`: the last reading of every source, and the agent's own numbers.
 
 A scrape shows what was read last and reads nothing: each read costs the adapter's firmware a
-command per counter group, and whoever scrapes more often must not make it more. What is older than
-STALE_INTERVALS intervals of its source is not shown: stale data must vanish, not freeze.
+command per counter group, and frequent scrapes must not add to it. Readings older than
+STALE_INTERVALS intervals of their source are not shown: stale data must vanish, not freeze.
 
-Why so little HTTP of our own: a scrape is two words of a request and one answer, and CPU time is
-taken from somebody's training job. The standard library's handler costs 0.29 ms a request, most of
-it for headers that nobody looks at; this one costs 0.19 ms, beside 0.32 ms for the text.
+Why so little HTTP of our own: a scrape is two words of a request and one answer, and its CPU time
+is taken from a training job. The standard library's handler costs 0.29 ms a request, most of it
+for headers that no scrape needs; this one costs 0.19 ms, beside 0.32 ms for the text.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from collector.meter import Meter
 from collector.schedule import Report
 
 STALE_INTERVALS = 3
-"""Two missed reads are a busy host; after three nobody should take the number for the present."""
+"""Two missed reads are a busy host; after three the number is no longer current."""
 CONNECTIONS_MAX = 16
-"""Scrapers at a time, each with a thread. A host has one or two; more are turned away."""
+"""Scrapers at a time, each with a thread. A host has one or two; more are refused."""
 IDLE_SECONDS_MAX = 150
 """How long a connection may be silent: Prometheus keeps its own open for two scrape intervals."""
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Request(NamedTuple):
-    """What is asked for, and whether the connection stays open after the answer."""
+    """Method and path, and whether the connection stays open after the answer."""
 
     method: bytes
     path: bytes
@@ -67,14 +67,14 @@ class Latest:
         self._renderer = Renderer(common)
 
     def publish(self, report: Report) -> None:
-        """Show this from now on; nothing is computed until somebody looks."""
+        """Show this from now on; the text is computed at the next scrape."""
         if report.is_look:
             return  # events; the last read still stands
         with self._lock:
             self._reports[report.source] = report
 
     def render(self) -> str:
-        """The exposition of what is fresh."""
+        """The exposition of all readings that are not stale."""
         with self._lock:
             now_ns = self._monotonic_ns()
             series: list[Series] = []
@@ -97,7 +97,7 @@ _PROCESS = ProcessCollector(registry=CollectorRegistry())
 
 
 def render_process() -> str:
-    """CPU time, memory and open files of this process, under the names that everybody uses."""
+    """CPU time, memory and open files of this process, under the usual `process_` names."""
     lines: list[str] = []
     for family in _PROCESS.collect():
         name = family.name + ("_total" if family.type == "counter" else "")
@@ -109,8 +109,8 @@ def render_process() -> str:
 def parse_request(head: bytes) -> Request | None:
     """Method, path and whether the connection stays, from a request's head; None if it is none.
 
-    Only what a scrape needs: a body would be taken for the next request, so who announces one is
-    answered and hung up on.
+    Only what a scrape needs: a body would be taken for the next request, so a client that announces
+    one gets an answer and a closed connection.
     """
     line, _, headers = head.partition(b"\r\n")
     words = line.split(b" ")
@@ -123,13 +123,13 @@ def parse_request(head: bytes) -> Request | None:
 
 
 class Handler(BaseRequestHandler):
-    """One connection: answers GET and HEAD of /metrics, and says no to all else."""
+    """One connection: answers GET and HEAD of /metrics, and refuses everything else."""
 
     server: MetricsServer
     request: socket.socket
 
     def handle(self) -> None:
-        """Answer requests until somebody hangs up."""
+        """Answer requests until either side closes the connection."""
         self.request.settimeout(IDLE_SECONDS_MAX)
         received = b""
         stays = True
@@ -197,7 +197,7 @@ class MetricsServer(ThreadingTCPServer):
 
     @property
     def url(self) -> str:
-        """Where to find it; with the port that was chosen, if 0 was asked for."""
+        """The address, with the port that the kernel chose if 0 was set."""
         host, port = self.server_address[:2]
         return (
             f"http://[{host!s}]:{port}/metrics"
@@ -206,7 +206,6 @@ class MetricsServer(ThreadingTCPServer):
         )
 
     def render(self) -> str:
-        """Everything that /metrics shows."""
         self._meter.add("fabric_agent_scrapes_total")
         return self._latest.render() + render_process()
 
@@ -219,7 +218,6 @@ class MetricsServer(ThreadingTCPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401
-        """Answer on this connection until it closes."""
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -227,11 +225,10 @@ class MetricsServer(ThreadingTCPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401, ARG002
-        """A scraper that hangs up is no news."""
+        """A scraper that closes its connection early is not logged as an error."""
         log.debug("scrape by %s ended early", client_address)
 
     def start(self) -> None:
-        """Answer from now on."""
         self._thread.start()
 
     def stop(self) -> None:

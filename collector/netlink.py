@@ -1,10 +1,9 @@
-"""Link changes as the kernel tells them: rtnetlink, behind the door.
+"""Link changes from the kernel over rtnetlink.
 
-For `collector.host` alone; sources ask the `Host`. Needs no privilege. Everything that the kernel
-says of an interface comes as one message (linux/rtnetlink.h, linux/if_link.h); of its attributes
-five are used here. Messages that do not fit the socket's buffer are lost, the kernel says so
-(ENOBUFS), and then all interfaces are asked for anew: the counts of carrier changes in that answer
-say what was missed.
+For `collector.host` alone; sources use the `Host`. Needs no privilege. The kernel reports an
+interface in one message (linux/rtnetlink.h, linux/if_link.h); five of its attributes are used here.
+Messages that do not fit the socket's buffer are lost, the kernel reports it (ENOBUFS), and then all
+interfaces are read again: the counts of carrier changes in that answer show what was missed.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 GROUP_LINK = 1
-"""RTMGRP_LINK: tell me of every change of an interface."""
+"""RTMGRP_LINK: subscribes to every change of an interface."""
 NEWLINK, DELLINK, GETLINK = 16, 17, 18
 ERROR, DONE = 2, 3
 REQUEST_DUMP = 0x301
@@ -25,7 +24,7 @@ REQUEST_DUMP = 0x301
 IFNAME, OPERSTATE, CARRIER_UPS, CARRIER_DOWNS = 3, 16, 47, 48
 """IFLA_… attributes that are used."""
 FLAG_UP = 1
-"""IFF_UP: somebody has switched the interface on."""
+"""IFF_UP: an administrator has switched the interface on."""
 OPERSTATE_UP = 6
 """IF_OPER_UP of RFC 2863: it can pass packets."""
 
@@ -48,7 +47,7 @@ MESSAGES_MAX = 4096
 
 
 class LinkMessage(NamedTuple):
-    """What the kernel says of one interface. A number that an old kernel leaves out is None."""
+    """The kernel's message about one interface. A number that an old kernel leaves out is None."""
 
     name: str
     is_enabled: bool
@@ -60,14 +59,14 @@ class LinkMessage(NamedTuple):
 
 
 class LinkNews(NamedTuple):
-    """Messages in the order they came; ``lost``: some were lost before, and all was asked anew."""
+    """Messages in the order they came; ``lost``: some were lost before, and all were read again."""
 
     messages: list[LinkMessage]
     lost: bool = False
 
 
 class LinkSocket:
-    """Tells of changes since the last look; the first look tells of everything there is."""
+    """Reports changes since the last look; the first look reports every interface."""
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
@@ -103,7 +102,7 @@ class LinkSocket:
         return made
 
     def _ask_for_all(self) -> list[LinkMessage]:
-        """Every interface, by a socket of its own: news that come meanwhile wait in the other."""
+        """Every interface, read by a second socket, so that changes meanwhile wait in the first."""
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as asker:
             asker.settimeout(1.0)
             body = INTERFACE.pack(socket.AF_UNSPEC, 0, 0, 0, 0)
@@ -151,7 +150,7 @@ def has_ended(data: bytes) -> bool:
 
 
 def parse_messages(data: bytes) -> list[LinkMessage]:
-    """What a datagram says of interfaces; what is not understood is passed over."""
+    """A datagram's messages about interfaces; others are skipped."""
     found = []
     for kind, body in split_messages(data):
         if kind in {NEWLINK, DELLINK} and len(body) >= INTERFACE.size:

@@ -1,8 +1,8 @@
 """The door to NVIDIA's management library (NVML), and the replay of its recorded answers.
 
-Sources ask through `Nvml`: every answer is plain data that JSON can hold, so that what a machine
-with GPUs said can be kept in a file (`nvml/answers.json` of a captured tree) and said again
-elsewhere. What a number means, and in which unit it is, is the source's business.
+Sources ask through `Nvml`: every answer is plain data that JSON can hold, so that the answers of a
+machine with GPUs can be kept in a file (`nvml/answers.json` of a captured tree) and replayed
+elsewhere. Sources know the meaning and unit of a number.
 
 Only calls that return at once are here. `nvmlDeviceGetPcieThroughput` is not: it blocks for 20 ms.
 """
@@ -20,7 +20,7 @@ from collector.contract.errors import HostError
 from collector.contract.reason import Reason
 
 Facts = dict[str, float | str]
-"""One answer: what NVML says, by our short names; a single number is under ``value``."""
+"""One answer: NVML's values by our short names; a single number is under ``value``."""
 FieldKey = tuple[int, int]
 """A field of `nvmlDeviceGetFieldValues` and its scope: a link's number, ALL_LINKS, or else 0."""
 
@@ -28,7 +28,7 @@ ALL_LINKS = 0xFFFFFFFF
 EVENTS_MAX = 128
 """Events taken in one read. A GPU that fails reports some dozens; the rest comes with the next."""
 
-# nvmlReturn_t, those that are told apart.
+# nvmlReturn_t, those with a meaning of their own here.
 UNINITIALIZED = 1
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
@@ -240,7 +240,7 @@ class LiveNvml:
 
     def __init__(self) -> None:
         self.is_dead = False
-        """The driver was unloaded: whoever holds this should make another."""
+        """The driver was unloaded: the holder must make another."""
         self._handles: dict[int, Any] = {}
         self._samples: dict[int, tuple[Any, Any]] = {}
         self._event_set: Any = None
@@ -252,17 +252,14 @@ class LiveNvml:
         self._guard("init", "nvmlInit")
 
     def close(self) -> None:
-        """Let the library go."""
         if not self.is_dead:
             self.is_dead = True
             self._guard("shutdown", "nvmlShutdown")
 
     def ask_system(self, call: str) -> Facts:
-        """See `Nvml`."""
         return {"value": self._guard(call, SYSTEM_CALLS[call])}
 
     def ask(self, call: str, gpu: int, *arguments: int) -> Facts:
-        """See `Nvml`."""
         path = f"{gpu}/{answer_key(call, arguments)}"
         handle = self._handle(gpu)
         answer: Facts = (
@@ -273,7 +270,6 @@ class LiveNvml:
         return answer
 
     def fields(self, gpu: int, keys: Sequence[FieldKey]) -> list[float | NvmlError]:
-        """See `Nvml`."""
         handle = self._handle(gpu)
         values = self._guard(f"{gpu}/fields", "nvmlDeviceGetFieldValues", handle, keys)
         answers: list[float | NvmlError] = []
@@ -286,7 +282,6 @@ class LiveNvml:
         return answers
 
     def processes(self, gpu: int) -> list[Facts]:
-        """See `Nvml`."""
         handle = self._handle(gpu)
         call = "nvmlDeviceGetComputeRunningProcesses"
         found = self._guard(f"{gpu}/processes", call, handle)
@@ -299,7 +294,6 @@ class LiveNvml:
         ]
 
     def events(self) -> list[Facts]:
-        """See `Nvml`."""
         if self._event_set is None:
             self._register_events()
         by_handle = {_address(handle): gpu for gpu, handle in self._handles.items()}
@@ -316,7 +310,7 @@ class LiveNvml:
         return found
 
     def _register_events(self) -> None:
-        """Ask to be told of every GPU that can tell; the last refusal if none can."""
+        """Register for events of every GPU that has them; raises the last refusal if none does."""
         call = "nvmlDeviceRegisterEvents"
         events = self._guard("events", "nvmlEventSetCreate")
         refusals: list[NvmlError] = []
@@ -392,19 +386,20 @@ class ReplayedNvml:
     answer is its number under ``field <id> <scope>``.
 
     A recording may go on growing (a simulated host's does): then each event has a ``number``, the
-    highest is the latest, and none is told twice. Events without one are told at every read.
+    highest is the latest, and none is reported twice. Events without one are reported at every
+    read.
     """
 
     is_dead = False
 
     def __init__(self, text: bytes, path: str) -> None:
         self._path = path
-        self._told = 0.0
-        """The number of the last event that was told."""
+        self._reported = 0.0
+        """The number of the last event that was reported."""
         self.load(text)
 
     def load(self, text: bytes) -> None:
-        """Go on with what the recording says now."""
+        """Continue with the recording's present text."""
         path = self._path
         try:
             recording = json.loads(text)
@@ -416,25 +411,22 @@ class ReplayedNvml:
             raise HostError(Reason.UNPARSEABLE, path, detail) from error
 
     def close(self) -> None:
-        """Nothing to let go."""
+        """A recording holds nothing open."""
 
     def ask_system(self, call: str) -> Facts:
-        """See `Nvml`."""
         return self._facts(self._system, call, "system")
 
     def ask(self, call: str, gpu: int, *arguments: int) -> Facts:
-        """See `Nvml`."""
         return self._facts(self._of(gpu), answer_key(call, arguments), str(gpu))
 
     def fields(self, gpu: int, keys: Sequence[FieldKey]) -> list[float | NvmlError]:
-        """See `Nvml`."""
         answers: list[float | NvmlError] = []
-        said = self._of(gpu)
-        if isinstance(error := said.get("fields"), dict):
+        recorded = self._of(gpu)
+        if isinstance(error := recorded.get("fields"), dict):
             raise NvmlError(error.get("error", FUNCTION_NOT_FOUND), f"nvml/{gpu}/fields")
         for key in keys:
             name = answer_key("field", key)
-            answer = said.get(name, {"error": FUNCTION_NOT_FOUND})
+            answer = recorded.get(name, {"error": FUNCTION_NOT_FOUND})
             if isinstance(answer, int | float):
                 answers.append(answer)
             else:
@@ -442,22 +434,20 @@ class ReplayedNvml:
         return answers
 
     def processes(self, gpu: int) -> list[Facts]:
-        """See `Nvml`."""
         answer = self._of(gpu).get("processes", {"error": FUNCTION_NOT_FOUND})
         if isinstance(answer, list):
             return answer
         raise NvmlError(_code(answer), f"nvml/{gpu}/processes")
 
     def events(self) -> list[Facts]:
-        """See `Nvml`."""
-        told, fresh = self._told, []
+        reported, fresh = self._reported, []
         for event in self._events:
             number = event.get("number")
             if not isinstance(number, int | float):
                 fresh.append(event)
-            elif number > told:
+            elif number > reported:
                 fresh.append(event)
-                self._told = max(self._told, number)
+                self._reported = max(self._reported, number)
         return fresh
 
     def _of(self, gpu: int) -> dict[str, Any]:
@@ -474,6 +464,5 @@ class ReplayedNvml:
 
 
 def _code(answer: object) -> int:
-    """The return code of a recorded refusal."""
     code = answer.get("error") if isinstance(answer, dict) else None
     return code if isinstance(code, int) else FUNCTION_NOT_FOUND

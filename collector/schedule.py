@@ -1,4 +1,4 @@
-"""When sources are read, what a late or broken one means, and what each read says about itself.
+"""When sources are read, how late or broken reads are handled, and each read's self-metrics.
 
 One thread per source: a slow source delays no other. A source writes none of this; it yields
 readings, and everything else is here: interval, phase, timeout, missed ticks, self-metrics.
@@ -32,7 +32,7 @@ NS_PER_SECOND = 1_000_000_000
 FAILURE_LOG_SECONDS = 300
 """A source that breaks at every tick writes one trace in so many seconds; the count is a metric."""
 WATCH_FRACTION = 4
-"""The watchdog looks so many times within the shortest timeout: an overrun is seen at most a
+"""The watchdog checks so many times within the shortest timeout: an overrun is seen at most a
 quarter late, for a handful of wake-ups a second at worst."""
 WATCH_SECONDS_MIN = 0.01
 
@@ -84,12 +84,12 @@ class Remembers(Protocol):
         """What to keep: anything that msgpack can hold."""
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `save_state` returned in another life."""
+        """Continue from what `save_state` returned before a restart."""
 
 
 @runtime_checkable
 class Looks(Protocol):
-    """A source that looks out for events between its reads.
+    """A source that polls for events between its reads.
 
     A look must be cheap: it runs several times a second, and what it yields besides events is sent
     but not shown on `/metrics`, which shows the last read.
@@ -112,14 +112,14 @@ class Captures(Protocol):
 
 @runtime_checkable
 class Closes(Protocol):
-    """A source that holds something that must be let go of when the agent ends or reloads."""
+    """A source that holds a resource to release when the agent ends or reloads."""
 
     def close(self) -> None:
-        """Let go; no read runs any more."""
+        """Release it; no read runs any more."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What is known of one read: all its readings so far; those from ``fresh`` on are news."""
+    """What is known of one read: all its readings so far; those from ``fresh`` on are new."""
 
     source: str
     readings: list[Reading]
@@ -134,7 +134,7 @@ Publish = Callable[[Report], None]
 
 
 class _Read:
-    """A read that goes on: the source's thread appends, the watchdog may look."""
+    """A running read: the source's thread appends, the watchdog may look."""
 
     def __init__(self, started_ns: int) -> None:
         self.started_ns = started_ns
@@ -144,7 +144,7 @@ class _Read:
 
 
 class Runner:
-    """One source and everything that is told about it. `tick` is for its own thread only."""
+    """One source and everything reported about it. `tick` is for its own thread only."""
 
     def __init__(
         self,
@@ -199,7 +199,10 @@ class Runner:
             self._finish(read, failure)
 
     def look(self) -> None:
-        """Look out for events once. Like `tick` it always returns; a quiet look says nothing."""
+        """Poll for events once.
+
+        Like `tick` it always returns; a look without events reports nothing.
+        """
         if self._looks is None:
             return
         look = _Read(self._host.monotonic_ns())
@@ -228,12 +231,12 @@ class Runner:
         return None
 
     def capture(self, request: CaptureRequest) -> None:
-        """Pass a request on, if this source serves such; for any thread."""
+        """Pass a request on, if this source serves such requests; for any thread."""
         if isinstance(self._source, Captures):
             self._source.capture(request)
 
     def close(self) -> None:
-        """Let the source let go of what it holds. No read may be running."""
+        """Close the source, if it has something to close. No read may be running."""
         if isinstance(self._source, Closes):
             self._source.close()
 
@@ -256,7 +259,6 @@ class Runner:
             self._conclude(read, Reason.TIMEOUT, detail, late_ns)
 
     def count_missed(self, ticks: int) -> None:
-        """Count ticks that passed unused."""
         if ticks:
             self._meter.add("fabric_agent_source_ticks_missed_total", ticks, source=self.name)
 
@@ -367,7 +369,7 @@ def run_ticks(
     monotonic_ns: Callable[[], int],
     wait: Callable[[float], bool],
 ) -> None:
-    """Tick on the grid, and look between, until ``wait(seconds)`` says True, which means stop."""
+    """Tick on the grid, and look between, until ``wait(seconds)`` returns True (stop)."""
     now_ns = monotonic_ns()
     tick_ns = first_tick_ns(now_ns, interval_ns=runner.interval_ns, phase=phase)
     look_ns = tick_ns if runner.look_ns is None else now_ns
@@ -409,7 +411,6 @@ class Scheduler:
         self._watchdog = threading.Thread(target=self._watch, name="watchdog", daemon=True)
 
     def start(self) -> None:
-        """Start reading."""
         for thread in (*self._threads, self._watchdog):
             thread.start()
 
@@ -424,7 +425,7 @@ class Scheduler:
         return [runner.name for runner, thread in pairs if thread.is_alive()]
 
     def states(self) -> dict[str, bytes]:
-        """What sources want kept over a restart."""
+        """State that sources want kept over a restart, msgpack by source."""
         return {runner.name: runner.state for runner in self._runners if runner.state is not None}
 
     def _watch(self) -> None:

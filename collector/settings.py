@@ -67,13 +67,12 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The longest pause between two attempts to send: on average half of it, so ten thousand
     agents ask a service that is down 670 times a second, which it survives coming back."""
     stop_seconds: float = 5.0
-    """How long an agent that is told to stop tries to deliver what it has. What remains stays in
-    the spool. Well below the 30 s after which Kubernetes kills."""
+    """How long a stopping agent tries to deliver what it has. What remains stays in the spool. Well
+    below the 30 s after which Kubernetes kills."""
     sources: dict[str, SourceSettings] = {}
     """One table for each source, with the source's own settings."""
 
     def common_labels(self, machine_name: str) -> dict[str, str]:
-        """The labels of everything that this agent sends."""
         given = {"host": self.host or machine_name, "cluster": self.cluster}
         return {**self.labels, **{name: value for name, value in given.items() if value}}
 
@@ -85,7 +84,7 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return host.strip("[]"), int(port)
 
     def token_reader(self) -> Callable[[], str]:
-        """What gives the bearer token at each attempt to send."""
+        """A function that gives the bearer token at each attempt to send."""
         return TokenFile(Path(self.token_file)).read if self.token_file else lambda: self.token
 
 

@@ -1,9 +1,9 @@
 """Sends the spool's batches to the service: oldest first, one at a time, each until it is settled.
 
 A batch leaves the spool in three ways: the service acknowledged exactly this batch, the service
-said that it can never accept it (it goes to rejected/), or the spool's bound dropped it. Whatever
-else happens, it stays, and the shipper tries again with growing, random pauses, so that ten
-thousand agents do not fall upon a service that has just come back.
+answered that it can never accept it (it goes to rejected/), or the spool's bound dropped it. In all
+other cases it stays, and the shipper tries again with growing, random pauses, so that ten thousand
+agents do not overload a service that has just come back.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ IDLE_SECONDS = 60.0
 
 PAUSE_SECONDS_FIRST = 0.5
 PAUSE_SECONDS_MIN = 0.05
-"""Full jitter may draw zero; even then nobody is asked more than twenty times a second."""
+"""Full jitter may draw zero; even then an agent sends at most twenty requests a second."""
 RETRY_AFTER_SECONDS_MAX = 300.0
-"""What a service may ask for. More is a mistake of its clock, and costs spool."""
+"""The longest pause that a service may ask for. More is a mistake of its clock, and costs spool."""
 ANSWER_BYTES_MAX = 64 << 10
-"""A receipt has a few hundred bytes; what follows in a longer answer is not for us."""
+"""A receipt has a few hundred bytes; the rest of a longer answer is not read."""
 ANSWER_BYTES_SHOWN = 200
 RULES_MAX = 32
-"""Rules by which refused samples are told apart; a service that names more gets `other`."""
+"""Rules by which refused samples are counted; a service that names more gets `other`."""
 FAILURES_BEFORE_NEWS = 2
 """One failed attempt is a restart or an idle connection that was closed: not worth a line."""
 
@@ -53,9 +53,9 @@ class Answer(enum.StrEnum):
 
     DELIVERED = "delivered"
     RETRY = "retry"
-    """Nobody there, or too busy: it will pass."""
+    """The service is away or busy: a later attempt may succeed."""
     HELD = "held"
-    """Somebody there who does not want us (token, address): a person has to change something."""
+    """The service refuses this agent (token, address): the operator has to change a setting."""
     NEVER = "never"
     """This batch is refused for what it is; the next one may be fine."""
 
@@ -65,7 +65,7 @@ _RETRY = {408, 425, 429}
 
 
 def classify_status(status: int) -> Answer:
-    """What this HTTP status means for the batch.
+    """The answer that an HTTP status means for the batch.
 
     >>> [classify_status(status).value for status in (200, 503, 429, 401, 422)]
     ['delivered', 'retry', 'retry', 'held', 'never']
@@ -105,7 +105,7 @@ def parse_retry_after(text: str | None, now_seconds: float) -> float | None:
 
 
 class News:
-    """Says in plain words when the way to the service changes, and only then."""
+    """Logs when the state of the connection to the service changes, and only then."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -173,8 +173,8 @@ def _duration(duration_ns: int) -> str:
 def make_client(url: str, ca_file: str) -> httpx.Client:
     """A client for this service.
 
-    The environment's proxies are not used: a host's http_proxy is meant for people's downloads,
-    and telemetry that takes that way fails in ways that nobody looks for.
+    The environment's proxies are not used: a host's http_proxy is meant for people's downloads, and
+    telemetry through it fails in ways that are hard to find.
     """
     try:
         # Without TLS no certificates are loaded, which saves memory on every host.
@@ -195,7 +195,7 @@ def make_client(url: str, ca_file: str) -> httpx.Client:
 
 
 class Shipper:
-    """The one sender of an agent. `step` sends one batch; `run` does so until told to stop.
+    """The one sender of an agent. `step` sends one batch; `run` does so until `stop`.
 
     ``token`` is asked at each attempt, so that a token file may change under a running agent.
     """
@@ -220,7 +220,7 @@ class Shipper:
         self._now_ns = now_ns
         self._pause_seconds_max = pause_seconds_max
         self.take_request: Callable[[wire.CaptureRequest], None] | None = None
-        """Given what receipts ask for, each request more than once; set before `run`."""
+        """Receives the requests in receipts, each more than once; set before `run`."""
         self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
         self._news = News(str(client.base_url))
         self._wake = threading.Event()
@@ -251,13 +251,13 @@ class Shipper:
         return self._deadline_ns is not None and (not len(self._spool) or not self._left_seconds())
 
     def _left_seconds(self) -> float:
-        """What is left of the time to stop in; for ever, while nobody wants us to stop."""
+        """What is left of the time to stop in; infinite before `stop`."""
         if self._deadline_ns is None:
             return ANSWER_SECONDS_MAX
         return max(0.0, (self._deadline_ns - self._monotonic_ns()) / 1e9)
 
     def _wait(self, seconds: float) -> None:
-        """Wait, unless told to stop: then the service gets another chance at once."""
+        """Wait, unless `stop` was called: then the next attempt follows at once."""
         if self._deadline_ns is not None:
             seconds = min(seconds, self._left_seconds())
         if self._wake.wait(seconds):
@@ -305,7 +305,7 @@ class Shipper:
         return headers
 
     def _post(self, body: bytes) -> tuple[int, httpx.Headers, bytes]:
-        """Status, headers and the beginning of the answer, which may be anybody's."""
+        """Status, headers and the beginning of the answer, which may come from another program."""
         seconds = max(PAUSE_SECONDS_MIN, min(self._left_seconds(), ANSWER_SECONDS_MAX))
         timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS_MAX))
         with self._client.stream(
@@ -329,7 +329,7 @@ class Shipper:
         return max(pause, asked_seconds)
 
     def _rejected(self, entry: Entry, status: int, content: bytes) -> None:
-        """The service is fine and does not want this one: out of the way with it."""
+        """Move the batch to rejected/: the service works and can never accept this one."""
         log.warning(
             "batch %s is moved to rejected/: HTTP %d: %s", entry.name, status, show(content)
         )
@@ -355,7 +355,7 @@ class Shipper:
 
 
 def parse_receipt(content: bytes) -> wire.Receipt | None:
-    """The receipt in a 200 answer; None if somebody else gave that answer."""
+    """The receipt in a 200 answer; None if another program gave that answer."""
     try:
         return msgspec.json.decode(content, type=wire.Receipt)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 
 class NicDriver(NamedTuple):
-    """What `ethtool -i` says about an interface; empty where the driver does not say."""
+    """What `ethtool -i` reports about an interface; empty where the driver does not report it."""
 
     driver: str
     version: str = ""
@@ -29,17 +29,17 @@ class NicDriver(NamedTuple):
 
 
 class Datagram(NamedTuple):
-    """A message, and the process that sent it by the kernel's word (0 if it does not say)."""
+    """A message, and the process that sent it according to the kernel (0 if unknown)."""
 
     data: bytes
     pid: int
 
 
 class DatagramSocket:
-    """A Unix datagram socket that everyone on this machine may send to; it never blocks."""
+    """A Unix datagram socket that every process on this machine may send to; it never blocks."""
 
     MESSAGE_BYTES_MAX = 64 << 10
-    """A longer message is cut, and its reader sees that its last line is none."""
+    """A longer message is cut, and its last line is then incomplete."""
     CREDENTIALS = struct.Struct("3i")
     """struct ucred: process, user and group, filled in by the kernel and not by the sender."""
 
@@ -64,7 +64,7 @@ class DatagramSocket:
         return messages
 
     def close(self) -> None:
-        """Take the socket away; whoever sends to it then is told that nobody is there."""
+        """Remove the socket; later sends fail with ECONNREFUSED or ENOENT."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -132,21 +132,20 @@ def parse_ethtool_stats(text: str) -> dict[str, int]:
 
 
 def parse_ethtool_driver(text: str) -> NicDriver:
-    """What a text of ``ethtool -i`` says about the driver."""
     pairs = (line.partition(":") for line in text.splitlines())
-    said = {key.strip(): value.strip() for key, _, value in pairs}
+    values = {key.strip(): value.strip() for key, _, value in pairs}
     return NicDriver(
-        driver=said.get("driver", ""),
-        version=said.get("version", ""),
-        firmware=said.get("firmware-version", ""),
-        bus=said.get("bus-info", ""),
+        driver=values.get("driver", ""),
+        version=values.get("version", ""),
+        firmware=values.get("firmware-version", ""),
+        bus=values.get("bus-info", ""),
     )
 
 
 class EthtoolSocket:
     """SIOCETHTOOL without a subprocess (linux/ethtool.h; needs no privilege).
 
-    Names are asked for once and again whenever the number of statistics changes: mlx5 adds and
+    Names are read once and again whenever the number of statistics changes: mlx5 adds and
     removes some with its channels and with the priorities that have flow control.
     """
 

@@ -40,7 +40,7 @@ BATCHES_MAX = 50_000
 """Files in the queue: three days at one batch in five seconds, and far below any inode limit."""
 REJECTED_FILES_MAX = 100
 REJECTED_BYTES_MAX = 16 << 20
-"""Kept for a person to look at; a hundred show the pattern, more is only disk."""
+"""Kept for the operator to inspect; a hundred show the pattern, more is only disk."""
 ASIDE_FILES_MAX = 100
 ASIDE_BYTES_MAX = 16 << 20
 STATE_BYTES_MAX = 16 << 20
@@ -67,7 +67,6 @@ class Entry(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its file's name."""
         return f"{self.sequence:020d}.{self.samples}.batch"
 
 
@@ -143,7 +142,6 @@ class Spool:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all waiting batches."""
         return self._bytes
 
     def oldest_age_seconds(self) -> float:
@@ -163,7 +161,7 @@ class Spool:
         """Queue the batch that was numbered `next_sequence`; the oldest make room for it.
 
         A batch that cannot be written is dropped and counted, and its sequence is used by the
-        next one: nobody has seen it.
+        next one: the service has not seen it.
         """
         entry = Entry(self.next_sequence, samples, len(body), self._now_ns())
         if entry.size_bytes > self._bytes_max:
@@ -206,13 +204,12 @@ class Spool:
     # --- reading ---------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> None:
-        """Return when a batch waits, when somebody calls `wake`, or after so many seconds."""
+        """Return when a batch waits, when a thread calls `wake`, or after so many seconds."""
         with self._changed:
             if not self._queue:
                 self._changed.wait(seconds)
 
     def wake(self) -> None:
-        """End everybody's `wait`."""
         with self._changed:
             self._changed.notify_all()
 
@@ -238,7 +235,7 @@ class Spool:
                     return entry, body, batch
 
     def put_back(self) -> None:
-        """The attempt to send the oldest batch has failed."""
+        """Keep the oldest batch: the attempt to send it has failed."""
         with self._changed:
             self._sending = None
 
@@ -248,7 +245,7 @@ class Spool:
             self._discard(entry)
 
     def reject(self, entry: Entry) -> None:
-        """Move a batch that the service can never accept out of the way, for a person to see."""
+        """Move a batch that the service can never accept to rejected/, for the operator."""
         with self._changed:
             self._discard(entry, into=self._rejected)
 
@@ -282,7 +279,7 @@ class Spool:
     # --- opening and closing ---------------------------------------------------------------
 
     def _load(self) -> None:
-        """Take stock of the folder: queue, numbering, what does not belong there."""
+        """Read the folder: queue, numbering, foreign files."""
         try:
             for folder in (self._batches, self._rejected, self._aside):
                 folder.mkdir(exist_ok=True)
@@ -311,7 +308,7 @@ class Spool:
                     )
                 )
             elif path.name.endswith(_TEMPORARY):
-                # The agent was killed while it wrote this: nobody was told that it is safe.
+                # The agent was killed while it wrote this: it was never acknowledged as stored.
                 path.unlink()
             else:
                 log.warning("spool: %s is not a batch of ours; moved to aside/", path)

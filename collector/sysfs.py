@@ -1,6 +1,6 @@
-"""What every source that reads sysfs needs: labels, links and absences, with the trouble taken out.
+"""Helpers for sources that read sysfs: labels, links and absences.
 
-Nothing here raises: what a machine does not say is an empty text, an empty list or a `Missing`.
+Nothing here raises: what a machine does not provide is an empty text, an empty list or a `Missing`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def list_or_nothing(host: Host, path: str) -> list[str]:
 
 
 def explain(series: Series, text: bytes) -> Missing:
-    """Why this text is no number: some drivers say `N/A (no PMA)` in the file itself."""
+    """Why this text is no number: some drivers write `N/A (no PMA)` into the file itself."""
     shown = text[:TEXT_SHOWN].decode("utf-8", "replace").strip()
     if shown.startswith("N/A"):
         return Missing(series, Reason.NOT_SUPPORTED, shown)
@@ -80,7 +80,7 @@ def read_netdev(host: Host, base: str, path: str, link_layer: str) -> str:
     """The network device of an RDMA port: what joins a RoCE port to its Ethernet counters.
 
     ``base`` is the RDMA device in sysfs, ``path`` its port. On InfiniBand the GID table names none;
-    there it is the one that says it sits on this port (`dev_port` counts from 0).
+    there it is the one whose `dev_port` (counted from 0) names this port.
     """
     indexes = range(GID_INDEXES_MAX if link_layer == "Ethernet" else 0)
     for index in indexes:

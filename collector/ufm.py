@@ -1,8 +1,8 @@
-"""Counters of InfiniBand ports by way of NVIDIA's UFM: its page is fetched, its names become ours.
+"""Counters of InfiniBand ports from NVIDIA's UFM: its page is fetched, its names become ours.
 
 UFM Telemetry serves the last sample of every port as Prometheus text (`/metrics`) or as CSV
 (`/csv/metrics`). Names are those of the management attributes, with `Extended` or `Ext` behind the
-64-bit ones. It says nothing about who is cabled to whom, and the length of a tick of PortXmitWait
+64-bit ones. It does not report cabling, and the length of a tick of PortXmitWait
 is not known here, so neither is the time that ports have waited.
 """
 
@@ -26,7 +26,7 @@ GUID_LABELS = ("node_guid", "NodeGUID", "guid")
 PORT_LABELS = ("port_num", "port_number", "PortNumber", "port")
 NAME_LABELS = ("node_desc", "node_description", "NodeDesc", "node_name")
 KIND_LABELS = ("node_type", "device_type", "NodeType")
-"""What releases and plug-ins of UFM call the same thing."""
+"""Names that releases and plug-ins of UFM give to the same label."""
 SWITCH_KINDS = frozenset({"2", "switch", "sw"})
 OTHER_KINDS = frozenset({"1", "3", "ca", "hca", "host", "gpu", "computer", "router", "rt"})
 MICROSECONDS_MIN, MICROSECONDS_MAX = 946_684_800 * 10**6, (1 << 32) * 10**6
@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
 
 def meaning_of(name: str) -> tuple[Counter, bool] | None:
-    """What a name of UFM's means, and whether it is of 64 bits.
+    """The counter that a name of UFM's stands for, and whether it has 64 bits.
 
     >>> meaning_of("PortXmitDataExtended")[1], meaning_of("LinkDownedCounter")[1]
     (True, False)
@@ -72,7 +72,6 @@ def meaning_of(name: str) -> tuple[Counter, bool] | None:
 
 
 def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
-    """The first of these labels that says something."""
     return next((labels[name] for name in names if labels.get(name)), "")
 
 
@@ -188,15 +187,16 @@ class Ufm:
 
     def _place(self, labels: Mapping[str, str]) -> tuple[str, int] | None:
         """The node and port that labels name; None if they name none, or none that is wanted."""
-        said, number = first_of(labels, GUID_LABELS), first_of(labels, PORT_LABELS)
-        if not _GUID.fullmatch(said) or not _PORT.fullmatch(number):
+        word, number = first_of(labels, GUID_LABELS), first_of(labels, PORT_LABELS)
+        if not _GUID.fullmatch(word) or not _PORT.fullmatch(number):
             return None
-        guid, port = guid_of(said), int(number)
+        guid, port = guid_of(word), int(number)
         name, kind = (
             clean_name(first_of(labels, NAME_LABELS)),
             first_of(labels, KIND_LABELS).lower(),
         )
-        # Where UFM does not say: only an HCA's description has a host and a device in it.
+        # Where UFM does not report the kind: only an HCA's description has a host and a device in
+        # it.
         is_switch = kind in SWITCH_KINDS or (kind not in OTHER_KINDS and " mlx" not in name)
         if not 0 < port <= PORT_MAX or not (is_switch or self._hcas):
             return None

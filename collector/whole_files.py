@@ -1,4 +1,4 @@
-"""Files that are read whole, once, when nobody writes to them any more: dumps and results.
+"""Files that are read whole, once, when they have stopped changing: dumps and results.
 
 The other half of `follow`, which reads files that grow line by line.
 """
@@ -14,7 +14,7 @@ from collector.follow import Identity, find_files
 from collector.host import FileFacts, Host
 
 SETTLED_SECONDS = 2
-"""A file that did not change for so long is whole. One that did is looked at again next time: it is
+"""A file that did not change for so long is whole. One that did is checked again next time: it is
 whole when it is the same then. A recorder writes its dump within a second."""
 POLL_BYTES_MAX = 64 << 20
 """What one look reads of all files together, and at least one file; others wait for the next."""
@@ -23,7 +23,8 @@ FILES_MAX = 1024
 READ_BYTES = 16 << 20
 
 Version = tuple[Identity, int, int]
-"""Identity, size and time: what tells a file that was written again from the one that was read."""
+"""Identity, size and time: together they distinguish a rewritten file from the one that was
+read."""
 
 
 class WholeFile(NamedTuple):
@@ -35,7 +36,6 @@ class WholeFile(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name without folders."""
         return self.path.rpartition("/")[2]
 
 
@@ -51,7 +51,7 @@ class WholeFiles:
         self._read: dict[str, Version] = {}
         """Each file as it was when it was read."""
         self.left_out = 0
-        """Files that match and are not looked at: more than FILES_MAX."""
+        """Files that match and are not read: more than FILES_MAX."""
 
     @property
     def present(self) -> set[str]:
@@ -59,7 +59,7 @@ class WholeFiles:
         return set(self._seen)
 
     def poll(self, host: Host) -> Iterator[WholeFile | HostError]:
-        """Files that are new or changed and that nobody writes to; or why one cannot be read."""
+        """Files that are new or changed and have settled; or why one cannot be read."""
         found = find_files(host, self._folders, self._names)
         yield from found.refusals
         latest = sorted(found.files, key=lambda path: found.files[path].changed_ns, reverse=True)
@@ -99,7 +99,6 @@ class WholeFiles:
 
 
 def version_of(facts: FileFacts) -> Version:
-    """What tells this content of a file from another."""
     return facts.identity, facts.size, facts.changed_ns
 
 

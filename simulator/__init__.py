@@ -1,1 +1,1 @@
-"""A cluster that is not there: topology, collectives and faults, as real interfaces show them."""
+"""A simulated cluster: topology, collectives and faults, shown through production interfaces."""

@@ -1,4 +1,4 @@
-"""`fabricscope simulate`: a cluster with jobs and faults, run as fast as it goes, written down."""
+"""`fabricscope simulate`: runs a cluster with jobs and faults and writes what it shows to files."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric, Topology
 
 SPEEDS_DEFAULT = {Fabric.INFINIBAND: "NDR", Fabric.ROCE: "400GbE"}
-"""400 Gb/s, as most training clusters of these years have."""
+"""400 Gb/s, the port speed of most training clusters built from 2023 on."""
 FAULT_SHARE = 1 / 3
-"""Of the run that a fault lasts, and that passes before it: enough past to compare with."""
+"""Share of the run before a fault, and share that the fault lasts: enough history to compare
+with."""
 SECONDS_MAX = 86_400.0
-"""A day: beyond, one wants a scenario of one's own."""
+"""One day. Longer runs need a scenario written in Python."""
 IDLE_HOSTS = 2
-"""Left without a job when nobody says what runs where: neighbours and harmless events need some."""
+"""Hosts left without a job by default: neighbour traffic and harmless events need some."""
 IDLE_FROM_HOSTS = 6
-"""Smaller clusters have none to spare."""
+"""Smaller clusters have no host to spare."""
 CLUSTER_NAME = "simulated"
 SNMP_PORT = 1161
-"""Of the responder that is suggested: the usual one is root's."""
+"""Port of the suggested SNMP responder: port 161 needs root."""
 Write = Callable[[Snapshot], None]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `simulate`."""
     parser.add_argument("out", nargs="?", type=Path, metavar="OUT", help="a folder to write into")
     parser.add_argument("--list", action="store_true", help="print the faults and exit")
     cluster = parser.add_argument_group("the cluster")
@@ -89,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Simulate, write, say what to do with it."""
+    """Run the simulation, write its files, print the commands that use them."""
     if arguments.list:
         print("\n".join(f"{name:20} {fault.title}" for name, fault in discover().items()))
         return 0
@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check_out(folder: Path | None) -> Path:
-    """The folder, if something can be written into it without mixing two runs."""
+    """Check that OUT is a new or empty folder, so that two runs never mix."""
     if folder is None:
         raise SettingsError("simulate needs a folder to write into: fabricscope simulate OUT")
     if folder.exists() and not folder.is_dir():
@@ -121,11 +121,11 @@ def check_out(folder: Path | None) -> Path:
     return folder
 
 
-# What is asked for -------------------------------------------------------------------------------
+# Arguments ---------------------------------------------------------------------------------------
 
 
 def to_scenario(arguments: argparse.Namespace) -> Scenario:
-    """The cluster and its jobs; faults come later, for they look at both."""
+    """The cluster and its jobs. Faults come later: a fault chooses its place among both."""
     if not 0 < arguments.seconds <= SECONDS_MAX:
         raise SettingsError(f"--seconds {arguments.seconds:g}: from above 0 to {SECONDS_MAX:g}")
     if arguments.seed < 0:
@@ -147,7 +147,6 @@ def to_scenario(arguments: argparse.Namespace) -> Scenario:
 
 
 def default_hosts(hosts: int) -> int:
-    """Hosts of the one job that runs when nobody asks for another."""
     return hosts - IDLE_HOSTS if hosts >= IDLE_FROM_HOSTS else hosts
 
 
@@ -183,7 +182,7 @@ def to_settings(word: str, settings: Sequence[str]) -> dict[str, Any]:
 
 
 def to_job(word: str, values: dict[str, Any]) -> JobSpec:
-    """The job; texts become the numbers that its fields are."""
+    """The job; texts become numbers where its fields are numbers."""
     try:
         return msgspec.convert(values, JobSpec, strict=False)
     except msgspec.ValidationError as error:
@@ -194,7 +193,7 @@ def to_job(word: str, values: dict[str, Any]) -> JobSpec:
 
 
 def inject(simulation: Simulation, arguments: argparse.Namespace) -> list[Truth]:
-    """Let the faults that were asked for strike, each at a place that it chooses by the seed."""
+    """Schedule the requested faults; each chooses its place by the seed."""
     faults = discover()
     seconds = arguments.seconds
     start_s = FAULT_SHARE * seconds if arguments.at is None else arguments.at
@@ -215,7 +214,7 @@ def inject(simulation: Simulation, arguments: argparse.Namespace) -> list[Truth]
 
 
 def check_fits(fault: Fault, cluster: Cluster) -> None:
-    """Say why a fault cannot strike this cluster, if it cannot."""
+    """Raise SettingsError with the reason if this fault cannot strike this cluster."""
     if cluster.topology.fabric not in fault.fabrics:
         raise SettingsError(f"{fault.name} happens on --fabric {' or '.join(fault.fabrics)} only")
     if not fault.fits(cluster):
@@ -225,13 +224,13 @@ def check_fits(fault: Fault, cluster: Cluster) -> None:
         )
 
 
-# What is written ---------------------------------------------------------------------------------
+# Output ------------------------------------------------------------------------------------------
 
 
 def write_all(
     simulation: Simulation, truths: list[Truth], folder: Path, arguments: argparse.Namespace
 ) -> list[str]:
-    """Let the run happen; what may be done with what it left, one line each."""
+    """Run the simulation and write its files; returns one command line for each thing written."""
     topology = simulation.topology
     fabric = to_ibsim(topology) if arguments.ibsim else None
     files = RunFolder(folder)
@@ -254,7 +253,7 @@ def write_all(
 def write_trees(
     topology: Topology, _: Path, arguments: argparse.Namespace
 ) -> Iterator[tuple[Write, str]]:
-    """The hosts' trees, if they were asked for: what writes a tick, and how to use them."""
+    """The hosts' trees, if requested: what writes a tick, and the command that reads them."""
     if arguments.trees is None:
         return
     trees = HostTrees(check_out(arguments.trees), topology)
@@ -265,7 +264,7 @@ def write_trees(
 def write_switches(
     topology: Topology, folder: Path, arguments: argparse.Namespace
 ) -> Iterator[tuple[Write, str]]:
-    """Recordings of the switches, if they were asked for."""
+    """Recordings of the switches, if requested."""
     if arguments.snmp is None:
         return
     if arguments.snmp not in tuple(Flavour):
@@ -282,14 +281,14 @@ def write_switches(
 
 
 def to_ibsim(topology: Topology) -> str:
-    """The fabric as ibsim reads it; a SettingsError if it is none that ibsim can play."""
+    """The fabric as ibsim reads it; a SettingsError if ibsim cannot play it."""
     if topology.fabric is not Fabric.INFINIBAND:
         raise SettingsError("--ibsim plays InfiniBand: --fabric infiniband")
     return topology_text(topology)
 
 
 def write_ibsim(folder: Path, fabric: str, last: Snapshot) -> str:
-    """Write the fabric and the commands that bring it to where the run ended; how to play it."""
+    """Write the fabric and the commands that set the final counters; returns how to play it."""
     folder.mkdir()
     (folder / "fabric.net").write_text(fabric, encoding="utf-8")
     commands = Console(last.topology).commands(last)
@@ -299,7 +298,6 @@ def write_ibsim(folder: Path, fabric: str, last: Snapshot) -> str:
 
 
 def show_progress(now_s: float, seconds: float) -> None:
-    """One line that moves, on a terminal."""
     if sys.stderr.isatty():
         end = "\n" if now_s >= seconds else ""
         share = min(now_s / seconds, 1.0)

@@ -1,8 +1,8 @@
-"""The event loop: jobs take turns with the network, faults strike, and at every tick one may look.
+"""The event loop: jobs use the network in turn, faults strike, and every tick gives a snapshot.
 
 Between two events nothing changes: the units that are moving bytes keep their speeds, so time jumps
-from event to event (a collective starts or ends, a fault turns a knob, a tick is due). Ticks are
-only when somebody looks; they change nothing.
+from event to event (a collective starts or ends, a fault turns a knob, a tick is due). A tick only
+reads state; it changes nothing.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ CLOCK_SPREAD_SECONDS = 200e-6
 """How far a healthy host's clock is off: what NTP on a local network leaves."""
 NEVER = math.inf
 COINCIDING_SECONDS = 2e-3
-"""Units of a phase that start, or end, within such a stretch do so as one in the network: each
-mixture of units must be solved, and senders need about as long to find out what they may send
-(`simulator.network.dcqcn`). Their own times stay exact, and what they seem to send after their ends
-is taken back; collectives are 1 or 2 % longer or shorter for it in the mean."""
+"""Units of a phase that start, or end, within this time do so as one in the network: each mixture
+of units must be solved, and senders need about as long to adapt their rates
+(`simulator.network.dcqcn`). Their own times stay exact, and the engine takes back what they seem to
+send after their ends; collectives are 1 or 2 % longer or shorter for it in the mean."""
 COINCIDING_SHARE = 0.02
-"""Of a long collective: the same for ends that lie within so much of it."""
+"""Share of a long collective: ends that lie within so much of it also count as one."""
 _ROUNDING = 1e-9
-"""Of a collective: what is left of it after rounding is nothing."""
+"""Share of a collective: less than this is left only by rounding."""
 _MOMENT_SECONDS = 1e-9
-"""Too short for a clock that has run for hours to tell: what is left for no longer has ended."""
+"""Below the resolution of a float clock after hours: a unit with less time left has ended."""
 
 
 class Turn:
-    """A phase that a job has in the network, and how far each of its units is."""
+    """One phase of a job in the network, and the progress of each of its units."""
 
     def __init__(self, phase: Phase) -> None:
         units = phase.pattern.units
@@ -56,11 +56,11 @@ class Turn:
         self.is_done: Bools = np.zeros(units, dtype=np.bool_)
         self.end_s: Floats = np.full(units, NEVER)
         self.start_s: Floats = phase.start_s.copy()
-        """When the network sees a unit start: with others that start at nearly the same moment."""
+        """When the network sees a unit start: together with units that start at nearly the same
+        moment."""
         self.lag_s: Floats = np.zeros(units)
-        """How much later than in truth that was; taken off again when the unit ends."""
+        """How much later than the true start that is; subtracted again when the unit ends."""
         self.is_active = False
-        """Whether any unit is moving."""
         self.next_start_s = NEVER
         """When the next unit starts by itself; NEVER if none will."""
         self._moved_bits: Floats = np.zeros(len(phase.pattern.flow_unit))
@@ -68,7 +68,7 @@ class Turn:
         self.settle_starts()
 
     def settle_starts(self) -> None:
-        """Take the starts of units that wait from the phase, and gather those that nearly agree."""
+        """Take the starts of waiting units from the phase, and merge those that nearly agree."""
         waits = ~self.is_moving & ~self.is_done
         known = waits & np.isfinite(self.phase.start_s)
         self.start_s[waits] = self.phase.start_s[waits]
@@ -81,14 +81,13 @@ class Turn:
         self._find_next_start()
 
     def start(self, due: Bools, now_s: float) -> None:
-        """Let these units move from now on."""
         self.is_moving |= due
         self.is_active = True
         self.lag_s = np.where(due, now_s - self.phase.start_s, self.lag_s)
         self._find_next_start()
 
     def end(self, done: Bools, end_s: Floats) -> None:
-        """These units have moved all their bytes, at these times."""
+        """Record that these units have moved all their bytes, at these times."""
         self.end_s = np.where(done, end_s, self.end_s)
         self.is_moving &= ~done
         self.is_done |= done
@@ -105,7 +104,7 @@ class Turn:
         self.next_start_s = float(self.start_s[waiting].min()) if waiting.any() else NEVER
 
     def progress(self, speed: Floats, flow_bps: Floats, seconds: float) -> None:
-        """Units that are moving went on at this speed for so long."""
+        """Advance the moving units at this speed for so long."""
         elapsed = np.where(self.is_moving, seconds, 0.0)
         with np.errstate(invalid="ignore"):
             self.remaining -= np.where(elapsed > 0, speed * elapsed, 0.0)
@@ -128,7 +127,7 @@ class Active:
 
 
 class Simulation:
-    """A running cluster. `tick` lets the time of one tick pass and says what can be seen."""
+    """A running cluster. `tick` advances the time by one tick and returns a snapshot."""
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -160,15 +159,15 @@ class Simulation:
         self._happenings: list[Happening] = []
         self._dumped: set[str] = set()
 
-    # What a person does ------------------------------------------------------------------------
+    # Callers
+    # -----------------------------------------------------------------------------------------
 
     def run(self) -> Iterator[Snapshot]:
-        """Every tick until the scenario ends."""
         while self.now_s < self.scenario.seconds - _ROUNDING:
             yield self.tick()
 
     def inject(self, injection: Injection) -> Truth:
-        """Let this go wrong, at its time or now if that has passed."""
+        """Schedule a fault at its time, or now if that has passed."""
         self._pending = sorted([*self._pending, injection], key=lambda one: one.start_s)
         return truth_of(injection, self.cluster, self.scenario.start_unix_ns)
 
@@ -180,7 +179,6 @@ class Simulation:
         ]
 
     def tick(self) -> Snapshot:
-        """Let one tick pass, and look."""
         seconds = self.scenario.tick_seconds
         sent_before = self._tallies.bytes_sent.copy()
         self._advance(self.now_s + seconds)
@@ -198,7 +196,7 @@ class Simulation:
     # Time --------------------------------------------------------------------------------------
 
     def _advance(self, until_s: float) -> None:
-        """From event to event until this time."""
+        """Go from event to event until this time."""
         while True:
             self._strike()
             self._start_units()
@@ -268,7 +266,7 @@ class Simulation:
                 self._solution = None
 
     def _catch_up(self, turn: Turn, late: Bools) -> None:
-        """Let units that should have started earlier go as far as they would have come.
+        """Advance units that should have started earlier as far as they would have come.
 
         A job has one phase in the network at a time, so a unit that is ready for the next one waits
         here for its slower neighbours, although in truth it does not: it went on alone.
@@ -290,7 +288,7 @@ class Simulation:
         turn.is_moving = is_moving
 
     def _end_units(self, solution: Solution) -> bool:
-        """End what has moved all its bytes; jobs whose phase is over go on. Whether any did."""
+        """End units that have moved all their bytes and finish their phases; whether any ended."""
         ended = False
         moving = [
             (number, turn) for number, turn in enumerate(self._turns) if turn and turn.is_active
@@ -330,7 +328,7 @@ class Simulation:
         return min(changes, default=NEVER)
 
     def _strike(self) -> None:
-        """Begin, change and end faults that are due: all knobs are set anew."""
+        """Begin, change and end due faults: reset all knobs and apply every active fault."""
         if self._next_change() > self.now_s:
             return
         while self._pending and self._pending[0].start_s <= self.now_s:
@@ -355,14 +353,14 @@ class Simulation:
                 turn.settle_starts()
 
     def _draw(self) -> None:
-        """Let chance do what it does while the knobs are as they are, up to now."""
+        """Draw random errors for the time until now, before the knobs change."""
         world, seconds = self.world, self.now_s - self._drawn_s
         self._drawn_s = self.now_s
         if seconds > 0:
             self._tallies.draw(self._errors, world.link_up, world.link_speed_share, seconds)
 
     def _note_changes(self, was_up: Bools, xids: np.ndarray, was_down: Bools) -> None:
-        """What everyone can see of a change: links, XIDs, reboots."""
+        """Record visible changes: links, XIDs, reboots."""
         world, now = self.world, self.now_s
         nics_down = np.repeat(world.host_is_down, self.topology.nics_per_host)
         for links in (self.topology.up, self.topology.down):
@@ -380,10 +378,11 @@ class Simulation:
         for back in np.flatnonzero(was_down & ~world.host_is_down):
             self._happenings.append(Happening("reboot", now, host=int(back)))
 
-    # Looking -----------------------------------------------------------------------------------
+    # Snapshots
+    # ---------------------------------------------------------------------------------------
 
     def _advance_machines(self, seconds: float, bytes_per_second: Floats) -> None:
-        """GPUs and hosts live through the tick: as busy as their ranks were."""
+        """Advance GPUs and hosts by a tick, as busy as their ranks were."""
         topology = self.topology
         computed, communicated, nvlink = np.zeros((3, topology.gpus))
         is_used = np.zeros(topology.gpus, dtype=np.bool_)
@@ -436,7 +435,7 @@ class Simulation:
         )
 
     def _dump_hangs(self) -> list[HangDump]:
-        """What watchdogs write: once for each hang, when their patience is over."""
+        """Flight Recorder dumps: one for each hang, when the watchdog's time is over."""
         dumps = []
         for job, turn in zip(self._jobs, self._turns, strict=True):
             since = job.status(self.now_s).hung_since_s

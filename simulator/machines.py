@@ -1,10 +1,10 @@
-"""What GPUs and hosts do with a tick's work: power, heat, clocks, CPU time; and what they report.
+"""GPUs and hosts: power, heat, clocks and CPU time of a tick's work; NVML's and /proc's numbers.
 
 A GPU is of the H100 and H200 class. Power follows activity and the clock, temperature follows power
-with the delay of a heat sink, and firmware lowers the clock when either is too high. Nothing here
-is told that a GPU is faulty: it is badly cooled, or its limit is low, and the rest follows.
+with the delay of a heat sink, and firmware lowers the clock when either is too high. This model
+receives no flag "faulty": a fault lowers cooling or a limit, and the rest follows.
 
-Random are only the draws of memory errors and the noise of CPU time; equal GPUs stay equal.
+Only memory errors and the noise of CPU time are random; equal GPUs stay equal.
 """
 
 from __future__ import annotations
@@ -36,12 +36,11 @@ only in part."""
 # --- clocks --------------------------------------------------------------------------------------
 
 CLOCK_MHZ = 1980.0
-"""The highest of the SMs."""
 CLOCK_STEP_MHZ = 15.0
 IDLE_CLOCK_MHZ = 345.0
 MEMORY_CLOCK_MHZ = 2619.0
 CLOCK_SHARE_MIN = IDLE_CLOCK_MHZ / CLOCK_MHZ
-"""Firmware goes no lower."""
+"""The lowest clock that firmware sets."""
 
 # --- heat ----------------------------------------------------------------------------------------
 
@@ -57,7 +56,7 @@ SLOWDOWN_PER_KELVIN = 0.06
 HARDWARE_CELSIUS = 92.0
 """Where hardware steps in and halves the clock."""
 HARDWARE_RELEASE_CELSIUS = 88.0
-"""And where it lets go again."""
+"""Where it releases the clock again."""
 HARDWARE_CLOCK_SHARE = 0.5
 MEMORY_ABOVE_KELVIN = 8.0
 """How much hotter memory is than the chip at the power limit; a third of that at idle."""
@@ -71,17 +70,17 @@ TENSOR_OF_COMPUTE = 0.55
 """Of computing time in which tensor cores work: a good training run's, by DCGM's measure."""
 CORRECTION_SECONDS = 0.5e-3
 """What a corrected memory error costs: the access is repeated and an interrupt handled. An
-assumption: nobody publishes it, and rates below ten a second make no difference."""
+assumption: no vendor publishes it, and rates below ten a second make no difference."""
 CORRECTION_SHARE_MAX = 0.5
 MEMORY_BUSY_BYTES = 71 << 30
-"""Of 80 GiB, once a framework has taken what it can get."""
+"""Of 80 GiB: a framework allocates most of the memory."""
 MEMORY_IDLE_BYTES = 1 << 29
 PCIE_GENERATION = 5
 PCIE_WIDTH = 16
 LOADER_BYTES_PER_SECOND = 40e6
 """Into a GPU while it computes: its batches."""
 XID_OFF_THE_BUS = 79
-"""From then on the GPU cannot be read."""
+"""After this XID the GPU cannot be read."""
 XIDS_UNCORRECTABLE = (48, 94, 95)
 """Memory errors that could not be corrected."""
 
@@ -99,7 +98,7 @@ USER_CPUS_PER_GPU = 3.0
 """The loop that launches kernels and spins, and loader workers."""
 SYSTEM_CPUS_PER_GPU = 0.5
 WAITERS_PER_GPU = 4.0
-"""Processes of one rank that stand still when disks or memory do."""
+"""Processes of one rank that stall with disks or memory."""
 CPU_NOISE = 0.05
 """Relative, from tick to tick."""
 PRESSURE_BASE = 0.002
@@ -123,22 +122,22 @@ US = 1_000_000
 
 
 class Activity(NamedTuple):
-    """What the ranks did in a tick: for each GPU, and for each NIC."""
+    """Work of all GPUs and NICs in a tick, one value for each."""
 
     compute: Floats
-    """Of the tick."""
+    """Share of the tick."""
     communicate: Floats
-    """Of the tick, waiting inside collectives included."""
+    """Share of the tick, waiting inside collectives included."""
     nvlink_bytes: Floats
     transmitted: Floats
     """By each NIC, bytes a second."""
     received: Floats
     busy: Bools
-    """A process holds the GPU."""
+    """Whether a process holds the GPU."""
 
 
 class Machines:
-    """All GPUs and hosts. `advance` lets a tick pass; then `gpus` and `hosts` say what is read."""
+    """All GPUs and hosts. `advance` simulates a tick; then `gpus` and `hosts` hold readings."""
 
     def __init__(
         self, topology: Topology, random: np.random.Generator, *, start_unix_ns: int
@@ -148,7 +147,7 @@ class Machines:
         self._random = random
         self._was_down: Bools = np.zeros(topology.hosts, dtype=np.bool_)
         self.rebooted: Bools = np.zeros(topology.hosts, dtype=np.bool_)
-        """For each host: it came back in the last tick, and its counters began at zero."""
+        """For each host: it came back in the last tick, and its counters restarted at zero."""
         self.gpus: GpuReadings = self._gpus.readings()
         self.hosts: HostReadings = self._hosts.readings()
 
@@ -162,7 +161,7 @@ class Machines:
         nic_bytes_per_second: tuple[Floats, Floats],
         busy: Bools,
     ) -> None:
-        """Let ``seconds`` pass with this work done in them; sets ``world.gpu_clock_share``.
+        """Simulate ``seconds`` with this work done in them; sets ``world.gpu_clock_share``.
 
         Shares are of the tick, ``nvlink_bytes`` were moved in it, and NICs transmitted and received
         ``nic_bytes_per_second``.
@@ -210,7 +209,7 @@ class _Gpus:
         }
 
     def restart(self, gpus: Bools) -> None:
-        """Their host has booted: the driver counts from zero."""
+        """Set the driver's counters to zero after their host has booted."""
         self._energy[gpus] = 0.0
         for counts in self._counts.values():
             counts[gpus] = 0
@@ -267,7 +266,7 @@ class _Gpus:
             limited[1] += soft < self._cap
         self._power = power_sum / steps
         self._energy += power_sum * step_s
-        # Only a GPU that would go faster is held back.
+        # Only GPUs that would run faster are limited.
         held_ns = np.rint(limited * (self._compute * step_s * NS)).astype(np.int64)
         self._counts["power"] += held_ns[0]
         self._counts["thermal"] += held_ns[1]
@@ -286,7 +285,7 @@ class _Gpus:
     def _count_errors(
         self, world: World, seconds: float, works: Bools, random: np.random.Generator
     ) -> None:
-        """Memory errors: corrected ones by chance, others when the driver reports one."""
+        """Count memory errors: corrected ones by chance, others when the driver reports one."""
         rate = np.where(works, world.gpu_correctable_per_second, 0.0)
         erring = np.flatnonzero(rate)
         self._counts["correctable"][erring] += random.poisson(rate[erring] * seconds)
@@ -298,7 +297,7 @@ class _Gpus:
         self.speed_share = self._clock * (1.0 - lost_share)
 
     def _of_nics(self, per_nic: Floats) -> Floats:
-        """What NICs moved as their nearest GPUs moved it: GPUs that share a NIC share its bytes."""
+        """Assign the bytes of NICs to their nearest GPUs; GPUs that share a NIC share its bytes."""
         topology = self._topology
         gpus, nics = topology.gpus_per_host, topology.nics_per_host
         rows = per_nic.reshape(topology.hosts, nics)
@@ -324,7 +323,7 @@ class _Gpus:
         return reasons
 
     def readings(self) -> GpuReadings:
-        """As NVML would answer now; fresh columns that the next tick leaves alone."""
+        """As NVML would answer now; fresh columns that the next tick does not change."""
         count = len(self._clock)
         clock = np.rint(CLOCK_MHZ * self._clock / CLOCK_STEP_MHZ) * CLOCK_STEP_MHZ
         above = MEMORY_ABOVE_KELVIN / 3 * (1.0 + 2.0 * self._power / LIMIT_WATTS)
@@ -367,7 +366,7 @@ class _Hosts:
         self._elapsed_s = 0.0
         uptime = np.rint(random.uniform(*UPTIME_DAYS, hosts) * DAY_SECONDS)
         self._boot_ns: Counts = start_unix_ns - uptime.astype(np.int64) * NS
-        # Until now they did nothing: what counts is that counters do not begin at zero.
+        # Hosts were idle so far; their counters only must not begin at zero.
         self._user: Floats = uptime * BASE_USER_CPUS
         self._system: Floats = uptime * BASE_SYSTEM_CPUS
         self._idle: Floats = uptime * (CPUS - BASE_USER_CPUS - BASE_SYSTEM_CPUS)
@@ -378,7 +377,6 @@ class _Hosts:
         self._pressure: Counts = np.zeros((3, hosts), dtype=np.int64)
 
     def advance(self, world: World, seconds: float, busy: Bools, rebooted: Bools) -> None:
-        """CPU time, memory and pressure of one tick."""
         self._elapsed_s += seconds
         self._restart(rebooted)
         is_on = ~world.host_is_down
@@ -399,7 +397,7 @@ class _Hosts:
         self._available = (MEMORY_BYTES * free).astype(np.int64)
 
     def _restart(self, rebooted: Bools) -> None:
-        """Hosts that came back count from zero."""
+        """Set the counters of rebooted hosts to zero."""
         for column in (self._user, self._system, self._idle, self._iowait, self._steal):
             column[rebooted] = 0.0
         self._load[rebooted] = 0.0
@@ -409,7 +407,7 @@ class _Hosts:
     def _spend(
         self, seconds: float, gpus: Floats, steal: Floats, stall: Floats, is_on: Bools
     ) -> None:
-        """Divide the time of all CPUs: who waits or is stolen from runs less; the rest is idle."""
+        """Divide the time of all CPUs: waiting and steal reduce running time; the rest is idle."""
         noise = self._random.lognormal(0.0, CPU_NOISE, len(gpus))
         wanted_user = (BASE_USER_CPUS + USER_CPUS_PER_GPU * gpus) * noise
         wanted_system = BASE_SYSTEM_CPUS + SYSTEM_CPUS_PER_GPU * gpus
@@ -425,12 +423,13 @@ class _Hosts:
         self._steal += CPUS * steal * cpu_seconds
         self._iowait += iowait * cpu_seconds
         self._idle += (left - iowait) * cpu_seconds
-        # Who is robbed of its CPU still counts as running, who waits for a disk as well.
+        # A process whose CPU is stolen still counts as running, and so does one that waits for a
+        # disk.
         load = (wanted_user + wanted_system + waiters) * is_on
         self._load += (load - self._load) * -math.expm1(-seconds / LOAD_SECONDS)
 
     def readings(self) -> HostReadings:
-        """As /proc would say now; fresh columns that the next tick leaves alone."""
+        """As /proc would show now; fresh columns that the next tick does not change."""
         cpu, io, memory = self._pressure.copy()
         return HostReadings(
             cpus=CPUS,

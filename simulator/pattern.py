@@ -1,4 +1,4 @@
-"""What a collective asks of the network: who sends how much to whom, again and again alike.
+"""What a collective asks of the network: which rank sends how many bytes to which.
 
 A pattern is made once for each kind of collective of a job and used at every step. It holds one
 *unit* for each communicator that does it at the same time (eight rails of a data-parallel group are
@@ -20,7 +20,7 @@ class Algorithm(enum.StrEnum):
     RING = "ring"
     TREE = "tree"
     DIRECT = "direct"
-    """Everyone to everyone at once (all-to-all), or one to one (send and receive)."""
+    """Every rank to every other at once (all-to-all), or one to one (send and receive)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +45,15 @@ class Pattern:
     flow_peer: Ints
     """Column of ``members`` that receives."""
     flow_bytes: Floats
-    """Of one whole collective."""
+    """Bytes of one whole collective."""
     flow_key: Ints
-    """Identity of the connection for ECMP; the same for the life of the job."""
+    """Identity of the connection for ECMP; constant for the life of the job."""
     is_coupled: bool
     """The flows of a unit advance together, at the pace of the slowest (rings and trees)."""
     floor_seconds: Floats
-    """For each unit: what it takes at least (NVLink inside the hosts, launch, latency)."""
+    """For each unit: its least duration (NVLink inside the hosts, launch, latency)."""
 
     @property
     def units(self) -> int:
-        """How many communicators do it at the same time."""
+        """The number of communicators that do it at the same time."""
         return len(self.communicators)

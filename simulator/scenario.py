@@ -1,4 +1,4 @@
-"""A scenario: a cluster, its jobs, what goes wrong and when; and the truth that comes with it."""
+"""A scenario: a cluster, its jobs, its faults and their times; and the ground truth."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from simulator.jobs.model import JobSpec
 from simulator.topology.build import ClusterSpec
 
 START_UNIX_NS = 1_800_000_000_000_000_000
-"""When scenarios begin unless somebody says otherwise: fixed, so that runs can be compared."""
+"""Default start of scenarios: fixed, so that runs can be compared."""
 
 LATEST_SECONDS = 1e9
-"""What a fault that lasts for ever has for an end: thirty years."""
+"""End of a fault that lasts for ever: thirty years."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,18 +28,18 @@ class Scenario:
     injections: tuple[Injection, ...] = ()
     seconds: float = 600.0
     tick_seconds: float = 1.0
-    """How often agents read. Ticks bound nothing else: collectives happen when they happen."""
+    """How often agents read. Collectives do not align with ticks."""
     seed: int = 1
     start_unix_ns: int = field(default=START_UNIX_NS)
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """What was really wrong: what a verdict is held against. Times are unix nanoseconds."""
+    """The ground truth that verdicts are compared with. Times are unix nanoseconds."""
 
     fault: str
     title: str
     causes: tuple[Cause, ...]
-    """Right answers, the best first; none: nobody should be blamed."""
+    """Right answers, the best first. Empty: a verdict must blame no culprit."""
     reason: Reason
     culprits: tuple[Culprit, ...]
     """Right names, the most exact first."""
@@ -49,7 +49,6 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def truth_of(injection: Injection, cluster: Cluster, start_unix_ns: int) -> Truth:
-    """The truth of one injection."""
     fault = injection.fault
     return Truth(
         fault=fault.name,
@@ -64,7 +63,7 @@ def truth_of(injection: Injection, cluster: Cluster, start_unix_ns: int) -> Trut
 
 
 def plan(fault: Fault, cluster: Cluster, random: np.random.Generator, start_s: float) -> Injection:
-    """An injection of this fault at a place, of a strength and for a time drawn by chance."""
+    """An injection of this fault with a random place, strength and duration."""
     place = fault.choose(cluster, random)
     strength = float(random.uniform(*fault.strengths))
     seconds = float(random.uniform(*fault.seconds))

@@ -1,8 +1,8 @@
-"""The cluster as it stands at one tick: what every interface (files, SNMP, batches) is made from.
+"""The cluster at one tick: the input of every interface (files, SNMP, batches).
 
-Counters are whole numbers that only grow, as hardware's do; a host that reboots begins at zero.
-Times are true seconds since the scenario began; `Snapshot.host_unix_ns` is what a host's own clock
-says.
+Counters are whole numbers that only grow, as in hardware; a host that reboots restarts at zero.
+Times are true seconds since the scenario began; `Snapshot.host_unix_ns` is the time on a host's own
+clock.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LinkCounters:
     corrected_bits: Counts
     """By forward error correction, at the receiving end."""
     symbol_errors: Counts
-    """That correction could not mend, at the receiving end."""
+    """Symbols that correction could not repair, at the receiving end."""
     recoveries: Counts
     """Times the link retrained and came back by itself."""
     downs: Counts
@@ -73,7 +73,7 @@ class NicCounters:
 
 @dataclass(eq=False)
 class GpuReadings:
-    """Of each GPU now; names and units as NVML's."""
+    """Readings of each GPU now; names and units as in NVML."""
 
     utilization_share: Floats
     """Of the last second in which some kernel ran: a rank that waits in a collective is busy."""
@@ -105,7 +105,7 @@ class GpuReadings:
 
 @dataclass(eq=False)
 class HostReadings:
-    """Of each host: counters since boot, in the units of /proc."""
+    """Readings of each host: counters since boot, in the units of /proc."""
 
     cpus: int
     memory_total_bytes: int
@@ -139,7 +139,7 @@ class CollectiveBlock:
     entry_s: Floats
     """When each rank entered: true time. NaN: never."""
     exit_s: Floats
-    """NaN: it has not left."""
+    """NaN: the rank has not left."""
     state: State = State.COMPLETED
 
 
@@ -157,9 +157,9 @@ class StepBlock:
 
 @dataclass(eq=False)
 class HangDump:
-    """What the watchdogs of a stuck job wrote down: the last collectives, and the one that hangs.
+    """Flight Recorder content of a stuck job: its last collectives, and the one that hangs.
 
-    ``blocks`` are in order; those that nobody finished have NaN exits, ranks that never launched
+    ``blocks`` are in order; those that no rank finished have NaN exits, ranks that never launched
     have NaN entries.
     """
 
@@ -170,7 +170,7 @@ class HangDump:
 
 @dataclass(frozen=True)
 class Happening:
-    """Something at one moment: `xid`, `link_down`, `link_up`, `reboot`."""
+    """An event at one moment: `xid`, `link_down`, `link_up`, `reboot`."""
 
     kind: str
     time_s: float
@@ -178,12 +178,11 @@ class Happening:
     gpu: int = -1
     link: int = -1
     value: int = 0
-    """The XID."""
 
 
 @dataclass(eq=False)
 class JobStatus:
-    """Where a job's ranks run and how far it is."""
+    """Where a job's ranks run, and its progress."""
 
     name: str
     ranks: int
@@ -206,7 +205,7 @@ class JobStatus:
 
 @dataclass(eq=False)
 class Snapshot:
-    """Everything that can be seen at one tick, and what happened since the last one."""
+    """Everything visible at one tick, and what happened since the last one."""
 
     topology: Topology
     world: World
@@ -232,9 +231,9 @@ class Snapshot:
     """For each host: whether its agent's batch of this tick arrives."""
 
     def host_unix_ns(self, host: int | Ints, time_s: float | Floats) -> NDArray[np.int64]:
-        """True seconds as the clocks of these hosts tell them (broadcast)."""
+        """True seconds as times of these hosts' clocks (broadcast)."""
         elapsed = np.asarray(time_s) - self.time_s
-        # A drift acts over the time between; within one tick it is below a microsecond.
+        # Drift is computed per tick: within one it stays below a microsecond.
         seconds = np.asarray(time_s) + self.clock_offset_s[host]
         seconds = seconds + elapsed * self.world.host_clock_drift[host]
         whole: NDArray[np.int64] = (seconds * NS).astype(np.int64)

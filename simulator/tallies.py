@@ -1,8 +1,8 @@
-"""What the counters of all ports and NICs have counted: rates of the network, summed over time.
+"""Counters of all ports and NICs: rates of the network, summed over time.
 
-Steady flows are summed exactly. What happens by chance (bits that flip, packets that are damaged)
-is summed as an expectation and drawn once a tick, so that rare events come as whole numbers and the
-same seed gives the same ones.
+Steady flows are summed exactly. Random events (bits that flip, packets that are damaged) are summed
+as an expectation and drawn once a tick, so that rare events come as whole numbers and the same seed
+gives the same ones.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from simulator.snapshot import Counts, LinkCounters, NicCounters
 from simulator.topology.model import Bools, Floats, Ints, LinkKind, Topology
 
 RETRAINING_LOSS = 1e-3
-"""A link that damages more than this share of its packets gives up and retrains."""
+"""A link that damages more than this share of its packets retrains."""
 RETRAININGS_PER_SECOND = 0.05
-"""How often it does then: retraining takes a part of a second and helps for a while."""
+"""How often it retrains: each takes a part of a second and helps for a while."""
 
 _MICROSECONDS = 1e6
 _NANOSECONDS = 1e9
@@ -50,7 +50,7 @@ class Tallies:
     # Adding ----------------------------------------------------------------------------------
 
     def add(self, links: LinkRates, nics: NicRates, seconds: float) -> None:
-        """So long it went on like this."""
+        """Add these rates over so many seconds."""
         at = links.links
         self._table[at] += links.table * seconds
         if links.has_queues:
@@ -59,17 +59,17 @@ class Tallies:
             self._nic_table[nics.nics] += nics.table * seconds
 
     def take_back(self, wire: Wire, collectives: Floats) -> None:
-        """Bytes and packets that units never sent: so many collectives of each (parts of one)."""
+        """Subtract bytes and packets that units never sent: so many collectives of each."""
         sent = wire.bytes_of(collectives)
         self._sums["bytes"][wire.links] -= sent
         self._sums["packets"][wire.links] -= sent / wire.packet_bytes
 
     def add_downs(self, links: Ints) -> None:
-        """These links have just gone down."""
+        """Count these links as having just gone down."""
         self._downs[links] += 1
 
     def draw(self, errors: LinkErrors, is_up: Bools, speed_share: Floats, seconds: float) -> None:
-        """What chance did in so long a time: to packets, and to the bits that always flow."""
+        """Draw random errors of so many seconds: in packets, and in the bits that always flow."""
         random, topology = self._random, self._topology
         lost = random.poisson(self._sums["lost_packets"])
         self._sums["lost_packets"][:] = 0.0
@@ -93,7 +93,7 @@ class Tallies:
         )
 
     def restart(self, nics: Bools) -> None:
-        """These NICs have lost power: what their hosts see begins at zero."""
+        """Reset what the hosts of these NICs see to zero: the NICs have lost power."""
         links, counters = self.links(1.0), self.nics()
         if self._at_boot is None or self._nics_at_boot is None:
             self._at_boot = LinkCounters(
@@ -138,7 +138,7 @@ class Tallies:
         )
 
     def nics(self) -> NicCounters:
-        """Since the start, whatever was rebooted."""
+        """Since the start, across reboots."""
         totals = zip(NOTICED, self._nic_table.T, strict=True)
         return NicCounters(**{name: _whole(total) for name, total in totals})
 
@@ -162,13 +162,13 @@ class Tallies:
         return LinkCounters(**seen), NicCounters(**own)
 
     def forget_queues(self) -> None:
-        """Depths are told for each tick by itself."""
+        """Start a new tick for queue depths: each tick reports its own."""
         self._sums["queue_bytes"][:] = 0.0
         self._peak[:] = 0.0
 
     @property
     def bytes_sent(self) -> Floats:
-        """Over each link, exactly."""
+        """Bytes sent over each link, exact."""
         return self._sums["bytes"]
 
 

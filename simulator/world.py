@@ -1,10 +1,10 @@
-"""The physical state of a cluster at one moment: what faults change and physics reads.
+"""The physical state of a cluster at one moment: faults change it, the models read it.
 
 Nothing here is a counter. A fault turns these knobs (a cable's error rate, a GPU's cooling), the
-models of network, jobs and machines react, and what the counters then show is their consequence.
+models of network, jobs and machines react, and counters show the consequence.
 
-Knobs are set anew at every change: `reset` gives the healthy values back, then every active fault
-applies itself. So a fault says what it does and never how to undo it, and two may overlap.
+Every change sets all knobs again: `reset` restores the healthy values, then every active fault
+applies itself. So a fault defines only what it does, never how to undo it, and two may overlap.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from simulator.topology.model import Bools, Fabric, Floats, Ints, LinkKind, Topo
 RAW_BER_MEDIAN = 1e-9
 """Bit errors before correction of a good cable at 100 Gb/s a lane; correction removes all of it."""
 RAW_BER_SPREAD = 1.0
-"""Standard deviation of its logarithm between cables."""
+"""Standard deviation of the logarithm of that rate between cables."""
 COOLING_SPREAD = 0.04
-"""How much GPUs' cooling differs, relative."""
+"""Relative spread of cooling between GPUs."""
 
 SWITCH_BUFFER_BYTES = 64 << 20
 """Shared packet memory of one switch: a 51.2 Tb/s chip of 2024 has 64 to 165 MiB."""
@@ -29,7 +29,7 @@ SWITCH_BUFFER_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Background:
-    """Traffic of somebody who is no job of ours: steady, or in bursts.
+    """Traffic that belongs to no simulated job: steady, or in bursts.
 
     Sends ``bits_per_second`` while on; on for ``on_seconds`` in every ``period_seconds``.
     """
@@ -44,7 +44,7 @@ class Background:
 
 @dataclass(eq=False)
 class Knobs:
-    """What faults may turn. Shares are of the healthy value: 1.0 is healthy."""
+    """The knobs that faults may turn. Shares are of the healthy value: 1.0 is healthy."""
 
     # Per directed link.
     link_up: Bools
@@ -57,19 +57,19 @@ class Knobs:
 
     # Per NIC.
     nic_send_share: Floats
-    """Of line rate that the NIC manages to send: firmware, a hot chip."""
+    """Of line rate that the NIC can send: firmware, a hot chip."""
     nic_receive_share: Floats
-    """Of line rate that the NIC manages to put into memory: below 1 it must pause its sender."""
+    """Of line rate that the NIC can write to memory: below 1 it must pause its sender."""
     nic_pcie_share: Floats
     """PCIe lanes and generation that are left, in both directions: 0.5 is x8 for x16."""
     nic_pfc_ok: Bools
-    """Its priority is lossless end to end; False: mis-set, and full queues drop."""
+    """Its priority is lossless end to end; False: misconfigured, and full queues drop."""
 
     # Per switch.
     switch_buffer_share: Floats
-    """Of packet memory that is left for us (the rest holds somebody's traffic)."""
+    """Of packet memory left for the jobs (the rest holds other traffic)."""
     switch_hash_seed: Ints
-    """What ECMP mixes in. All equal: the tiers choose alike (polarisation)."""
+    """ECMP hash seed. All equal: the tiers choose alike (polarisation)."""
     switch_hash_bits: Ints
     """Bits of a flow's identity that the hash sees: 32; 0 puts every flow on one uplink."""
 
@@ -78,11 +78,10 @@ class Knobs:
     """Of healthy cooling: at 0.5 the same power heats twice as far above the inlet."""
     gpu_power_limit_share: Floats
     gpu_correctable_per_second: Floats
-    """ECC errors that are corrected."""
     gpu_xid: Ints
-    """The XID that the GPU has just had, or 0."""
+    """The XID that the GPU has just reported, or 0."""
     gpu_is_dead: Bools
-    """It finishes nothing any more."""
+    """Whether its kernels never end any more."""
 
     # Per host.
     host_steal_share: Floats
@@ -92,16 +91,16 @@ class Knobs:
     host_loader_seconds: Floats
     """Added to every step's wait for its batch of data."""
     host_is_down: Bools
-    """Rebooting: nothing of it answers, and its counters begin at zero afterwards."""
+    """Rebooting: it does not answer, and its counters restart at zero afterwards."""
     host_agent_is_dead: Bools
     host_telemetry_loss: Floats
     """Of batches that never arrive."""
     host_clock_offset_s: Floats
     """The host's clock minus the true time, when its fault began."""
     host_clock_drift: Floats
-    """Seconds that the host's clock gains a second."""
+    """Seconds that the host's clock gains in a second."""
     host_process_is_stopped: Bools
-    """Its training processes do not run: nothing is launched (SIGSTOP, a dead lock)."""
+    """Its training processes do not run and launch nothing (SIGSTOP, a deadlock)."""
 
     # Of the whole cluster.
     background: list[Background]
@@ -110,17 +109,17 @@ class Knobs:
 NETWORK_KNOBS = tuple(
     one.name for one in fields(Knobs) if one.name.startswith(("link_", "nic_", "switch_"))
 )
-"""Those that the network feels, beside the background. Hosts that are down have their links down.
-"""
+"""Knobs that affect the network, beside the background. Hosts that are down have their links
+down."""
 
 
 class World(Knobs):
-    """Knobs, and what the models derive from them for each other."""
+    """Knobs, and values that the models derive from them for each other."""
 
     def __init__(self, topology: Topology, random: np.random.Generator) -> None:
         self.topology = topology
         self.version = 0
-        """Counts changes that the network can feel: solutions of another version are stale."""
+        """Counts changes that affect the network: solutions of another version are stale."""
         links, nics = topology.links, topology.nics
         spread = random.lognormal(np.log(RAW_BER_MEDIAN), RAW_BER_SPREAD, links)
         is_pcie = topology.kind <= LinkKind.PCIE_IN
@@ -129,18 +128,17 @@ class World(Knobs):
         self._hash_seed = random.integers(1, 1 << 31, len(topology.switches)).astype(np.int32)
         self.reset()
         self.gpu_clock_share: Floats = np.ones(topology.gpus)
-        """Of its top speed that a GPU runs at: its clock, less what mending memory errors costs.
-        Set by the model of machines, read by jobs."""
+        """Of its top speed that a GPU runs at: its clock, less the cost of correcting memory
+        errors. The model of machines sets it, jobs read it."""
         self.nic_host: Ints = (np.arange(nics) // topology.nics_per_host).astype(np.int32)
         self.gpu_host: Ints = (np.arange(topology.gpus) // topology.gpus_per_host).astype(np.int32)
 
     @property
     def is_infiniband(self) -> bool:
-        """Whether back-pressure is by credits (else by pause frames)."""
+        """Whether back-pressure uses credits (else pause frames)."""
         return self.topology.fabric is Fabric.INFINIBAND
 
     def reset(self) -> None:
-        """All knobs to their healthy values."""
         topology = self.topology
         links, nics, gpus, hosts = topology.links, topology.nics, topology.gpus, topology.hosts
         switches = len(topology.switches)
@@ -177,7 +175,7 @@ class World(Knobs):
         return live
 
     def network_digest(self) -> bytes:
-        """Equal for states that the network cannot tell apart: knobs of links, NICs, switches."""
+        """Equal where all knobs of links, NICs and switches are equal."""
         state = blake2b(repr(self.background).encode(), digest_size=16)
         for name in NETWORK_KNOBS:
             state.update(getattr(self, name).tobytes())
@@ -188,8 +186,8 @@ class World(Knobs):
         topology = self.topology
         share = self.link_speed_share * self.link_is_live()
         nic = np.arange(topology.nics, dtype=np.int32)
-        # A NIC that sends or receives badly is slow between its port and memory. PCIe has room to
-        # spare, so what it takes away counts against the slot and not against line rate.
+        # A NIC that sends or receives badly is slow between its port and memory. PCIe has spare
+        # capacity, so a loss of lanes counts against the slot and not against line rate.
         slot = topology.bits_per_second[: topology.nics] * self.nic_pcie_share
         line = topology.bits_per_second[topology.up(nic)]
         capacity: Floats = topology.bits_per_second * share
@@ -203,6 +201,6 @@ class World(Knobs):
 
     @staticmethod
     def _limited(line: Floats, share: Floats) -> Floats:
-        """Line rate times the share, or no limit where the share is whole."""
+        """Line rate times the share, or no limit where the share is 1."""
         limited: Floats = np.where(share < 1.0, line * share, np.inf)
         return limited

@@ -4,6 +4,7 @@
   run name it; with CI=true a missing peer is an error, so that nothing is skipped there unseen.
 - `golden(path, text)`: the text must equal the file; `make golden` rewrites the file instead.
 - A connection to anything but this machine's loopback is refused, whoever tries.
+- `@pytest.mark.rotating(parts)`: of each function's cases a rotating part runs (`tests.cut`).
 - Where several processes share the tests (`make test`), the longest files are begun first.
 """
 
@@ -21,10 +22,11 @@ import hypothesis
 import pytest
 
 from tests import peers
+from tests.cut import CUT, VARIABLE
 
-# How long one example takes says more about what else the machine does than about the code.
-hypothesis.settings.register_profile("patient", deadline=None)
-hypothesis.settings.load_profile("patient")
+# No deadline: how long one example takes depends more on the machine's load than on the code.
+hypothesis.settings.register_profile("cut", deadline=None, max_examples=CUT.examples(100))
+hypothesis.settings.load_profile("cut")
 
 MISSING_PEERS = pytest.StashKey[set[str]]()
 MISSING_PEERS_SENT = "missing_peers"
@@ -49,6 +51,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[MISSING_PEERS] = set()
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(CUT.seed)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell that starts us in the background ignores it, and so would all that tests start.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -97,11 +101,44 @@ def pytest_terminal_summary(
         )
 
 
+# --- a part of the long proofs -----------------------------------------------------------------
+
+
+def pytest_report_header() -> str:
+    if CUT.is_all:
+        return "cut: all, every long proof in full"
+    return f"cut: {CUT}, a part of the long proofs (again: {VARIABLE}={CUT}; all: make test-all)"
+
+
+def keep_cut(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is rotating and not of this run's parts."""
+    cases: dict[tuple[str, tuple[int, str]], list[pytest.Item]] = {}
+    for item in items:
+        function = item.nodeid.partition("[")[0]
+        for marker in item.iter_markers("rotating"):
+            parts, name = (*marker.args, function)[:2]
+            cases.setdefault((function, (parts, name)), []).append(item)
+    left_out = {
+        item
+        for (_, chosen_by), group in cases.items()
+        for item in set(group) - set(CUT.choose(group, *chosen_by))
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=list(left_out))
+        items[:] = [item for item in items if item not in left_out]
+
+
 # --- several processes -------------------------------------------------------------------------
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Begin with the longest files, so that at the end no process waits for one that is left."""
+    """Leave out what is not of this run's cut, and begin with the longest files.
+
+    The longest first, so that at the end no process waits for another.
+    """
+    # A person who names one case wants that one.
+    if not any("::" in word for word in config.args):
+        keep_cut(config, items)
     if not hasattr(config, "workerinput"):
         return  # one process: the order in which people look for things
     seconds: Counter[Path] = Counter()

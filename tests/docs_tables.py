@@ -22,9 +22,10 @@ from alerts.rulebook.file import parse_rules, write_duration
 from alerts.rulebook.knobs import default_knobs, fill_pack, write_value
 from alerts.rulebook.template import TemplateData, expand
 from api import limits
-from api.diagnose.verdicts import LOOKS_FOR
 from api.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
+from collector.contract.causes import cause_table
+from collector.contract.verdict import Layer, Reason
 from collector.settings import AgentSettings
 from collector.sources import SourceSettings, discover
 
@@ -182,12 +183,12 @@ def detectors_table() -> str:
     """Every detector: what it looks for, what that looks like, and the data without which not."""
     rows = []
     for name in detectors.discover():
-        title, needs = LOOKS_FOR.get(name, (name.replace("_", " "), ()))
+        sought = detectors.looks_for(name)
         told = detector_paragraphs(name).get("Phenomenon", "")
         # Two sentences: the first one often only says how things should be.
         first = " ".join(re.split(r"(?<=[.])\s", told)[:2])
-        wanted = ", or ".join(dict.fromkeys(need.title for need in needs))
-        rows.append([f"[`{name}`](#{name})", title, first, wanted])
+        wanted = ", or ".join(dict.fromkeys(need.title for need in sought.needs))
+        rows.append([f"[`{name}`](#{name})", sought.title, first, wanted])
     return table(["detector", "looks for", "phenomenon", "needs, in a folder"], rows)
 
 
@@ -243,6 +244,36 @@ def verdict_in_text() -> str:
     return f"```\n{verdict.rstrip()}\n```\n"
 
 
+def causes() -> str:
+    """Every cause: what it means, where it lies, what shows it, what to read."""
+    rows = [
+        [
+            f"`{one.name}`",
+            one.meaning,
+            one.layer if one.layer is not Layer.UNKNOWN else "as the reason",
+            ", or ".join(one.needs),
+            f"[{one.runbook}](../runbooks/{one.runbook}.md)",
+        ]
+        for one in cause_table().causes
+    ]
+    return table(["cause", "meaning", "layer", "needs, in a folder", "runbook"], rows)
+
+
+def reasons() -> str:
+    """Every reason behind a cause."""
+    rows = [
+        [
+            f"`{one}`",
+            one.facts.because,
+            one.facts.layer,
+            f"[{one.facts.runbook}](../runbooks/{one.facts.runbook}.md)" * bool(one.facts.runbook),
+        ]
+        for one in Reason
+        if one is not Reason.UNKNOWN
+    ]
+    return table(["reason", "because …", "layer", "runbook, if not the cause's"], rows)
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "service-settings": service_settings,
@@ -251,6 +282,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "sources": sources,
     "service-limits": service_limits,
     "http-paths": http_paths,
+    "causes": causes,
+    "reasons": reasons,
     "detectors-table": detectors_table,
     "detectors-in-full": detectors_in_full,
     "pack-alerts": pack_alerts,

@@ -8,17 +8,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dashboards.grafana.picture.ask import (
+from dashboards.grafana.queries import metrics_of, parse
+from dashboards.grafana.substitute import Value, substituted
+from tests.grafana_ask import (
     VARIABLE,
     AskError,
+    Dashboard,
     Series,
     Source,
     Span,
+    Target,
+    Variable,
+    read,
+    shown_panels,
     values_of_variable,
 )
-from dashboards.grafana.picture.parts import Dashboard, Target, Variable, read, shown_panels
-from dashboards.grafana.queries import metrics_of, parse
-from dashboards.grafana.substitute import Value, substituted
 from tests.promql_oracle import Key, Reply, compare
 
 FIRST_CHOICES_MAX = 24

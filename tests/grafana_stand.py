@@ -3,31 +3,31 @@
 The real one has to be on loopback, because tests reach nothing else (`ssh -L` brings a remote one
 there), and its token needs the role Admin. Tests put everything into a folder and a data source of
 their own, and remove them.
-
-Commands run in `.venv-grafana`, where grafana-client is installed, as a user runs them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
+import io
 import json
 import os
-import select
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from collector.cli import main
+from dashboards.grafana import connection
 from tests.grafana_double import ADMIN, GrafanaDouble
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTHON = ROOT / ".venv-grafana/bin/python"
 BOARDS = ROOT / "tests/fixtures/grafana/boards"
 FOLDER = "Fabricscope test"
 FOLDER_UID = "fabricscope-test"
@@ -115,51 +115,28 @@ class Stand:
             self.hand("DELETE", f"/annotations/{row['id']}")
 
 
-def check_environment() -> None:
-    """Skip the test where `.venv-grafana` is missing; in CI that is a failure."""
-    if PYTHON.exists():
-        return
-    reason = "no .venv-grafana: make setup-grafana"
-    if os.environ.get("CI", "").lower() in {"1", "true"}:
-        pytest.fail(f"{reason} (with CI=true it must be there)", pytrace=False)
-    pytest.skip(reason)
-
-
-@functools.cache
-def worker() -> subprocess.Popen[str]:
-    """The process that runs commands; it ends with this one, when its input does."""
-    return subprocess.Popen(
-        [str(PYTHON), "-m", "tests.grafana_worker"],
-        cwd=ROOT,
-        env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 def run(*words: str, **variables: str) -> Done:
-    """Run `fabricscope` where grafana-client is installed."""
-    check_environment()
-    process = worker()
-    assert process.stdin is not None
-    assert process.stdout is not None
-    process.stdin.write(json.dumps({"words": words, "variables": variables}) + "\n")
-    process.stdin.flush()
-    ready, _, _ = select.select([process.stdout], [], [], COMMAND_SECONDS)
-    line = process.stdout.readline() if ready else ""
-    assert line, f"no answer to {words}: the command hangs, or has ended with a trace"
-    answer = json.loads(line)
-    return Done(answer["status"], answer["text"])
+    """Run `fabricscope` in this process, with these variables and no others, without pauses."""
+    said = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, variables, clear=True),
+        mock.patch.object(connection, "PAUSE_SECONDS_FIRST", 0.0),
+        contextlib.redirect_stdout(said),
+        contextlib.redirect_stderr(said),
+    ):
+        try:
+            status = main(list(words))
+        except SystemExit as stop:  # argparse's
+            status = int(stop.code or 0)
+    return Done(status, said.getvalue())
 
 
 def run_alone(*words: str, **variables: str) -> Done:
     """The same in a process of its own, as a user does it."""
-    check_environment()
     done = subprocess.run(
-        [str(PYTHON), "-c", PROGRAM, *words],
+        [sys.executable, "-c", PROGRAM, *words],
         cwd=ROOT,
-        env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)} | variables,
+        env={"PATH": os.environ.get("PATH", "")} | variables,
         check=False,
         capture_output=True,
         text=True,

@@ -18,15 +18,15 @@ from typing import Any, Self
 from unittest.mock import patch
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from api.kubernetes import controller as controllers
-from api.kubernetes import follow, lease
-from api.kubernetes.access import Access
-from api.kubernetes.client import Cluster
-from api.kubernetes.controller import Controller, Mode, Options
-from api.kubernetes.lease import Leadership
-from api.kubernetes.service import Service
-from api.top import watch
-from api.top.client import Target
+from api.remote import client, executor
+from api.remote.answers import Service
+from api.remote.client import AsyncClient, Target
+from api.remote.kubernetes import controller as controllers
+from api.remote.kubernetes import lease
+from api.remote.kubernetes.access import Access
+from api.remote.kubernetes.client import Cluster
+from api.remote.kubernetes.controller import Controller, Mode, Options
+from api.remote.kubernetes.lease import Leadership
 from tests.kubernetes_double import QuietServer
 
 Json = dict[str, Any]
@@ -192,17 +192,17 @@ def in_a_hurry(kept_seconds: float = 60.0) -> Iterator[None]:
     """Waits of the controller that tests need not wait for."""
     with contextlib.ExitStack() as stack:
         for place, name, value in (
-            (follow, "STEP_SECONDS_MIN", 0.005),
-            (follow, "HEALTH_WAIT_SECONDS", 0.5),
-            (follow, "HEALTH_KEPT_SECONDS", kept_seconds),
-            (follow, "ACTIONS_SECONDS", 0.02),
-            (follow, "LABELS_SECONDS", 0.02),
-            (watch, "RETRY_SECONDS_FIRST", 0.01),
-            (watch, "RETRY_SECONDS_MAX", 0.05),
-            (controllers, "PASS_SECONDS", 0.05),
-            (controllers, "PASS_PAUSE_SECONDS", 0.005),
+            (executor, "STEP_SECONDS_MIN", 0.005),
+            (executor, "HEALTH_WAIT_SECONDS", 0.5),
+            (executor, "HEALTH_KEPT_SECONDS", kept_seconds),
+            (executor, "ACTIONS_SECONDS", 0.02),
+            (executor, "LABELS_SECONDS", 0.02),
+            (client, "RETRY_SECONDS_FIRST", 0.01),
+            (client, "RETRY_SECONDS_MAX", 0.05),
+            (executor, "PASS_SECONDS", 0.05),
+            (executor, "PASS_PAUSE_SECONDS", 0.005),
             (controllers, "WRITES_A_SECOND_MAX", 1e4),
-            (controllers, "REPORT_SECONDS", 0.01),
+            (executor, "REPORT_SECONDS", 0.01),
             (lease, "RETRY_SECONDS", 0.05),
         ):
             stack.enter_context(patch.object(place, name, value))
@@ -213,7 +213,7 @@ def in_a_hurry(kept_seconds: float = 60.0) -> Iterator[None]:
 async def made(access: Access, service_url: str, options: Options, identity: str = "test") -> Any:  # noqa: ANN401 - an asynchronous iterator of a controller
     """A controller of this event loop."""
     cluster = Cluster(access)
-    service = Service(Target(url=service_url, token=TOKEN))
+    service = Service(AsyncClient(Target(url=service_url, token=TOKEN), "test"))
     try:
         leadership = Leadership(cluster, LEASE, identity)
         yield Controller(cluster, service, leadership, options)

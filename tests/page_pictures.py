@@ -2,8 +2,7 @@
 
     make page && python -m tests.page_pictures [--only NAME …] [--out DIR]
 
-The data is `tests.page_data`, the browser Chromium. As with the pictures of dashboards, 256 colours
-are enough.
+The data is `tests.page_data`, the browser Chromium.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from pathlib import Path
 from playwright.sync_api import Browser
 
 from tests.browser import PHONE_WIDTH, WIDTH, chromium, watched
-from tests.dashboard_pictures import read_png, write_png
 from tests.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage, served
+from tests.png import read_png, write_png
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs/images/page"
 BYTES_MAX = 300_000

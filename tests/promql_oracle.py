@@ -10,6 +10,7 @@ Thousands of random questions, by hand:
 """
 
 import argparse
+import itertools
 import math
 import re
 import subprocess
@@ -356,11 +357,14 @@ class Score:
 
 
 def ask_at_random(
-    pair: Pair, count: int, seed: int, progress: Callable[[int, Score], None] | None = None
+    pair: Pair,
+    numbers: Iterable[int],
+    seed: int,
+    progress: Callable[[int, Score], None] | None = None,
 ) -> Score:
-    """Ask both many random questions about random series."""
+    """Ask both the random questions with these numbers, in ascending order."""
     score = Score()
-    for number, question in enumerate(random_questions(pair, count, seed)):
+    for number, question in enumerate(random_questions(pair, numbers, seed)):
         reply, found = pair.judge(question)
         if found is not None:
             score.differences.append((question, found))
@@ -374,12 +378,12 @@ def ask_at_random(
     return score
 
 
-def random_questions(pair: Pair, count: int, seed: int) -> Iterator[Question]:
+def random_questions(pair: Pair, numbers: Iterable[int], seed: int) -> Iterator[Question]:
     """Questions about one random data set after the other, each loaded before it is asked for."""
-    for first in range(0, count, QUESTIONS_PER_DATA_SET):
-        world = promql_random.make_world(seed, first // QUESTIONS_PER_DATA_SET)
+    for place, group in itertools.groupby(numbers, lambda number: number // QUESTIONS_PER_DATA_SET):
+        world = promql_random.make_world(seed, place)
         pair.load(world.series)
-        for number in range(first, min(first + QUESTIONS_PER_DATA_SET, count)):
+        for number in group:
             yield promql_random.make_question(world, seed, number)
 
 
@@ -401,7 +405,7 @@ def main(arguments: Sequence[str]) -> int:
             say(f"{asked}/{chosen.count} asked, {len(score.differences)} differences")
 
     with tempfile.TemporaryDirectory() as folder, running_pair(Path(folder)) as pair:
-        score = ask_at_random(pair, chosen.count, chosen.seed, progress)
+        score = ask_at_random(pair, range(chosen.count), chosen.seed, progress)
         for question, found in score.differences[: chosen.show]:
             say(pair.explain(question, found))
     say(score.table())

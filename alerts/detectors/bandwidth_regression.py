@@ -12,7 +12,7 @@ the past or by 30 % of a test, and there must be enough of them.
 *Assumptions.* The past was healthy. A job shares its GPUs and links with its own computing and
 other communicators, a test does not: so a test is only held against it from a distance.
 
-*Misses.* Kinds without a past or a test. Who it is: this is context for other findings, and is
+*Misses.* Kinds without a past or a test. The culprit: this is context for other findings, and is
 never a verdict by itself. A slow stretch within the window, and one that is far slower than the
 past, is what `slow_link` finds.
 
@@ -30,8 +30,11 @@ from alerts.edges import crosses_network
 from alerts.finding import Finding
 from alerts.transfer import Kinds, kind_of, own_past, shown_size, sorted_kinds
 from alerts.window import NS, JobWindow, Kind, Window
+from collector.contract.cause_facts import TIMES, Sought
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Culprit, Evidence
+
+LOOKS_FOR = Sought("collectives that became slower", (TIMES,))
 
 PAST_SHARE = 0.95
 """Of the past's bandwidth: SuperBench's 5 %."""
@@ -56,7 +59,7 @@ class Regression(msgspec.Struct, frozen=True, kw_only=True):
     best: float
     expected: float
     against: str
-    """What it is held against, for people."""
+    """What it is compared with, for people."""
     operations: int
     from_ns: int
     to_ns: int
@@ -129,7 +132,7 @@ def regression_of(
 
 
 def to_finding(window: Window, job: JobWindow, found: list[Regression]) -> Finding:
-    """All of a job's kinds that lost bandwidth, as one finding that names nobody."""
+    """All of a job's kinds that lost bandwidth, as one finding without a culprit."""
     last_ns = max(one.to_ns for one in found)
     return Finding(
         detector="bandwidth_regression",
@@ -153,7 +156,7 @@ def to_evidence(job: JobWindow, one: Regression) -> Evidence:
         metric="bus_bandwidth",
         text=(
             f"{operation} of {shown_size(size_bytes)} reaches {one.bandwidth / GIGA:.1f} GB/s on "
-            f"each link; {one.against} says {one.expected / GIGA:.1f} GB/s."
+            f"each link; {one.against} shows {one.expected / GIGA:.1f} GB/s."
         ),
         value=one.bandwidth,
         baseline=one.expected,

@@ -1,13 +1,13 @@
 """Ports that are sent more than they carry, for longer than a burst.
 
-*Phenomenon.* Flows meet at one port: somebody else's traffic into a NIC that a job needs, or many
-of the job's own flows that a bad hash puts on one uplink while others idle. The queue in front of
-that port stands; packets are marked, senders slow down or are stopped, and the switch holds back
-whoever sends into it.
+*Phenomenon.* Flows meet at one port: foreign traffic into a NIC that a job needs, or many of the
+job's own flows that a bad hash puts on one uplink while others idle. The queue in front of that
+port stands; packets are marked, senders slow down or are stopped, and the switch holds back the
+ports that send into it.
 
 *Signal.* Into a NIC: it receives much more than its ring has it send (a ring's NIC receives what it
 sends), its port carries a large part of its line, and a queue shows: marks at the NIC, or ports and
-NICs that this switch holds back while the NIC holds back nobody. Between switches: a port carries
+NICs that this switch holds back while the NIC holds back none. Between switches: a port carries
 several NICs' worth of bytes, well more than is usual of it, while the median of its switch's
 other ports of the same kind carries less than half of it. More traffic in all is a neighbour, the
 same traffic on fewer ports is routing.
@@ -93,7 +93,7 @@ def detect(window: Window) -> list[Finding]:
 
 
 def nic_port(window: Window, inflow: Inflow) -> Finding:
-    """Somebody else's steady traffic into a NIC."""
+    """Steady foreign traffic into a NIC."""
     return report(
         window,
         inflow.span,
@@ -215,12 +215,12 @@ def carries(window: Window, row: int, span: Span, words: str, before: float) -> 
 
 
 def slowed(window: Window, row: int, span: Span) -> list[int]:
-    """NICs that hang on the same switch and are told to slow down, or are held back by it."""
+    """NICs of the same switch that receive CNPs (congestion notifications) or are held back."""
     ports = window.ports
-    told = np.nan_to_num(means(values_of(ports, "cnp_handled_total")[:, span.cells]))
+    notified = np.nan_to_num(means(values_of(ports, "cnp_handled_total")[:, span.cells]))
     held = np.nan_to_num(means(waited(ports)[:, span.cells]))
     return [
         other
-        for other in np.flatnonzero(~ports.is_switch & ((told > 0) | (held > 0))).tolist()
+        for other in np.flatnonzero(~ports.is_switch & ((notified > 0) | (held > 0))).tolist()
         if ports.other_end[other] >= 0 and ports.host[ports.other_end[other]] == ports.host[row]
     ]

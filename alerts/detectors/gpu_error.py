@@ -1,7 +1,7 @@
 """*Phenomenon.* A GPU's memory, links or bus make errors: it is late, or gone and all wait for it.
 
-*Signal.* Errors of its driver by their XID, weighed by what NVIDIA's catalogue says to do about
-them; uncorrected memory errors; storms of corrected ones, of PCIe replays and of NVLink errors
+*Signal.* Errors of its driver by their XID, weighed by the action that NVIDIA's catalogue gives
+for them; uncorrected memory errors; storms of corrected ones, of PCIe replays and of NVLink errors
 beyond what its peers have; memory rows that could not be replaced; what the GPU itself asks for.
 A GPU that the driver can no longer read, or whose readings stop while its host's others go on, is
 gone: that is a hang's reason. All of a GPU is one finding, as clear as its signs together.
@@ -11,7 +11,7 @@ harmless (a row was replaced, many errors were corrected) explains and does not 
 an application causes (13, 31) weigh little: the same program then fails anywhere.
 
 *Misses.* A GPU that computes wrong numbers; one that hangs before its driver notices; errors of
-NVSwitches, which nobody here reads; a driver that reports no XID to anyone.
+NVSwitches, which no agent reads; a driver that reports no XID.
 
 *Reference.* NVIDIA's XID catalogue (October 2025) by its actions, rather than the lists of Azure's
 and Imbue's checks, which drain hosts for XIDs that it calls harmless; DCGM's health checks.
@@ -41,13 +41,13 @@ XIDS_GONE = frozenset({79, 167})
 XIDS_STUCK = frozenset({46, 62, 109, 119, 120, 158})
 """The GPU or its own processor has stopped: nothing on it ends any more."""
 XIDS_RESET = frozenset({64, 95, 110, 136, 140, 143, 155, 156, 157})
-"""Reset or exchange it, says the catalogue."""
+"""The catalogue's action: reset or exchange the GPU."""
 XIDS_LOOK = frozenset({48, 74, *range(144, 151)})
 """Memory and NVLink errors that the catalogue has a procedure for."""
 XIDS_RESTART = frozenset({8, 13, 31, 32, 39, 40, 41, 45, 69, 80, 94})
 """Restart the application: most are its own fault."""
 XIDS_HARMLESS = frozenset({37, 38, 43, 44, 63, 66, 67, 92, 93, 106, 107, 121, 137, 154})
-"""The catalogue says to ignore them: they come with something else, or nothing is wrong."""
+"""The catalogue's action: ignore. They come with another error, or nothing is wrong."""
 XID_STRENGTHS = (
     (XIDS_GONE, 0.95),
     (XIDS_STUCK, 0.9),
@@ -56,11 +56,11 @@ XID_STRENGTHS = (
     (XIDS_RESTART, 0.45),
     (XIDS_HARMLESS, 0.15),
 )
-"""How clearly each says that this GPU is to blame."""
+"""How strongly each accuses this GPU."""
 XID_STRENGTH_OTHER = 0.3
 """Of a number that is not in the lists: new ones come with new drivers."""
 XIDS_MAX = 16
-"""Different XIDs of one GPU that are told; a broken one has a handful."""
+"""Different XIDs of one GPU in a finding; a broken one has a handful."""
 
 PEER_FACTOR = 10.0
 """Times the peers' rate, from which on errors are this GPU's own."""
@@ -72,13 +72,13 @@ SILENT_OTHERS_MIN = 2
 """GPUs of the host that must still be read, so that it is not the agent that stopped."""
 STRENGTH_UNREADABLE = 0.95
 STRENGTH_SILENT = 0.7
-"""A GPU that its driver cannot read, and one that nobody tells of any more."""
+"""A GPU that its driver cannot read, and one whose readings have stopped."""
 CONTEXT_BELOW = 0.35
 """What is less clear explains others and is no finding by itself."""
 STRENGTH_MAX = 0.97
 STRENGTH_PER_DECADE = 0.1
 STRENGTH_DECADES_MAX = 2.0
-"""More for ten and a hundred times as many errors as are needed to be told."""
+"""More for ten and a hundred times as many errors as a clue needs."""
 LAST_READ = "last_read"
 """What evidence calls how long after the last reading of a thing others like it were still read."""
 STANDING_SHARE = 0.5
@@ -86,7 +86,7 @@ STANDING_SHARE = 0.5
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """A reading that tells of errors: from which value on, how clearly, in which words."""
+    """A reading that shows errors: from which value on, how clearly, in which words."""
 
     reading: str
     least: float
@@ -128,7 +128,7 @@ RISES = (
     Sign("remapped_rows_corrected", 1.0, 0.2,
          "replaced {0} that had needed mending"),
 )  # fmt: skip
-"""States whose growth within the window tells of errors."""
+"""States whose growth within the window shows errors."""
 
 
 class Clue(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +158,7 @@ def detect(window: Window) -> list[Finding]:
 
 
 def to_finding(window: Window, row: int, clues: list[Clue]) -> Finding:
-    """All that speaks against one GPU. What it is gone for comes first, then the clearest."""
+    """All evidence against one GPU. A reason why it is gone comes first, then the clearest."""
     ordered = sorted(
         clues, key=lambda one: (not one.is_gone, -one.strength, one.since_ns, one.evidence.text)
     )
@@ -183,14 +183,14 @@ def make_clue(
     window: Window,
     row: int,
     cells: tuple[int, int],
-    told: tuple[str, float, float | None, str, str],
+    seen: tuple[str, float, float | None, str, str],
     strength: float,
     *,
     is_gone: bool = False,
 ) -> Clue:
-    """A clue from readings in these cells; ``told`` is reading, value, baseline, unit and words."""
+    """A clue from readings in these cells; ``seen`` is reading, value, baseline, unit and words."""
     gpus, grid = window.gpus, window.gpus.grid
-    reading, value, baseline, unit, text = told
+    reading, value, baseline, unit, text = seen
     since_ns = grid.start_ns + cells[0] * grid.step_ns
     last_ns = min(grid.start_ns + (cells[1] + 1) * grid.step_ns, window.to_ns)
     host, gpu = gpus.host[row], gpus.gpu[row]
@@ -219,9 +219,9 @@ def make_clue(
 
 
 def xid_clues(window: Window) -> Iterator[Clue]:
-    """XIDs of events, and of the last one's number where no event tells of it."""
+    """XIDs of events, and of the last one's number where no event reports it."""
     gpus = window.gpus
-    told: dict[tuple[int, int], list[tuple[int, str]]] = {}
+    reported: dict[tuple[int, int], list[tuple[int, str]]] = {}
     for event in window.events:
         xid = event.attributes.get("xid", "")
         gpu = event.labels.get("gpu", "")
@@ -229,13 +229,13 @@ def xid_clues(window: Window) -> Iterator[Clue]:
             continue
         row = gpus.row_of.get((event.labels.get("host", ""), int(gpu)))
         if row is not None:
-            told.setdefault((row, int(xid)), []).append((event.time_ns, event.message))
+            reported.setdefault((row, int(xid)), []).append((event.time_ns, event.message))
     grid = gpus.grid
     for place, cell, number in changed_xids(gpus.values("xid_last")):
         time_ns = min(grid.start_ns + cell * grid.step_ns, window.to_ns)
-        told.setdefault((place, number), [(time_ns, "")])
+        reported.setdefault((place, number), [(time_ns, "")])
     count: dict[int, int] = {}
-    for (row, number), times in sorted(told.items()):
+    for (row, number), times in sorted(reported.items()):
         count[row] = count.get(row, 0) + 1
         if count[row] <= XIDS_MAX:
             yield to_xid_clue(window, row, number, sorted(times))
@@ -246,7 +246,7 @@ def changed_xids(last: Floats) -> Iterator[tuple[int, int, int]]:
     if not last.size:
         return
     known = np.isfinite(last)
-    # The number before: carried over cells that nobody read.
+    # The number before: carried over cells without a reading.
     place = np.maximum.accumulate(np.where(known, np.arange(last.shape[1]), 0), axis=1)
     filled = np.take_along_axis(last, place, axis=1)
     changed = np.zeros(last.shape, dtype=bool)
@@ -268,7 +268,7 @@ def to_xid_clue(window: Window, row: int, number: int, times: list[tuple[int, st
         row=row,
         strength=strength,
         since_ns=since_ns,
-        # What has stopped stays so until somebody acts.
+        # A stopped GPU stays so until an operator acts.
         last_ns=max(last_ns, window.to_ns) if is_gone else last_ns,
         evidence=Evidence(
             metric="fabric_gpu_xid_errors_total",
@@ -299,7 +299,7 @@ def rate_clues(window: Window, group: Ints) -> Iterator[Clue]:
         if not wanted.any():
             continue
         usual = usual_of(values, group, wanted)
-        # Somebody alone that has errors all the time is held against none at all.
+        # A GPU without peers that has errors all the time is compared with zero.
         level = np.nan_to_num(np.where(usual.is_past, 0.0, usual.level))
         beyond = (values >= sign.least) & (values > PEER_FACTOR * level)
         for row in np.flatnonzero(beyond.any(axis=1)).tolist():
@@ -310,12 +310,12 @@ def rate_clues(window: Window, group: Ints) -> Iterator[Clue]:
                 float(np.mean(part[~np.isnan(own)])) for part in (own, level[row, first : last + 1])
             )
             words = sign.words.format(amount(value), amount(peers))
-            told = (sign.reading, value, peers, "errors per second", words)
+            seen = (sign.reading, value, peers, "errors per second", words)
             more = np.log10(float(np.mean(own[during])) / sign.least)
             more = np.clip(more, 0.0, STRENGTH_DECADES_MAX)
             # Of errors that count from the first on, more are not clearer.
             more = more * STRENGTH_PER_DECADE if sign.least >= 1 else 0.0
-            yield make_clue(window, row, (first, last), told, sign.strength + float(more))
+            yield make_clue(window, row, (first, last), seen, sign.strength + float(more))
 
 
 def level_clues(window: Window) -> Iterator[Clue]:
@@ -331,8 +331,8 @@ def level_clues(window: Window) -> Iterator[Clue]:
             known = np.flatnonzero(np.isfinite(values[row]))
             share = STANDING_SHARE if first == known[0] else 1.0
             value = float(values[row, last])
-            told = (sign.reading, value, None, "", sign.words.format(amount(value)))
-            yield make_clue(window, row, (first, last), told, sign.strength * share)
+            seen = (sign.reading, value, None, "", sign.words.format(amount(value)))
+            yield make_clue(window, row, (first, last), seen, sign.strength * share)
 
 
 def rise_clues(window: Window) -> Iterator[Clue]:
@@ -350,13 +350,13 @@ def rise_clues(window: Window) -> Iterator[Clue]:
             if len(grown):
                 value = float(highest[row] - lowest[row])
                 words = sign.words.format(counted(value, "memory row"))
-                told = (sign.reading, value, 0.0, "rows", words)
+                seen = (sign.reading, value, 0.0, "rows", words)
                 cells = (int(grown[0]), int(grown[-1]))
-                yield make_clue(window, row, cells, told, sign.strength)
+                yield make_clue(window, row, cells, seen, sign.strength)
 
 
 def gone_clues(window: Window) -> Iterator[Clue]:
-    """GPUs that the driver cannot read, and such that are no longer heard of."""
+    """GPUs that the driver cannot read, and GPUs whose readings have stopped."""
     gpus = window.gpus
     up = gpus.values("up")
     is_down = up == 0
@@ -372,8 +372,8 @@ def gone_clues(window: Window) -> Iterator[Clue]:
         is_needed = (gpus.host[row], gpus.gpu[row]) in used
         share = 1.0 if is_needed or np.any(up[row] > 0) else STANDING_SHARE
         text = "cannot be read any more by its driver"
-        told = ("up", 0.0, 1.0, "", f"{text} (`up` is 0)")
-        yield make_clue(window, row, (first, last), told, STRENGTH_UNREADABLE * share, is_gone=True)
+        seen = ("up", 0.0, 1.0, "", f"{text} (`up` is 0)")
+        yield make_clue(window, row, (first, last), seen, STRENGTH_UNREADABLE * share, is_gone=True)
     for row, last_ns, others_ns in silent_ones(window):
         if is_down[row].any():
             continue
@@ -381,8 +381,8 @@ def gone_clues(window: Window) -> Iterator[Clue]:
         cells = (max(0, min(grid.cell_of(last_ns) + 1, grid.cells - 1)), grid.cells - 1)
         seconds = (others_ns - last_ns) / NS
         text = f"was last read {seconds:.0f} s before the other GPUs of its host"
-        told = (LAST_READ, seconds, 0.0, "seconds", text)
-        yield make_clue(window, row, cells, told, STRENGTH_SILENT, is_gone=True)
+        seen = (LAST_READ, seconds, 0.0, "seconds", text)
+        yield make_clue(window, row, cells, seen, STRENGTH_SILENT, is_gone=True)
 
 
 def silent_ones(window: Window) -> Iterator[tuple[int, int, int]]:

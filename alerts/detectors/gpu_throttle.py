@@ -1,15 +1,15 @@
 """*Phenomenon.* A GPU runs at a lower clock than others at the same work, and its rank is late.
 
 *Signal.* The SM clock of a busy GPU lies below the median of its job's GPUs at the same time, by
-more than they differ among themselves; and the driver says why (bits of NVML's clock event reasons,
-time spent in violation of a limit, more of it than its peers). Temperature and power limit beside
-its peers' are evidence, never the accusation. When most GPUs of a host are slow at once, it is the
-host that is named. A GPU that is about to slow down for heat is context. Causes are bad cooling, a
-power limit of its own, a braking board.
+more than they differ among themselves; and the driver gives a reason (bits of NVML's clock event
+reasons, time spent in violation of a limit, more of it than its peers). Temperature and power limit
+beside its peers' are evidence, never the accusation. When most GPUs of a host are slow at once, it
+is the host that is named. A GPU that is about to slow down for heat is context. Causes are bad
+cooling, a power limit of its own, a braking board.
 
 *Assumptions.* GPUs of one job are of one model or differ in their highest clock. Clocks are read
 while the GPU works; one that waits inside a collective keeps its clock and only draws less power.
-What all peers have alike (a site's power cap, a warm aisle) slows all of them and accuses nobody.
+What all peers have alike (a site's power cap, a warm aisle) slows all of them and accuses none.
 
 *Misses.* A job whose GPUs all throttle alike; a dip shorter than two readings that left no trace in
 the violation counters; jobs of fewer than four GPUs where the driver gives no reason but power.
@@ -32,14 +32,15 @@ from alerts.window import Gpus, Window
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 NAME = "gpu_throttle"
+LOOKS_FOR = Reason.GPU_THROTTLED.facts.looks_for
 
 BUSY_SHARE = 0.1
 """Of time, from which on a GPU counts as working: one with nothing to do lowers its clock."""
-DROP_UNTOLD = 0.05
+DROP_UNEXPLAINED = 0.05
 """Below its peers' clock where no reason is given: what SuperBench's rules call a defect."""
-DROP_TOLD = 0.02
-"""Below its peers' clock where the driver says why: two and a half of the 15 MHz that clocks go by,
-and about what a job's steps show."""
+DROP_EXPLAINED = 0.02
+"""Below its peers' clock where the driver gives a reason: two and a half of the 15 MHz that clocks
+go by, and about what a job's steps show."""
 SPREADS = 4.0
 """How many standard deviations of its peers it must be lower: GPUs at a common power cap differ by
 several percent for their silicon alone."""
@@ -47,7 +48,7 @@ HELD_SHARE = 0.2
 """Of time in violation, more than its peers: OCI's rule."""
 CELLS_MIN = 2
 """Readings of a low clock that accuse by themselves. One, where both the reason and the time in
-violation say the same: that counter saw all of the time between two readings."""
+violation agree: that counter saw all of the time between two readings."""
 GAP_CELLS = 3
 """Cells between two low ones that do not end it: a lost batch, a checkpoint."""
 HOST_SHARE = 0.75
@@ -63,7 +64,7 @@ MASK_MOST = float(1 << 53)
 """Bits that a sample's value holds exactly; NVML uses the lowest nine."""
 IDLE_BIT = 0x1
 POWER_CAP_BIT = 0x4
-TELLING_BITS = {
+REASON_BITS = {
     0x2: "its clock was set lower",
     POWER_CAP_BIT: "a power cap",
     0x8: "a hardware slowdown",
@@ -73,7 +74,7 @@ TELLING_BITS = {
 }
 """NVML's clock event reasons that slow one GPU. Not idle, not a group's sync boost, not display."""
 PAST_BITS = 0x8 | 0x20 | 0x40 | 0x80
-"""Those that accuse a GPU without peers: a power cap may be everybody's."""
+"""Those that accuse a GPU without peers: a power cap may hold for all GPUs."""
 HELD_READINGS = {
     "power_violation_seconds_total": "by its power limit",
     "thermal_violation_seconds_total": "by heat",
@@ -85,9 +86,9 @@ HELD_READINGS = {
 }
 """Time in which the GPU would have gone faster. Not sync boost: there another one is slow."""
 
-STRENGTH_UNTOLD = 0.55
-STRENGTH_TOLD = 0.75
-STRENGTH_TOLD_TWICE = 0.87
+STRENGTH_UNEXPLAINED = 0.55
+STRENGTH_EXPLAINED = 0.75
+STRENGTH_EXPLAINED_TWICE = 0.87
 """A low clock alone; with the reason or the time in violation; with both."""
 DEEP_DROP = 0.1
 STRENGTH_DEEP = 0.07
@@ -96,7 +97,7 @@ STRENGTH_HOT = 0.3
 
 
 class Slow(msgspec.Struct, frozen=True, kw_only=True):
-    """Which GPUs are slow when, and what tells it: all [GPUs, cells]."""
+    """Which GPUs are slow when, and what shows it: all [GPUs, cells]."""
 
     clock: Floats
     usual: Usual
@@ -135,14 +136,14 @@ def look(gpus: Gpus, group: Ints) -> Slow:
     is_busy &= np.isfinite(clock) & (clock > 0)
     clock = np.where(is_busy, clock, np.nan)
     usual = usual_of(clock, group)
-    wanted: Flags = np.any(clock < usual.level * (1 - DROP_TOLD), axis=1)
+    wanted: Flags = np.any(clock < usual.level * (1 - DROP_EXPLAINED), axis=1)
     held, held_by = held_beyond_peers(gpus, group, wanted, is_busy)
     is_capped = np.where(is_busy, (reasons & POWER_CAP_BIT > 0).astype(np.float64), np.nan)
     cap_is_usual = usual_of(is_capped, group, wanted).level > 0
-    telling = reasons & sum(TELLING_BITS) & np.where(cap_is_usual, ~POWER_CAP_BIT, -1)
+    telling = reasons & sum(REASON_BITS) & np.where(cap_is_usual, ~POWER_CAP_BIT, -1)
     telling = np.where(usual.is_past, telling & PAST_BITS, telling)
-    is_told = (telling > 0) | ((held >= HELD_SHARE) & ~usual.is_past)
-    drop = np.where(is_told, DROP_TOLD, np.where(usual.is_past, 1.0, DROP_UNTOLD))
+    is_explained = (telling > 0) | ((held >= HELD_SHARE) & ~usual.is_past)
+    drop = np.where(is_explained, DROP_EXPLAINED, np.where(usual.is_past, 1.0, DROP_UNEXPLAINED))
     lower = usual.level - clock
     is_low = (lower > usual.level * drop) & (lower > SPREADS * usual.spread)
     return Slow(
@@ -158,7 +159,7 @@ def look(gpus: Gpus, group: Ints) -> Slow:
 
 
 def masks_of(gpus: Gpus) -> Ints:
-    """[GPUs, cells]: the bits of the driver's reasons; none where nobody read them."""
+    """[GPUs, cells]: the bits of the driver's reasons; none where they were not read."""
     mask = known_values(gpus, "clock_event_reasons")
     is_mask = (mask >= 0) & (mask < MASK_MOST)
     return np.where(is_mask, mask, 0).astype(np.int64)
@@ -193,7 +194,9 @@ def accuse(
         return None
     clock = float(np.median(slow.clock[row, during][low]))
     usual = float(np.median(slow.usual.level[row, during][low]))
-    strength = (STRENGTH_UNTOLD, STRENGTH_TOLD, STRENGTH_TOLD_TWICE)[is_named + is_held]
+    strength = (STRENGTH_UNEXPLAINED, STRENGTH_EXPLAINED, STRENGTH_EXPLAINED_TWICE)[
+        is_named + is_held
+    ]
     strength += STRENGTH_DEEP if clock < usual * (1 - DEEP_DROP) else 0.0
     grid = window.gpus.grid
     last_ns = min(grid.start_ns + (last + 1) * grid.step_ns, window.to_ns)
@@ -219,19 +222,19 @@ def evidence_of(
     usual = float(np.median(slow.usual.level[row, during][low]))
     clock = median_known(known_values(gpus, "sm_clock_hertz")[row, during])
     whose = "it had before" if slow.usual.is_past[row, during][low].any() else "its peers have"
-    said = Said(gpus, row, cells, int(low.sum()))
+    sentences = Sentences(gpus, row, cells, int(low.sum()))
     found = [
-        said.that(
+        sentences.evidence(
             "sm_clock_hertz", clock, usual, "hertz",
             f"runs at {clock / 1e6:.0f} MHz, {whose} {usual / 1e6:.0f}",
         )
     ]  # fmt: skip
     telling = int(np.bitwise_or.reduce(slow.reasons[row, during][low]))
     if telling:
-        why = ", ".join(word for bit, word in TELLING_BITS.items() if telling & bit)
-        text = f"is slowed down by {why}, says its driver; its peers are not"
+        why = ", ".join(word for bit, word in REASON_BITS.items() if telling & bit)
+        text = f"is slowed down by {why}, as its driver reports; its peers are not"
         bits = int(np.bitwise_or.reduce(masks_of(gpus)[row, during]))
-        found.append(said.that("clock_event_reasons", bits, None, "bits", text))
+        found.append(sentences.evidence("clock_event_reasons", bits, None, "bits", text))
     worst = int(np.argmax(np.where(low, slow.held[row, during], -1.0)))
     if slow.held[row, during][worst] >= HELD_SHARE:
         name = list(HELD_READINGS)[slow.held_by[row, during][worst]]
@@ -239,14 +242,14 @@ def evidence_of(
         held = float(np.mean(values[~np.isnan(values)]))
         peers = max(float(values[worst] - slow.held[row, during][worst]), 0.0)
         text = f"was held back {percent(held)} of the time {HELD_READINGS[name]}, its peers"
-        found.append(said.that(name, held, peers, "ratio", f"{text} {percent(peers)}"))
-    return found + beside_peers(gpus, said, during, group)
+        found.append(sentences.evidence(name, held, peers, "ratio", f"{text} {percent(peers)}"))
+    return found + beside_peers(gpus, sentences, during, group)
 
 
-def beside_peers(gpus: Gpus, said: Said, during: slice, group: Ints) -> list[Evidence]:
+def beside_peers(gpus: Gpus, sentences: Sentences, during: slice, group: Ints) -> list[Evidence]:
     """Temperature and power limit, where they differ from the peers'."""
     own = np.zeros(len(gpus), dtype=bool)
-    own[said.row] = True
+    own[sentences.row] = True
     found = []
     for name, unit, words in (
         ("temperature_celsius", "celsius", "is at {0:.0f} °C, its peers at {1:.0f}"),
@@ -256,18 +259,18 @@ def beside_peers(gpus: Gpus, said: Said, during: slice, group: Ints) -> list[Evi
             continue
         values = known_values(gpus, name)
         usual = usual_of(values, group, own)
-        known = ~np.isnan(values[said.row, during]) & ~usual.is_past[said.row, during]
+        known = ~np.isnan(values[sentences.row, during]) & ~usual.is_past[sentences.row, during]
         if not known.any():
             continue
-        value = float(values[said.row, during][known][-1])
-        level = float(usual.level[said.row, during][known][-1])
+        value = float(values[sentences.row, during][known][-1])
+        level = float(usual.level[sentences.row, during][known][-1])
         is_heat = name == "temperature_celsius"
         if value > level + HOTTER_CELSIUS if is_heat else value < level * LIMIT_SHARE:
-            found.append(said.that(name, value, level, unit, words.format(value, level)))
+            found.append(sentences.evidence(name, value, level, unit, words.format(value, level)))
     return found
 
 
-class Said:
+class Sentences:
     """Sentences about one GPU in one stretch of time."""
 
     def __init__(self, gpus: Gpus, row: int, cells: tuple[int, int], samples: int) -> None:
@@ -276,10 +279,9 @@ class Said:
         self.from_ns = grid.start_ns + cells[0] * grid.step_ns
         self.to_ns = grid.start_ns + (cells[1] + 1) * grid.step_ns
 
-    def that(
+    def evidence(
         self, reading: str, value: float, baseline: float | None, unit: str, text: str
     ) -> Evidence:
-        """One of them."""
         host, gpu = self.gpus.host[self.row], self.gpus.gpu[self.row]
         return Evidence(
             metric=self.gpus.metric(reading),
@@ -341,11 +343,11 @@ def hot_ones(window: Window, group: Ints, slow: Slow) -> list[Finding]:
     for row in np.flatnonzero(is_hot.any(axis=1)).tolist():
         first, last = runs(is_hot[row], gap=GAP_CELLS)[-1]
         value, level = float(heat[row, last]), float(usual.level[row, last])
-        said = Said(gpus, row, (first, last), int(is_hot[row].sum()))
+        sentences = Sentences(gpus, row, (first, last), int(is_hot[row].sum()))
         text = (
             f"is at {value:.0f} °C and slows down at {limit[row, last]:.0f}; usual is {level:.0f}"
         )
-        last_ns = min(said.to_ns, window.to_ns)
+        last_ns = min(sentences.to_ns, window.to_ns)
         found.append(
             Finding(
                 detector=NAME,
@@ -353,10 +355,12 @@ def hot_ones(window: Window, group: Ints, slow: Slow) -> list[Finding]:
                 reason=Reason.GPU_THROTTLED,
                 culprit=gpus.culprit(row),
                 strength=STRENGTH_HOT,
-                since_ns=said.from_ns,
+                since_ns=sentences.from_ns,
                 until_ns=window.until(last_ns),
                 last_ns=last_ns,
-                evidence=(said.that("temperature_celsius", value, level, "celsius", text),),
+                evidence=(
+                    sentences.evidence("temperature_celsius", value, level, "celsius", text),
+                ),
                 is_context=True,
             )
         )

@@ -1,16 +1,16 @@
-"""Jobs in which nothing moves any more, and who holds them up.
+"""Jobs in which nothing moves any more, and the rank, GPU, port or host that holds them up.
 
 *Phenomenon.* One rank does not launch its next collective, or does not get out of one: its process
-has stopped, its GPU is dead, its link is down. Everyone else waits inside, with busy GPUs, until a
-watchdog kills the job half an hour later.
+has stopped, its GPU is dead, its link is down. All other ranks wait inside, with busy GPUs,
+until a watchdog kills the job half an hour later.
 
 *Signal.* No rank has completed anything for several seconds and several steps, while the agents of
-its hosts report and its GPUs have stopped computing without becoming idle. Then who, by the first
-evidence that there is: a GPU with an error that is fatal, or that cannot be read; a port of a rank
-that is down; dumps of the Flight Recorder (`alerts.blocked`); GPUs that are idle while all others
-wait inside of a collective, on a host whose processes use no CPU; a GPU that draws far less than
-all others that wait; a host that fell silent when the job stopped. A job in whose GPUs everyone
-waits alike for half a minute is stalled, and nobody is named.
+its hosts report and its GPUs have stopped computing without becoming idle. Then the culprit, by the
+first evidence that there is: a GPU with an error that is fatal, or that cannot be read; a port of a
+rank that is down; dumps of the Flight Recorder (`alerts.blocked`); GPUs that are idle while all
+others wait inside of a collective, on a host whose processes use no CPU; a GPU that draws far less
+than all others that wait; a host that fell silent when the job stopped. A job whose GPUs all wait
+alike for half a minute is stalled, without a culprit.
 
 *Assumptions.* A GPU that waits in a collective spins: it counts as utilised and draws more than an
 idle one. Clocks of agents and service agree to within seconds.
@@ -38,7 +38,7 @@ from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
 
 NAMED_NS_MIN = 5 * NS
-"""So long nothing must have moved before anybody is named, even with a broken part at hand."""
+"""So long nothing must have moved before a culprit is named, even with a broken part at hand."""
 STEPS_MIN = 4
 """And so many usual steps."""
 ALONE_NS_MIN = 120 * NS
@@ -47,7 +47,7 @@ UNNAMED_NS_MIN = 30 * NS
 PAUSES_MIN = 2.0
 """Without a broken part at hand: so many times the longest pause that the window has seen."""
 EXITS_MIN = 20
-"""Fewer completions say nothing about what is usual."""
+"""Fewer completions do not show what is usual."""
 FRESH_NS = 15 * NS
 """Whose agent has not reported for longer is not known to wait: three reports of 5 s."""
 FRESH_SHARE_MIN = 0.6
@@ -69,7 +69,7 @@ CPU_SHARE = 0.3
 WAIT_SHARE = 0.5
 """Of the job's GPUs that must wait for others to be accused of not coming."""
 ALIKE_MIN = 3
-"""GPUs that are needed to tell which of them is the odd one."""
+"""GPUs that are needed to find the odd one."""
 MINORITY = 1 / 3
 """Of a job's ranks that may be accused."""
 BEFORE_NS = 10 * NS
@@ -105,7 +105,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is to blame, and what shows it."""
+    """The culprit, and the evidence against it."""
 
     culprit: Culprit
     reason: Reason
@@ -126,7 +126,7 @@ def detect(window: Window) -> list[Finding]:
 
 
 def detect_dumped(window: Window, job: JobWindow) -> Finding | None:
-    """A capture has hung only where its dumps say so: its records simply end."""
+    """A capture has hung only where its dumps show it: its records simply end."""
     named = by_dumps(job, window)
     times = [pending.time_ns for pending in job.pending if pending.time_ns]
     if named is None or not times:
@@ -139,7 +139,7 @@ def detect_dumped(window: Window, job: JobWindow) -> Finding | None:
 
 
 def detect_live(window: Window, job: JobWindow) -> Finding | None:
-    """A job that has stopped, and whom it waits for."""
+    """A job that has stopped, and the rank or part that it waits for."""
     stopped = stop_of(window, job)
     if stopped is None:
         return None
@@ -156,7 +156,7 @@ def detect_live(window: Window, job: JobWindow) -> Finding | None:
         or by_idle(window, job, stopped)
         or by_power(window, job, stopped)
         or by_silence(window, job, stopped)
-        or nobody(window, stopped)
+        or unnamed(window, stopped)
     )
     if named is None:
         return None
@@ -235,7 +235,7 @@ def typical(values: Floats, stopped: Stopped, cells: Flags) -> Floats:
     return found
 
 
-# Who ---------------------------------------------------------------------------------------------
+# The culprit -------------------------------------------------------------------------------------
 
 
 def by_error(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
@@ -249,12 +249,12 @@ def by_error(window: Window, job: JobWindow, stopped: Stopped) -> Named | None:
         rank = ranks.get((event.labels.get("host", ""), int(gpu)))
         if rank is not None and event.time_ns >= stopped.since_ns - BEFORE_NS:
             text = f"GPU {gpu} of {rank.host} reports XID {xid}"
-            said = Evidence(
+            evidence = Evidence(
                 metric="fabric_gpu_xid_errors_total", text=text, value=1.0, unit="errors",
                 baseline=0.0, from_ns=event.time_ns, to_ns=event.time_ns, samples=1,
                 labels={"host": rank.host, "gpu": gpu, "xid": xid},
             )  # fmt: skip
-            broken.setdefault(rank.rank, said)
+            broken.setdefault(rank.rank, evidence)
     up = window.gpus.values("up")[stopped.gpu]
     for place, rank in enumerate(stopped.ranks):
         known = up[place][~np.isnan(up[place])]
@@ -419,8 +419,8 @@ def by_silence(window: Window, job: JobWindow, stopped: Stopped) -> Named | None
     return named_ranks(job, ranks, Reason.NOT_LAUNCHED, 0.7, (evidence,))
 
 
-def nobody(window: Window, stopped: Stopped) -> Named | None:
-    """After half a minute: that it has stopped, and no name."""
+def unnamed(window: Window, stopped: Stopped) -> Named | None:
+    """After half a minute: that the job has stopped, without a culprit."""
     if stopped.for_ns < max(UNNAMED_NS_MIN, PAUSES_MIN * stopped.longest_ns):
         return None
     seconds, usual = stopped.for_ns / NS, stopped.longest_ns / NS
@@ -429,7 +429,7 @@ def nobody(window: Window, stopped: Stopped) -> Named | None:
     return Named(culprit=Culprit(), reason=Reason.UNKNOWN, strength=0.6, evidence=(evidence,))
 
 
-# What is said ------------------------------------------------------------------------------------
+# The finding -------------------------------------------------------------------------------------
 
 
 def named_ranks(
@@ -439,7 +439,7 @@ def named_ranks(
     strength: float,
     evidence: tuple[Evidence, ...],
 ) -> Named:
-    """The host, if all its ranks are to blame and nobody else; else the first, with accomplices."""
+    """The host, if all its ranks and no others are to blame; else the first, with accomplices."""
     culprits = [job.culprit(rank) for rank in ranks]
     hosts = {one.host for one in culprits}
     whole = {

@@ -2,14 +2,14 @@
 
 *Signal.* Of time: CPUs stolen by a hypervisor, tasks that wait for a CPU, for memory or for disks
 (the kernel's pressure), groups held back by their CPU quota; of events: major faults, swapping,
-stalls of allocations, killed processes. Each is held against the median of its job's hosts at the
+stalls of allocations, killed processes. Each is compared with the median of its job's hosts at the
 same time, and must be clearly above it. Where the training loop marks its phases, the time that a
 rank spends waiting for its batch, beside its job's other hosts: with no trouble of the host's own
-that is data loading, and said so.
+the reason is data loading.
 
-*Assumptions.* Hosts of a job do the same work. A checkpoint or an evaluation is everybody's, so
+*Assumptions.* Hosts of a job do the same work. A checkpoint or an evaluation runs on all hosts, so
 that the peers' median rises too; what one host alone does for a moment (one slow batch) is shorter
-than two readings, and is told only if it lasts.
+than two readings, and is reported only if it lasts.
 
 *Misses.* A host that is always as slow as all others; processes pinned to a few CPUs that others
 take, where the host as a whole has time to spare; kernels without pressure information (before
@@ -64,7 +64,7 @@ DATA_STRENGTH = 0.8
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """A reading that tells of a stalled host: from how much above its peers on, how clearly."""
+    """A reading that shows a stalled host: from how much above its peers on, how clearly."""
 
     reading: str
     least: float
@@ -97,7 +97,7 @@ SIGNS = (
     # Summed over groups, each in seconds of one CPU.
     Sign("cgroup_cpu_throttled_seconds_total", 0.2, 0.6, SHARE,
          "holds groups back by their CPU quota for {0} of a CPU's time, its peers {1}"),
-    # A page from disk takes some 0.1 ms: a thousand are a tenth of a second of somebody's time.
+    # A page from disk takes some 0.1 ms: a thousand are a tenth of a second of a process's time.
     Sign("major_faults_total", 1000.0, 0.5, "faults per second",
          "reads {0} pages a second back from disk, its peers {1}"),
     Sign("swap_in_pages_total", 500.0, 0.6, "pages per second",
@@ -112,7 +112,7 @@ SIGNS = (
     Sign("tasks_blocked", 16.0, 0.3, "tasks",
          "has {0} tasks blocked, its peers {1}"),
 )  # fmt: skip
-"""What the operating system tells."""
+"""Readings of the operating system."""
 METRICS = {"steal_share": "cpu_seconds_total:steal"}
 """Readings that are computed here, by the one that they come from."""
 
@@ -144,7 +144,7 @@ def detect(window: Window) -> list[Finding]:
 
 
 def values_of(hosts: Hosts, reading: str) -> Floats | None:
-    """[hosts, cells] of a sign's reading; None where nobody has it."""
+    """[hosts, cells] of a sign's reading; None where no host has it."""
     if reading != "steal_share":
         return hosts.values(reading) if reading in hosts.readings else None
     modes = [name for name in hosts.readings if name.startswith(CPU_PREFIX)]
@@ -183,14 +183,14 @@ def look(
             if count < needed:
                 continue
             share = 1.0 if count > needed else FEW_STRENGTH_SHARE
-            told = (*means_of(values[row], level[row], first, last), count)
+            seen = (*means_of(values[row], level[row], first, last), count)
             yield make_clue(
-                window, row, (first, last), sign, told, sign.strength * share, is_data=is_data
+                window, row, (first, last), sign, seen, sign.strength * share, is_data=is_data
             )
 
 
 def means_of(values: Floats, level: Floats, first: int, last: int) -> tuple[float, float]:
-    """What a host showed and what was usual from one cell to another, as evidence says it."""
+    """What a host showed and what was usual from one cell to another, for the evidence."""
     inside = slice(first, last + 1)
     known = ~np.isnan(values[inside])
     return float(np.mean(values[inside][known])), float(np.mean(level[inside][known]))
@@ -201,14 +201,14 @@ def make_clue(
     row: int,
     cells: tuple[int, int],
     sign: Sign,
-    told: tuple[float, float, int],
+    seen: tuple[float, float, int],
     strength: float,
     *,
     is_data: bool,
 ) -> Clue:
-    """A clue from these cells; ``told`` is the value, what is usual, and how many readings."""
+    """A clue from these cells; ``seen`` is the value, what is usual, and how many readings."""
     hosts, grid = window.hosts, window.hosts.grid
-    value, peers, count = told
+    value, peers, count = seen
     since_ns = grid.start_ns + cells[0] * grid.step_ns
     last_ns = min(grid.start_ns + (cells[1] + 1) * grid.step_ns, window.to_ns)
     reading = METRICS.get(sign.reading, sign.reading)
@@ -255,7 +255,7 @@ def data_clues(window: Window, group: Ints) -> Iterator[Clue]:
             name, WAIT_SHARE_MIN, DATA_STRENGTH, SHARE,
             "keeps each of its ranks waiting for data {0} of the time, its peers {1}",
         )  # fmt: skip
-        # Of hosts whose ranks nobody knows, one is assumed: too high a share, for all of them.
+        # Of hosts whose ranks are not known, one is assumed: too high a share, for all of them.
         values = hosts.values(name) / np.maximum(count, 1.0)[:, None]
         yield from look(window, sign, values, group, is_data=True)
 
@@ -270,7 +270,7 @@ def ranks_of_hosts(window: Window) -> Mapping[str, int]:
 
 
 def to_finding(window: Window, row: int, clues: list[Clue]) -> Finding:
-    """All that speaks against one host, the clearest first.
+    """All evidence against one host, the clearest first.
 
     Data that comes late on a host with troubles of its own is one of their effects.
     """

@@ -1,9 +1,9 @@
 """Unequal work: the same rank always a little later, or another one at each step. Context only.
 
 *Phenomenon.* Long sequences, popular experts, an uneven cut into stages: ranks that share a
-collective do not do the same work. Everyone waits for whoever has the most, and nothing is broken.
+collective do not do the same work. All wait for the rank that has the most, and nothing is broken.
 
-*Signal.* Either ranks that are late by less than a tenth of a step for as long as anyone can see
+*Signal.* Either ranks that are late by less than a tenth of a step through the whole window
 (`straggler` finds what began inside of the window, or is larger); or a typical step in which the
 slowest rank is late by a twentieth, and hardly ever the same one.
 
@@ -34,7 +34,7 @@ STEPS_MIN = 10
 
 
 def detect(window: Window) -> list[Finding]:
-    """What explains a job's waiting without anyone being slow."""
+    """What explains a job's waiting although no rank is slow."""
     found: list[Finding] = []
     for job in window.jobs:
         own = own_time(job)

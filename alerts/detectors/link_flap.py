@@ -5,13 +5,13 @@ laser, a NIC that resets. What was in flight waits for timers; a job stands stil
 link that stays down stops whatever waits on it.
 
 *Signal.* Any increase of a counter of downs (`link_downed`, `carrier_changes`, `downs_seen`) at
-either end of a cable, a state below active, or the agent's own news (`link_down`, `link_flap`). One
+either end of a cable, a state below active, or an agent's event (`link_down`, `link_flap`). One
 sighting is enough: in health none of them moves. Down at the last sight and for `DOWN_SECONDS` is
 `link_down`, else it is the cable.
 
-*Assumptions.* Both ends of a cable tell of the same flap, and one finding names it, by the NIC's
+*Assumptions.* Both ends of a cable show the same flap, and one finding names it, by the NIC's
 end where there is one. A host most of whose links go down within `TOGETHER_SECONDS` was shut down
-or rebooted, and is nobody's flap; a switch that loses most of its links is named as a whole.
+or rebooted, which is no flap; a switch that loses most of its links is named as a whole.
 
 *Misses.* A flap between two looks at ports that count none (Ethernet switches without carrier
 changes). Retraining without a down (`link_error_recoveries`) is `lossy_link`'s.
@@ -75,7 +75,7 @@ STATES = {1.0: "down", 2.0: "init", 3.0: "armed"}
 STRENGTH = 0.95
 """The counters of downs count nothing else."""
 EVENTS_MAX = 20_000
-"""News that are looked at, the newest; a window has no more than 10,000."""
+"""Events that are read, the newest; a window has no more than 10,000."""
 
 
 class Outage(msgspec.Struct):
@@ -84,10 +84,10 @@ class Outage(msgspec.Struct):
     row: int
     """The end that names it."""
     seen: list[int]
-    """Ends that tell of it."""
+    """Ends that show it."""
     span: Span
     since_ns: int | None = None
-    """When exactly, if there was news of it."""
+    """The exact time, if an event reported it."""
 
 
 def detect(window: Window) -> list[Finding]:
@@ -96,8 +96,8 @@ def detect(window: Window) -> list[Finding]:
     if not len(ports) or not ports.grid.cells:
         return []
     flags = (most_of(ports, COUNTERS) > 0) | is_down(ports)
-    told = news_of(window, flags)
-    outages = gather(ports, flags, told)
+    reported = event_times(window, flags)
+    outages = gather(ports, flags, reported)
     groups = hosts_of(ports, outages.values())
     links = Counter(ports.host)
     gone = {host for host, own in groups.items() if is_together(ports, own, host, links[host])}
@@ -111,9 +111,9 @@ def detect(window: Window) -> list[Finding]:
 
 
 def is_down(ports: Ports) -> Flags:
-    """Cells in which a port says that it has no link, of ports that had one in the window.
+    """Cells in which a port reports that it has no link, of ports that had one in the window.
 
-    A port that was never up here is one that nobody uses.
+    A port that was never up here is not in use.
     """
     state, up = values_of(ports, "state"), values_of(ports, "up")
     had = (state >= ACTIVE).any(axis=1) | (up > 0).any(axis=1)
@@ -121,10 +121,10 @@ def is_down(ports: Ports) -> Flags:
     return down
 
 
-def news_of(window: Window, flags: Flags) -> dict[int, int]:
-    """When an agent told of each port's latest outage; marks the cells of all in ``flags``."""
+def event_times(window: Window, flags: Flags) -> dict[int, int]:
+    """When an agent reported each port's latest outage; marks the cells of all in ``flags``."""
     ports = window.ports
-    told: dict[int, list[int]] = {}
+    reported: dict[int, list[int]] = {}
     for event in window.events[-EVENTS_MAX:]:
         if event.kind not in EVENTS:
             continue
@@ -134,18 +134,18 @@ def news_of(window: Window, flags: Flags) -> dict[int, int]:
         cell = ports.grid.cell_of(event.time_ns)
         if row is not None and 0 <= cell < ports.grid.cells:
             flags[row, cell] = True
-            told.setdefault(row, []).append(event.time_ns)
+            reported.setdefault(row, []).append(event.time_ns)
     first: dict[int, int] = {}
-    for row, times in told.items():
-        # The first news of the latest episode.
+    for row, times in reported.items():
+        # The first event of the latest episode.
         times.sort()
         breaks = np.flatnonzero(np.diff(times) > (gap_cells(ports) + 1) * ports.grid.step_ns)
         first[row] = times[int(breaks[-1]) + 1 if len(breaks) else 0]
     return first
 
 
-def gather(ports: Ports, flags: Flags, told: dict[int, int]) -> dict[tuple[int, int], Outage]:
-    """Cables with an outage, whichever end tells of it."""
+def gather(ports: Ports, flags: Flags, reported: dict[int, int]) -> dict[tuple[int, int], Outage]:
+    """Cables with an outage that either end shows."""
     outages: dict[tuple[int, int], Outage] = {}
     for row in rows_with(flags):
         span = latest(ports, flags[row])
@@ -154,18 +154,18 @@ def gather(ports: Ports, flags: Flags, told: dict[int, int]) -> dict[tuple[int, 
         key = cable_of(ports, row)
         known = outages.get(key)
         if known is None:
-            outages[key] = Outage(nic_end(ports, row), [row], span, told.get(row))
+            outages[key] = Outage(nic_end(ports, row), [row], span, reported.get(row))
             continue
         known.seen.append(row)
         # Of a cable without a NIC, or with two, the end whose name comes first.
         known.row = min(known.row, nic_end(ports, row), key=lambda end: called(ports, end))
         known.span = Span(min(known.span.first, span.first), max(known.span.last, span.last))
-        times = [time for time in (known.since_ns, told.get(row)) if time is not None]
+        times = [time for time in (known.since_ns, reported.get(row)) if time is not None]
         known.since_ns = min(times, default=None)
     return outages
 
 
-# Who went -----------------------------------------------------------------------------------------
+# Whole hosts and switches -------------------------------------------------------------------------
 
 
 def ends_of(ports: Ports, row: int) -> set[str]:
@@ -184,7 +184,6 @@ def hosts_of(ports: Ports, outages: Iterable[Outage]) -> dict[str, list[Outage]]
 
 
 def is_switch(host: str, ports: Ports) -> bool:
-    """Whether a name is a switch's."""
     return (host, host) in ports.rows_of_device
 
 
@@ -197,7 +196,7 @@ def is_together(ports: Ports, outages: list[Outage], host: str, links: int) -> b
     return most >= max(least, TOGETHER_SHARE * links)
 
 
-# What is said -------------------------------------------------------------------------------------
+# The findings -------------------------------------------------------------------------------------
 
 
 def is_still_down(ports: Ports, outage: Outage) -> bool:
@@ -216,7 +215,6 @@ def is_still_down(ports: Ports, outage: Outage) -> bool:
 
 
 def one_link(window: Window, outage: Outage) -> Finding:
-    """A cable."""
     ports, span = window.ports, outage.span
     stays = is_still_down(ports, outage)
     return report(

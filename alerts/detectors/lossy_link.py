@@ -13,7 +13,7 @@ in common, the switch whose cables swallow packets (one end has sent more than t
 or the one cable that does, or the switch that lossy flows cross and clean ones do not, by
 likelihood over the paths.
 
-*Assumptions.* What correction has mended is no loss, however much it was. Damage is told at the
+*Assumptions.* What correction has mended is no loss, however much it was. Damage is counted at the
 receiving end of the damaged direction. Whether a port counts nothing is known only once it was read
 after losses began, so switches are not accused before. Ring neighbours' paths are the topology's,
 less those ports that carry too little for the flow.
@@ -84,7 +84,7 @@ BIT_ERRORS_MOST = 1e-12
 """Of bits: IBTA's limit, and UFM's for packets."""
 BIT_ERRORS_CLEAR = 1e-9
 ASSUMED_BITS_PER_SECOND = 1e11
-"""Of a port whose rate nobody knows."""
+"""Of a port of unknown rate."""
 ERRORS_LEAST = 3.0
 """In one episode: with fewer, a rate is chance."""
 DISCARDS = (
@@ -124,7 +124,7 @@ FLOWS_LEAST = 2
 CARRIES_LEAST = 0.25
 """Of a flow's bytes, below which a port is not on its way."""
 DOUBT = 0.05
-"""Chance that a flow says the wrong thing of a switch: it had no bytes, or lost elsewhere."""
+"""Chance that a flow misleads about a switch: it had no bytes, or lost elsewhere."""
 MARGIN = 3.0
 """Log-likelihood by which a switch must be ahead of the next: twenty to one."""
 SILENT_STRENGTH = 0.8
@@ -139,7 +139,7 @@ series make it, so that neither can name it."""
 
 
 def detect(window: Window) -> list[Finding]:
-    """Damaged cables, then full queues, then what nobody counts."""
+    """Damaged cables, then full queues, then losses that no port counts."""
     ports = window.ports
     if not len(ports) or not ports.grid.cells:
         return []
@@ -238,7 +238,7 @@ def discarding(window: Window) -> list[Finding]:
         lost = mean(share[row, span.cells])
         text = (
             f"{called(ports, row)} drops {amount(rate)} packets a second, {percent(lost)} of what "
-            "it was given, and nobody is paused for it"
+            "it was given, and no sender is paused for it"
         )
         evidence = observe(
             window, row, name, span, text=text, value=rate, unit=PACKETS, baseline=0.0
@@ -258,7 +258,7 @@ def discarding(window: Window) -> list[Finding]:
     return findings
 
 
-# What nobody counts -------------------------------------------------------------------------------
+# Losses that no port counts -----------------------------------------------------------------------
 
 
 class Losing(msgspec.Struct, frozen=True):
@@ -281,7 +281,7 @@ def silent(window: Window) -> list[Finding]:
 
 
 def find_losing(ports: Ports) -> Losing | None:
-    """Who resends, and who sees gaps, more than is usual of them; None if nobody does."""
+    """NICs that resend or see gaps more than is usual of them; None if there is none."""
     resent, gaps = added(ports, RESENT), added(ports, GAPS)
     flags = [unusual(values, RESENT_LEAST, RESENT_RISE) for values in (resent, gaps)]
     spans = [latest(ports, np.atleast_1d(flag.any(axis=0))) for flag in flags]

@@ -13,13 +13,14 @@ half empty and has a queue is filled in bursts.
 *Assumptions.* A ring's NIC receives what it sends, by the second. Steady traffic of such a mean
 would queue only while the job itself sends, and would slow it by less.
 
-*Misses.* Bursts of the job's own senders into one of its NICs, and bursts into ports that nobody
-counts marks, waits or drops of. Where agents sample byte counters fast (`bursts`), those that they
-saw are told as evidence; by themselves they are no fault, because every collective is a burst.
+*Misses.* Bursts of the job's own senders into one of its NICs, and bursts into ports without
+counters of marks, waits or drops. Where agents sample byte counters fast (`bursts`), those that
+they saw are added as evidence; by themselves they are no fault, because every collective is a
+burst.
 
-*Reference.* Microbursts are told from congestion by utilisation, as switch makers do with peak and
-mean of a queue; DCQCN marks from a queue of a few hundred kilobytes on, which a burst reaches in
-tens of microseconds.
+*Reference.* Microbursts are separated from congestion by utilisation, as switch makers do with peak
+and mean of a queue; DCQCN marks from a queue of a few hundred kilobytes on, which a burst reaches
+in tens of microseconds.
 """
 
 from __future__ import annotations

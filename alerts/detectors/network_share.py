@@ -21,7 +21,10 @@ import numpy as np
 from alerts.finding import Finding
 from alerts.window import NS, JobWindow, Window
 from alerts.words import duration
+from collector.contract.cause_facts import TIMES, Sought
 from collector.contract.verdict import Cause, Culprit, Evidence
+
+LOOKS_FOR = Sought("the network's share of time", (TIMES,))
 
 SHARE_MAX = 0.25
 """Of a step; a goal of this product, not a published limit."""

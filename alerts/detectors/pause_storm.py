@@ -1,25 +1,25 @@
-"""Who stopped whom: receivers that cannot keep up, and everybody who waits behind them.
+"""Receivers that cannot keep up and stop their switch, and all ports that wait behind them.
 
 *Phenomenon.* A NIC cannot put into memory what arrives. Its buffer fills and it stops its switch
-(pause frames; on InfiniBand, no credit). That port's queue fills, the switch stops whoever sends
-into it, and so on upstream: the whole job waits, and most of those who wait are innocent.
+(pause frames; on InfiniBand, no credit). That port's queue fills, the switch stops the ports that
+send into it, and so on upstream: the whole job waits, and most of those that wait are innocent.
 
 *Signal.* The share of time for which a switch's port was held back by the NIC at its far end: the
 NIC's own count of the time that it paused, or the port's count of the time without credit. NICs
-pass nothing on, so one that holds its switch back is a root and cannot be a victim. Who waits
-behind it is found by walking upstream over ports that are held back by a switch that is.
+pass nothing on, so one that holds its switch back is a root and cannot be a victim. Those that wait
+behind it are found by walking upstream over ports that are held back by a switch that is.
 
 *Assumptions.* What holds a switch back and is a switch itself is never a root here: its own queue
-stands at a port that is held back by somebody further down (and the walk goes on there) or that is
+stands at a port that is held back by one further down (and the walk goes on there) or that is
 full (`congestion`). Two cells are asked for; where most NICs always pause a little, each is
 compared with itself.
 
-*Misses.* NICs that nobody reads, where their switches count pause frames and no time; far ends that
-nobody knows.
+*Misses.* NICs that no agent reads, where their switches count pause frames and no time; unknown far
+ends.
 
-*Reference.* Who sends pause and receives none is the root: PFC storms as SONiC's watchdog, Hawkeye
-and others trace them. 5 to 10 percent of time without credit as a warning is folklore; UFM counts
-the same time as lost bandwidth.
+*Reference.* The port that sends pause and receives none is the root: PFC storms as SONiC's
+watchdog, Hawkeye and others trace them. 5 to 10 percent of time without credit as a warning is
+folklore; UFM counts the same time as lost bandwidth.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ HELD_CLEAR = 0.3
 HELD_RISE = 3.0
 """Times what is usual of this port, where most are held back like that."""
 FRAMES_LEAST = 100.0
-"""Pause frames a second from which on a port counts as held back where nobody counts the time: at
-400 Gb/s one frame stops it for 84 microseconds at most, so this is up to a hundredth of time."""
+"""Pause frames a second from which on a port counts as held back where no device counts the time:
+at 400 Gb/s one frame stops it for 84 microseconds at most, so this is up to a hundredth of time."""
 TICKS_LEAST = 1e7
 """A second, of a NIC's own count of waiting: devices differ in how long a tick is, so this only
-says that it waits, not for how long."""
+shows that it waits, not for how long."""
 READINGS_LEAST = 2
 STALLED_LEAST = 0.15
 """Of time in which the host took nothing: as `pcie` has it."""
 WAITING_SHOWN = 3
-"""Of those who wait behind it, in the evidence; all are among the victims."""
+"""Of the ports that wait behind it, in the evidence; all are among the victims."""
 HOPS_MAX = 16
 """Switches that are walked upstream: more than any fabric has tiers, both ways."""
 
 
 def detect(window: Window) -> list[Finding]:
-    """One finding for each NIC that holds its switch back, with those who wait behind it."""
+    """One finding for each NIC that holds its switch back, with the ports that wait behind it."""
     ports = window.ports
     if not len(ports) or not ports.grid.cells:
         return []
@@ -149,7 +149,7 @@ def root(window: Window, row: int, span: Span, held: Floats) -> Finding:
 
 
 def not_taken(window: Window, nic: int, span: Span) -> list[Evidence]:
-    """Why: the host did not take what the NIC wrote, if the NIC says so."""
+    """Why: the host did not take what the NIC wrote, if the NIC counts it."""
     name = "pcie_write_stalled_seconds_total"
     share = mean(line_of(window.ports, name, nic)[span.cells])
     if share < STALLED_LEAST:

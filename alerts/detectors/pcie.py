@@ -17,7 +17,7 @@ goes down to generation 1 on purpose, so generations count under load only, and 
 of the window do not show the same.
 
 *Misses.* NICs that count no stalls. How many lanes a NIC's slot has is a setting and no reading of
-windows: `fabricscope audit` tells.
+windows: `fabricscope audit` reports it.
 
 *Reference.* mlx5 ethtool counters `outbound_pci_stalled_wr_events`, `outbound_pci_stalled_wr`,
 `outbound_pci_buffer_overflow`; NVML PCIe link generation and width, current against maximum.
@@ -75,7 +75,7 @@ COMMON = 0.5
 """Where more than this share of GPUs show the same, the machines are built so."""
 GPU_STRENGTH = 0.85
 BOTH_WAYS_STRENGTH = 0.93
-"""Of a NIC that stalls and is slow both ways: two witnesses that know nothing of each other."""
+"""Of a NIC that stalls and is slow both ways: two independent observations."""
 
 
 def detect(window: Window) -> list[Finding]:
@@ -158,8 +158,8 @@ def narrow_gpus(window: Window) -> list[Finding]:
         now, could = known_values(gpus, name), known_values(gpus, limit)
         flags = (now < could) & when
         slow = rows_with(flags, READINGS_LEAST)
-        told = int((~np.isnan(now)).any(axis=1).sum())
-        if len(slow) > COMMON * told and told > 1:
+        known = int((~np.isnan(now)).any(axis=1).sum())
+        if len(slow) > COMMON * known and known > 1:
             continue
         findings += [narrow_gpu(window, row, name, flags[row]) for row in slow]
     return [finding for finding in findings if finding is not None]

@@ -6,11 +6,11 @@ only take two or four times as long.
 
 *Signal.* The rate (or the number of lanes) of a link that is up is lower than it was earlier in the
 window, than what the port is known to be able to do, or than what nearly all peers of the same kind
-have; or the switch itself says that the port could be faster.
+have; or the switch itself reports that the port could be faster.
 
 *Assumptions.* Peers are NICs of the same name on other hosts, and ports of switches of the same
 tier that face the same kind of device. Where less than `PEERS_SHARE` of them agree, a fabric is
-mixed on purpose and only the port's own past counts. A port without a link tells no rate.
+mixed on purpose and only the port's own past counts. A port without a link reports no rate.
 
 *Misses.* Ports that have been slow for longer than the window on a fabric without peers.
 
@@ -51,9 +51,9 @@ PEERS_LEAST = 4
 PEERS_SHARE = 0.75
 """Of peers that must have one higher rate before a port with a lower one is called slow."""
 FELL_STRENGTH = 0.97
-"""It was faster before our eyes."""
+"""It was faster earlier in the window."""
 PEERS_STRENGTH = 0.8
-"""It has been slower than its peers since nobody knows when: it may be meant so."""
+"""It has been slower than its peers for an unknown time: that may be intended."""
 
 
 def detect(window: Window) -> list[Finding]:
@@ -144,12 +144,12 @@ def judge_port(
         strength=FELL_STRENGTH if fell else PEERS_STRENGTH,
         rows=[end],
         evidence=[evidence],
-        since_ns=told_ns(window, end, span),
+        since_ns=reported_ns(window, end, span),
     )
 
 
-def told_ns(window: Window, row: int, span: Span) -> int | None:
-    """When an agent told of the new rate; None if nobody did at that time.
+def reported_ns(window: Window, row: int, span: Span) -> int | None:
+    """When an agent reported the new rate; None without such an event at that time.
 
     A rate is a level: it stands in the cell in which it was first read, and changed before.
     """
@@ -160,8 +160,8 @@ def told_ns(window: Window, row: int, span: Span) -> int | None:
         near = abs(event.time_ns - first_ns) <= 2 * ports.grid.step_ns
         labels = event.labels
         if event.kind == "link_rate" and near:
-            said = (labels.get("host", ""), labels.get("device", ""), labels.get("port", "1"))
-            if said == key:
+            subject = (labels.get("host", ""), labels.get("device", ""), labels.get("port", "1"))
+            if subject == key:
                 return min(event.time_ns, first_ns)
     return None
 

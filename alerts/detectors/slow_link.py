@@ -12,12 +12,12 @@ what healthy ones do not cross (`alerts.edges`); the slow NIC is the smooth one
 changed at all, a ladder that is in long operations and not in short ones beside them is enough
 (`alerts.lasting`).
 
-*Assumptions.* Clocks are aligned. Rings are as NCCL said, or in the order of ranks. Operations of
+*Assumptions.* Clocks are aligned. Rings are as NCCL logged, or in the order of ranks. Operations of
 one kind move the same bytes. One fault at a time in one job.
 
 *Misses.* What is slow from the beginning of the window, has no known past and no ladder (trees, two
 ranks, bytes that go round in many small pieces, operations of one length only). The direction of a
-cable that alone is slow has two ends, and a ring cannot tell them apart: both are suspects, and
+cable that alone is slow has two ends, and a ring cannot separate them: both are suspects, and
 counters must decide (nothing waits in front of a receiver that is fast: `alerts.backlog`).
 All-reduces over trees show that they are slow, not where. Jobs that are too small for a ladder (two
 ranks) and share no communicator with others: both ends are suspects.
@@ -82,7 +82,7 @@ and then make a ladder, too. Where no ladder can be, it must go on and be so man
 LIVE_SECONDS_MIN = 2.0
 """The same of what goes on: a moment later more is known."""
 SUSPECT_SHARE_MIN = 0.15
-"""Nobody is named with a smaller share of all suspicion than this."""
+"""No culprit is named with a smaller share of all suspicion than this."""
 LEAD, ENDS = 1.5, 2
 """Nor where more than two have nearly the first one's share: below so many times less is nearly."""
 WITHOUT_LADDER_SIGMAS = 8.0
@@ -102,17 +102,17 @@ SMOOTH_WEIGHT = 1.5
 VICTIMS_MAX = 32
 STEPS_MIN = 3
 """Steps of each kind before a step's length is compared."""
-NOBODY_STRENGTH = 0.3
-"""Of a finding that names nobody."""
+UNNAMED_STRENGTH = 0.3
+"""Of a finding without a culprit."""
 INCOMPLETE = 0.7
 """How much less is believed where records of ranks are missing."""
 WITHOUT_USUAL = 0.7
-"""How much less where no healthy time is known, and a ring's ladder alone speaks."""
-SAID_NS_MIN = 100_000.0
+"""How much less where no healthy time is known, and a ring's ladder is the only evidence."""
+SHOWN_NS_MIN = 100_000.0
 """Less than this is not worth a figure."""
 OWN_SHARE_MAX = 0.25
-"""Of what transfers take too long, which a rank may be late by through its own doing, and still
-nobody is to be called a straggler."""
+"""Of what transfers take too long, which a rank may be late by through its own doing without
+being called a straggler."""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +133,7 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def detect(window: Window) -> list[Finding]:
-    """Each job's slow times, with whom its own times accuse."""
+    """Each job's slow times, with the NIC or port that its own times accuse."""
     return [finding for job in window.jobs for finding in of_job(window, job)]
 
 
@@ -290,7 +290,7 @@ def members(job: JobWindow, communicator: str) -> list[int]:
 
 
 def votes_of(job: JobWindow, stretches: Sequence[Stretch]) -> list[Vote]:
-    """One vote a communicator: by the kind whose exits say most, as heavy as its slowest."""
+    """One vote a communicator: by the kind whose exits show most, as heavy as its slowest."""
     ladders: dict[str, Ladder] = {}
     slowest: dict[str, float] = {}
     for one in stretches:
@@ -313,7 +313,6 @@ def votes_of(job: JobWindow, stretches: Sequence[Stretch]) -> list[Vote]:
 
 
 def to_finding(fabric: Fabric, episode: Episode) -> Finding:
-    """What is said of an episode."""
     job, window = fabric.job, fabric.window
     healthy = sorted(episode.company.as_usual)
     suspects = suspects_of(fabric, episode.votes, healthy, episode.free_rows)
@@ -364,17 +363,17 @@ def with_smoothness(fabric: Fabric, episode: Episode, suspects: Sequence[Suspect
 
 
 def strength_of(episode: Episode, suspects: Sequence[Suspect]) -> float:
-    """0 to 1: how clear the slowness is, and how clear who it is; without suspects nobody is named.
+    """0 to 1: how clear the slowness is, and how clear the culprit; no suspects: no culprit.
 
-    Of two who have nearly the same share one is named because one must be looked at first: no more
-    than that share speaks for it.
+    Of two with nearly the same share one is named because an operator must look at one first: its
+    strength is no more than that share.
     """
     belief = max((vote.ladder.belief for vote in episode.votes), default=0.0)
     clear = 1.0 - math.exp(-(episode.worst.clarity + 4.0 * belief) / 2.0)
     known = clear * (1.0 if episode.worst.is_complete else INCOMPLETE)
     known *= 1.0 if episode.short is None else WITHOUT_USUAL
     if not suspects:
-        return NOBODY_STRENGTH * known
+        return UNNAMED_STRENGTH * known
     share = min(1.0, suspects[0].share)
     is_tied = len(suspects) > 1 and LEAD * suspects[1].share >= share
     return known * (share if is_tied else 0.5 + 0.5 * share)
@@ -395,7 +394,7 @@ def victims_of(fabric: Fabric, slow: Sequence[str], culprit: Culprit) -> tuple[C
 def evidence_of(
     fabric: Fabric, episode: Episode, culprit: Culprit, healthy: Sequence[str]
 ) -> tuple[Evidence, ...]:
-    """What speaks for it, the times first."""
+    """The evidence, the times first."""
     found = [transfer_evidence(fabric.job, episode)]
     clearest = max(episode.votes, key=lambda vote: vote.ladder.belief, default=None)
     if clearest is not None and clearest.ladder.belief > 0:
@@ -443,7 +442,7 @@ def kind_name(stretch: Stretch) -> str:
 
 
 def ladder_evidence(fabric: Fabric, episode: Episode, vote: Vote) -> Evidence:
-    """Who leaves first, who last, and by how much exits fall from one to the next."""
+    """Which rank leaves first, which last, and by how much exits fall from one to the next."""
     job, ladder = fabric.job, vote.ladder
     ends = [rank_name(job, vote.communicator, rank) for rank in (ladder.first_out, ladder.last_out)]
     largest = int(np.argmax(ladder.share))
@@ -558,7 +557,7 @@ def ruled_out_of(job: JobWindow, episode: Episode) -> tuple[RuledOut, ...]:
             f"until then they waited for each other {skew}."
         )
     elif late_ns <= OWN_SHARE_MAX * worst.excess_ns:
-        late = duration(max(late_ns, SAID_NS_MIN) / NS)
+        late = duration(max(late_ns, SHOWN_NS_MIN) / NS)
         why = (
             f"No rank comes later than its peers by more than {late} a step through what it does "
             f"outside of collectives; {kind_name(worst)} alone takes "

@@ -1,4 +1,4 @@
-"""Times in which a job stood still inside of a collective and then went on, and nobody is to blame.
+"""Times in which a job stood still inside of a collective and then went on, without a culprit.
 
 *Phenomenon.* All ranks are in a collective and it does not end for seconds, where milliseconds are
 usual; then it does. A switch that reboots, a route that converges, a transport that retries: those
@@ -14,7 +14,7 @@ happens seldom.
 *Misses.* Standstills below two seconds. One that repeats many times in a window is a slow network,
 which other detectors name. One that goes on until now is a hang.
 
-*Reference.* A stall with no evidence against anyone accuses no one: C4's communication hang and
+*Reference.* A stall without evidence against a rank accuses none: C4's communication hang and
 Mycroft's no-progress trigger (SOSP'25) both need a further observation before they name a rank.
 """
 
@@ -36,9 +36,9 @@ STALL_NS_MIN = 2 * NS
 USUAL_FACTOR = 10
 """Times the usual transfer of its kind, and the usual step."""
 OPERATIONS_MIN = 10
-"""Fewer operations say nothing about what is usual."""
+"""Fewer operations do not show what is usual."""
 SKEW_SHARE_MAX = 0.2
-"""Of the stall: where ranks came further apart, somebody was late."""
+"""Of the stall: where ranks came further apart, one was late."""
 INSIDE_SHARE = 0.7
 """Of the stall that a rank must have been inside, by its own clock..."""
 RANKS_SHARE = 0.8
@@ -57,7 +57,6 @@ def detect(window: Window) -> list[Finding]:
 
 
 def detect_job(job: JobWindow) -> list[Finding]:
-    """Those of one job."""
     operations = job.operations
     if len(operations) < OPERATIONS_MIN or job.is_estimate:
         return []
@@ -87,12 +86,12 @@ def all_inside(job: JobWindow, operations: Operations, row: int) -> bool:
     """Whether nearly all members were in this collective, or in the next one, for the stall.
 
     Of a ring that stands some ranks may have all their bytes: they leave, and wait in whatever
-    comes next. By each rank's own clock, so that a clock that was set stops nobody.
+    comes next. By each rank's own clock, so that setting a clock does not look like a stop.
     """
     records = job.records
     first, last = int(operations.last_entry_ns[row]), int(operations.last_exit_ns[row])
     if job.slices and not any(begin <= first and last <= end for begin, end in job.slices):
-        # Nobody's records were read; that nothing else was completed must do.
+        # No records were read then; that nothing else was completed must do.
         return True
     met = records.timed() & (records.entry_ns < last) & (records.exit_ns > first)
     near: Records = records.select(met)

@@ -1,18 +1,18 @@
-"""Ranks that come late because they are slow themselves, and everyone waits for them.
+"""Ranks that come late because they are slow themselves, and all others wait for them.
 
 *Phenomenon.* A collective begins when its last rank has come. One rank that computes, loads or
-sleeps longer than the others holds up all of them, and the network looks slow to whoever only
+sleeps longer than the others holds up all of them, and the network looks slow to a tool that only
 measures how long collectives take.
 
 *Signal.* The time that a rank spends outside of collectives, from its exit of anything to its own
 next entry, summed over a step and held against the ranks that it meets: it grows for the culprit
-alone, while those who left late because of it enter the next collective late as well
+alone, while those that left late because of it enter the next collective late as well
 (`alerts.gaps`). A rank is late where that excess is beyond the step's usual noise and a share of
 the step; a culprit is late in most steps of a stretch, so many that chance does not explain it.
 Ranks of one host that are late alike accuse the host.
 
 *Assumptions.* Ranks that share a collective do the same work; fewer than half of them are slow.
-Records are there for all operations: where some were lost nobody is accused.
+Records are there for all operations: where some were lost no rank is accused.
 
 *Misses.* A rank that is slow while all others hide it behind overlapped communication. A slowness
 of a few percent that has lasted for the whole window is unequal work, which `imbalance` reports.
@@ -48,7 +48,7 @@ SHARE_MIN = 0.03
 """Of a step, by which a rank must be late: a thermal throttle of one GPU costs 5 to 30 %, an evenly
 loaded job differs by less than 1 % between ranks."""
 SHARE_LASTING = 0.10
-"""The same for a rank that has been late for as long as anyone can see: less is unequal work.
+"""The same for a rank that has been late through the whole window: less is unequal work.
 FALCON and MegaScale call a tenth straggling."""
 NOISE_FACTOR = 2.0
 """An excess must be so many times what one in ten steps of the others has by chance."""
@@ -64,13 +64,13 @@ ALIKE = 0.4
 OUTLIES = 2.5
 """A rank that is late by so many times its late host's median has trouble of its own."""
 LIVE_NS_MIN = 3_000_000_000
-"""Shorter stretches are no reason to wake anyone, however certain."""
+"""Shorter stretches are no reason to wake the on-call person, however certain."""
 DATA_SHARE = 0.5
 """Of the excess that the training loop's own marks must show as waiting for data."""
 TRANSFER_SAME = 1.5
 """Transfer that has grown by less is not what makes the job slow."""
 VICTIMS_MAX = 16
-"""Who only looks late: more names help nobody."""
+"""Ranks that only look late: more names do not help."""
 
 
 class Suspected(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +100,6 @@ def detect(window: Window) -> list[Finding]:
 
 
 def detect_job(window: Window, job: JobWindow) -> list[Finding]:
-    """Those of one job."""
     own = own_time(job)
     if own is None or np.isnan(own.excess_ns).all():
         return []
@@ -109,7 +108,7 @@ def detect_job(window: Window, job: JobWindow) -> list[Finding]:
     return [to_finding(window, job, own, one, accused) for one in found]
 
 
-# Who is late -------------------------------------------------------------------------------------
+# Late ranks and hosts ----------------------------------------------------------------------------
 
 
 def suspects_of(job: JobWindow, own: OwnTime) -> list[Suspected]:
@@ -119,11 +118,11 @@ def suspects_of(job: JobWindow, own: OwnTime) -> list[Suspected]:
         # Ranks of unknown hosts are each alone.
         members.setdefault(job.culprit(rank).host or f"\0{row}", []).append(row)
     found: list[Suspected] = []
-    everyone = noise_of(own) if len(members) > HOSTS_EXACT else None
+    overall = noise_of(own) if len(members) > HOSTS_EXACT else None
     for name, places in sorted(members.items()):
         rows = np.array(places, dtype=np.int64)
         if may_be_late(own, rows):
-            noise = everyone if everyone is not None else noise_of(own, rows)
+            noise = overall if overall is not None else noise_of(own, rows)
             found += suspects_of_host(own, rows, name, noise)
     return found
 
@@ -209,7 +208,7 @@ def quantile_known(values: Floats, share: float) -> Floats:
 
 
 def is_fault(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> bool:
-    """Whether it is more than unequal work, and long enough for anyone to care."""
+    """Whether it is more than unequal work, and long enough to matter."""
     stretch = one.stretch
     length = int(own.end_ns[stretch.last] - own.start_ns[stretch.first])
     if window.is_live and length < LIVE_NS_MIN:
@@ -253,7 +252,7 @@ def late_share(own: OwnTime, one: Suspected) -> float:
     return median_known(shares)
 
 
-# What is said ------------------------------------------------------------------------------------
+# The finding -------------------------------------------------------------------------------------
 
 
 def to_finding(
@@ -357,7 +356,7 @@ def mean_known(values: Floats) -> float | None:
 
 
 def network_ruled_out(job: JobWindow, since: int, last: int) -> tuple[RuledOut, ...]:
-    """That transfer has not grown, with both figures; nothing where it has, or nobody knows."""
+    """That transfer has not grown, with both figures; nothing where it has, or is not known."""
     operations = job.operations
     if not len(operations):
         return ()

@@ -1,4 +1,4 @@
-"""How much each verdict speaks against whom: the one table behind every risk. Pure.
+"""How much each verdict speaks against whom, by the table of causes: behind every risk. Pure.
 
 A charge's weight answers: *if this verdict is right and a job used this thing now, would the job
 suffer from the thing?* Hence a congested or mis-routed switch port says nothing against the hosts
@@ -16,17 +16,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-import msgspec
-
 from alerts.finding import Finding
 from alerts.health.model import Charge, Target, TargetKind
 from alerts.incident import Incident
 from alerts.names import same_thing
-from alerts.verdict import ALONE_STRENGTH_MIN, SOFT
+from alerts.verdict import ALONE_STRENGTH_MIN
+from collector.contract.cause_facts import Blame
+from collector.contract.causes import by_reason
 from collector.contract.errors import IdentityError
 from collector.contract.verdict import Cause, Culprit, Reason
-
-MINUTES, HOURS, DAYS = 60.0, 3_600.0, 86_400.0
 
 FINDING_SHARE = 0.5
 """What a machine's counters show and no job feels yet is half as bad as what a judge has said: it
@@ -37,90 +35,9 @@ TEXT_CHARS_MAX = 300
 """Of a sentence that is kept with a charge."""
 
 
-class Blame(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a cause speaks against each sort of thing, 0 to 1, and how long that is remembered.
-
-    ``host`` counts where the culprit has a host, whatever else it names.
-    """
-
-    host: float = 0.0
-    gpu: float = 0.0
-    device: float = 0.0
-    link: float = 0.0
-    switch: float = 0.0
-    half_life_s: float
-
-
-NOBODY = Blame(half_life_s=HOURS)
-"""Work that is uneven, and standstills in which nobody is named."""
-PASSING_LOAD = Blame(link=0.3, half_life_s=10 * MINUTES)
-"""Traffic meets there: the place is bad to use now, and nothing is broken."""
-GPU_BROKEN = Blame(host=1.0, gpu=1.0, half_life_s=3 * DAYS)
-PCIE_SLOW = Blame(host=0.9, gpu=0.9, device=0.9, half_life_s=3 * DAYS)
-"""A slot that came up narrow stays so until it is power-cycled."""
-NIC_BAD = Blame(host=1.0, device=1.0, link=0.5, half_life_s=1 * DAYS)
-CABLE_BAD = Blame(host=0.8, device=0.5, link=1.0, half_life_s=3 * DAYS)
-"""Whoever is plugged into it suffers until it is swapped, though its NIC may be sound."""
-LINK_DOWN = Blame(host=0.8, device=0.5, link=1.0, half_life_s=2 * DAYS)
-ONE_END = Blame(host=0.5, device=0.5, link=0.9, half_life_s=6 * HOURS)
-"""The cable is known and the end is not: each has half of it."""
-SWITCH_BAD = Blame(link=0.5, switch=1.0, half_life_s=1 * DAYS)
-"""The hosts behind it are its victims."""
-MISCONFIGURED = Blame(host=0.8, device=0.8, link=0.5, half_life_s=1 * DAYS)
-
-BLAMES: dict[tuple[Cause, Reason | None], Blame] = {
-    (Cause.STRAGGLER, Reason.GPU_THROTTLED): Blame(host=0.8, gpu=0.8, half_life_s=2 * HOURS),
-    (Cause.STRAGGLER, Reason.GPU_ERROR): GPU_BROKEN,
-    (Cause.STRAGGLER, Reason.HOST_STALL): Blame(host=0.7, half_life_s=1 * HOURS),
-    # Storage is shared: who waits for it today is chance.
-    (Cause.STRAGGLER, Reason.DATA_LOADING): Blame(host=0.2, half_life_s=1 * HOURS),
-    (Cause.STRAGGLER, Reason.PCIE): PCIE_SLOW,
-    (Cause.STRAGGLER, Reason.IMBALANCE): NOBODY,
-    # It is late and nobody knows why: as often the program as the machine.
-    (Cause.STRAGGLER, None): Blame(host=0.5, gpu=0.5, half_life_s=6 * HOURS),
-    (Cause.SLOW_LINK, Reason.NIC): NIC_BAD,
-    (Cause.SLOW_LINK, Reason.PCIE): PCIE_SLOW,
-    (Cause.SLOW_LINK, Reason.RATE_DOWNGRADE): Blame(
-        host=0.8, device=0.5, link=1.0, half_life_s=1 * DAYS
-    ),
-    (Cause.SLOW_LINK, Reason.CABLE): CABLE_BAD,
-    (Cause.SLOW_LINK, Reason.SWITCH): SWITCH_BAD,
-    (Cause.SLOW_LINK, Reason.ROUTING): PASSING_LOAD,
-    (Cause.SLOW_LINK, Reason.NEIGHBOUR): PASSING_LOAD,
-    (Cause.SLOW_LINK, Reason.CONFIGURATION): MISCONFIGURED,
-    (Cause.SLOW_LINK, None): ONE_END,
-    (Cause.LOSSY_LINK, Reason.NIC): NIC_BAD,
-    (Cause.LOSSY_LINK, Reason.PCIE): PCIE_SLOW,
-    (Cause.LOSSY_LINK, Reason.CABLE): CABLE_BAD,
-    (Cause.LOSSY_LINK, Reason.SWITCH): SWITCH_BAD,
-    (Cause.LOSSY_LINK, Reason.NEIGHBOUR): PASSING_LOAD,
-    (Cause.LOSSY_LINK, Reason.ROUTING): PASSING_LOAD,
-    (Cause.LOSSY_LINK, Reason.CONFIGURATION): MISCONFIGURED,
-    (Cause.LOSSY_LINK, None): Blame(host=0.5, device=0.5, link=0.9, half_life_s=1 * DAYS),
-    (Cause.LINK_FLAP, Reason.SWITCH): SWITCH_BAD,
-    (Cause.LINK_FLAP, None): LINK_DOWN,
-    (Cause.PAUSE_STORM, Reason.SWITCH): SWITCH_BAD,
-    (Cause.PAUSE_STORM, Reason.NEIGHBOUR): PASSING_LOAD,
-    # Its root: a receiver that cannot keep up stops everybody who sends to it.
-    (Cause.PAUSE_STORM, None): Blame(host=0.9, device=0.9, link=0.5, half_life_s=6 * HOURS),
-    (Cause.CONGESTION, None): PASSING_LOAD,
-    (Cause.MICROBURST, None): PASSING_LOAD,
-    (Cause.HANG, Reason.GPU_ERROR): GPU_BROKEN,
-    (Cause.HANG, Reason.LINK_DOWN): LINK_DOWN,
-    (Cause.HANG, Reason.CABLE): CABLE_BAD,
-    (Cause.HANG, Reason.SWITCH): SWITCH_BAD,
-    (Cause.HANG, Reason.PCIE): PCIE_SLOW,
-    # It is somewhere else in its program, mostly: a bug follows the job, not the host.
-    (Cause.HANG, Reason.NOT_LAUNCHED): Blame(host=0.3, gpu=0.3, half_life_s=6 * HOURS),
-    (Cause.HANG, None): Blame(host=0.5, gpu=0.5, half_life_s=12 * HOURS),
-    (Cause.STALL, None): NOBODY,
-}
-"""By cause and reason; None: every other reason."""
-
-
 def blame_of(cause: Cause, reason: Reason) -> Blame:
     """How much this verdict speaks against whom."""
-    return BLAMES.get((cause, reason)) or BLAMES[cause, None]
+    return by_reason(cause, reason).blame or cause.facts.blame
 
 
 # Charges -----------------------------------------------------------------------------------------
@@ -240,7 +157,11 @@ def signs_of(findings: Iterable[Finding], incidents: Iterable[Incident]) -> list
 def is_sign(finding: Finding) -> bool:
     """Whether a finding speaks for itself: a machine's own, clear, and no effect of others'."""
     is_machines_own = not finding.job and not finding.is_context
-    return is_machines_own and finding.cause not in SOFT and finding.strength >= ALONE_STRENGTH_MIN
+    return (
+        is_machines_own
+        and not finding.cause.facts.is_soft
+        and finding.strength >= ALONE_STRENGTH_MIN
+    )
 
 
 def by_machine(incidents: Iterable[Incident]) -> dict[str, list[Culprit]]:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from alerts.incident import FAMILY_OF, Family, Incident
+from alerts.incident import Incident
 from alerts.rulebook.model import INCIDENT_LABEL, INHIBITED_BY, NS, Alert
 from alerts.words import cost as cost_words
-from collector.contract.verdict import Cause, Culprit
+from collector.contract.cause_facts import Family
+from collector.contract.verdict import Culprit
 
 SCOPE_LABEL, THEME_LABEL = "scope", "theme"
 """Labels of every alert of the pack: which labels name its thing, and what kind of trouble it is.
@@ -25,7 +26,6 @@ MACHINE_THEMES = frozenset({"gpus"})
 JOB_THEMES = frozenset({"stragglers", "collectives"})
 SPREADING_THEMES = frozenset({"pause", "congestion", "bursts"})
 """What back-pressure carries through a fabric, to ports that nobody has listed as victims."""
-SPREADING = frozenset({Cause.PAUSE_STORM, Cause.CONGESTION, Cause.MICROBURST})
 
 ONSET_SECONDS = 120
 """An alert that began so much before an incident is not its symptom. Starts of incidents are known
@@ -56,12 +56,12 @@ class Covered(msgspec.Struct, frozen=True):
 def covered_by(incident: Incident) -> list[Covered]:
     """What an incident covers; COVERED_MAX at most."""
     verdict = incident.verdict
-    family = FAMILY_OF[verdict.cause]
+    family = verdict.cause.facts.family
     accused = (verdict.culprit, *verdict.accomplices, *(each.culprit for each in incident.symptoms))
     found: dict[Covered, None] = {}
     for job in incident.jobs:
         found[Covered("job", (("job", job),), JOB_THEMES)] = None
-    if verdict.cause in SPREADING:
+    if verdict.cause.facts.spreads:
         found[Covered("fabric", (), SPREADING_THEMES)] = None
     for culprit in (*accused, *verdict.victims):
         found.update(dict.fromkeys(things_of(culprit, family)))

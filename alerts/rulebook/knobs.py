@@ -1,9 +1,9 @@
 """Thresholds of the rule pack: what can be turned, its default, and where that comes from.
 
 The pack is written as templates (`alerts/rules/templates/*.yaml`) in which `${name}` stands for a
-knob of `alerts/rules/knobs.toml`. What is shipped in `alerts/rules/*.yaml` are the templates with
-the defaults filled in: plain rule files that any Prometheus loads. Whoever wants other thresholds
-fills in their own.
+knob of `alerts/rules/knobs.toml`, and `${causes:…}` for words of the table of causes. `fill_pack`
+fills in the defaults, or an operator's own values: plain rule files that any Prometheus loads. The
+service evaluates them from memory, and `fabricscope rules build` writes them.
 """
 
 from __future__ import annotations
@@ -11,16 +11,22 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 
 import msgspec
 
+from collector.contract.cause_facts import Layer
+from collector.contract.causes import Cause
 from collector.contract.errors import SettingsError
 
 KNOB = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 """Go's templates write `{{ $labels.x }}`, PromQL has no `${`: nothing else looks like this."""
+
+OWNERS = {Layer.COMPUTE: "compute", Layer.UNKNOWN: "platform"}
+OWNER_OF_REST = "network"
+"""Who owns an incident's alert, by its cause's layer."""
 
 KNOB_TEXT_MAX = 400
 """Characters of one knob's value: a list of XIDs, or the address of the runbooks."""
@@ -98,10 +104,37 @@ def used_in(template: str) -> list[str]:
 
 
 def pack_templates() -> dict[str, str]:
-    """The pack's templates by the name of the file that each becomes."""
+    """The pack's templates by the name of the file that each becomes, with the causes' words."""
     folder = files("alerts").joinpath("rules", "templates")
     found = (each for each in folder.iterdir() if each.name.endswith(".yaml"))
-    return {each.name: each.read_text("utf-8") for each in sorted(found, key=lambda one: one.name)}
+    return {
+        each.name: with_causes(each.read_text("utf-8"))
+        for each in sorted(found, key=lambda one: one.name)
+    }
+
+
+def with_causes(template: str) -> str:
+    """A template with what the table of causes says, as branches of Go's templates."""
+    says = [(cause.facts.alert, [cause]) for cause in Cause]
+    owned = [
+        (owner, [cause for cause in Cause if cause.facts.layer is layer])
+        for layer, owner in OWNERS.items()
+    ]
+    template = template.replace("${causes:alert}", branches(says, "{{ $labels.cause }}"))
+    return template.replace("${causes:owner}", branches(owned, OWNER_OF_REST))
+
+
+def branches(texts: Sequence[tuple[str, Sequence[str]]], otherwise: str) -> str:
+    """The text whose causes the alert's is among.
+
+    >>> branches([("late", ["a", "b"])], "else")
+    '{{ if eq $labels.cause "a" "b" }}late{{ else }}else{{ end }}'
+    """
+    said = "{{ "
+    for text, causes in texts:
+        names = " ".join(f'"{cause}"' for cause in causes)
+        said += f"if eq $labels.cause {names} }}}}{text}{{{{ else "
+    return f"{said}}}}}{otherwise}{{{{ end }}}}"
 
 
 HEADER = """\

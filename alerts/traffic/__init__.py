@@ -1,1 +1,1 @@
-"""Who talks to whom in a job, how much, in what rhythm and how evenly. Pure."""
+"""Traffic of a job: which rank sends to which, how much, in what rhythm, how evenly. Pure."""

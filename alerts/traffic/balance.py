@@ -1,4 +1,4 @@
-"""How evenly bytes are spread over rails, NICs, hosts or ranks, and who stands out. Pure."""
+"""How evenly bytes are spread over rails, NICs, hosts or ranks, and which stand out. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from alerts.columns import Floats, Ints
 from alerts.statistics import spread
 
 THINGS_MIN = 8
-"""Of fewer nobody can be said to stand out: the median of seven rests on three on either side."""
+"""Of fewer none can stand out: the median of seven rests on three on either side."""
 FAR_SIGMAS = 5.0
 """Robust standard deviations from the median. 3.5 is the usual bound (Iglewicz and Hoaglin, 1993);
 of 10,000 healthy things that are nearly normal four would be beyond it, and none beyond five."""
@@ -32,7 +32,7 @@ class Balance(msgspec.Struct, frozen=True, kw_only=True):
     gini: float
     """0 if all are equal, near 1 if one has everything."""
     standing_out: Ints
-    """Who is far from the others, the farthest first; none where they are too few to tell."""
+    """Those far from the others, the farthest first; none where they are too few to compare."""
 
 
 def balance_of(values: Floats) -> Balance | None:
@@ -68,12 +68,12 @@ def gini_of(amounts: Floats) -> float:
 
 def standing_out(amounts: Floats) -> Ints:
     """Places of those that are far from the median, the farthest first."""
-    nobody = np.zeros(0, dtype=np.int64)
+    none = np.zeros(0, dtype=np.int64)
     if len(amounts) < THINGS_MIN:
-        return nobody
+        return none
     middle = float(np.median(amounts))
     away = np.abs(amounts - middle)
     far = np.flatnonzero((away > FAR_SIGMAS * spread(amounts)) & (away > FAR_SHARE * middle))
     if len(far) > STANDING_OUT_SHARE * len(amounts):
-        return nobody
+        return none
     return far[np.lexsort((far, -away[far]))].astype(np.int64)

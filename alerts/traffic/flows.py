@@ -1,10 +1,10 @@
 """From operations to flows: which rank sends how many bytes to which other. Pure.
 
-NCCL does not write down who sent what to whom. What it does write down (operation, size, ranks,
-rings, trees) and how its algorithms work give it nevertheless: a ring hands the same number of
-bytes over each of its edges, a tree the message up and down each of its own, an all-to-all an equal
-part from everyone to everyone. Such bytes are *modelled*. Sends and receives name both ends: those
-bytes are *measured*. Bytes are payload, without headers.
+NCCL does not log which rank sent what to which. What it does log (operation, size, ranks, rings,
+trees) and how its algorithms work give it nevertheless: a ring hands the same number of bytes over
+each of its edges, a tree the message up and down each of its own, an all-to-all an equal part from
+each rank to each other. Such bytes are *modelled*. Sends and receives name both ends: those bytes
+are *measured*. Bytes are payload, without headers.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ TREE_BYTES_MAX = 4 << 20
 algorithm. NCCL's tuning model crosses over between 1 and 16 MiB, by nodes and links."""
 FLOWS_MAX = 6_000_000
 """Flows of one matrix, about 400 MB while it is made. An all-to-all of 2,000 ranks has 4 million.
-What does not fit is not placed, and the answer says how many bytes that is."""
+What does not fit is not placed, and the answer counts those bytes."""
 
 
 class Assumption(enum.StrEnum):
-    """What a model rests on that nobody wrote down."""
+    """What a model assumes because no record holds it."""
 
     ALGORITHM_BY_SIZE = "algorithm_by_size"
     """Ring or tree was chosen by size: records do not name the algorithm."""
     ALGORITHM_BY_COUNTERS = "algorithm_by_counters"
     """Ring or tree was chosen by which explains the NICs' byte counters."""
     RING_ORDER = "ring_order"
-    """No debug line says how a communicator is wired: its ranks in order were taken for a ring."""
+    """No debug line shows how a communicator is wired: its ranks in order were taken for a ring."""
     RING_FOR_TREE = "ring_for_tree"
-    """A tree whose edges nobody knows was taken for a ring: the same bytes in all."""
+    """A tree of unknown edges was taken for a ring: the same bytes in all."""
     RING_FOR_OTHER = "ring_for_other"
     """Another algorithm (NVLS, CollNet, PAT) was taken for a ring."""
     ROOT_ZERO = "root_zero"
     """Records do not name the root of a broadcast, reduce, gather or scatter: rank 0 was taken."""
     EQUAL_PARTS = "equal_parts"
-    """All-to-alls give everyone the same. Experts do not; their counts are not recorded."""
+    """All-to-alls give each rank the same. Experts do not; their counts are not recorded."""
     BOTH_WAYS = "both_ways"
-    """A fused send and receive does not say who sent: half was counted each way."""
+    """A fused send and receive does not show which rank sent: half was counted each way."""
 
 
 class Pattern(enum.IntEnum):
@@ -57,7 +57,7 @@ class Pattern(enum.IntEnum):
 
     RING = 0
     TREE = 1
-    EVERYONE = 2
+    ALL_PAIRS = 2
     CHAIN_FROM_ROOT = 3
     CHAIN_TO_ROOT = 4
     TO_ROOT = 5
@@ -70,14 +70,14 @@ PATTERNS = {
     Operation.ALL_GATHER: Pattern.RING,
     Operation.REDUCE_SCATTER: Pattern.RING,
     Operation.BARRIER: Pattern.RING,
-    Operation.ALL_TO_ALL: Pattern.EVERYONE,
-    Operation.SEND_RECV: Pattern.EVERYONE,
+    Operation.ALL_TO_ALL: Pattern.ALL_PAIRS,
+    Operation.SEND_RECV: Pattern.ALL_PAIRS,
     Operation.BROADCAST: Pattern.CHAIN_FROM_ROOT,
     Operation.REDUCE: Pattern.CHAIN_TO_ROOT,
     Operation.GATHER: Pattern.TO_ROOT,
     Operation.SCATTER: Pattern.FROM_ROOT,
 }
-"""Before ring and tree are told apart. A send_recv is here only if its peer is not known."""
+"""Before ring and tree are separated. A send_recv is here only if its peer is not known."""
 ROOTED = frozenset(
     {Pattern.CHAIN_FROM_ROOT, Pattern.CHAIN_TO_ROOT, Pattern.TO_ROOT, Pattern.FROM_ROOT}
 )
@@ -94,7 +94,7 @@ class Sums(Columns, frozen=True, kw_only=True):
     operation: Codes
     algorithm: Codes
     size_bytes: Ints
-    """As NCCL counts it; ABSENT if nobody said it."""
+    """As NCCL counts it; ABSENT if not recorded."""
     ranks: Codes
     count: Floats
     """Operations, those of which no record came included."""
@@ -114,11 +114,11 @@ class Messages(Columns, frozen=True, kw_only=True):
     bytes: Floats
     transfer_ns: Floats
     is_directed: Flags
-    """False where nobody said which of the two sent."""
+    """False where it is not recorded which of the two sent."""
 
 
 class Flows(Columns, frozen=True, kw_only=True):
-    """Who sent to whom: rows of `Places`. One pair may have several rows."""
+    """Sender and receiver: rows of `Places`. One pair may have several rows."""
 
     source: Ints
     target: Ints
@@ -138,7 +138,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True):
 
     flows: Flows
     unplaced_bytes: float
-    """Of operations whose shape or members nobody knows."""
+    """Of operations whose shape or members are not known."""
     assumptions: list[Assumption]
 
 
@@ -195,7 +195,7 @@ def patterns_of(
         ((wants_tree & ~has_trees).any(), Assumption.RING_FOR_TREE),
         ((said_other & (pattern == Pattern.RING) & ~said_tree).any(), Assumption.RING_FOR_OTHER),
         (np.isin(pattern, list(ROOTED)).any(), Assumption.ROOT_ZERO),
-        ((pattern == Pattern.EVERYONE).any(), Assumption.EQUAL_PARTS),
+        ((pattern == Pattern.ALL_PAIRS).any(), Assumption.EQUAL_PARTS),
     ):
         if found:
             assumptions.add(what)
@@ -238,7 +238,7 @@ def whole_share(pattern: Pattern, size: int) -> float:
 
 
 class Edges(Columns, frozen=True, kw_only=True):
-    """Who sends which share of an amount to whom: rows of `Places`."""
+    """Sender, receiver and the share of an amount: rows of `Places`."""
 
     source: Ints
     target: Ints
@@ -248,7 +248,7 @@ class Edges(Columns, frozen=True, kw_only=True):
 
 
 def make_edges(source: Ints, target: Ints, share: Floats, by: tuple[Ints, Ints] | None) -> Edges:
-    """Edges between known ranks; without ``by`` everyone uses its own NIC."""
+    """Edges between known ranks; without ``by`` each rank uses its own NIC."""
     near, far = (source, target) if by is None else by
     known = (source >= 0) & (target >= 0) & (source != target)
     edges = Edges(source=source, target=target, source_by=near, target_by=far, share=share)
@@ -291,7 +291,7 @@ class Maker:
         edges = None
         size = max(ranks, known.ranks) if known is not None else 0
         room = self._flows_max - self._count
-        if known is not None and (pattern != Pattern.EVERYONE or size * size <= room):
+        if known is not None and (pattern != Pattern.ALL_PAIRS or size * size <= room):
             edges = self._edges(known, pattern, size)
         placed = 0.0
         if edges is not None and 0 < len(edges) <= room:
@@ -324,7 +324,6 @@ class Maker:
             self.assumptions.add(Assumption.BOTH_WAYS)
 
     def done(self) -> Traffic:
-        """All flows."""
         columns: dict[str, list[np.ndarray]] = {name: [] for name in Flows.__struct_fields__}
         for call, (edges, amount, transfer_ns, is_measured) in enumerate(self._parts):
             for name in ("source", "target", "source_by", "target_by"):
@@ -364,8 +363,8 @@ class Maker:
         rows = self._rows(communicator, size)
         if pattern == Pattern.TREE:
             return tree_edges(communicator.trees, rows)
-        if pattern == Pattern.EVERYONE:
-            return everyone_edges(rows[:size], self._places)
+        if pattern == Pattern.ALL_PAIRS:
+            return all_pairs_edges(rows[:size], self._places)
         if pattern in {Pattern.TO_ROOT, Pattern.FROM_ROOT}:
             others, root = rows[1:size], np.full(max(size - 1, 0), rows[0])
             ends = (others, root) if pattern == Pattern.TO_ROOT else (root, others)
@@ -448,8 +447,8 @@ def assumed_ring_edges(rows: Ints, places: Places) -> Edges:
     return make_edges(source, target, np.full(len(source), 1 / width), (near, far))
 
 
-def everyone_edges(rows: Ints, places: Places) -> Edges:
-    """An equal part from everyone to everyone.
+def all_pairs_edges(rows: Ints, places: Places) -> Edges:
+    """An equal part from each rank to each other.
 
     Between hosts NCCL hands the bytes to the GPU next to the NIC of the receiver's rail, if the
     communicator has one there (PXN): a rail's switch then need not be left.
@@ -517,7 +516,7 @@ def messages_of(records: Records) -> Messages:
 
 
 SEND, RECEIVE, FUSED = range(3)
-"""What one end says of a message."""
+"""How one end records a message."""
 
 
 def paired(
@@ -529,7 +528,7 @@ def paired(
     kind: Codes,
     totals: tuple[Floats, Floats],
 ) -> Messages:
-    """Both ends' words put together: ``kind`` is SEND, RECEIVE or FUSED, ``totals`` bytes and ns.
+    """Both ends' records joined: ``kind`` is SEND, RECEIVE or FUSED, ``totals`` bytes and ns.
 
     Where both ends count the same messages, the larger sum of bytes stands (the other end's agent
     was away) and the shorter time (the other end waited).
@@ -538,7 +537,7 @@ def paired(
     low, high = np.minimum(rank, peer), np.maximum(rank, peer)
     source = np.where(is_fused, low, np.where(is_received, peer, rank)).astype(np.int32)
     target = np.where(is_fused, high, np.where(is_received, rank, peer)).astype(np.int32)
-    # What each end says in all, and then the better word of the two.
+    # The sum of each end, and then the better of the two.
     end = np.where(is_fused, rank == high, is_received).astype(np.int32)
     first, group = distinct(communicator, source, target, is_fused.astype(np.int32), end)
     bytes_ = summed(group, totals[0], len(first))

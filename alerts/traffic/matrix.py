@@ -17,9 +17,9 @@ class Cells(Columns, frozen=True, kw_only=True):
     target: Ints
     bytes: Floats
     measured_bytes: Floats
-    """Of them: those that records of both ends tell."""
+    """Of them: those that records of both ends show."""
     transfer_ns: Floats
-    """How long the longest of the sending ranks was at it; 0 if nobody timed it."""
+    """How long the longest of the sending ranks was at it; 0 if it was not timed."""
     is_local: Flags
     """All within one host: NVLink, or PCIe where there is none."""
 
@@ -34,7 +34,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     local_bytes: float
     """Of flows within a host; a matrix of NICs or rails does not show them."""
     nameless_bytes: float
-    """Between ranks of which nobody knows this place."""
+    """Between ranks of which this place is not known."""
 
 
 def matrix_of(flows: Flows, places: Places, by: By) -> Matrix:

@@ -12,7 +12,7 @@ from alerts.columns import Codes
 from alerts.window import Rank
 
 NAMELESS = -1
-"""Stands for a place that nobody knows."""
+"""Stands for an unknown place."""
 
 
 class By(enum.StrEnum):
@@ -52,7 +52,6 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def nics_of_rank(self) -> Codes:
-        """How many NICs each rank uses."""
         count: Codes = (self.nic != NAMELESS).sum(axis=1).astype(np.int32)
         return count
 
@@ -83,9 +82,9 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 def places_of(
     ranks: Mapping[int, Rank], rails: Mapping[tuple[str, str], int] | None = None
 ) -> Places:
-    """The columns. ``rails`` says which of its host's NICs each (host, device) is.
+    """The columns. ``rails`` maps (host, device) to its number among its host's NICs.
 
-    Where nobody says it, NICs are counted by name among those of the host that the job uses: right
+    Without it, NICs are counted by name among those of the host that the job uses: right
     for a job that uses them all.
     """
     order = sorted(ranks)
@@ -123,7 +122,7 @@ def places_of(
 
 
 RAILS_MAX = 1_024
-"""Rails that are told apart; hosts have eight or sixteen NICs. A number past it is no rail."""
+"""Rails that are distinguished; hosts have eight or sixteen NICs. A number past it is no rail."""
 
 
 def rails_of(nics: list[tuple[str, str]], known: Mapping[tuple[str, str], int]) -> Codes:

@@ -41,7 +41,7 @@ NEAR_BEST = 0.9
 """Every multiple of a period is one. The shortest that correlates nearly as well as the best is
 meant."""
 PHASE_BINS = 20
-"""Parts of a period that are told apart: a twentieth of a second for steps of one second."""
+"""Parts of a period that are distinguished: a twentieth of a second for steps of one second."""
 SENDING_SHARE = 0.5
 """A part of a period in which ranks are inside collectives for so much of it is one of sending."""
 LONG_RATIO = 1.5
@@ -181,7 +181,7 @@ def period_by_steps(starts: Ints, ends: Ints) -> float | None:
 def period_by_bytes(sent: Sent) -> tuple[float | None, float]:
     """The shortest period after which the byte rate is like itself, and how much so.
 
-    First with bins that tell single operations apart, on as much of the end as BINS_MAX of them
+    First with bins that separate single operations, on as much of the end as BINS_MAX of them
     cover; then on the whole time.
     """
     inside = sent.exit_ns - sent.entry_ns
@@ -292,7 +292,7 @@ def phases_of(ranks: Sequence[Sent]) -> list[Phase]:
             continue
         usual = float(np.median(length[1:]))
         kept = (length > 0) & (np.abs(length - usual) < usual / 4)
-        kept[0] = False  # nobody knows when the first one began
+        kept[0] = False  # the first one's beginning is not known
         starts, ends = one.start_ns[kept], one.end_ns[kept]
         if not len(starts):
             continue

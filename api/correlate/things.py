@@ -18,117 +18,35 @@ from api.correlate.readings import (
     keys_in,
 )
 from api.topology.model import Topology
+from collector.contract.catalog import WHOLE, Kind, load_catalog
 from collector.contract.identity import PortId
 
 PORT = "fabric_port_"
 NIC = "fabric_nic_"
-GPU = "fabric_gpu_"
-HOST = "fabric_host_"
-STEP = "fabric_step_"
-
-PORT_READINGS = (
-    "transmit_bytes_total", "receive_bytes_total", "transmit_packets_total",
-    "receive_packets_total", "transmit_unicast_packets_total", "receive_unicast_packets_total",
-    "symbol_errors_total", "receive_errors_total", "receive_crc_errors_total",
-    "receive_icrc_errors_total", "receive_remote_physical_errors_total",
-    "link_error_recoveries_total", "link_downed_total", "carrier_changes_total",
-    "downs_seen_total", "local_link_integrity_errors_total",
-    "excessive_buffer_overruns_total", "transmit_wait_seconds_total",
-    "transmit_wait_ticks_total", "transmit_discards_total", "receive_discards_total",
-    "receive_out_of_buffer_total", "receive_out_of_sequence_total", "sequence_naks_total",
-    "implied_sequence_naks_total", "ack_timeouts_total", "rnr_naks_total",
-    "adaptive_retransmits_total", "adaptive_retransmit_timeouts_total",
-    "slow_restarts_used_total", "retransmit_packets_total", "tcp_retransmit_segments_total",
-    "transport_retries_exceeded_total", "receive_ecn_marked_packets_total", "cnp_sent_total",
-    "cnp_handled_total", "receive_pause_frames_total", "transmit_pause_frames_total",
-    "receive_pause_seconds_total", "transmit_pause_seconds_total",
-    "pause_watchdog_stuck_total", "queue_discarded_packets_total",
-    "queue_ecn_marked_packets_total", "ingress_queue_discarded_packets_total",
-    "drops_total", "transmit_lifetime_discards_total",
-)  # fmt: skip
-"""Counters of `fabric_port_…` that windows have. What differs in other labels (queue, priority) is
-added up."""
-PORT_LEVELS = (
-    "state", "physical_state", "rate_bits_per_second", "lanes", "could_be_faster",
-    "queue_depth_bytes", "queue_peak_bytes", "module_receive_power_watts",
-    "module_temperature_celsius",
-)  # fmt: skip
-"""Gauges; of several queues the fullest."""
-NIC_READINGS = (
-    "transmit_bytes_total", "receive_bytes_total", "transmit_packets_total",
-    "receive_packets_total", "receive_errors_total", "transmit_errors_total",
-    "carrier_changes_total", "downs_seen_total", "link_down_total",
-    "receive_pause_frames_total", "transmit_pause_frames_total",
-    "receive_pause_seconds_total", "transmit_pause_seconds_total",
-    "phy_receive_pause_frames_total", "phy_transmit_pause_frames_total",
-    "pause_storm_warnings_total", "pause_storm_errors_total",
-    "phy_receive_discards_total", "phy_transmit_discards_total",
-    "receive_priority_discards_total", "receive_out_of_buffer_total",
-    "receive_buffer_over_threshold_total", "phy_receive_crc_errors_total",
-    "phy_receive_symbol_errors_total", "phy_receive_pcs_symbol_errors_total",
-    "phy_receive_corrected_bits_total", "phy_receive_fec_corrected_blocks_total",
-    "phy_receive_fec_uncorrectable_blocks_total", "pcie_read_stalled_seconds_total",
-    "pcie_write_stalled_seconds_total", "pcie_buffer_overflow_packets_total",
-    "pcie_receive_signal_errors_total", "pcie_transmit_signal_errors_total",
-)  # fmt: skip
-NIC_LEVELS = (
-    "up", "speed_bits_per_second", "pcie_read_stalled_ratio", "pcie_write_stalled_ratio",
-)  # fmt: skip
-GPU_READINGS = (
-    "power_violation_seconds_total", "thermal_violation_seconds_total",
-    "reliability_violation_seconds_total", "board_limit_violation_seconds_total",
-    "sync_boost_violation_seconds_total", "software_thermal_slowdown_seconds_total",
-    "hardware_thermal_slowdown_seconds_total", "power_brake_slowdown_seconds_total",
-    "ecc_corrected_errors_total", "ecc_uncorrected_errors_total", "xid_errors_total",
-    "pcie_replays_total", "pcie_correctable_errors_total", "nvlink_recovery_errors_total",
-    "nvlink_replay_errors_total", "nvlink_crc_flit_errors_total", "energy_joules_total",
-)  # fmt: skip
-GPU_LEVELS = (
-    "up", "utilization_ratio", "sm_active_ratio", "tensor_active_ratio", "sm_clock_hertz",
-    "sm_clock_max_hertz", "clock_event_reasons", "temperature_celsius",
-    "temperature_slowdown_celsius", "memory_temperature_celsius", "power_watts",
-    "power_limit_watts", "performance_state", "xid_last", "remapped_rows_corrected",
-    "remapped_rows_uncorrected", "row_remap_failed", "row_remap_pending", "recovery_action",
-    "pcie_generation", "pcie_generation_max", "pcie_lanes", "pcie_lanes_max", "processes",
-)  # fmt: skip
-HOST_READINGS = (
-    "pressure_cpu_waiting_seconds_total", "pressure_memory_stalled_seconds_total",
-    "pressure_memory_waiting_seconds_total", "pressure_io_stalled_seconds_total",
-    "pressure_io_waiting_seconds_total", "pressure_irq_stalled_seconds_total",
-    "major_faults_total", "swap_in_pages_total", "swap_out_pages_total",
-    "allocation_stalls_total", "oom_kills_total", "cgroup_cpu_throttled_seconds_total",
-    "context_switches_total",
-)  # fmt: skip
-HOST_LEVELS = (
-    "cpus", "tasks_running", "tasks_blocked", "load1", "memory_total_bytes",
-    "memory_available_bytes", "memory_dirty_bytes", "memory_writeback_bytes",
-)  # fmt: skip
-
-PORT_CHOICES = (
-    *(Choice(PORT + name, name) for name in PORT_READINGS),
-    *(Choice(PORT + name, name, is_max=True) for name in PORT_LEVELS),
-)
-NIC_CHOICES = (
-    *(Choice(NIC + name, name) for name in NIC_READINGS),
-    *(Choice(NIC + name, name, is_max=True) for name in NIC_LEVELS),
-)
-GPU_CHOICES = (
-    *(Choice(GPU + name, name) for name in GPU_READINGS),
-    *(Choice(GPU + name, name, is_max=True) for name in GPU_LEVELS),
-)
-HOST_CHOICES = (
-    *(Choice(HOST + name, name) for name in HOST_READINGS),
-    *(Choice(HOST + name, name, is_max=True) for name in HOST_LEVELS),
-    Choice(HOST + "cpu_seconds_total", "cpu_seconds_total", split="mode"),
-    # Of all ranks of a host together: seconds a second, so 8 for eight ranks that always wait.
-    Choice(STEP + "phase_seconds_total", "step_phase_seconds_total", split="phase"),
-)
 
 
-PORTS = Target(PORT_CHOICES, ("host", "device", "port"))
-NICS = Target(NIC_CHOICES, ("host", "device"))
-GPUS = Target(GPU_CHOICES, ("host", "gpu"))
-HOSTS = Target(HOST_CHOICES, ("host",))
+def choices(thing: str, *others: str) -> tuple[Choice, ...]:
+    """What the catalog lets windows have of one kind of thing, by names without the thing's own.
+
+    ``others`` are kinds whose series are added up for each thing; their names keep the kind. Of
+    steps a host has those of all its ranks: 8 seconds a second for eight ranks that always wait.
+    """
+    return tuple(
+        Choice(
+            metric.name,
+            metric.name.removeprefix("fabric_").removeprefix(f"{thing}_"),
+            split="" if metric.window == WHOLE else metric.window,
+            is_max=metric.kind is Kind.GAUGE,
+        )
+        for kind in (thing, *others)
+        for metric in load_catalog().in_windows(kind)
+    )
+
+
+PORTS = Target(choices("port"), ("host", "device", "port"))
+NICS = Target(choices("nic"), ("host", "device"))
+GPUS = Target(choices("gpu"), ("host", "gpu"))
+HOSTS = Target(choices("host", "step"), ("host",))
 
 Key = tuple[str, ...]
 

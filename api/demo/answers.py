@@ -9,13 +9,12 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-import httpx
-
+from api.remote.client import Bounds, Client, ServiceError
 from simulator.interfaces.poller_tree import POLLER
 
 ASK_SECONDS = 2.0
 """How often the service is asked."""
-ANSWER_SECONDS_MAX = 5.0
+BOUNDS = Bounds(silence_s=5.0, answer_s=5.0)
 """How long one question may take; after that it is asked again later."""
 HOSTS_MAX = 1000
 MEASURES = {
@@ -24,6 +23,7 @@ MEASURES = {
     "wait_share": "fabric_job_wait_share_ratio",
 }
 """What is shown of each job, and what it is called in PromQL."""
+Json = dict[str, Any]
 INCIDENTS = "fabric_incident"
 """What was found, in PromQL."""
 
@@ -69,7 +69,7 @@ class Answers:
 class Asker:
     """Asks again and again while the block lasts; `latest` is always there, and never waits."""
 
-    def __init__(self, client: httpx.Client) -> None:
+    def __init__(self, client: Client) -> None:
         self.latest = Answers()
         self._client = client
         self._stop = threading.Event()
@@ -87,27 +87,27 @@ class Asker:
         while not self._stop.wait(ASK_SECONDS):
             try:
                 self.latest = ask(self._client)
-            except (httpx.HTTPError, LookupError, ValueError):
+            except (ServiceError, LookupError, ValueError):
                 # Busy, or stopping: what it said last stands until it answers again.
                 continue
 
 
-def ask(client: httpx.Client) -> Answers:
+def ask(client: Client) -> Answers:
     """All questions once."""
-    hosts = get(client, "/v1/hosts", limit=HOSTS_MAX).json()["items"]
+    hosts = client.get("/v1/hosts", Json, limit=HOSTS_MAX)["items"]
     measured: dict[str, dict[str, float]] = {}
     for name, metric in MEASURES.items():
-        for row in get(client, "/api/v1/query", query=metric).json()["data"]["result"]:
+        for row in query(client, metric):
             measured.setdefault(row["metric"]["job"], {})[name] = float(row["value"][1])
     return Answers(
         hosts=sum(1 for host in hosts if host["agent"] and host["host"] != POLLER),
-        samples=stored_samples(get(client, "/metrics").text),
+        samples=stored_samples(client.read("/metrics").decode()),
         jobs={job: JobAnswer(**values) for job, values in measured.items()},
-        found=read_found(get(client, "/api/v1/query", query=INCIDENTS).json()["data"]["result"]),
+        found=read_found(query(client, INCIDENTS)),
     )
 
 
-def read_found(rows: list[dict[str, Any]]) -> tuple[Found, ...]:
+def read_found(rows: list[Json]) -> tuple[Found, ...]:
     """The incidents in an answer, each once: it has a series for each job that suffers."""
     found = {}
     for row in rows:
@@ -121,10 +121,10 @@ def read_found(rows: list[dict[str, Any]]) -> tuple[Found, ...]:
     return tuple(sorted(found.values(), key=lambda one: (-one.confidence, one.incident)))
 
 
-def get(client: httpx.Client, path: str, **parameters: Any) -> httpx.Response:  # noqa: ANN401
-    """One answer; an error of the service is an error here."""
-    answer = client.get(path, params=parameters, timeout=ANSWER_SECONDS_MAX)
-    return answer.raise_for_status()
+def query(client: Client, expression: str) -> list[Json]:
+    """What PromQL finds now."""
+    found: list[Json] = client.get("/api/v1/query", Json, query=expression)["data"]["result"]
+    return found
 
 
 def stored_samples(exposition: str) -> float:

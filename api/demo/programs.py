@@ -16,8 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-import httpx
-
+from api.remote.client import Client, ServiceError
 from collector.contract.errors import FabricscopeError, SettingsError
 
 READY_SECONDS = 60.0
@@ -125,14 +124,14 @@ class Programs:
         return self._logs / f"{name}.log"
 
 
-def await_ready(client: httpx.Client, programs: Programs, stop: Stop) -> bool:
+def await_ready(client: Client, programs: Programs, stop: Stop) -> bool:
     """Whether the service answers; False if somebody said stop before it did."""
     deadline = time.monotonic() + READY_SECONDS
     while not stop.wait(POLL_SECONDS):
         programs.check()
-        with contextlib.suppress(httpx.HTTPError):
-            if client.get("/readyz").status_code == httpx.codes.OK:
-                return True
+        with contextlib.suppress(ServiceError):
+            client.read("/readyz")
+            return True
         if time.monotonic() > deadline:
             raise FabricscopeError(f"the service was not ready in {READY_SECONDS:.0f} s")
     return False

@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 from rich.console import Console
 from rich.live import Live
 
-from api.demo.answers import Asker
+from api.demo.answers import BOUNDS, Asker
 from api.demo.folders import Folders
 from api.demo.lines import Lines
 from api.demo.menu import Menu
 from api.demo.programs import SERVICE, Programs, Stop, await_ready, free_port
 from api.demo.story import Story
 from api.demo.view import Screen
+from api.remote.client import Client, ServiceError, Target
 from simulator.engine import Simulation
 from simulator.faults.model import Cluster, Fault
 from simulator.interfaces.host_trees import HostTrees
@@ -39,8 +39,6 @@ CLUSTER = "demo"
 TICK_SECONDS = 1.0
 STARTED_TOGETHER = 4
 """Agents that are started in one tick: each needs a third of a second of a core for that."""
-READY_TIMEOUT_SECONDS = 2.0
-"""How long a service that is starting may take to say that it is."""
 LAG_SECONDS_MAX = 8.0
 """A simulation that is further behind will not catch up: the machine is too slow for it."""
 SWITCHES_SECONDS = 2.0
@@ -130,8 +128,8 @@ class Demo:
         if self._wishes.port not in {0, self._port}:
             say(f"Port {self._wishes.port} is taken; using {self._port}.")
         say(f"Starting the service at {self._url}; it writes to {self._folders.service}")
-        client = httpx.Client(base_url=self._url, timeout=READY_TIMEOUT_SECONDS, trust_env=False)
-        with client, Programs(self._folders.service) as programs:
+        client = Client(Target(url=self._url), "demo", bounds=BOUNDS)
+        with contextlib.closing(client), Programs(self._folders.service) as programs:
             flags = [
                 "--data",
                 str(self._folders.service / "data"),
@@ -147,12 +145,12 @@ class Demo:
         if self._wishes.picture is not None:
             self._wishes.picture.write_text(make_svg(self._screen), encoding="utf-8")
 
-    def _shown(self, client: httpx.Client) -> str:
+    def _shown(self, client: Client) -> str:
         """What there is to open in a browser: where no page was built, / leads to the other."""
         other = f"{self._url}/docs shows what can be asked."
         has_page = False
-        with contextlib.suppress(httpx.HTTPError):  # a machine that has too much to do
-            has_page = client.get("/").status_code == httpx.codes.OK
+        with contextlib.suppress(ServiceError):  # without a page it redirects
+            has_page = bool(client.read("/"))
         return f"{self._url}/ is the built-in page, {other}" if has_page else other
 
     def _play(self, programs: Programs, asker: Asker, faults: Sequence[Fault]) -> None:

@@ -46,6 +46,7 @@ from api.diagnose.report import CollectiveReport, Diagnosis, JobReport
 from api.diagnose.text import last_in_of, reason_of
 from api.diagnose.verdict_page import DOTS_MAX, VERDICTS_MAX, verdict_data
 from api.diagnose.verdicts import failed_lines, looked_lines
+from collector.contract.causes import cause_table
 from collector.contract.errors import SettingsError
 from dashboards import PAGE
 
@@ -110,6 +111,7 @@ def page_data(
     more = len(diagnosis.verdicts) - VERDICTS_MAX
     left_out = units.count(diagnosis.jobs_left_out, "smaller job")
     return PageData(
+        causes=cause_table(),
         about=f"{units.count(len(jobs), 'job')} in {units.count(read.files, 'file')}, "
         f"{units.size(read.size_bytes)}"
         + (f"; {left_out} not looked at" if diagnosis.jobs_left_out else ""),

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from alerts.columns import Floats, Ints
+from collector.contract.causes import CauseTable
 from collector.contract.identity import printable
 from collector.contract.verdict import Verdict
 
@@ -210,6 +211,7 @@ class FileList(msgspec.Struct, frozen=True, kw_only=True):
 class PageData(msgspec.Struct, frozen=True, kw_only=True):
     """The whole report."""
 
+    causes: CauseTable
     about: str
     verdicts: list[VerdictData]
     verdicts_note: str

@@ -12,12 +12,13 @@ from typing import Final
 import msgspec
 
 from alerts import words
-from alerts.detectors import Detect, discover
+from alerts.detectors import Detect, discover, looks_for
 from alerts.finding import Finding
 from alerts.verdict import judge
 from alerts.window import NS, Window
 from api.diagnose import units
 from api.diagnose.report import DetectorReport, Diagnosis
+from collector.contract.cause_facts import Sight
 from collector.contract.identity import printable
 from collector.contract.verdict import Verdict
 
@@ -58,60 +59,6 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     looked_at: dict[str, int]
 
 
-class Sight(msgspec.Struct, frozen=True):
-    """Data that a detector needs: readings or events whose names hold one of the words."""
-
-    title: str
-    """What a reader would add to the files; the same where either of two would do."""
-    of: str
-    """`ports`, `gpus`, `hosts`, `times`, `dumps` or `events`."""
-    words: tuple[str, ...] = ("",)
-
-
-TIMES = Sight("times of collectives", "times")
-DUMPS = Sight("dumps of the Flight Recorder", "dumps")
-ERRORS = Sight(
-    "error counters of links",
-    "ports",
-    ("error", "retransmit", "naks", "out_of_sequence", "discard", "drop", "timeouts", "retries"),
-)
-STATES = Sight("states of links", "ports", ("state", "downed", "down", "carrier", "up"))
-RATES = Sight("rates of links", "ports", ("rate_bits", "speed_bits", "lanes", "could_be_faster"))
-PAUSES = Sight("pause counters", "ports", ("pause",))
-QUEUES = Sight("queue or ECN counters", "ports", ("queue", "ecn", "cnp", "wait", "discard"))
-PEAKS = Sight("queue or ECN counters", "ports", ("queue",))
-CLOCKS = Sight("GPU clocks and throttle reasons", "gpus", ("violation", "clock", "slowdown"))
-GPU_ERRORS = Sight("GPU errors or XIDs", "gpus", ("ecc", "xid", "remap", "recovery"))
-PCIE_NIC = Sight("PCIe readings", "ports", ("pcie",))
-PCIE_GPU = Sight("PCIe readings", "gpus", ("pcie",))
-HOSTS = Sight("readings of hosts", "hosts")
-LINK_EVENTS = Sight("states of links", "events", ("link",))
-XID_EVENTS = Sight("GPU errors or XIDs", "events", ("xid",))
-BURST_EVENTS = Sight("queue or ECN counters", "events", ("burst",))
-
-LOOKS_FOR: Mapping[str, tuple[str, tuple[Sight, ...]]] = {
-    "bandwidth_regression": ("collectives that became slower", (TIMES,)),
-    "congestion": ("congested links", (QUEUES,)),
-    "gpu_error": ("GPU errors", (GPU_ERRORS, XID_EVENTS)),
-    "gpu_throttle": ("throttled GPUs", (CLOCKS,)),
-    "hang": ("ranks that hold up a hang", (DUMPS,)),
-    "host_stall": ("stalled hosts", (HOSTS,)),
-    "imbalance": ("uneven work", (TIMES,)),
-    "link_flap": ("links that went down", (STATES, LINK_EVENTS)),
-    "lossy_link": ("lossy links", (ERRORS,)),
-    "microburst": ("microbursts", (PEAKS, BURST_EVENTS)),
-    "network_share": ("the network's share of time", (TIMES,)),
-    "pause_storm": ("pause storms", (PAUSES,)),
-    "pcie": ("slow PCIe", (PCIE_NIC, PCIE_GPU)),
-    "rate_downgrade": ("links below their rate", (RATES,)),
-    "slow_link": ("slow links", (TIMES,)),
-    "stall": ("stalls", (TIMES,)),
-    "straggler": ("late ranks", (TIMES,)),
-}
-"""What each detector looks for, and the data of which it needs any; of one that is not here
-(somebody's own) only the name is known, and it is taken to see."""
-
-
 def judge_window(
     window: Window,
     formats: Collection[str] = (),
@@ -124,7 +71,8 @@ def judge_window(
     reports: list[DetectorReport] = []
     chosen = discover() if detectors is None else detectors
     for name, detect in sorted(chosen.items()):
-        title, needs = LOOKS_FOR.get(name, (name.replace("_", " "), ()))
+        sought = looks_for(name)
+        title, needs = sought.title, sought.needs
         sees = not needs or any(can_see(window, formats, need) for need in needs)
         missing = [] if sees else list(dict.fromkeys(need.title for need in needs))
         found: list[Finding] = []

@@ -1,7 +1,4 @@
-"""Kubernetes, from both sides.
+"""What Kubernetes asks the service: the scheduler's extender, and where each host hangs as labels.
 
-Its scheduler asks the service (`extender`, `labels`: pure, behind `api.routes.kubernetes`). And
-`fabricscope kubernetes` is a program of its own that runs in the cluster: it asks the service over
-HTTP (`service`), follows nodes (`client`, `follow`), decides what they should carry (`plan`, pure)
-and writes it (`controller`), one of several at a time (`lease`). Why so: docs/decisions/0038.
+Pure, behind `api.routes.kubernetes`. What runs in the cluster is `api.remote.kubernetes`.
 """

@@ -27,7 +27,8 @@ from api.limits import RULE_GROUPS_MAX
 from api.metrics import ServiceMetrics
 from api.notify.http import Outcome, Verdict, post
 from api.notify.message import generator_url, rfc3339
-from api.notify.settings import AlertmanagerTable, read_secret
+from api.notify.settings import AlertmanagerTable
+from api.notify.table import read_secret
 from collector.contract.errors import SettingsError
 from collector.contract.identity import Labels, canonical_labels
 

@@ -33,6 +33,8 @@ from alerts.rulebook.notices import (
 )
 from api.limits import SILENCE_MATCHERS_MAX
 from api.notify.matching import parse_matcher
+from api.notify.receivers import discover
+from api.notify.table import ReceiverTable, read_secret, secret_of
 from collector.contract.errors import SettingsError
 from collector.contract.layers import Layer, convert_table, read_toml, unknown
 
@@ -48,12 +50,9 @@ REPEAT_S_MAX = 30 * 86_400.0
 TIMEOUT_S_MIN, TIMEOUT_S_MAX = 0.1, 15.0
 """Of one attempt. Below the lease by which one process sends (20 s): when another takes over, no
 attempt of the one before is still under way."""
-SECRET_BYTES_MAX = 4_096
-"""Of a file with a secret: one line."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _SECRETS = ("url", "key")
-RECEIVER_TYPES = ("webhook", "slack", "pagerduty", "apprise")
 
 
 class AlertmanagerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,18 +62,6 @@ class AlertmanagerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     username: str = ""
     password_file: str = ""
     bearer_token_file: str = ""
-    timeout_s: float = 10.0
-
-
-class ReceiverTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One receiver, as the file has it."""
-
-    name: str
-    type: str
-    url: str = ""
-    url_file: str = ""
-    key: str = ""
-    key_file: str = ""
     timeout_s: float = 10.0
 
 
@@ -163,24 +150,6 @@ def check_timeout(where: str, seconds: float) -> None:
         )
 
 
-def read_secret(where: str, file: str) -> str:
-    """The one line of a file with a secret. Raises SettingsError, without what is in it."""
-    try:
-        with Path(file).open("rb") as opened:
-            raw = opened.read(SECRET_BYTES_MAX + 1)
-    except OSError as error:
-        raise SettingsError(f"{where} is {file}: {error.strerror}") from error
-    try:
-        text = raw.decode("utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{where} is {file}, which is not text") from error
-    if not text or len(raw) > SECRET_BYTES_MAX or not text.isprintable():
-        raise SettingsError(
-            f"{where} is {file}; it must hold one line, {SECRET_BYTES_MAX} bytes at most"
-        )
-    return text
-
-
 # --- the built-in notifier ----------------------------------------------------------------------
 
 
@@ -229,44 +198,29 @@ def read_receiver(values: dict[str, Any], file: str, place: int) -> ReceiverTabl
     for key in ("name", "type"):
         if key not in values:
             raise SettingsError(f"{file}: {where}.{key}: is missing")
-    table = msgspec.convert(convert_table(ReceiverTable, values, layer, f"{where}."), ReceiverTable)
+    kinds = discover()
+    kind = kinds.get(str(values["type"]))
+    tables = ReceiverTable if kind is None else kind.Table
+    table = msgspec.convert(convert_table(tables, values, layer, f"{where}."), tables)
     where = f"{file}: {where}"
     if not _NAME.fullmatch(table.name):
         raise SettingsError(
             f"{where}.name is {table.name[:80]!r}; write up to 64 letters, digits, _, . and -"
         )
-    if table.type not in RECEIVER_TYPES:
-        raise SettingsError(f"{where}: {unknown('type', table.type[:80], RECEIVER_TYPES)}")
+    if kind is None:
+        raise SettingsError(f"{where}: {unknown('type', table.type[:80], kinds)}")
     check_timeout(f"{where}.timeout_s", table.timeout_s)
     for key in _SECRETS:
         if getattr(table, key) and getattr(table, f"{key}_file"):
             raise SettingsError(f"{where}: {key} or {key}_file, not both")
-    needed = "key" if table.type == "pagerduty" else "url"
-    secret = secret_of(table, needed, where)
-    if not secret:
-        raise SettingsError(f"{where}: a {table.type} receiver needs {needed} or {needed}_file")
+    if not secret_of(table, kind.needs, where):
+        needed = f"{kind.needs} or {kind.needs}_file"
+        raise SettingsError(f"{where}: a {table.type} receiver needs {needed}")
     address = secret_of(table, "url", where)
-    if table.type != "apprise" and address and not is_address(address):
+    if address and not kind.takes(address):
         raise SettingsError(f"{where}.url: not an address; write https://HOST/PATH")
     secret_of(table, "key", where)
     return table
-
-
-def is_address(text: str) -> bool:
-    """Whether this can be posted to."""
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and text.isprintable()
-
-
-def secret_of(table: ReceiverTable, key: str, where: str) -> str:
-    """A receiver's `url` or `key`, from the file where that is how it is given."""
-    file: str = getattr(table, f"{key}_file")
-    given: str = getattr(table, key)
-    return read_secret(f"{where}.{key}_file", file) if file else given
 
 
 def read_route(values: dict[str, Any], receivers: Iterable[str], file: str, place: int) -> Route:

@@ -23,7 +23,7 @@ from api.notify.alertmanager import Rounds, Sender, expressions_of, with_externa
 from api.notify.http import make_client
 from api.notify.matching import Fitter
 from api.notify.outbox import Outbox
-from api.notify.receivers import make_receiver
+from api.notify.receivers import Means, make_receiver
 from api.notify.settings import NotifierSettings, NotifySettings
 from collector.contract.errors import InventoryError
 
@@ -223,8 +223,9 @@ class Notifying:
         self.senders = [Sender(each, self._client, url, metrics, clock) for each in tables]
         if file.receivers:
             self.notifier = Notifier(file, self._book, inventory, lead, metrics, clock)
+        means = Means(client=self._client, external_url=url, clock=clock)
         for table in file.receivers:
-            receiver = make_receiver(table, self._client, url, clock)
+            receiver = make_receiver(table, means)
             self.outboxes.append(Outbox(table.name, receiver, inventory, lead, metrics, clock))
         self._backlogs = dict.fromkeys((each.name for each in self.outboxes), (0.0, 0.0))
         for each in self.outboxes:

@@ -1,11 +1,15 @@
-"""`GET /v1/catalog`: what every metric means."""
+"""`GET /v1/catalog`: what every metric means. `GET /v1/causes`: what every cause means."""
 
 from __future__ import annotations
 
+import msgspec
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from collector.contract.catalog import load_catalog
+from collector.contract.cause_facts import Family, Layer
+from collector.contract.causes import cause_table
+from collector.contract.verdict import Cause, Reason
 
 router = APIRouter(tags=["catalog"])
 
@@ -29,6 +33,9 @@ class MetricOut(BaseModel):
     labels: list[str]
     since: str
     aliases: list[AliasOut]
+    window: str = Field(
+        description="Detectors see it: `all`, or split by this label. Empty: they do not."
+    )
 
 
 class CatalogOut(BaseModel):
@@ -54,8 +61,45 @@ async def catalog() -> CatalogOut:
                     AliasOut(exporter=alias.exporter, name=alias.name, factor=alias.factor)
                     for alias in metric.aliases
                 ],
+                window=metric.window,
             )
             for file in load_catalog().files
             for metric in file.metrics
         ]
     )
+
+
+class CauseOut(BaseModel):
+    """One cause of verdicts and incidents."""
+
+    name: Cause
+    title: str
+    meaning: str = Field(description="One sentence.")
+    layer: Layer
+    family: Family = Field(description="Causes that better evidence turns into each other.")
+    spreads: bool = Field(description="Back-pressure carries it to other ports of the fabric.")
+    needs: list[str] = Field(description="Data that shows it: any one of these.")
+    runbook: str = Field(description="The page of `/runbooks/` about it.")
+    colour: str = Field(description="A colour of the built-in page's style sheet.")
+
+
+class ReasonOut(BaseModel):
+    """One reason that may lie behind a cause."""
+
+    name: Reason
+    title: str
+    layer: Layer
+    runbook: str = Field(description="The page of `/runbooks/` about it; empty: the cause's.")
+
+
+class CausesOut(BaseModel):
+    """All causes and reasons; they are few and change with the release only."""
+
+    causes: list[CauseOut]
+    reasons: list[ReasonOut]
+
+
+@router.get("/v1/causes", summary="Every cause and reason of verdicts, in words")
+async def causes() -> CausesOut:
+    """The table of causes, as the page shows it. A later release may have more of them."""
+    return CausesOut.model_validate(msgspec.to_builtins(cause_table()))

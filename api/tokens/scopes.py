@@ -124,6 +124,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/samples": Scope.READ,
     # The service itself.
     "GET /v1/catalog": Scope.READ,
+    "GET /v1/causes": Scope.READ,
     "GET /metrics": Scope.READ,
     "GET /docs": Scope.READ,
     "GET /openapi.json": Scope.READ,

@@ -1,4 +1,4 @@
-"""`fabricscope audit`: what of this host's settings costs bandwidth, and how to set it right.
+"""`fabricscope audit`: which settings of this host cost bandwidth, and how to correct them.
 
 The verb's own root: it builds the `Host`, reads the facts and prints; the rest of this package
 touches nothing.
@@ -37,7 +37,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Say what the verb takes."""
     parser.add_argument("--json", action="store_true", help="print JSON, with all facts")
     parser.add_argument(
         "--root",
@@ -56,10 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read this host, judge it and say what is wrong."""
-    from collector.cli import check_root
+    """Read this host, judge it and print the findings."""
     from collector.configuration.reader import ConfigurationReader
-    from collector.host import Host
+    from collector.host import Host, check_root
 
     expectations = load_expectations(arguments.expect)
     check_root(arguments.root)
@@ -87,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def load_expectations(file: Path | None) -> Expectations:
-    """What the site expects; nothing without a file."""
+    """The site's expectations; none without a file."""
     if file is None:
         return NOTHING_EXPECTED
     try:
@@ -98,7 +96,6 @@ def load_expectations(file: Path | None) -> Expectations:
 
 
 def lines_of(facts: Facts, findings: list[Finding]) -> Iterator[str]:
-    """The report for a person."""
     models = listed(sorted({facts.value(gpu, MODEL) for gpu in facts.gpus} - {""}))
     gpus = f"{len(facts.gpus)} GPUs" + (f" ({models})" if models else "")
     nics = listed(facts.fabric_nics, most=2)
@@ -118,7 +115,6 @@ def lines_of(facts: Facts, findings: list[Finding]) -> Iterator[str]:
 
 
 def finding_lines(finding: Finding) -> Iterator[str]:
-    """One finding, with everything that it says."""
     yield from paragraph(f"{finding.severity}: ", f"{finding.title} [{finding.check}]")
     for each in finding.read:
         where = f"{each.device} " if each.device else ""

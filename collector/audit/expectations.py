@@ -1,4 +1,4 @@
-"""What a site expects: a TOML file that fixes values, so that nobody has to guess by majority.
+"""What a site expects: a TOML file that fixes values, so that the audit need not guess by majority.
 
 ignore = ["processor_settings"]          # checks that are not wanted
 
@@ -39,11 +39,10 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     fix: str = "set it as expected"
 
     def allows(self, fact: Fact) -> bool:
-        """Whether the value is one of the expected."""
         return fact.value in self.values
 
     def is_about(self, fact: Fact) -> bool:
-        """Whether the fact is one of those that are meant."""
+        """Whether the expectation applies to the fact's device."""
         return fact.setting == self.setting and fnmatchcase(fact.device, self.devices)
 
 
@@ -61,7 +60,6 @@ class Expectations(
         return frozenset(each.setting for each in self.expect)
 
     def on_host(self, host: str) -> tuple[Expectation, ...]:
-        """Those that are meant for this host."""
         return tuple(each for each in self.expect if fnmatchcase(host, each.hosts))
 
 
@@ -69,7 +67,7 @@ NOTHING_EXPECTED = Expectations()
 
 
 def parse_expectations(text: str, name: str, checks: Iterable[str]) -> Expectations:
-    """The expectations in this TOML; a SettingsError says what is wrong with it."""
+    """The expectations in this TOML; raises SettingsError if it is wrong."""
     try:
         found = msgspec.convert(tomllib.loads(text), Expectations)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
@@ -115,7 +113,7 @@ def judge_expectations(
 
 
 def is_expected(finding: Finding, facts: Facts, expectations: tuple[Expectation, ...]) -> bool:
-    """Whether the site says that what the finding is about is as it should be."""
+    """Whether the site's expectations allow what the finding is about."""
     if not finding.read:
         return False
     about = finding.read[0]

@@ -1,8 +1,8 @@
-"""What a host is set to: small facts, each with the place where it was read.
+"""The settings of a host: small facts, each with the place where it was read.
 
 A fact is a text: `("mlx5_0", "interface_mtu", "9000", "sys/class/net/eth2/mtu")`. The device is
-empty for the host itself, an RDMA device, an interface without RDMA, `gpu0`, or `job NAME`. What
-the settings mean stands in `collector.audit.settings`.
+empty for the host itself, an RDMA device, an interface without RDMA, `gpu0`, or `job NAME`. The
+settings are listed in `collector.audit.settings`.
 """
 
 from __future__ import annotations
@@ -72,12 +72,11 @@ class Facts:
             self.by_device.setdefault(fact.device, {}).setdefault(fact.setting, fact)
 
     def all(self) -> Iterator[Fact]:
-        """Every fact."""
         for of_device in self.by_device.values():
             yield from of_device.values()
 
     def get(self, device: str, setting: str) -> Fact | None:
-        """The fact, if it was read."""
+        """None if it was not read."""
         return self.by_device.get(device, {}).get(setting)
 
     def value(self, device: str, setting: str) -> str:
@@ -118,7 +117,7 @@ class Facts:
 
     @cached_property
     def fabric_nics(self) -> list[str]:
-        """The RDMA devices that training uses, as well as that can be told.
+        """The RDMA devices that training uses, as far as that can be inferred.
 
         A host often has more: for storage, for its management. Of RDMA devices that are alike
         (model and link layer), the training NICs are those of which there are most; of two such
@@ -152,7 +151,6 @@ class Facts:
         return found
 
     def environment(self, device: str) -> Mapping[str, Fact]:
-        """NCCL's variables of a job."""
         of_device = self.by_device.get(device, {})
         return {name: fact for name, fact in of_device.items() if name.startswith(NCCL_PREFIX)}
 

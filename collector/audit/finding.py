@@ -1,4 +1,4 @@
-"""What the audit says: one thing that costs bandwidth, with its evidence and its remedy."""
+"""A finding of the audit: one thing that costs bandwidth, with its evidence and its remedy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """The check's name; or one of `judge.OTHER_CHECKS`."""
     severity: Severity
     host: str = ""
-    """Empty where no host is accused: hosts disagree and no majority tells who is right."""
+    """Empty where no host is accused: hosts disagree and no majority shows which is right."""
     device: str = ""
     title: str
     """What is wrong, in one sentence."""
@@ -59,11 +59,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     expected: str
     why: str
     source: str
-    """Who says so: a document, or the majority."""
+    """The authority: a document, or the majority."""
     fix: str
     """A command where there is one."""
     confidence: float
-    """How sure, from 0 to 1: whether it is as the title says, and not meant so."""
+    """From 0 to 1: that the title is true, and the setting not intended."""
     cost: str
     """What it costs, in words."""
 

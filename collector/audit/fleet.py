@@ -1,7 +1,7 @@
 """Judges many hosts: each by itself, and each against the hosts that are like it.
 
 Hosts of a fleet are mostly alike, so what is the same is judged once. Without an expectation the
-majority of like hosts is taken for right; where there is no majority nobody is accused.
+majority of like hosts is taken for right; where there is no majority no host is accused.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ GROUP_MIN = 5
 MAJORITY_SHARE = 0.8
 """Of a group's hosts that have a setting, that must agree before the others are called outliers."""
 JOB_HOSTS_MIN = 3
-"""Hosts of a job, before its majority says which of them is wrong."""
+"""Hosts of a job, before its majority decides which of them is wrong."""
 FINDINGS_MAX = 50_000
 """Findings of one fleet. Ten for each of 4,096 hosts is a fleet of which everything is wrong."""
 PLACE_DEPENDENT = frozenset(
@@ -65,7 +65,7 @@ class Profile(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """What the audit says of a fleet."""
+    """The findings about a fleet."""
 
     findings: list[Finding]
     hosts: int
@@ -92,7 +92,7 @@ def judge_fleet(
     outliers = [
         each for group in like_hosts(profiles) for each in find_outliers(group, expectations)
     ]
-    found += unsaid(outliers, found)
+    found += unexplained(outliers, found)
     found += compare_jobs(jobs)
     found += more
     kept = [finding for finding in found if finding.check not in expectations.ignore]
@@ -158,14 +158,12 @@ class Judge:
         return found
 
     def judge_jobs(self, facts: Facts) -> list[Finding]:
-        """What is wrong with a host's jobs."""
         return [finding for check in self.about_jobs for finding in check.judge(facts)]
 
 
 def judge_profile(
     profile: Profile, jobs: Mapping[str, list[Fact]], expectations: Expectations, judge: Judge
 ) -> Iterator[Finding]:
-    """What is wrong with each host of a profile."""
     common = judge.judge_still(profile.facts)
     known: dict[tuple[Expectation, ...], list[Finding]] = {}
     for host in profile.hosts:
@@ -173,20 +171,20 @@ def judge_profile(
         if host in jobs:
             facts = profile.facts.with_jobs(jobs[host])
             all_of_it = without_echoes([*common, *judge.judge_jobs(facts)])
-            found = hold_against(all_of_it, facts, expected)
+            found = apply_expectations(all_of_it, facts, expected)
         else:
             if expected not in known:
                 all_of_it = without_echoes([*common, *judge.judge_jobs(profile.facts)])
-                known[expected] = hold_against(all_of_it, profile.facts, expected)
+                known[expected] = apply_expectations(all_of_it, profile.facts, expected)
             found = known[expected]
         for finding in found:
             yield msgspec.structs.replace(finding, host=host)
 
 
-def hold_against(
+def apply_expectations(
     findings: Sequence[Finding], facts: Facts, expected: tuple[Expectation, ...]
 ) -> list[Finding]:
-    """Findings without those about what the site expects, and with what it misses."""
+    """Findings without those that the site expects, and with its unmet expectations."""
     if not expected:
         return list(findings)
     kept = [finding for finding in findings if not is_expected(finding, facts, expected)]
@@ -252,10 +250,10 @@ def comparable(facts: Facts) -> Iterator[tuple[Place, Fact]]:
                 yield (device, setting, model), fact
 
 
-def unsaid(outliers: Sequence[Finding], found: Sequence[Finding]) -> list[Finding]:
-    """Outliers without those of which a check has said what is wrong with them."""
+def unexplained(outliers: Sequence[Finding], found: Sequence[Finding]) -> list[Finding]:
+    """Outliers without those that a check already explains."""
     accused = {finding.host for finding in outliers}
-    told = {
+    explained = {
         (finding.host, each.device, each.setting)
         for finding in found
         if finding.host in accused
@@ -265,12 +263,12 @@ def unsaid(outliers: Sequence[Finding], found: Sequence[Finding]) -> list[Findin
         finding
         for finding in outliers
         if not finding.read
-        or not all((finding.host, each.device, each.setting) in told for each in finding.read)
+        or not all((finding.host, each.device, each.setting) in explained for each in finding.read)
     ]
 
 
 def model_of(facts: Facts, device: str) -> str:
-    """What a device must have in common with another to be compared with it."""
+    """The model that two devices must share to be compared."""
     return f"{facts.value(device, MODEL)} {facts.value(device, LINK_LAYER)}"
 
 
@@ -311,7 +309,6 @@ def accuse(profile: Profile, majority: Mapping[Place, tuple[str, int, int]]) -> 
 
 
 def devices_text(facts: Sequence[Fact]) -> str:
-    """Whose setting it is."""
     return listed([fact.device for fact in facts if fact.device]) or "the host"
 
 
@@ -330,7 +327,7 @@ def fill_in(rule: Compared, facts: Facts, fact: Fact, common: str) -> str:
 
 
 def disagreement(setting: str, devices: Mapping[str, Counter[str]]) -> Finding:
-    """That hosts differ and no majority says who is right: it accuses nobody."""
+    """The finding that hosts differ without a majority: it accuses no host."""
     device, counter = next(iter(devices.items()))
     shown = ", ".join(f"{value} on {count}" for value, count in counter.most_common(3))
     more = f" (and {len(counter) - 3} other values)" if len(counter) > 3 else ""  # noqa: PLR2004 - as shown
@@ -345,7 +342,7 @@ def disagreement(setting: str, devices: Mapping[str, Counter[str]]) -> Finding:
         expected="one value",
         why=rule.why,
         source=f"no value has {100 * MAJORITY_SHARE:.0f} % of {counter.total()} like hosts",
-        fix="say in the expectations which is right",
+        fix="set the right value in the expectations",
         confidence=0.5,
         cost="Unknown until it is known which is right.",
     )

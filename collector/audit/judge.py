@@ -17,11 +17,11 @@ from collector.audit.facts import Facts, Unread
 from collector.audit.finding import Evidence, Finding, Severity, finding_order, severity_rank
 
 OTHER_CHECKS = ("expectation", "outlier", "job_environment", "asymmetric_paths", "path_mtu")
-"""What findings come from besides the folder of checks."""
+"""Origins of findings besides the folder of checks."""
 
 
 ECHOES = frozenset({"unlike_nics"})
-"""Checks that compare: what another check says of the same setting says more."""
+"""Checks that compare: another check's finding about the same setting is more specific."""
 
 
 def check_names() -> tuple[str, ...]:
@@ -30,14 +30,14 @@ def check_names() -> tuple[str, ...]:
 
 
 def without_echoes(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings without those that only say of a NIC that it differs, where another says why."""
-    told = {
+    """Findings without those that only report a different NIC, where another explains it."""
+    explained = {
         (each.device, each.setting)
         for finding in findings
         if finding.check not in ECHOES
         for each in finding.read[:1]
     }
-    told |= {
+    explained |= {
         (each.device, each.setting)
         for finding in findings
         if finding.check == "lossless"
@@ -48,12 +48,12 @@ def without_echoes(findings: Sequence[Finding]) -> list[Finding]:
         finding
         for finding in findings
         if finding.check not in ECHOES
-        or not all((each.device, each.setting) in told for each in accused(finding))
+        or not all((each.device, each.setting) in explained for each in accused(finding))
     ]
 
 
 def accused(finding: Finding) -> list[Evidence]:
-    """What of a finding's evidence is wrong: the last is the neighbour that has it right."""
+    """The wrong part of a finding's evidence: the last entry is the correct neighbour."""
     return list(finding.read[:-1] if len(finding.read) > 1 else finding.read)
 
 
@@ -78,5 +78,5 @@ def blinded(unread: Unread) -> list[str]:
 
 
 def worst(findings: list[Finding]) -> Severity | None:
-    """The worst severity among findings."""
+    """None without findings."""
     return max((each.severity for each in findings), key=severity_rank, default=None)

@@ -79,13 +79,13 @@ FILE_MISSING = "file_missing"
 
 
 IDENTIFYING = frozenset({KIND, MODEL, LINK_LAYER, PORT_STATE, PORT_RATE})
-"""Settings by which the training NICs are told: every check may look at these."""
+"""Settings that identify the training NICs: every check may look at these."""
 JOB_SETTINGS = frozenset({MEMLOCK, CAN_LOCK, FILE_MISSING})
 """Settings of jobs, besides NCCL's variables."""
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """A setting that like hosts have in common; why, and how one is brought into line."""
+    """A setting that like hosts have in common; why, and how to align one."""
 
     why: str
     fix: str

@@ -50,7 +50,7 @@ class Captures:
         self._waiting.append((from_ns, now_ns + int(after * NS_PER_SECOND), request))
 
     def step(self, now_ns: int) -> dict[str, Any] | None:
-        """Do a little; the message that comes of it, if one does."""
+        """Do one step; returns its message, if it has one."""
         if self._refused:
             return self._refused.popleft()
         if self._current is None:
@@ -93,6 +93,6 @@ class Captures:
 
     def _end(self) -> dict[str, Any]:
         assert self._current is not None
-        told = {"capture": self._current["id"], "end": True, "samples": self._samples}
+        message = {"capture": self._current["id"], "end": True, "samples": self._samples}
         self._current = None
-        return told
+        return message

@@ -14,7 +14,7 @@ from collector.bursts.plan import NS_PER_SECOND
 HOLD_WINDOWS = 2
 """Windows below the release that end a burst."""
 LONG_NS = NS_PER_SECOND
-"""A burst that goes on for so long is told when it has, and again when it ends: an on-call person
+"""A burst that goes on for so long is reported then, and again when it ends: an on-call person
 must not wait for the end of a transfer that never ends."""
 
 
@@ -40,7 +40,7 @@ class Detector:
         "_bytes",
         "_end_ns",
         "_hold_ns",
-        "_is_told",
+        "_is_reported",
         "_peak",
         "_release",
         "_start_ns",
@@ -67,13 +67,13 @@ class Detector:
         self._hold_ns = HOLD_WINDOWS * window_ns
 
     def _forget(self) -> None:
-        self.is_open = self._is_told = False
+        self.is_open = self._is_reported = False
         self._start_ns = self._end_ns = self._bytes = self._above = self._windows = 0
         self._below_ns = self._waiting_bytes = self._waiting_windows = 0
         self._peak = 0.0
 
     def take(self, start_ns: int, end_ns: int, counted: int, rate: float) -> Burst | None:
-        """A window; the burst that it ends or makes long, if it does.
+        """Take a window; returns the burst that it ends or makes long, if any.
 
         Only worth calling while a burst is open or when the rate is above the threshold.
         """
@@ -93,13 +93,13 @@ class Detector:
         self._below_ns = self._waiting_bytes = self._waiting_windows = 0
         self._end_ns = end_ns
         self._peak = max(self._peak, rate)
-        if not self._is_told and end_ns - self._start_ns >= LONG_NS:
-            self._is_told = True
+        if not self._is_reported and end_ns - self._start_ns >= LONG_NS:
+            self._is_reported = True
             return self._burst("started")
         return None
 
     def quiet(self, duration_ns: int) -> Burst | None:
-        """So long nothing was counted; the burst that this ends, if it does."""
+        """Take a stretch without counts; returns the burst that it ends, if any."""
         if not self.is_open:
             return None
         self._below_ns += duration_ns
@@ -108,7 +108,7 @@ class Detector:
     def close(self) -> Burst | None:
         """The burst ends here; None if it was too short to be one."""
         found = None
-        if self._is_told:
+        if self._is_reported:
             found = self._burst("ended")
         elif self._above >= self._windows_min:
             found = self._burst("whole")

@@ -23,7 +23,7 @@ RECEIVE, TRANSMIT = "receive", "transmit"
 
 
 class CounterPlan(NamedTuple):
-    """One counter file and what its number means."""
+    """One counter file, its unit and its limits."""
 
     path: str
     """Absolute, or as a captured tree's recording names it."""
@@ -34,13 +34,13 @@ class CounterPlan(NamedTuple):
     factor: int
     """Bytes for each unit: 4 for InfiniBand's words."""
     floor_ns: int
-    """The file never changes faster than this; 0 if nobody says."""
+    """The file never changes faster than this; 0 if unknown."""
     line_rate: float
-    """Bytes per second; 0 if nobody says."""
+    """Bytes per second; 0 if unknown."""
 
 
 class Plan(NamedTuple):
-    """Everything that a sampler is told. Another plan needs another sampler."""
+    """All parameters of a sampler. Another plan needs another sampler."""
 
     counters: tuple[CounterPlan, ...]
     period_ns: int = NS_PER_MS
@@ -57,12 +57,10 @@ class Plan(NamedTuple):
     ring_seconds: float = 30.0
 
     def encode(self) -> str:
-        """The plan as one line."""
         return json.dumps(self)
 
     @classmethod
     def decode(cls, text: str) -> Plan:
-        """The plan in such a line."""
         counters, *rest = json.loads(text)
         return cls(tuple(CounterPlan(*each) for each in counters), *rest)
 

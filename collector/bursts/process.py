@@ -1,4 +1,4 @@
-"""The agent's end of the sampler: starts the process, reads what it says, starts it again.
+"""The agent's end of the sampler: starts the process, reads its messages, restarts it.
 
 The process needs no package but ours and the standard library, so it starts without `site`: half
 the memory and a third of the time. Its standard error is the agent's.
@@ -30,7 +30,7 @@ BACKOFF_SECONDS_MAX = 60.0
 WELL_SECONDS = 60.0
 """A sampler that lived so long is forgiven earlier deaths."""
 END_SECONDS = 1.0
-"""How long a sampler that was hung up on may take to notice: it looks every 50 ms."""
+"""How long a sampler may take to end after its input closes: it checks every 50 ms."""
 
 START = "import sys; sys.path.insert(0, sys.argv[1]); from {0} import main; main()"
 PACKAGES = Path(__file__).resolve().parents[2]
@@ -42,23 +42,21 @@ log = logging.getLogger(__name__)
 
 
 class FastSampler(Protocol):
-    """What samples fast: a process of this machine, or the recording of a captured tree."""
+    """A fast sampler: a process of this machine, or the recording of a captured tree."""
 
     restarts: int
     """How often it had to be started again."""
 
     @property
-    def is_up(self) -> bool:
-        """Whether it runs."""
+    def is_up(self) -> bool: ...
 
     def poll(self) -> Sequence[Message]:
-        """What it has said since; starts it if it does not run."""
+        """Its messages since the last call; starts it if it does not run."""
 
     def capture(self, request: Mapping[str, Any]) -> bool:
-        """Ask for raw samples; False if nobody takes the request."""
+        """Ask for raw samples; False if it does not take the request."""
 
-    def close(self) -> None:
-        """End it."""
+    def close(self) -> None: ...
 
 
 class LiveSampler:
@@ -74,18 +72,15 @@ class LiveSampler:
 
     @property
     def is_up(self) -> bool:
-        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
     def poll(self) -> Sequence[Message]:
-        """What it has said since the last time."""
         messages = self._take() if self._process is not None else []
         if not self.is_up:
             self._start_again()
         return messages
 
     def capture(self, request: Mapping[str, Any]) -> bool:
-        """Pass a request on."""
         process = self._process
         if process is None or process.stdin is None:
             return False
@@ -96,7 +91,7 @@ class LiveSampler:
         return True
 
     def close(self) -> None:
-        """Hang up, and wait until it is gone."""
+        """Close its input, and wait until it has ended."""
         process, self._process, self._rest = self._process, None, b""
         if process is None:
             return
@@ -164,20 +159,20 @@ class LiveSampler:
         try:
             return [json.loads(line) for line in lines]
         except ValueError as error:
-            log.error("the sampler says what is no message (%s); it is ended", error)  # noqa: TRY400
+            log.error("the sampler sent an invalid message (%s); it is ended", error)  # noqa: TRY400
             self._process.kill()
             return []
 
 
-def tell(recorded: str, plan: Plan) -> list[Message]:
-    """What a sampler would say of a recording: see `collector.bursts.replay`."""
+def replay_messages(recorded: str, plan: Plan) -> list[Message]:
+    """A sampler's messages for a recording: see `collector.bursts.replay`."""
     from collector.bursts.replay import replay  # noqa: PLC0415 - only on captured trees
 
     return replay(recorded, plan)
 
 
 class ReplayedSampler:
-    """A captured tree's recording, told as a whole at every poll."""
+    """A captured tree's recording, given as a whole at every poll."""
 
     def __init__(self, recorded: str, plan: Plan) -> None:
         self._recorded = recorded
@@ -190,12 +185,11 @@ class ReplayedSampler:
         return True
 
     def poll(self) -> Sequence[Message]:
-        """What the recording says."""
-        return tell(self._recorded, self._plan)
+        return replay_messages(self._recorded, self._plan)
 
     def capture(self, request: Mapping[str, Any]) -> bool:  # noqa: ARG002 - the seam's shape
-        """Nobody takes requests here."""
+        """A recording takes no requests."""
         return False
 
     def close(self) -> None:
-        """Nothing runs."""
+        """A recording runs nothing."""

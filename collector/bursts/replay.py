@@ -1,8 +1,8 @@
-"""A captured tree's fast samples: the recording `bursts/samples`, told as a sampler would.
+"""A captured tree's fast samples: the recording `bursts/samples`, reported as by a sampler.
 
 Each line is a tick: its time in nanoseconds, then what each counter's file held, in the order of
 the plan (ports by device and number, received before sent); `-` where it could not be read. Lines
-that begin with # say what it is.
+that begin with # describe it.
 """
 
 from __future__ import annotations

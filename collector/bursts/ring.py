@@ -23,7 +23,7 @@ def ring_length(seconds: float, period_ns: int, counters: int) -> int:
 class Ring:
     """Times (monotonic nanoseconds) and values (bytes); only values that changed, and those before.
 
-    An unchanged value says nothing that its neighbours do not, so an idle port costs no memory: the
+    An unchanged value adds nothing to its neighbours, so an idle port costs no memory: the
     columns grow until they have their length.
     """
 

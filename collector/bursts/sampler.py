@@ -1,8 +1,8 @@
 """The sampler's process: reads counters on a fixed grid, sends a summary a second.
 
-Started by `collector.bursts.process` with a plan on its standard input. It says JSON lines on its
-standard output and takes requests on its standard input; when that ends, the agent is gone, and so
-is this process a moment later.
+Started by `collector.bursts.process` with a plan on its standard input. It writes JSON lines to its
+standard output and takes requests from its standard input; when that ends, the agent is gone, and
+this process ends a moment later.
 
 Between two ticks there is a millisecond. So nothing here is done all at once: one counter's samples
 are worked through at each tick, one piece of a capture is sent, and nothing ever waits for the
@@ -33,8 +33,8 @@ PLAN_BYTES_MAX = 1 << 20
 MEASURED_READS = 7
 """Of each file, before the first tick: the median of so many is what a read takes."""
 AMBIGUOUS_READS = 4
-"""Times its usual duration: a read that took longer was interrupted, and nobody knows by how much
-its number is older than its time. It is dropped; the next one tells the same and more."""
+"""Times its usual duration: a read that took longer was interrupted, and it is unknown by how much
+its number is older than its time. It is dropped; the next one includes its count."""
 AMBIGUOUS_SHARE = 4
 """A quarter of the period: what a read may take at least before it counts as interrupted."""
 DIGEST_TICKS = 32
@@ -49,8 +49,8 @@ attempt; a device that was reset is back within this time."""
 REPORTS_WAITING_MAX = 8
 """Reports that wait for the agent to read; the oldest goes, and is counted."""
 BURSTS_PER_REPORT_MAX = 100
-"""Burst events a second, of all counters; a port that has more is simply busy, and its summary says
-so. The rest is counted."""
+"""Burst events a second, of all counters; a port that has more is simply busy, and its summary
+shows it. The rest is counted."""
 COMMAND_BYTES_MAX = 64 << 10
 
 
@@ -74,7 +74,7 @@ class Sweep(NamedTuple):
 
 
 class Sampler:
-    """Files, schedule and what is told of them."""
+    """Files, schedule and reports."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -90,7 +90,7 @@ class Sampler:
         self._bursts: list[tuple[int, Burst]] = []
         self._missed = self._dropped_bursts = self._dropped_reports = self._interrupted = 0
         self._reports: deque[bytes] = deque()
-        self._told: list[str] = []
+        self._summaries: list[str] = []
         self._is_telling = False
         self._elapsed_ns = 0
         self._out = b""
@@ -245,7 +245,7 @@ class Sampler:
         self._reads[place] += 1
 
     def _find_broken(self) -> None:
-        """A file of the sweep failed; let go of each that does, and lose this tick."""
+        """A file of the sweep failed; close each that fails, and lose this tick."""
         for place in self._sweep.places:
             try:
                 _pread(self._handles[place], TEXT_BYTES_MAX, 0)
@@ -287,20 +287,20 @@ class Sampler:
             else:
                 self._dropped_bursts += 1
 
-    # --- what is told --------------------------------------------------------------------------
+    # --- reports ---------------------------------------------------------------------------------
 
     def _report(self, now_ns: int) -> None:
-        """Tell of the last second; done a counter at a time, because all would take a tick."""
+        """Report the last second; one counter at a time, because all would take a tick."""
         if not self._is_telling:
             if now_ns - self._reported_ns < REPORT_NS:
                 return
             self._is_telling = True
             self._elapsed_ns, self._reported_ns = now_ns - self._reported_ns, now_ns
             self._reopen(now_ns)
-        if (place := len(self._told)) < len(self._tracks):
+        if (place := len(self._summaries)) < len(self._tracks):
             read_every_ns = self._elapsed_ns / max(1, self._reads[place])
             self._reads[place] = 0
-            self._told.append(json.dumps(self._tracks[place].summary(read_every_ns)))
+            self._summaries.append(json.dumps(self._tracks[place].summary(read_every_ns)))
             return
         self._finish_report(now_ns)
 
@@ -319,8 +319,8 @@ class Sampler:
             "bursts": self._bursts,
         }
         head = json.dumps(report).removesuffix("}")
-        line = f'{head}, "counters": [{", ".join(self._told)}]}}\n'
-        self._lateness, self._bursts, self._told = [], [], []
+        line = f'{head}, "counters": [{", ".join(self._summaries)}]}}\n'
+        self._lateness, self._bursts, self._summaries = [], [], []
         self._is_telling = False
         if len(self._reports) >= REPORTS_WAITING_MAX:
             self._reports.popleft()
@@ -328,7 +328,7 @@ class Sampler:
         self._reports.append(line.encode())
 
     def _send(self, now_ns: int) -> bool:
-        """Give the pipe what it takes; False when nobody holds its other end."""
+        """Write what the pipe takes; False when its reader is gone."""
         if not self._out:
             if self._reports:
                 self._out = self._reports.popleft()
@@ -347,7 +347,7 @@ class Sampler:
         return True
 
     def _take_commands(self, now_ns: int) -> bool:
-        """Take requests; False when nobody will send any more."""
+        """Take requests; False when the input has ended."""
         try:
             data = os.read(sys.stdin.fileno(), COMMAND_BYTES_MAX)
         except BlockingIOError:
@@ -363,8 +363,8 @@ class Sampler:
 
 
 def settle_down(plan: Plan) -> None:
-    """Take a place where the grid can be kept; what is not permitted is done without."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the agent's; it then hangs up
+    """Choose processor and priority to keep the grid; skips what is not permitted."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for the agent, which closes the input
     allowed = sorted(os.sched_getaffinity(0))
     with suppress(OSError):
         os.sched_setaffinity(0, {allowed[-1] if plan.cpu < 0 else plan.cpu})
@@ -396,7 +396,6 @@ def read_plan() -> Plan:
 
 
 def main() -> None:
-    """Run until the agent is gone."""
     plan = read_plan()
     settle_down(plan)
     sampler = Sampler(plan)

@@ -1,4 +1,4 @@
-"""The sampler's words as readings: the series of each counter, and what a burst is called."""
+"""The sampler's messages as readings: the series of each counter, and the event of a burst."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = {
     "windows": "fabric_burst_windows",
     "bursts": "fabric_burst_bursts_total",
 }
-"""What the sampler calls it, and the metric."""
+"""The sampler's name of a number, and the metric."""
 OWN = {
     "ticks": "fabric_burst_sampler_ticks",
     "missed": "fabric_burst_sampler_ticks_missed_total",
@@ -35,7 +35,7 @@ QUANTILES = ("0.5", "0.99", "1")
 
 
 def labels_of(counter: CounterPlan) -> dict[str, str]:
-    """Whose counter it is."""
+    """The labels of the counter's device and port."""
     labels = {"device": counter.device}
     return labels | {"port": counter.port} if counter.port else labels
 
@@ -59,30 +59,30 @@ class CounterSeries:
         """The series of this counter's raw samples in a capture."""
         return Series("fabric_burst_raw_bytes_total", self._labels | {"capture": capture})
 
-    def readings(self, told: Mapping[str, Any], time_ns: int) -> Iterator[Reading]:
+    def readings(self, summary: Mapping[str, Any], time_ns: int) -> Iterator[Reading]:
         """One summary as readings; a counter in trouble gives one absence, not ten."""
-        if told["trouble"]:
-            reason = Reason.UNPARSEABLE if "no number" in told["trouble"] else Reason.UNREADABLE
-            yield Missing(self.mean, reason, str(told["trouble"]))
+        if summary["trouble"]:
+            reason = Reason.UNPARSEABLE if "no number" in summary["trouble"] else Reason.UNREADABLE
+            yield Missing(self.mean, reason, str(summary["trouble"]))
             return
-        if told["clamped"]:
+        if summary["clamped"]:
             yield Missing(self.mean, Reason.SATURATED, "stands at 2**32 - 1; reset it")
             return
-        if told["mean"] is None:
+        if summary["mean"] is None:
             return  # it has only just been opened
         for word, series in self._numbers.items():
-            if told[word] is not None:
-                yield Sample(series, float(told[word]), time_ns)
-        if told["peak_coarse"] is None and told["resolution"] > 0.01:  # noqa: PLR2004 - 10 ms
-            detail = f"the counter changes every {told['resolution'] * 1000:.0f} ms"
+            if summary[word] is not None:
+                yield Sample(series, float(summary[word]), time_ns)
+        if summary["peak_coarse"] is None and summary["resolution"] > 0.01:  # noqa: PLR2004 - 10 ms
+            detail = f"the counter changes every {summary['resolution'] * 1000:.0f} ms"
             yield Missing(self._numbers["peak_coarse"], Reason.NOT_SUPPORTED, detail)
         if not self._line_rate:
-            detail = "the device does not say its line rate: set line_rates; no bursts are told"
+            detail = "the device does not report its line rate: set line_rates to detect bursts"
             yield Missing(self._line, Reason.NOT_SUPPORTED, detail)
             return
         yield Sample(self._line, self._line_rate, time_ns)
         total = 0.0
-        for series, seconds in zip(self._histogram, told["histogram"], strict=True):
+        for series, seconds in zip(self._histogram, summary["histogram"], strict=True):
             total += seconds
             yield Sample(series, total, time_ns)
 
@@ -100,14 +100,13 @@ class SamplerSeries:
         ]
 
     def readings(self, report: Mapping[str, Any], time_ns: int) -> Iterator[Reading]:
-        """How the sampler fared."""
         for word, series in self._own.items():
             yield Sample(series, float(report[word]), time_ns)
         for series, late_ns in zip(self._late, report["late"], strict=True):
             yield Sample(series, late_ns / NS_PER_SECOND, time_ns)
 
 
-def tell_burst(
+def burst_event(
     counter: CounterPlan, burst: Sequence[Any], offset_ns: int, threshold: float
 ) -> Event:
     """A burst as an event; ``offset_ns`` turns monotonic times into the wall clock's."""
@@ -116,12 +115,12 @@ def tell_burst(
     rate = peak * NS_PER_SECOND
     full = rate / counter.line_rate if counter.line_rate else 0.0
     where = f"{counter.device}/{counter.port}" if counter.port else counter.device
-    said = {"whole": "lasted", "ended": "ended after", "started": "has gone on for"}[phase]
+    length_words = {"whole": "lasted", "ended": "ended after", "started": "has gone on for"}[phase]
     return Event(
         kind="burst",
         time_ns=start_ns + offset_ns,
         labels=labels_of(counter),
-        message=f"{where}: a burst to {full:.0%} of the line ({counter.direction}) {said} "
+        message=f"{where}: a burst to {full:.0%} of the line ({counter.direction}) {length_words} "
         f"{length * 1000:.1f} ms",
         attributes={
             "phase": str(phase),

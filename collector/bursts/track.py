@@ -1,4 +1,4 @@
-"""What becomes of one counter's samples: windows, one summary a second, and bursts.
+"""The reduction of one counter's samples: windows, one summary a second, and bursts.
 
 A *window* is the stretch between two readings of the counter, and its rate is what was counted in
 it by the time that was measured between them, never by the period that was meant.
@@ -39,13 +39,13 @@ IMPOSSIBLE = 4.0
 """Times what the line carries: bytes that must have been counted earlier. Well above one, because a
 driver hands over a few milliseconds' packets at once now and then."""
 PROOFS = 2
-"""Impossible steps after which a file is said to be refreshed seldom."""
+"""Impossible steps after which a file counts as refreshed seldom."""
 RHYTHM_CHANGES = 12
-"""So many changes that come at one rhythm say the same."""
+"""So many changes at one rhythm prove the same."""
 RHYTHM_SPREAD = 1.3
 """The longest of these pauses by the shortest."""
 RHYTHM_SHARE = 0.05
-"""Of what the line carries in a period; steps below it (a heartbeat, LLDP) say nothing."""
+"""Of what the line carries in a period; steps below it (a heartbeat, LLDP) prove nothing."""
 CLAMPED = (1 << 32) - 1
 """Where the byte counters of the oldest HCAs (without PortCountersExtended) stop."""
 
@@ -121,7 +121,7 @@ class Track:
             )
         self.histogram_ns = [0] * (len(BOUNDS) + 1)
         self._value = -1
-        """What is accounted for; ``_end_ns`` says until when."""
+        """The value up to which bytes are accounted for; ``_end_ns`` is its time."""
         self._end_ns = 0
         self._moved = self._moved_ns = 0
         """What it last changed to, and when."""
@@ -137,7 +137,7 @@ class Track:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Forget what the last summary told."""
+        """Reset what the last summary reported."""
         self._time_ns = self._busy_ns = self._bytes = self._windows = 0
         self._peak = 0.0
         self._bins = 0
@@ -251,7 +251,7 @@ class Track:
         self._bin_bytes += values[-1] - before
 
     def lose(self) -> None:
-        """The file was gone: whatever it shows next is where counting begins anew."""
+        """The file was gone: counting begins again with its next value."""
         self.pending = Pending([], [], [])
         self._text = b""
         self._value = -1
@@ -344,7 +344,7 @@ class Track:
         self._bin_end_ns = self._end_ns + self._bin_ns
 
     def _settle(self, seen_ns: int, found: list[Burst]) -> None:
-        """Account for the time since the last change, as far as it says something."""
+        """Account for the time since the last change, as far as it is conclusive."""
         if self._value < 0:
             return
         if self._carried_ns:
@@ -368,7 +368,6 @@ class Track:
             found.append(burst)
 
     def _count(self, start_ns: int, end_ns: int, counted: int, found: list[Burst]) -> None:
-        """So much was counted in this window."""
         rate = counted / (end_ns - start_ns)
         # Less than the window where quiet time within it was accounted for already.
         duration_ns = end_ns - self._end_ns
@@ -429,7 +428,7 @@ class Track:
         coarse = None
         if self._bin_ns == BIN_NS:
             coarse = self._bins_peak / BIN_NS * NS_PER_SECOND if self._bins else None
-        told = {
+        summary = {
             "trouble": self.trouble,
             "clamped": self.is_clamped,
             "seconds": seconds,
@@ -447,7 +446,7 @@ class Track:
             "bursts": self.bursts,
         }
         self._start_over()
-        return told
+        return summary
 
     def _variation(self) -> float | None:
         """The coefficient of variation over bins; None where nothing was counted."""

@@ -26,7 +26,7 @@ COMMANDS_SECONDS = 12.0
 UNREAD_MAX = 256
 """Settings that are named as unread; alike ones of several devices are one."""
 TEXT_BYTES_MAX = 64 << 10
-"""What is looked at of a program's output."""
+"""Read of a program's output."""
 
 
 class Gatherer:
@@ -42,7 +42,7 @@ class Gatherer:
         self._deadline_ns = host.monotonic_ns() + int(COMMANDS_SECONDS * 1_000_000_000)
 
     def add(self, device: str, setting: str, value: str, origin: str) -> None:
-        """Keep a fact; an empty value says nothing, and of two about the same the first is kept."""
+        """Keep a fact; an empty value is no fact, and of two about the same the first is kept."""
         text = printable(value.strip())[:VALUE_CHARACTERS_MAX]
         name = printable(device)[:DEVICE_CHARACTERS_MAX]
         if not text or (name, setting) in self._facts:
@@ -60,7 +60,7 @@ class Gatherer:
             self._unread.setdefault(key, []).append(printable(device)[:DEVICE_CHARACTERS_MAX])
 
     def refused(self, device: str, setting: str, error: HostError) -> None:
-        """Note a refusal, unless it only says that this machine has no such thing."""
+        """Note a refusal, unless it is only that this machine has no such thing."""
         if error.reason is not Reason.ABSENT:
             self.miss(device, setting, error.reason, error.detail)
 
@@ -93,7 +93,7 @@ class Gatherer:
         return found[1]
 
     def run(self, setting: str, *words: str) -> str:
-        """What a program says; empty if it is not there (named once) or has nothing to say."""
+        """A program's output; empty if it is not installed (reported once) or prints nothing."""
         program = words[0]
         if program in self._absent:
             return ""
@@ -108,28 +108,28 @@ class Gatherer:
             self.miss("", setting, error.reason, f"{program}: {error.detail}")
             return ""
         if output.status != 0 or output.is_cut:
-            said = output.complaints[:80].decode("utf-8", "replace").strip()
+            complaint = output.complaints[:80].decode("utf-8", "replace").strip()
             reason = Reason.TIMEOUT if output.is_cut else Reason.NOT_SUPPORTED
-            self.miss("", setting, reason, f"{' '.join(words)}: {said or output.status}")
+            self.miss("", setting, reason, f"{' '.join(words)}: {complaint or output.status}")
             return ""
         return output.text[:TEXT_BYTES_MAX].decode("utf-8", "replace")
 
     def can_run(self, program: str) -> bool:
-        """Whether the program is there, as far as was found out."""
+        """False once the program was found to be missing."""
         return program not in self._absent
 
     def finish(self) -> Facts:
-        """The facts, and what could not be read; what several devices share is said once."""
+        """The facts, and what could not be read; what several devices share is reported once."""
         unread = []
         settings = {setting for _, setting in self._facts}
         for (setting, reason, detail), devices in self._unread.items():
             named = [each for each in dict.fromkeys(devices) if (each, setting) not in self._facts]
             named = [each for each in named if each]
             if not named and ("" not in devices or setting in settings):
-                continue  # another place has said it
+                continue  # another place has given it
             device = named[0] if len(named) == 1 else ""
-            said = f"{listed(named)}: {detail}" if len(named) > 1 else detail
-            unread.append(Unread(device, setting, reason, said))
+            text = f"{listed(named)}: {detail}" if len(named) > 1 else detail
+            unread.append(Unread(device, setting, reason, text))
         merged: dict[tuple[str, str], Unread] = {}
         for each in unread:
             merged.setdefault((each.device, each.setting), each)

@@ -1,4 +1,4 @@
-"""GPUs: where they hang, how their slot runs, and what their driver is."""
+"""GPUs: their place in the PCI tree, the state of their slot, and their driver."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from collector.sysfs import list_or_nothing, read_label, read_pci_path
 
 GPUS = "proc/driver/nvidia/gpus"
 GPUS_MAX = 32
-"""GPUs that are looked at. Servers have eight or sixteen."""
+"""GPUs that are read. Servers have eight or sixteen."""
 PCI_DEVICES_MAX = 4_096
-"""PCI devices that are looked at where the driver lists no GPU."""
+"""PCI devices that are searched where the driver lists no GPU."""
 NVIDIA, DISPLAY_CLASSES = "0x10de", ("0x0300", "0x0302")
 """Vendor, and classes of VGA and 3D controllers."""
 

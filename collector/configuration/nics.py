@@ -37,10 +37,10 @@ from collector.sysfs import list_or_nothing, read_driver_name, read_label, read_
 RDMA, NET = "sys/class/infiniband", "sys/class/net"
 
 DEVICES_MAX = 64
-"""RDMA devices, and interfaces with hardware, that are looked at: virtual functions come by the
+"""RDMA devices, and interfaces with hardware, that are read: virtual functions come by the
 hundred, and are as the physical one."""
 GIDS_MAX = 32
-"""Entries of a GID table that are looked at. Addresses fill it from the front; a NIC has 256."""
+"""Entries of a GID table that are read. Addresses fill it from the front; a NIC has 256."""
 WORD_BYTES = 4
 """`port_xmit_data` counts words of four bytes (InfiniBand Architecture Specification, 16.1.3.5)."""
 TRAFFIC_BYTES_MIN = 10 << 30
@@ -114,7 +114,7 @@ def read_rdma(gatherer: Gatherer, device: str) -> str:
 
 
 def find_interface(gatherer: Gatherer, base: str, port: str, layer: str) -> str:
-    """The network interface of a port: as its GID table says, or the first of the same hardware."""
+    """The network interface of a port: from its GID table, or the first of the same hardware."""
     if layer == ETHERNET:
         for index in range(GIDS_MAX):
             if name := read_label(gatherer.host, f"{port}/gid_attrs/ndevs/{index}"):
@@ -124,7 +124,6 @@ def find_interface(gatherer: Gatherer, base: str, port: str, layer: str) -> str:
 
 
 def read_link(gatherer: Gatherer, device: str, port: str) -> None:
-    """State, rate and lanes of a port."""
     try:
         found = _STATE.fullmatch(gatherer.read(f"{port}/state"))
         if found:
@@ -143,7 +142,7 @@ def read_link(gatherer: Gatherer, device: str, port: str) -> None:
 
 
 def read_gids(gatherer: Gatherer, device: str, port: str) -> None:
-    """The entries of the GID table that speak RoCE v2: the ones that routers and queues know."""
+    """The entries of the GID table for RoCE v2, the routable kind that carries a DSCP."""
     indexes = [
         str(index)
         for index in range(GIDS_MAX)
@@ -154,7 +153,7 @@ def read_gids(gatherer: Gatherer, device: str, port: str) -> None:
 
 
 def read_mtus(gatherer: Gatherer) -> None:
-    """The MTU that each RDMA port has; no file of sysfs says it."""
+    """The MTU that each RDMA port has; no file of sysfs has it."""
     text = gatherer.run(ACTIVE_MTU, "ibv_devinfo")
     parts = _DEVINFO_DEVICE.split(text)
     for device, rest in zip(parts[1::2], parts[2::2], strict=False):
@@ -173,7 +172,7 @@ def read_speed_most(gatherer: Gatherer, device: str, interface: str) -> None:
 
 
 def read_steering(gatherer: Gatherer, device: str, interface: str, address: str) -> None:
-    """Who keeps the table that leads packets to queue pairs: driver, firmware or hardware."""
+    """The owner of the table that steers packets to queue pairs: driver, firmware or hardware."""
     path = f"{NET}/{interface}/compat/devlink/steering_mode"
     if gatherer.host.exists(path):
         gatherer.text(device, FLOW_STEERING, path)
@@ -185,7 +184,7 @@ def read_steering(gatherer: Gatherer, device: str, interface: str, address: str)
 
 
 def read_driver_version(gatherer: Gatherer, device: str, interface: str) -> None:
-    """The driver's version, as `ethtool -i` says it."""
+    """The driver's version, from `ethtool -i`."""
     try:
         driver = gatherer.host.ethtool_driver(interface)
     except HostError as error:

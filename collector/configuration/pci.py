@@ -1,7 +1,7 @@
-"""PCI devices: how their slot runs, and what their configuration space says.
+"""PCI devices: the state of their slot, and their configuration space.
 
-The kernel shows the first 64 bytes of a configuration space to everyone and the rest to root only:
-whether relaxed ordering is on and which bridges redirect is for root to know.
+The kernel shows the first 64 bytes of a configuration space to every user and the rest to root
+only: only root can read whether relaxed ordering is on and which bridges redirect.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def read_most(gatherer: Gatherer, device: str, path: str) -> None:
                 found = pattern.fullmatch(gatherer.read(place))
             except HostError:
                 continue
-            # 255 lanes and "Unknown" are what the kernel says where it knows nothing.
+            # 255 lanes and "Unknown" are the kernel's values where it knows nothing.
             if found and 0 < float(found[1]) < 255:  # noqa: PLR2004 - see above
                 known.append((float(found[1]), found[1], place))
         if known and known[-1][2].endswith(f"{parts[-1]}/{file}"):
@@ -99,7 +99,7 @@ def read_most(gatherer: Gatherer, device: str, path: str) -> None:
 
 
 def read_control(gatherer: Gatherer, device: str, base: str) -> None:
-    """Relaxed ordering and the sizes of requests, which are root's to see."""
+    """Relaxed ordering and the sizes of requests, which only root may read."""
     try:
         space = gatherer.host.read(f"{base}/config")[:SPACE_BYTES]
     except HostError as error:
@@ -126,7 +126,7 @@ def read_control(gatherer: Gatherer, device: str, base: str) -> None:
 def device_control(space: bytes) -> int | None:
     """The device control register of a configuration space; None if it has none.
 
-    The list of capabilities is the device's own word, so it is followed a bounded way.
+    The list of capabilities comes from the device, so at most CAPABILITIES_MAX are followed.
     """
     if not word_at(space, _STATUS) & _STATUS_CAPABILITIES:
         return None
@@ -154,7 +154,6 @@ def access_control(space: bytes) -> int | None:
 
 
 def word_at(space: bytes, place: int) -> int:
-    """Two bytes of a configuration space."""
     return int.from_bytes(space[place : place + 2], "little")
 
 

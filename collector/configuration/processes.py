@@ -1,6 +1,6 @@
 """NCCL's variables: of the processes that hold GPUs, and of `/etc/nccl.conf`.
 
-An environment is full of secrets. Only variables whose names begin with `NCCL_` are looked at, and
+An environment is full of secrets. Only variables whose names begin with `NCCL_` are read, and
 of those a value that looks like a secret is not kept.
 """
 
@@ -43,7 +43,7 @@ CONFIGURATION_LINES_MAX = 256
 NAMES_OF_FILES = ("NCCL_TOPO_FILE", "NCCL_GRAPH_FILE", "NCCL_TUNER_CONFIG_PATH", "NCCL_CONF_FILE")
 """Variables that name a file which must be there."""
 CAN_LOCK_BIT = 1 << 14
-"""CAP_IPC_LOCK: whoever has it may lock as much memory as it likes."""
+"""CAP_IPC_LOCK: a process with it may lock any amount of memory."""
 
 _NAME = re.compile(r"NCCL_[A-Z0-9_]{1,60}")
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|APIKEY|API_KEY|PRIVATE")
@@ -82,7 +82,7 @@ def read_jobs(gatherer: Gatherer, finder: GpuProcessFinder) -> None:
 
 
 def keep_job(gatherer: Gatherer, name: str, ranks: list[tuple[ProcessFacts, Variables]]) -> None:
-    """What most ranks of a job have, and what single ranks have otherwise."""
+    """The variables of most ranks of a job, and those of ranks that differ."""
     first = ranks[0][0].pid
     gatherer.add(name, KIND, KIND_JOB, f"proc/{first}/environ")
     names = sorted({variable for _, variables in ranks for variable in variables})
@@ -112,7 +112,7 @@ def keep_job(gatherer: Gatherer, name: str, ranks: list[tuple[ProcessFacts, Vari
 
 
 def read_variables(gatherer: Gatherer, pid: int) -> Variables | None:
-    """NCCL's variables of a process; None where they may not be read, which is said."""
+    """NCCL's variables of a process; None where they may not be read, which is reported."""
     path = f"proc/{pid}/environ"
     try:
         block = gatherer.host.read(path)

@@ -1,4 +1,4 @@
-"""How a RoCE interface marks, queues and pauses: trust, PFC, DSCP, ECN and congestion control.
+"""QoS settings of a RoCE interface: trust, PFC, DSCP, ECN and congestion control.
 
 Where each stands depends on the driver: MLNX_OFED has files below `/sys/class/net/*/ecn`, the
 kernel's own mlx5 has them in debugfs (root), and `mlnx_qos` or iproute2's `dcb` ask over netlink.
@@ -42,7 +42,7 @@ DSCP_NAMES = {
     **{f"CS{number}": 8 * number for number in range(8)},
     **{f"AF{group}{drop}": 8 * group + 2 * drop for group in range(1, 5) for drop in range(1, 4)},
 }
-"""RFC 4594's names, which `dcb` prints unless it is told otherwise."""
+"""RFC 4594's names, which `dcb` prints by default."""
 
 
 def read_qos(gatherer: Gatherer, device: str, interface: str, address: str) -> None:
@@ -54,14 +54,14 @@ def read_qos(gatherer: Gatherer, device: str, interface: str, address: str) -> N
     read_parameters(gatherer, device, interface, address)
     path = f"sys/class/infiniband/{device}/tc/1/traffic_class"
     text = read_label(gatherer.host, path)
-    # The file says "Global tclass=106", or nothing until somebody has set it.
+    # The file holds "Global tclass=106", or nothing until an administrator sets it.
     if found := re.search(r"([0-9]{1,3})\s*$", text):
         gatherer.add(device, TRAFFIC_CLASS, found[1], path)
     gatherer.text(device, CMA_TOS, f"sys/kernel/config/rdma_cm/{device}/ports/1/default_roce_tos")
 
 
 def read_mlnx_qos(gatherer: Gatherer, device: str, interface: str) -> bool:
-    """What `mlnx_qos` says; False if it says nothing."""
+    """The facts from `mlnx_qos`; False if it prints nothing."""
     text = gatherer.run(PFC, "mlnx_qos", "-i", interface)
     if not text:
         return False
@@ -82,7 +82,6 @@ def read_mlnx_qos(gatherer: Gatherer, device: str, interface: str) -> bool:
 
 
 def read_dcb(gatherer: Gatherer, device: str, interface: str) -> None:
-    """What iproute2's `dcb` says."""
     text = gatherer.run(PFC, "dcb", "pfc", "show", "dev", interface)
     if found := _DCB_PFC.search(text):
         pairs = [pair.split(":") for pair in found[1].split()]
@@ -102,7 +101,6 @@ def read_dcb(gatherer: Gatherer, device: str, interface: str) -> None:
 
 
 def read_pause(gatherer: Gatherer, device: str, interface: str) -> None:
-    """Whether the link pauses as a whole."""
     found = dict(_PAUSE.findall(gatherer.run(PAUSE, "ethtool", "-a", interface)))
     if found:
         on = [way.lower() for way in ("RX", "TX") if found.get(way) == "on"]

@@ -37,7 +37,6 @@ _NODE = re.compile(r"node[0-9]+")
 
 
 def read_system(gatherer: Gatherer) -> None:
-    """Everything about the host itself."""
     gatherer.add("", KIND, KIND_HOST, "")
     gatherer.text("", KERNEL, "proc/sys/kernel/osrelease")
     gatherer.text("", NUMA_BALANCING, "proc/sys/kernel/numa_balancing")
@@ -75,7 +74,6 @@ def read_nvidia(gatherer: Gatherer) -> None:
 
 
 def read_modules(gatherer: Gatherer) -> None:
-    """The module that lets NICs reach GPUs' memory."""
     path = "proc/modules"
     try:
         names = {line.partition(" ")[0] for line in gatherer.read(path).splitlines()}
@@ -87,7 +85,7 @@ def read_modules(gatherer: Gatherer) -> None:
 
 
 def read_command_line(gatherer: Gatherer) -> None:
-    """What the kernel was told of the IOMMU when it booted; nothing else of that line."""
+    """The IOMMU options of the kernel's command line; nothing else of that line."""
     path = "proc/cmdline"
     try:
         words = _IOMMU_WORDS.findall(gatherer.read(path))

@@ -1,7 +1,7 @@
 """The metric catalog: what every metric means, in one place.
 
 One TOML per kind of thing measured (`catalog/port.toml`, …). HELP lines, the documentation's
-tables, dashboards' units and `/v1/catalog` all come from here. Aliases say what other exporters
+tables, dashboards' units and `/v1/catalog` all come from here. Aliases list what other exporters
 call the same thing, so that their users need no agent of ours.
 """
 
@@ -47,7 +47,7 @@ class Unit(enum.StrEnum):
     VOLTS = "volts"
     RATIO = "ratio"
     NONE = ""
-    """A count of events or things, or a state: the name says what is counted."""
+    """A count of events or things, or a state: the name states what is counted."""
 
 
 class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,7 +65,12 @@ class Alias(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One metric. ``labels`` are those it has besides its target's."""
+    """One metric. ``labels`` are those it has besides its target's.
+
+    ``window`` says that detectors see it: WHOLE, where series that differ in other labels are one
+    reading (counters are added up, of gauges the largest counts), or the label whose values become
+    readings of their own. Empty: windows do not have it.
+    """
 
     name: str
     kind: Kind
@@ -74,10 +79,15 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     since: str
     labels: list[str] = []
     aliases: list[Alias] = []
+    window: str = ""
+
+
+WHOLE = "all"
+"""Of `Metric.window`: not split by any label."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A kind of thing that is measured, and the labels that tell one from another."""
+    """A kind of thing that is measured, and the labels that distinguish one from another."""
 
     name: str
     help: str
@@ -114,14 +124,18 @@ class Catalog:
         return [metric for metric, _ in self._metrics.values()]
 
     def metric(self, name: str) -> Metric | None:
-        """The metric of this name, if the catalog has it."""
         found = self._metrics.get(name)
         return found[0] if found else None
 
     def target_of(self, name: str) -> Target | None:
-        """The kind of thing that this metric measures, if the catalog has the metric."""
+        """None where the catalog does not have the metric."""
         found = self._metrics.get(name)
         return found[1] if found else None
+
+    def in_windows(self, target: str) -> list[Metric]:
+        """Metrics of one kind of thing that detectors see, in the order of its file."""
+        files = (file for file in self.files if file.target.name == target)
+        return [metric for file in files for metric in file.metrics if metric.window]
 
     def aliases_of(self, foreign_name: str) -> list[tuple[Alias, Metric]]:
         """Our metrics that another exporter publishes under this name."""
@@ -145,7 +159,7 @@ def check_metric(metric: Metric, target: Target) -> None:
 
     if not _NAME.fullmatch(metric.name):
         refuse("names are lower case words joined by _, beginning with fabric_")
-    # A gauge may have its target's bare name: that it is there is the message.
+    # A gauge may have its target's bare name: its presence is the message.
     is_bare = metric.name == f"fabric_{target.name}" and metric.kind is Kind.GAUGE
     if not is_bare and not metric.name.startswith(f"fabric_{target.name}_"):
         refuse(f"a metric of {target.name} is named fabric_{target.name}_…")
@@ -161,6 +175,10 @@ def check_metric(metric: Metric, target: Target) -> None:
         refuse(f"its unit is {metric.unit}, so its name ends in _{metric.unit}")
     if not metric.help.endswith("."):
         refuse("help is a sentence and ends in a full stop")
+    if metric.window not in ("", WHOLE, *metric.labels):
+        refuse(f"its window is {metric.window!r}, which is none of its labels, nor {WHOLE!r}")
+    if metric.window and metric.kind not in (Kind.COUNTER, Kind.GAUGE):
+        refuse(f"a window has counters and gauges, and this is of kind {metric.kind}")
     if overlap := set(metric.labels) & set(target.labels):
         refuse(f"labels {sorted(overlap)} are its target's already")
 
@@ -176,7 +194,6 @@ def parse_catalog_file(text: str, name: str) -> CatalogFile:
 
 @cache
 def load_catalog() -> Catalog:
-    """The catalog that ships with this program."""
     folder = resources.files("collector.contract") / "catalog"
     files = sorted(
         (entry for entry in folder.iterdir() if entry.name.endswith(".toml")), key=lambda e: e.name

@@ -1,4 +1,4 @@
-"""How commands that ask a service are told which one, and by which token: one set of flags."""
+"""The flags by which a command selects the service and the token: one set for all commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ TOKEN_VARIABLE = "FABRICSCOPE_TOKEN"  # noqa: S105 - the name of a variable
 
 
 def add_client_flags(parser: argparse._ActionsContainer) -> None:
-    """The flags `--service`, `--token-file` and `--ca-file`."""
     parser.add_argument(
         "--service",
         default=os.environ.get(SERVICE_VARIABLE, SERVICE),
@@ -28,5 +27,5 @@ def add_client_flags(parser: argparse._ActionsContainer) -> None:
 
 
 def token_beside(token_file: str) -> str:
-    """The token of the environment, where no file has one."""
+    """The environment's token; empty where a token file is given, which takes precedence."""
     return "" if token_file else os.environ.get(TOKEN_VARIABLE, "")

@@ -1,8 +1,8 @@
 """What one rank did in one collective operation, and in one step: records, not samples.
 
-A record says what a job's own tools saw (NCCL Inspector, Flight Recorder, torch.profiler, the
+A record holds what a job's own tools saw (NCCL Inspector, Flight Recorder, torch.profiler, the
 training loop). Records of many ranks are joined by communicator, operation and sequence number;
-what nobody saw is None, never 0. Times are unix nanoseconds by the clock of the rank's host.
+what no tool saw is None, never 0. Times are unix nanoseconds by the clock of the rank's host.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Timing(enum.StrEnum):
     KERNEL = "kernel"
     """When the kernel was seen to start and to end: good to tens of microseconds."""
     CPU = "cpu"
-    """When the host saw the operation start and end, without the GPU's word."""
+    """When the host saw the operation start and end, without times from the GPU."""
     DISCOVERED = "discovered"
     """When a watchdog noticed it: always late, by up to seconds. No use for skew."""
     UNKNOWN = "unknown"
@@ -56,7 +56,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One rank's part in one operation.
 
     ``(communicator, operation, sequence)`` is the same on all ranks that take part, and
-    ``source`` says whose numbering it is. ``size_bytes`` is the message as NCCL counts it: what
+    ``source`` names the numbering tool. ``size_bytes`` is the message as NCCL counts it: what
     one rank gives to an all-gather and what one rank gets from a reduce-scatter.
     """
 
@@ -66,7 +66,7 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     rank: int
     """Within the communicator."""
     ranks: int
-    """How many the communicator has; 0 if the source does not say."""
+    """How many the communicator has; 0 if the source does not report it."""
     source: str
     time_ns: int
     """When it was done, as well as is known: the exit, or else the closest moment to it."""
@@ -79,22 +79,22 @@ class Collective(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     timing: Timing = Timing.UNKNOWN
     state: State = State.COMPLETED
     algorithm: str = ""
-    """`ring`, `tree`, `nvls`…: in small letters; empty if the source does not say."""
+    """`ring`, `tree`, `nvls`…: in small letters; empty if the source does not report it."""
     protocol: str = ""
     peer: int | None = None
     """The other rank of a send or receive."""
     host: str = ""
     """Where the rank runs; empty for the host whose agent reads it."""
     pid: int = 0
-    """The rank's process; 0 if the source does not say."""
+    """The rank's process; 0 if the source does not report it."""
     job: str = ""
-    """Empty where nobody said it: the service then infers it from who talks to whom."""
+    """Empty where no source named it: the service then infers it from the traffic between hosts."""
 
 
 class StepSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A stretch of one step of one rank: the whole step if ``phase`` is empty.
 
-    Phases are the training loop's own words (`forward`, `data`), or what a profile shows of the
+    Phases are the training loop's own names (`forward`, `data`), or what a profile shows of the
     GPU: `gpu.compute`, `gpu.communication`, `gpu.copy`, `gpu.idle`.
     """
 
@@ -104,7 +104,7 @@ class StepSpan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     source: str
     phase: str = ""
     rank: int | None = None
-    """Within the job; None if the source does not say."""
+    """Within the job; None if the source does not report it."""
     host: str = ""
     pid: int = 0
     job: str = ""

@@ -1,11 +1,11 @@
-"""The words of a `communicator` event: who is in a communicator, where, and how they are wired.
+"""The attributes of a `communicator` event: a communicator's members, their hosts and rings.
 
-Several sources see parts of one communicator: NCCL's debug lines know devices, rings and trees,
-NCCL Inspector knows the communicator's name. Each yields events of one kind with the same labels
-(communicator and the rank within it), and whoever reads them merges the attributes. Attributes are
-text; what has more than one part is written and read here, and nowhere else.
+Several sources see parts of one communicator: NCCL's debug lines show devices, rings and trees,
+NCCL Inspector shows the communicator's name. Each yields events of one kind with the same labels
+(communicator and the rank within it), and readers merge the attributes. Attributes are text; those
+with more than one part are encoded and decoded here, and nowhere else.
 
-Whatever was not written by `encode_*` reads as nothing: events come over the network.
+Text that no `encode_*` wrote decodes to nothing: events come over the network.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ CHANNELS_MAX = 64
 RANKS_MAX = 1 << 20
 """Ten times the largest job that was ever run: a higher number is no rank."""
 RING_TEXT_MAX = 8 << 10
-"""Characters of RINGS: half of an event's words (EVENT_TEXT_BYTES_MAX). NCCL prints no ring of over
-some thirty ranks whole; the neighbours that each rank prints tell the rest."""
+"""Characters of RINGS: half of an event's text (EVENT_TEXT_BYTES_MAX). NCCL prints no ring of over
+some thirty ranks whole; the neighbours that each rank prints give the rest."""
 TREE_CHILDREN_MAX = 3
 """NCCL_MAX_TREE_ARITY."""
 
@@ -77,7 +77,7 @@ def communicator_event(
 
 
 def group_communicator(name: str, ranks: Iterable[int]) -> str:
-    """The communicator of a framework's process group, where nobody knows NCCL's own hash of it.
+    """The communicator of a framework's process group, where NCCL's own hash of it is not known.
 
     Flight Recorder and torch.profiler know the group's name and its ranks in the job, so that both
     write the same; groups of equal name and other ranks are not the same.
@@ -106,7 +106,7 @@ def tree_attribute(channel: int) -> str:
 
 
 def encode_neighbours(before: int, after: int) -> str:
-    """Whom a rank receives from and whom it sends to.
+    """The ranks from which a rank receives and to which it sends.
 
     >>> encode_neighbours(7, 1)
     '7,1'
@@ -115,7 +115,7 @@ def encode_neighbours(before: int, after: int) -> str:
 
 
 def decode_neighbours(text: str) -> tuple[int, int] | None:
-    """The ranks before and after in a ring, if the text says them."""
+    """The ranks before and after in a ring; None if the text does not hold them."""
     match parse_ranks(text):
         case [before, after]:
             return before, after
@@ -133,7 +133,7 @@ def encode_branch(parent: int | None, children: Iterable[int]) -> str:
 
 
 def decode_branch(text: str) -> tuple[int | None, list[int]] | None:
-    """Parent and children, if the text says them."""
+    """Parent and children; None if the text does not hold them."""
     above, separator, below = text.partition(";")
     parents, children = parse_ranks(above), parse_ranks(below)
     if not separator or parents is None or children is None or len(parents) > 1:
@@ -184,8 +184,8 @@ def parse_ranks(text: str) -> list[int] | None:
 def communicator_rings(events: Iterable[Event]) -> dict[str, list[list[int]]]:
     """The rings of each communicator, in order of channels; every ring begins with its rank 0.
 
-    A ring that some rank printed whole is taken as it is; others are put together from what each
-    rank says about its neighbours. A ring that nobody's words close is left out.
+    A ring that some rank printed whole is taken as it is; others are assembled from the neighbours
+    that each rank reports. A ring that these reports do not close is left out.
     """
     whole: dict[str, list[list[int]]] = {}
     nexts: dict[str, dict[int, dict[int, int]]] = {}
@@ -222,7 +222,7 @@ def walk_ring(after: Mapping[int, int]) -> list[int]:
 def communicator_trees(events: Iterable[Event]) -> dict[str, list[dict[int, int | None]]]:
     """The trees of each communicator, in order of channels: each rank's parent, None for roots.
 
-    Ranks whose words were not read are not in it.
+    Ranks whose lines were not read are not in it.
     """
     found: dict[str, dict[int, dict[int, int | None]]] = {}
     for communicator, rank, attributes in _of_communicators(events):

@@ -27,7 +27,6 @@ class Width(msgspec.Struct, frozen=True):
 
     @property
     def maximum(self) -> int:
-        """The largest number that the counter can hold."""
         return (1 << self.bits) - 1
 
     @property
@@ -78,7 +77,7 @@ def advance(previous: int, current: int, width: Width) -> tuple[int, Change]:
 class Extender:
     """Turns readings of one narrow wrapping counter into a number that only a reset lowers.
 
-    Everyone downstream (PromQL's ``rate``, our detectors) then needs one rule: a fall is a reset.
+    Every reader (PromQL's ``rate``, our detectors) then needs one rule: a fall is a reset.
     ``state`` is what has to be kept so that the number goes on after a restart of the agent.
     """
 
@@ -94,10 +93,9 @@ class Extender:
         return self._raw, self._extended
 
     def extend(self, raw: int) -> int:
-        """The extended number for this raw reading."""
         if self._raw < 0:
             extended = raw
-        elif raw >= self._raw:  # what happens nearly always, without the price of `advance`
+        elif raw >= self._raw:  # the usual case, without the cost of `advance`
             extended = self._extended + raw - self._raw
         else:
             counted, change = advance(self._raw, raw, self._width)

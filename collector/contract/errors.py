@@ -7,7 +7,7 @@
     │   ├── IdentityError        a name or label that cannot be an identity
     │   └── WireError            bytes that are not a batch
     │       ├── WireTooLarge     bytes over a named limit
-    │       └── WireVersionError a batch of a version that this program does not speak
+    │       └── WireVersionError a batch of a version that this program does not read
     ├── ParseError               a file of another program is not what it should be
     ├── HostError                the machine did not give what a source asked for (carries a Reason)
     ├── SpoolError               the agent's spool cannot be used: in use, or not a writable folder
@@ -56,13 +56,13 @@ class WireTooLarge(WireError):  # noqa: N818 - reads as the statement it is
 
 
 class WireVersionError(WireError):
-    """A batch of a version that this program does not speak."""
+    """A batch of a version that this program does not read."""
 
 
 class ParseError(FabricscopeError):
     """A file of another program, or a part of it, is not what it should be.
 
-    ``where`` says which part (``line 17``, ``byte 4096``; empty for the whole), ``detail`` what
+    ``where`` names the part (``line 17``, ``byte 4096``; empty for the whole), ``detail`` what
     was seen there and what should have been.
     """
 
@@ -89,9 +89,9 @@ class SpoolError(FabricscopeError):
 class RuleFileError(FabricscopeError):
     """A rule file is not what it should be.
 
-    ``file`` and ``line`` (from 1; 0: not known) say where the first problem is, ``detail`` what.
+    ``file`` and ``line`` (from 1; 0: not known) locate the first problem, ``detail`` describes it.
     ``problems`` has all of them in order, because a person mends a file in one go; ``left_out``
-    says how many more there were than anybody would read.
+    counts those beyond the bound of the list.
     """
 
     def __init__(self, file: str, problems: Sequence[tuple[int, str]], left_out: int = 0) -> None:

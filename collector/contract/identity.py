@@ -45,7 +45,7 @@ def canonical_labels(labels: Mapping[str, str] | Iterable[tuple[str, str]]) -> L
             break
         before = name
     else:
-        return pairs  # as nearly everyone sends them
+        return pairs  # the order in which nearly every client sends them
     ordered = tuple(sorted((name, value) for name, value in pairs if value))
     for (name, _), (following, _) in pairwise(ordered):
         if name == following:
@@ -83,7 +83,7 @@ def check_labels(labels: Labels) -> None:
 
 
 def canonical_bytes(labels: Labels) -> bytes:
-    """What a series id is the digest of; the labels must be canonical."""
+    """The bytes whose digest is the series id; the labels must be canonical."""
     parts = [part.encode() for pair in labels for part in pair]
     return b"\xff".join([*parts, b""])
 
@@ -98,7 +98,6 @@ def series_id(labels: Labels) -> int:
 
 
 def digest_id(canonical: bytes) -> int:
-    """The id of the series with these canonical bytes."""
     return int.from_bytes(blake2b(canonical, digest_size=8).digest(), "little")
 
 
@@ -146,7 +145,7 @@ def printable(text: str) -> str:
 def metric_id(metric: str) -> int:
     """The 32-bit key that keeps one metric's samples side by side on disk.
 
-    Two metrics may share it without harm: the series id tells them apart.
+    Two metrics may share it without harm: the series id distinguishes them.
     """
     return int.from_bytes(blake2b(metric.encode(), digest_size=4).digest(), "little")
 
@@ -243,7 +242,7 @@ class LinkId(_Id, frozen=True, order=True):
 
     @classmethod
     def between(cls, one: PortId, other: PortId) -> LinkId:
-        """The link between two ports, whichever is named first."""
+        """The same link for both orders of the ports."""
         if one == other:
             msg = f"a link joins two ports; both ends are {one}"
             raise IdentityError(msg)

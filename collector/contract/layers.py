@@ -56,7 +56,7 @@ def combine(kind: type[Settings], layers: Iterable[Layer]) -> Settings:
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """What the file holds."""
+    """Raises SettingsError if the file cannot be read or is no TOML."""
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -107,14 +107,14 @@ def convert_table(
         try:
             converted[key] = msgspec.convert(value, wanted, strict=layer.is_typed)
         except msgspec.ValidationError as error:
-            # Lists of tables may hold passwords, and errors go to logs; the error says where in it.
+            # Lists of tables may hold passwords, and errors go to logs; the error names the place.
             shown = f" = {value!r}" if not isinstance(value, dict | list) else ""
             raise SettingsError(f"{where}{shown}: {error}") from error
     return converted
 
 
 def unknown(what: str, name: str, known: Iterable[str], path: str = "") -> str:
-    """The sentence about a name that is not among the known ones.
+    """The error text for an unknown name, with the closest known one.
 
     >>> unknown("setting", "spool_dri", ["spool_dir", "token"])
     "unknown setting 'spool_dri'; did you mean 'spool_dir'?"

@@ -1,7 +1,7 @@
 """What a source yields: a sample, an event, a record of a job's work, or a named absence.
 
 An absence is a value. A counter that could not be read is a `Missing` with its reason; it is
-never a zero, never a gap that nobody can explain, and never a reason to lose its neighbours.
+never a zero, never an unexplained gap, and never a reason to lose its neighbours.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class Series:
         return canonical_labels({**common, **dict(self.labels), METRIC_LABEL: self.metric})
 
     def identify(self, common: Mapping[str, str]) -> int:
-        """The id under which this series is stored."""
         return series_id(self.full_labels(common))
 
 
@@ -69,13 +68,14 @@ class Missing(msgspec.Struct, frozen=True, gc=False):
 
 
 EVENT_TEXT_BYTES_MAX = 16_384
-"""An event's words altogether. A log line that matters is shorter; a core dump is not an event."""
+"""Bytes of all texts of an event together. A relevant log line is shorter; a core dump is not an
+event."""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened at one moment: an XID, a link that went down, a burst.
 
-    ``kind`` is a short snake_case word, ``labels`` say to whom it happened (as a series' labels
+    ``kind`` is a short snake_case word, ``labels`` name the affected thing (as a series' labels
     do), ``attributes`` hold what was seen, ``message`` is one sentence for a person.
     """
 

@@ -3,7 +3,7 @@
 A rank does the same few operations again and again: what is always the same (communicator,
 operation, rank, host…) stands once in a table, and an operation is a row of that table and seven
 numbers, packed little-endian: sequence, time, entry, exit, enqueue and duration (nanoseconds) and
-the size in bytes. A number that nobody saw is ABSENT.
+the size in bytes. A number that no source saw is ABSENT.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NAME_CHARS_MAX = 255
 """A communicator's, host's or job's name; it becomes part of a key."""
 
 ABSENT = -(1 << 63)
-"""In a column: nobody saw it."""
+"""In a column: no source saw the number."""
 NUMBER_MAX = (1 << 63) - 1
 
 NUMBERS = (
@@ -78,7 +78,6 @@ class Collectives(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pack_collectives(records: Iterable[Collective]) -> Collectives:
-    """These records, packed in the order they come."""
     rows: dict[Context, int] = {}
     context = array("I")
     numbers = [array("q") for _ in NUMBERS]

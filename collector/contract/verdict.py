@@ -6,55 +6,15 @@ other use these words and no others.
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
 
+from collector.contract.cause_facts import Layer
+from collector.contract.cause_reasons import Reason
+from collector.contract.causes import Cause
 
-class Cause(enum.StrEnum):
-    """Why a job is slow or stuck. Closed: dashboards, rules and schedulers compare it."""
-
-    STRAGGLER = "straggler"
-    """A rank enters its collectives late; the network only waits for it."""
-    SLOW_LINK = "slow_link"
-    """Bytes take longer over one link, NIC or port than over its peers."""
-    LOSSY_LINK = "lossy_link"
-    """Packets are lost or damaged, and sent again."""
-    LINK_FLAP = "link_flap"
-    """A link goes down and comes back."""
-    PAUSE_STORM = "pause_storm"
-    """A receiver that cannot keep up stops its senders, and they stop theirs."""
-    CONGESTION = "congestion"
-    """More is sent over a link than it carries, for longer than a burst."""
-    MICROBURST = "microburst"
-    """Queues fill and drain within milliseconds; averages look harmless."""
-    HANG = "hang"
-    """Nothing moves any more, and somebody can be named."""
-    STALL = "stall"
-    """Nothing moved for a while, and nobody can be named."""
-
-
-class Reason(enum.StrEnum):
-    """What lies behind a cause, where it is known."""
-
-    GPU_THROTTLED = "gpu_throttled"
-    GPU_ERROR = "gpu_error"
-    HOST_STALL = "host_stall"
-    DATA_LOADING = "data_loading"
-    PCIE = "pcie"
-    IMBALANCE = "imbalance"
-    RATE_DOWNGRADE = "rate_downgrade"
-    NIC = "nic"
-    CABLE = "cable"
-    SWITCH = "switch"
-    ROUTING = "routing"
-    CONFIGURATION = "configuration"
-    NOT_LAUNCHED = "not_launched"
-    NOT_FINISHED = "not_finished"
-    LINK_DOWN = "link_down"
-    NEIGHBOUR = "neighbour"
-    """Somebody else's traffic."""
-    UNKNOWN = "unknown"
+__all__ = [
+    "Cause", "Cost", "Culprit", "Evidence", "Layer", "Reason", "RuledOut", "Verdict",
+]  # fmt: skip
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,30 +32,6 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     port: str = ""
     switch: str = ""
     switch_port: str = ""
-
-
-class Layer(enum.StrEnum):
-    """Where in the stack a cause lies: whom to call."""
-
-    COMPUTE = "compute"
-    """GPU, host, data loading: a rank comes late."""
-    NETWORK = "network"
-    """Link, NIC, switch: bytes come late."""
-    UNKNOWN = "unknown"
-
-
-LAYER_OF = {
-    Cause.STRAGGLER: Layer.COMPUTE,
-    Cause.SLOW_LINK: Layer.NETWORK,
-    Cause.LOSSY_LINK: Layer.NETWORK,
-    Cause.LINK_FLAP: Layer.NETWORK,
-    Cause.PAUSE_STORM: Layer.NETWORK,
-    Cause.CONGESTION: Layer.NETWORK,
-    Cause.MICROBURST: Layer.NETWORK,
-    Cause.HANG: Layer.UNKNOWN,
-    Cause.STALL: Layer.UNKNOWN,
-}
-"""Of a hang the reason decides: see `alerts.verdict`."""
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -3,11 +3,11 @@
 A batch is a msgpack map inside one zstd frame. Its series are a table of label sets, and its
 samples are three columns of equal length, packed little-endian: the row of the table (uint32),
 the time (int64, unix milliseconds) and the value (float64). Events, steps and collectives
-(`collector.contract.records`) lie beside them. Each batch stands alone: whoever
-holds it can decode it, for ever (`tests/fixtures/wire/v1`).
+(`collector.contract.records`) lie beside them. Each batch stands alone: every later release can
+decode it (`tests/fixtures/wire/v1`).
 
 The table stays packed (`msgspec.Raw`) in the decoded batch. A host sends the same table with
-every batch, so the service recognises it by its digest and looks at it once.
+every batch, so the service recognises it by its digest and unpacks it once.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent read in one stretch of time.
 
     ``(agent, boot, sequence)`` numbers it: ``boot`` changes whenever an agent's numbering starts
-    anew, ``sequence`` counts up by one. Unknown fields are ignored, so that an older service
+    again, ``sequence`` counts up by one. Unknown fields are ignored, so that an older service
     takes batches of a newer agent of the same version.
     """
 
@@ -79,7 +79,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sample_count(self) -> int:
-        """Number of samples."""
         return len(self.index) // INDEX_BYTES
 
     @property
@@ -89,13 +88,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
         return self.sample_count + len(self.events) + collectives + len(self.steps)
 
     def table_digest(self) -> bytes:
-        """What recognises the series table together with the common labels."""
+        """A digest that identifies the series table together with the common labels."""
         digest = blake2b(self.series, digest_size=16)
         digest.update(msgspec.msgpack.encode(sorted(self.common.items())))
         return digest.digest()
 
     def series_rows(self) -> list[SeriesRow]:
-        """The series table, unpacked."""
         try:
             rows = _ROWS.decode(self.series)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -160,7 +158,7 @@ def pack_batch(  # noqa: PLR0913 - the fields of a batch
 
 
 def encode_batch(batch: Batch) -> bytes:
-    """The batch as it travels and as it lies in the spool."""
+    """The bytes of a batch, on the wire and in the spool alike."""
     return zstd.compress(msgspec.msgpack.encode(batch), level=COMPRESSION_LEVEL)
 
 
@@ -168,7 +166,7 @@ def decode_batch(body: bytes) -> Batch:
     """The batch in these bytes, with its columns' lengths checked.
 
     Raises WireError, and nothing else, whatever the bytes are. The series table and the order
-    of its rows are not looked at here: see `Batch.series_rows`.
+    of its rows are not checked here: see `Batch.series_rows`.
     """
     payload = decompress_bounded(body)
     try:
@@ -206,7 +204,7 @@ def decompress_bounded(body: bytes) -> bytes:
 def check_batch(batch: Batch) -> None:
     """Raise WireError unless the batch keeps the format's rules."""
     if batch.version != VERSION:
-        msg = f"batch of version {batch.version}; this program speaks {VERSION}"
+        msg = f"batch of version {batch.version}; this program reads version {VERSION}"
         raise WireVersionError(msg)
     count, rest = divmod(len(batch.index), INDEX_BYTES)
     if rest or len(batch.time_ms) != count * TIME_BYTES or len(batch.value) != count * VALUE_BYTES:
@@ -243,7 +241,7 @@ CAPTURES_MAX = 8
 
 
 class CaptureRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody wants an agent's raw fast samples around the moment at which it learns of this."""
+    """A client's request for an agent's raw fast samples around the time it gets this."""
 
     id: str
     seconds_before: float
@@ -258,8 +256,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     ``refused`` counts samples and events that were not stored, by the name of the rule that
     refused them. They will never be stored: the agent drops them and counts them.
 
-    ``captures`` are requests to this agent. They come with every receipt until the agent says that
-    it is done, by an event of the kind `capture`: a receipt that is lost costs nothing.
+    ``captures`` are requests to this agent. They come with every receipt until the agent confirms
+    them by an event of the kind `capture`: a receipt that is lost costs nothing.
     """
 
     boot: str

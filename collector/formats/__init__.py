@@ -2,9 +2,10 @@
 
 A format reads a stream and yields what it understands; the agent's sources follow such files as
 they grow, `fabricscope diagnose` reads them as they lie. Everything here is hostile: any bytes give
-records, or a `ParseError` that says where and what. A part that is not understood (one line of a
-log) is *yielded* as a ParseError and the rest is used; it is *raised* only when nothing more can
-come of the stream. Memory is bounded whatever the stream holds, and nothing in it is executed.
+records, or a `ParseError` that names the place and the fault. A part that is not understood (one
+line of a log) is *yielded* as a ParseError and the rest is used; it is *raised* only when nothing
+more can come of the stream. Memory is bounded whatever the stream holds, and nothing in it is
+executed.
 
 To add one: write `collector/formats/<name>.py` with a class and ``FORMAT = ThatClass()``, and
 fixtures under `tests/fixtures/formats/<name>/`.
@@ -31,7 +32,7 @@ Record = Collective | StepSpan | Event | Sample
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a stream comes from: for what its content does not say."""
+    """Where a stream comes from: for what its content lacks."""
 
     name: str
     """The file's name without folders and without `.gz` or `.zst`."""
@@ -45,12 +46,12 @@ class Format(Protocol):
     name: ClassVar[str]
     """The module's name."""
     title: ClassVar[str]
-    """What a person calls it."""
+    """The name shown to people."""
 
     def recognises(self, head: bytes, origin: Origin) -> bool:
         """Whether a file that begins like this is of this format; by content, hardly by name.
 
-        At most one format says yes to any file. ``head`` may end in the middle of anything.
+        At most one format recognises any file. ``head`` may end in the middle of anything.
         """
         ...
 

@@ -2,12 +2,12 @@
 
 A dump is a pickle of plain containers (versions 2.4 to 2.10 were seen), or the same as JSON, one
 file for each rank; the rank stands at the end of the file's name. Versions differ by keys, so keys
-are looked for and the version is passed on. The stacks of each operation are not looked at.
+are looked for and the version is passed on. The stacks of each operation are not read.
 
 Facts that matter below: `time_discovered_*` are when a watchdog noticed, always late; a time that
 is not known is null in a pickle and 0 in JSON; `pg_status` is keyed by a number that only this
-process knows, and only its operations say whose number that is; an operation's ranks (`send 0->3`)
-are ranks within its group.
+process knows, and only its operations show the group of that number; an operation's ranks (`send
+0->3`) are ranks within its group.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DIMENSIONS_MAX = 64
 ERRORS_MAX = 20
 """Operations that are not understood and named one by one; the others are one sum."""
 PEERS_ASKED = 100
-"""Operations that are asked whose dump this is, where neither name nor groups tell."""
+"""Operations that are searched for the dump's rank, where neither name nor groups show it."""
 RANKS_SHOWN = 1024
 """Ranks of a group that its event lists; the others are in its hash and its size."""
 STATUS_TEXT_MAX = 8 << 10
@@ -51,10 +51,10 @@ hundred and fifty groups."""
 NAME_CHARS_MAX = 128
 """A group's name. PyTorch's are numbers, or hashes of forty digits."""
 MEMBERS_MAX = 10_000_000
-"""Members that are looked at in all groups together: a hundred groups of 100,000 ranks."""
+"""Members that are read of all groups together: a hundred groups of 100,000 ranks."""
 
 DUMP = "flight_recorder_dump"
-"""The kind of event that says that a rank was dumped."""
+"""The kind of event for a dump of a rank."""
 
 NAME = "flight_recorder"
 DUMP_NAME = re.compile(r"(?:rank|dump)_[0-9]")
@@ -84,7 +84,7 @@ class FlightRecorder:
     title: ClassVar[str] = "PyTorch Flight Recorder dump"
 
     def recognises(self, head: bytes, origin: Origin) -> bool:
-        """A pickle, or JSON, with a recorder's keys; a pickle by such a name is one as well."""
+        """A pickle, or JSON, with a recorder's keys; or a pickle with a recorder's file name."""
         if head[:1] == b"\x80":
             is_ours = b"pg_config" in head or b"collective_seq_id" in head
             return len(head) > 1 and head[1] in PROTOCOLS and (is_ours or is_dump_name(origin.name))
@@ -107,7 +107,6 @@ def is_dump_name(name: str) -> bool:
 
 
 def load_dump(stream: BinaryIO) -> Dump:
-    """The dictionary that a dump is."""
     data = stream.read(DUMP_BYTES_MAX + 1)
     if len(data) > DUMP_BYTES_MAX:
         raise ParseError("", f"a dump of over DUMP_BYTES_MAX = {DUMP_BYTES_MAX} bytes")
@@ -139,13 +138,13 @@ class DumpReader:
         self._rank = -1
         self._groups: dict[str, Group | ParseError] = {}
         self._group_numbers: dict[str, int] = {}
-        """By a group's name the process' own number of it, as operations say."""
+        """By a group's name the process' own number of it, from its operations."""
         self._latest_ns = 0
         self._states: Counter[str] = Counter()
         self._error_count = 0
 
     def read(self) -> Iterator[Record | ParseError]:
-        """Operations in the dump's order, then what sums them up."""
+        """Operations in the dump's order, then the summary events."""
         entries = self._dump.get("entries", [])
         if not isinstance(entries, list | tuple):
             raise ParseError("entries", f"a list was expected, not {type(entries).__name__}")
@@ -173,7 +172,7 @@ class DumpReader:
             inner = f"{error.where}: " if error.where else ""
             yield ParseError(where, f"{inner}{error.detail}")
 
-    # Whose dump it is ------------------------------------------------------------------------
+    # The rank ------------------------------------------------------------------------------------
 
     def _find_rank(self, entries: list[object] | tuple[object, ...]) -> int:
         """The rank in the job: from the file's name, else the only one that is in all groups."""
@@ -194,7 +193,7 @@ class DumpReader:
         raise ParseError("", f"the name {self._origin.name[:80]!r} does not end in a rank")
 
     def _rank_of_peers(self, entry: Dump) -> int | None:
-        """The rank in the job of whoever sent or received here."""
+        """The rank in the job that sent or received here."""
         try:
             match = _PEERS.search(text(entry, "profiling_name"))
             members = self._members_of(group_name(entry))
@@ -223,7 +222,6 @@ class DumpReader:
         return self._members[ranks]
 
     def _group_of(self, name: str) -> Group:
-        """The group of this name, as this rank sees it."""
         if name not in self._groups:
             self._groups[name] = self._find_group(name)
         group = self._groups[name]
@@ -345,8 +343,8 @@ class DumpReader:
         status = table(self._dump, "pg_status").get(number)
         if not isinstance(status, dict):
             return {}
-        said = {what: short_text(status.get(f"{what}_collective")) for what in STATUS}
-        return {what: value for what, value in said.items() if value}
+        numbers = {what: short_text(status.get(f"{what}_collective")) for what in STATUS}
+        return {what: value for what, value in numbers.items() if value}
 
     def _status_text(self) -> str:
         """The status of all groups by their number, as JSON: a rank without operations has no more.
@@ -355,8 +353,8 @@ class DumpReader:
         """
         numbers = list(table(self._dump, "pg_status"))[:GROUPS_MAX]
         status = {number[:NAME_CHARS_MAX]: self._status_of(number) for number in numbers}
-        said = msgspec.json.encode(status).decode()
-        return said if status and len(said) <= STATUS_TEXT_MAX else ""
+        text_json = msgspec.json.encode(status).decode()
+        return text_json if status and len(text_json) <= STATUS_TEXT_MAX else ""
 
 
 STATUS = ("last_enqueued", "last_started", "last_completed")
@@ -372,7 +370,6 @@ def table(values: Mapping[str, object], key: str) -> dict[str, object]:
 
 
 def text(entry: Dump, key: str) -> str:
-    """The text under a key."""
     value = entry.get(key)
     if not isinstance(value, str):
         raise ParseError(key, f"text was expected, not {type(value).__name__}")
@@ -396,7 +393,6 @@ def check_number(key: str, value: object) -> int:
 
 
 def number_of(entry: Dump, key: str) -> int:
-    """The whole number under a key."""
     return check_number(key, entry.get(key))
 
 
@@ -409,7 +405,6 @@ def group_name(entry: Dump) -> str:
 
 
 def find_state(entry: Dump) -> State:
-    """How far the operation came."""
     state = text(entry, "state")
     try:
         return State(state)
@@ -424,7 +419,7 @@ def find_time(entry: Dump, key: str) -> int | None:
 
 
 def find_duration(entry: Dump) -> int | None:
-    """The duration in nanoseconds, if the recorder was told to measure it."""
+    """The duration in nanoseconds, if the recorder was set to measure it."""
     value = entry.get("duration_ms")
     if value is None:
         return None
@@ -454,7 +449,6 @@ def find_size(entry: Dump, operation: Operation) -> int | None:
 
 
 def count_elements(shape: object) -> int | None:
-    """The elements of a tensor of this shape."""
     if not isinstance(shape, list | tuple) or len(shape) > DIMENSIONS_MAX:
         return None
     if not all(type(size) is int and 0 <= size <= NUMBER_MAX for size in shape):
@@ -465,7 +459,7 @@ def count_elements(shape: object) -> int | None:
 def find_peer(profiling_name: str, group: Group, rank: int) -> int | None:
     """The other side of a send or receive, as a rank within the group.
 
-    The name says ranks of the group. Should it ever say ranks of the job, the own one tells.
+    The name holds ranks of the group. If it held ranks of the job, the dump's own rank shows it.
     """
     match = _PEERS.search(profiling_name)
     if not match:

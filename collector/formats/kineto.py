@@ -15,7 +15,7 @@ in any order: stretches are sorted when they are merged, operations before they 
   while the GPU's own exist only where it had work. Within it `gpu.compute`, `gpu.communication`,
   `gpu.copy` and `gpu.idle`; communication under compute is in both, idle is none of the three. A
   trace without steps is one, numbered 0. Gaps below GAP_NS, and more where there are many, are not
-  told apart; the event's totals are exact.
+  shown; the event's totals are exact.
 - One `Event` "profile" with the totals.
 
 Times are read as floating point: exact to a nanosecond relative to a base, to a quarter of a
@@ -75,7 +75,7 @@ TIME_US_MAX = 4e15
 DURATION_US_MAX = 1e12
 """A duration: eleven days."""
 TEXT_CHARS_MAX = 200
-"""What the event repeats of the trace's own words."""
+"""Characters of the trace's own texts that the event repeats."""
 NS_PER_MS = 1e6
 
 RANK_IN_NAME = re.compile(r"rank[_-]?([0-9]{1,7})(?![0-9])")
@@ -93,7 +93,7 @@ _ARRAY = ord("[")
 
 
 class TraceEvent(msgspec.Struct, gc=False):
-    """What of an event is used."""
+    """The members of an event that are used."""
 
     ph: str = ""
     cat: str = ""
@@ -113,7 +113,7 @@ class ProcessGroup(msgspec.Struct, gc=False):
 
 
 class DistributedInfo(msgspec.Struct, gc=False):
-    """What the trace says about the job."""
+    """The trace's facts about the job."""
 
     backend: str = ""
     rank: int = -1
@@ -135,7 +135,7 @@ class Kineto:
     title: ClassVar[str] = "PyTorch profiler trace"
 
     def recognises(self, head: bytes, origin: Origin) -> bool:  # noqa: ARG002 - by content alone
-        """An object with `traceEvents` and Kineto's own words; a list only with kernels in it."""
+        """An object with `traceEvents` and Kineto's own keys; a list only with kernels in it."""
         start = head.lstrip()[:1]
         if start == b"[":
             return _KERNELS.search(head) is not None
@@ -152,7 +152,7 @@ FORMAT = Kineto()
 def read_trace(stream: Readable, origin: Origin) -> Iterator[Record | ParseError | None]:
     """As `Kineto.parse`, and a None after each piece: there a caller may pause as long as it likes.
 
-    A trace that is cut off gives what came of it, then raises.
+    A trace that is cut off gives its records so far, then raises.
     """
     profile = Profile(origin)
     failure: ParseError | None = None
@@ -169,7 +169,7 @@ def read_trace(stream: Readable, origin: Origin) -> Iterator[Record | ParseError
 
 
 def read_members(json: JsonStream, profile: Profile) -> Iterator[Collective | ParseError | None]:
-    """Read everything into the profile; what is ready or not understood comes out."""
+    """Read everything into the profile; yields what is ready or not understood."""
     if json.peek() == _ARRAY:
         yield from read_events(json, profile, is_end_optional=True)
         return
@@ -190,7 +190,6 @@ def read_members(json: JsonStream, profile: Profile) -> Iterator[Collective | Pa
 def read_events(
     json: JsonStream, profile: Profile, *, is_end_optional: bool
 ) -> Iterator[Collective | ParseError | None]:
-    """Read the events into the profile."""
     profile.has_events = True
     for block in json.read_elements(_decode_events, is_end_optional=is_end_optional):
         if isinstance(block, ParseError):
@@ -204,7 +203,7 @@ _decode_events = msgspec.json.Decoder(list[TraceEvent]).decode
 
 
 class Profile:
-    """What remains of a trace while it is read, and what is made of it in the end."""
+    """The reduced content of a trace while it is read, and its records at the end."""
 
     MEMBERS: ClassVar[frozenset[str]] = frozenset(
         {"distributedInfo", "baseTimeNanoseconds", "deviceProperties"}
@@ -247,7 +246,7 @@ class Profile:
             "Operator": self._add_cpu_or_step,
         }
 
-    # What the trace says as a whole ----------------------------------------------------------
+    # The trace as a whole ------------------------------------------------------------------------
 
     def learn(self, name: str, text: bytes) -> ParseError | None:
         """Take in a member of the trace; an error if it is not what it should be."""
@@ -277,7 +276,6 @@ class Profile:
     # Events ----------------------------------------------------------------------------------
 
     def add(self, events: list[TraceEvent]) -> Iterator[Collective | ParseError]:
-        """Reduce these events."""
         readers = self._readers
         for event in events:
             reader = readers.get(event.cat)
@@ -291,7 +289,7 @@ class Profile:
         yield from self._operations.ready()
 
     def name_error(self, error: ParseError) -> Iterator[ParseError]:
-        """The error, unless there were too many."""
+        """The error, unless ERRORS_MAX were named already."""
         self._errors += 1
         if self._errors <= ERRORS_MAX:
             yield error
@@ -306,8 +304,8 @@ class Profile:
             return
         self._communication.add(start, end)
         stream = event.tid if isinstance(event.tid, int) else 0
-        said = find_arguments(event)
-        self._operations.add_kernel(start, end, event.name, stream, said)
+        arguments = find_arguments(event)
+        self._operations.add_kernel(start, end, event.name, stream, arguments)
 
     def _add_copy(self, event: TraceEvent) -> None:
         self._copy.add(*find_span(event))
@@ -342,12 +340,12 @@ class Profile:
         if event.name.startswith("PyTorch Profiler"):
             self._whole = find_span(event)
 
-    # What is made of them --------------------------------------------------------------------
+    # Records -------------------------------------------------------------------------------------
 
     def finish(self, *, is_whole: bool) -> Iterator[Record | ParseError]:
         """All records that did not come yet, and what was left out.
 
-        Of a trace that is cut off the GPU's phases are not told: what is missing would be idle.
+        Of a trace that is cut off the GPU's phases are left out: what is missing would be idle.
         """
         yield from self._operations.rest()
         busy = {
@@ -475,7 +473,7 @@ def to_ns(microseconds: float) -> int:
 
 
 def find_arguments(event: TraceEvent) -> Arguments:
-    """The event's arguments, as far as they are used."""
+    """The event's arguments, as far as they are used; ParseError if they are broken."""
     text = bytes(event.args)
     try:
         return decode_arguments(text) if text else Arguments()

@@ -1,17 +1,18 @@
-"""What NCCL says with NCCL_DEBUG=INFO: communicators, their ranks, hosts, devices, rings and trees.
+"""NCCL's output with NCCL_DEBUG=INFO: communicators, their ranks, hosts, devices, rings and trees.
 
 NCCL writes to the same output as the training script, and often all ranks write to one file, so a
 line counts only if it has NCCL's own prefix (`host:pid:thread [device] NCCL INFO …`), and what it
-means depends on what the same process said before:
+means depends on earlier lines of the same process:
 
-- Between `Init START` and `Init COMPLETE`, a thread speaks of the communicator it initialises.
+- Between `Init START` and `Init COMPLETE`, a thread's lines are about the communicator it
+initialises.
 - `Using network …` and `NET/… : Using …` come before that and hold for the whole process.
 - Connections (`Channel 00/0 : 3[0] -> 0[0] [receive] via NET/IB/0`) are made when they are first
   used, after `Init COMPLETE`, and name no communicator. They are taken for the process' latest
   communicator in which the ranks are neighbours, else for the latest that has such ranks. With
   several communicators of one process that is a guess; they nearly always use the same devices.
 - Only rank 0 prints whole rings, and NCCL cuts that line after 128 characters: a ring that is not
-  whole is dropped, and each rank's `Ring 00 : 7 -> 0 -> 1` tells the same.
+  whole is dropped, and each rank's `Ring 00 : 7 -> 0 -> 1` gives the same.
 
 Lines have no time unless NCCL_DEBUG_TIMESTAMP_FORMAT asks for it; it is the host's local time, and
 is read as UTC, which is what hosts of clusters have.
@@ -39,11 +40,11 @@ oldest are given out early, as far as they are known."""
 THREADS_MAX = 20_000
 """Threads and processes that are remembered; the oldest are forgotten."""
 WARNINGS_MAX = 1000
-"""Warnings of one stream that become events. A broken link makes every rank repeat itself."""
+"""Warnings of one stream that become events. A broken link makes every rank repeat its warning."""
 PREFIX_BYTES = 256
 """Where NCCL's prefix is looked for: before `NCCL INFO`."""
 MESSAGE_BYTES_MAX = 8192
-"""What is looked at of a line. NCCL cuts its own at 1024 to 2048."""
+"""Read of a line. NCCL cuts its own at 1024 to 2048."""
 TEXT_MAX = 512
 """Characters of a warning, or of a name."""
 DEVICES_MAX = 256
@@ -111,7 +112,7 @@ class ProcessFacts:
 
 
 class Communicator:
-    """One rank of one communicator, as far as it was heard of."""
+    """One rank of one communicator, as far as lines have shown it."""
 
     def __init__(self, line: Line, facts: ProcessFacts) -> None:
         self.time_ns = line.time_ns
@@ -122,7 +123,7 @@ class Communicator:
         self.ranks = 0
         self.is_complete = False
         self.is_changed = False
-        self.said: dict[str, str] = {
+        self.attributes: dict[str, str] = {
             words.HOST: line.process[0],
             words.PID: line.process[1],
             words.CUDA_DEVICE: line.device if line.device != "-1" else "",
@@ -139,11 +140,10 @@ class Communicator:
         return peer in (*self.after.get(channel, ()), parent, *children)
 
     def event(self, version: str) -> Event:
-        """What is known by now."""
         attributes = {
             words.RANKS: str(self.ranks) if self.ranks else "",
             words.NCCL_VERSION: version,
-            **self.said,
+            **self.attributes,
             words.DEVICES: ",".join(self.devices),
         }
         for channel, neighbours in sorted(self.after.items()):
@@ -191,7 +191,7 @@ def is_nccl_tests(head: bytes) -> bool:
 
 
 class DebugLog:
-    """One stream of lines. It is fed in order and gives out what is known."""
+    """One stream of lines. It is fed in order and yields what is known."""
 
     def __init__(self, time_ns: int) -> None:
         self.time_ns = time_ns
@@ -290,7 +290,7 @@ class DebugLog:
         return facts
 
     def _draft(self, line: Line) -> Communicator:
-        """The communicator that the line's thread initialises; older NCCL does not say START."""
+        """The communicator that the line's thread initialises; older NCCL does not print START."""
         draft = self._open.get(line.thread)
         if draft is None:
             draft = self._open[line.thread] = Communicator(line, self._facts(line.process))
@@ -320,8 +320,8 @@ class DebugLog:
     def _hear_of(self, line: Line) -> Iterator[Event | ParseError]:
         """`… comm 0x… rank 0 nranks 8 … - Init START`, and its kin: words in pairs."""
         parts = line.message.split()
-        said = dict(pairwise(parts))
-        pointer, rank = said.get("comm", ""), number(said.get("rank", ""))
+        pairs = dict(pairwise(parts))
+        pointer, rank = pairs.get("comm", ""), number(pairs.get("rank", ""))
         if not _HEX.fullmatch(pointer) or rank is None:
             return
         end = " ".join(parts[-2:])
@@ -340,14 +340,16 @@ class DebugLog:
             each = self._draft(line)
             self._held[line.process, pointer] = each
         each.pointer, each.rank, each.is_changed = pointer, rank, True
-        each.ranks = number(said.get("nranks", said.get("nRanks", ""))) or each.ranks
-        if _HEX.fullmatch(said.get("commId", "")):
-            each.id = communicator_id(said["commId"])
-        each.said |= {
-            name: said[key] for key, name in _PAIRS.items() if number(said.get(key, "")) is not None
+        each.ranks = number(pairs.get("nranks", pairs.get("nRanks", ""))) or each.ranks
+        if _HEX.fullmatch(pairs.get("commId", "")):
+            each.id = communicator_id(pairs["commId"])
+        each.attributes |= {
+            name: pairs[key]
+            for key, name in _PAIRS.items()
+            if number(pairs.get(key, "")) is not None
         }
-        if address := pci_address(said.get("busId", "")):
-            each.said[words.BUS_ID] = address
+        if address := pci_address(pairs.get("busId", "")):
+            each.attributes[words.BUS_ID] = address
         if end == "Init COMPLETE":
             each.is_complete = True
             self._open.pop(line.thread, None)
@@ -361,12 +363,12 @@ class DebugLog:
             complete.remove(each)
 
     def _hear_profiler(self, line: Line) -> None:
-        """The profiler plug-in is told the communicator's hash, also of one that was split off."""
+        """The line of the profiler plug-in has the communicator's hash, also of a split one."""
         match = _HASH.search(line.message)
         if match and line.thread in self._open:
             draft = self._open[line.thread]
             draft.id = draft.id or communicator_id(f"0x{int(match[2]):x}")
-            draft.said[words.NAME] = match[1][:TEXT_MAX]
+            draft.attributes[words.NAME] = match[1][:TEXT_MAX]
 
     def _hear_channel(self, line: Line) -> None:
         if match := _CONNECTION.match(line.message):
@@ -382,7 +384,7 @@ class DebugLog:
             self._draft(line).after[int(match[1])] = int(match[2]), int(match[4])
 
     def _hear_trees(self, line: Line) -> None:
-        """`Trees [0] 1/3/-1->2->4 …`: children, the rank itself, its parent; -1 is nobody."""
+        """`Trees [0] 1/3/-1->2->4 …`: children, the rank itself, its parent; -1 is none."""
         for match in _TREE.finditer(line.message):
             channel, *children, _, parent = (int(part) for part in match.groups())
             if channel < words.CHANNELS_MAX:
@@ -401,7 +403,7 @@ class DebugLog:
             net = line.message.removeprefix("Using network ")[:TEXT_MAX]
             self._facts(line.process).net = net
             if line.thread in self._open:
-                self._open[line.thread].said[words.NET] = net
+                self._open[line.thread].attributes[words.NET] = net
 
     def _hear_devices(self, line: Line) -> None:
         """`NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>`."""
@@ -436,7 +438,7 @@ class DebugLog:
                 each.devices[name] = None
                 each.is_changed = True
             if match[7]:
-                each.said[words.GPU_DIRECT] = "1"
+                each.attributes[words.GPU_DIRECT] = "1"
 
     _HANDLERS: ClassVar[dict[str, Callable[[DebugLog, Line], None]]] = {
         "Channel": _hear_channel,
@@ -460,7 +462,7 @@ _PAIRS = {
     "localRanks": words.LOCAL_RANKS,
     "localRank": words.LOCAL_RANK,
 }
-"""NCCL's words for what an event calls otherwise."""
+"""NCCL's keys and our attribute names."""
 
 
 def ascii_text(raw: bytes) -> str:

@@ -36,7 +36,7 @@ TIME_US_MAX = (1 << 63) // 1000 - 1
 DURATION_US_MAX = 10**12
 """Eleven days: no operation takes longer, and a start plus this is still a time."""
 SIZE_MAX = 1 << 63
-"""Beyond this a size is minus one times a count, in the clothes of a size_t."""
+"""Beyond this a size is minus one times a count, written as a size_t."""
 COUNT_MAX = (1 << 63) - 1
 RANK_MAX = (1 << 31) - 1
 TEXT_MAX = 256
@@ -69,13 +69,13 @@ OPERATIONS = {
 for an all-gather's."""
 
 UNKNOWN = "unknown"
-"""The plugin's word for a communicator that nobody named, and for a time that nobody took."""
+"""The plugin's word for a communicator without a name, and for a time that was not taken."""
 
 MEASURED = "kernel_gpu"
 """The usual source of a duration: the GPU's clock."""
 
 NO_HEADER = (
-    "a record without a header, and no dump_stats marker speaks for it; "
+    "a record without a header, and no dump_stats marker covers it; "
     "such lines are passed over up to the next marker"
 )
 NO_RECORD = "holds none of coll_perf, p2p_perf, dump_stats and proxy_trace"
@@ -105,7 +105,7 @@ _Number = Annotated[int, Meta(ge=-1, le=DURATION_US_MAX)] | float | str
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Who speaks: one rank of one communicator."""
+    """The writer of a line: one rank of one communicator."""
 
     id: Annotated[str, Meta(min_length=1, max_length=TEXT_MAX)]
     comm_name: _Text = ""
@@ -115,7 +115,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False):
-    """Where and when it was written."""
+    """The place and time of writing."""
 
     dump_timestamp_us: _Time = 0
     hostname: _Text = ""
@@ -182,7 +182,7 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 class Speaker(msgspec.Struct, frozen=True, gc=False):
-    """A rank of a communicator, in our words."""
+    """A rank of a communicator, by our names."""
 
     communicator: str
     rank: int
@@ -192,7 +192,7 @@ class Speaker(msgspec.Struct, frozen=True, gc=False):
 
 
 class Dropped(NamedTuple):
-    """What a rank's Inspector says it lost in one communicator since it began."""
+    """The losses that a rank's Inspector reports for one communicator since it began."""
 
     speaker: Speaker
     collectives: int | None
@@ -200,7 +200,7 @@ class Dropped(NamedTuple):
 
 
 class _Shared(msgspec.Struct):
-    """What a `dump_stats` marker says for the lines behind it."""
+    """The header and metadata of a `dump_stats` marker for the lines behind it."""
 
     header: Header
     metadata: Metadata
@@ -211,34 +211,33 @@ class _Shared(msgspec.Struct):
 
 
 class Reader:
-    """One file, block by block. It keeps the last marker and who was introduced, nothing more."""
+    """One file, block by block. It keeps the last marker and the known writers, nothing more."""
 
     def __init__(self, changed_ns: int = 0) -> None:
         self.number = 1
         """That of the next line. Lines are counted by what they hold, not by their ends: counting
         newlines takes a tenth of the time. Blank lines, which the plugin never writes, shift it."""
         self.changed_ns = changed_ns
-        """When the file last changed: for lines that do not say when they were written."""
+        """When the file last changed: for lines without a time of writing."""
         self.proxy_lines = 0
         """Proxy traces passed over."""
         self.dropped: list[Dropped] = []
-        """What markers of the last block said about losses."""
+        """Losses in the markers of the last block."""
         self._shared: _Shared | None = None
         self._is_lost = False
-        """Whether it was said that lines have no header."""
+        """Whether the error about lines without a header was yielded."""
         self._speakers: dict[_Key, Speaker] = {}
         self._current: dict[Header, Speaker] = {}
-        """Who wrote the last line with this header: all but the first line of a process find their
-        writer here, in a third of the time."""
+        """The writer of the last line with this header: all but the first line of a process find
+        their writer here, in a third of the time."""
 
     def read(self, block: bytes) -> list[Record | ParseError]:
-        """What a block of whole lines holds."""
         found: list[Record | ParseError] = []
         self.dropped = []
         try:
             lines: list[_Line] = _DECODER.decode_lines(block)
         except (ValueError, RecursionError):
-            # Something is odd, and every line must speak for itself.
+            # Something is odd: parse every line by itself.
             self._read_one_by_one(block, found)
         else:
             self._read_lines(lines, found)
@@ -259,7 +258,7 @@ class Reader:
                 self._read_lines([line], found)
 
     def pass_over(self) -> None:
-        """Note that a line was not read: it may have been one that the marker spoke for."""
+        """Note that a line was not read: it may have been one that the marker covers."""
         self.number += 1
         if self._shared is not None and self._shared.lines_left:
             self._shared.lines_left -= 1
@@ -330,7 +329,7 @@ class Reader:
     def _find_speaker(
         self, header: Header, metadata: Metadata, found: list[Record | ParseError]
     ) -> Speaker:
-        """Who wrote a line; one that was not heard of before is introduced by an event."""
+        """The writer of a line; a new one also yields an event."""
         key = (header.id, header.rank, header.n_ranks, metadata.hostname, metadata.pid)
         speaker = self._speakers.get(key)
         if speaker is None:
@@ -363,7 +362,7 @@ class NcclInspector:
 
     def parse(self, stream: BinaryIO, origin: Origin) -> Iterator[Record | ParseError]:
         """Operations, and a `communicator` event for each communicator and rank at its first."""
-        # A record's time is never 0, even where neither line nor file says when it was.
+        # A record's time is never 0, even where neither line nor file has one.
         reader = Reader(max(1, origin.time_ns))
         for block in read_pieces(stream):
             if block is None:
@@ -416,9 +415,7 @@ def make_collective(
             # NCCL_INSPECTOR_REQUIRE_KERNEL_TIMING=0: the plugin measured from the enqueueing to
             # the moment when the CPU saw the end.
             entry_ns, exit_ns, timing = enqueue_ns, enqueue_ns + duration_ns, _CPU
-        # Else an end before the start: the clock was stepped in between, and says nothing.
-    # Fifteen keywords: a call with more is compiled to one that builds a dict, and takes four times
-    # as long.
+        # Else an end before the start: the clock was stepped in between, and both are useless.
     record = Collective(
         communicator=speaker.communicator,
         operation=OPERATIONS.get(perf.coll, _OTHER),
@@ -473,14 +470,13 @@ def to_nanoseconds(number: float | str, timing_source: str) -> int | None:
 
 @lru_cache(TEXTS_KEPT)
 def word(text: str) -> str:
-    """The name of an algorithm or protocol as we write it."""
     return printable(text).lower()
 
 
 def introduction(speaker: Speaker, header: Header, time_ns: int) -> Event:
-    """The event that says what a communicator is, as one of its ranks sees it."""
+    """The event that describes a communicator, as one of its ranks sees it."""
     name = printable(header.comm_name)
-    said = {
+    facts = {
         "ranks": str(speaker.ranks) if speaker.ranks else "",
         "nodes": str(header.nnodes) if header.nnodes else "",
         "name": "" if name == UNKNOWN else name,
@@ -491,5 +487,5 @@ def introduction(speaker: Speaker, header: Header, time_ns: int) -> Event:
         kind="communicator",
         time_ns=time_ns,
         labels={"communicator": speaker.communicator, "rank": str(speaker.rank)},
-        attributes={key: value for key, value in said.items() if value},
+        attributes={key: value for key, value in facts.items() if value},
     )

@@ -30,7 +30,7 @@ RESULT_BYTES_MAX = 16 << 20
 RESULT_VALUES_MAX = 2_000_000
 """Commas in it: bounds how many things it can be made of."""
 LINE_BYTES = 1024
-"""What is looked at of a line; rows have about 130 characters."""
+"""Read of a line; rows have about 130 characters."""
 ERRORS_MAX = 20
 """Rows that are not understood and named one by one."""
 
@@ -101,7 +101,7 @@ class NcclTests:
         return is_nccl_tests(_MPI_PREFIX.sub(b"", head))
 
     def parse(self, stream: BinaryIO, origin: Origin) -> Iterator[Record | ParseError]:
-        """A sample for each number of each row; of a test that is run twice, twice."""
+        """A sample for each number of each row; a test that is run twice gives both."""
         first = stream.read(1)
         reader = ResultReader(origin)
         if first == b"{":
@@ -126,7 +126,7 @@ class ResultReader:
     # Text ------------------------------------------------------------------------------------
 
     def read_text(self, first: bytes, stream: BinaryIO) -> Iterator[Record | ParseError]:
-        """What the lines say, in their order."""
+        """The records of the lines, in their order."""
         log = DebugLog(self._origin.time_ns)
         for numbered in read_lines(stream):
             if isinstance(numbered, ParseError):
@@ -175,7 +175,7 @@ class ResultReader:
     # JSON ------------------------------------------------------------------------------------
 
     def read_json(self, data: bytes) -> Iterator[Record | ParseError]:
-        """What the results say, in their order."""
+        """The records of the results, in their order."""
         if len(data) > RESULT_BYTES_MAX:
             raise ParseError("", f"over RESULT_BYTES_MAX = {RESULT_BYTES_MAX} bytes")
         if data.count(b",") > RESULT_VALUES_MAX:
@@ -211,7 +211,7 @@ class ResultReader:
     def _samples(self, row: Row) -> Iterator[Sample]:
         size = row.size
         if self._operation in PARTS:
-            # The column `count` is one rank's; the column `size` is everyone's.
+            # The column `count` is one rank's; the column `size` is that of all ranks.
             size = row.elements * ELEMENT_BYTES.get(row.type, 0) or row.size // max(1, self._ranks)
         labels = {
             "size": size_class(size),
@@ -274,7 +274,7 @@ def parse_row(fields: list[str]) -> list[Row]:
 
 
 def is_measured(field: str) -> bool:
-    """Whether a field is a number, or says that there is none."""
+    """Whether a field is a number, or a word for none."""
     return field == "N/A" or to_float(field) is not None
 
 
@@ -319,7 +319,6 @@ class Result(msgspec.Struct):
     in_place: Measurement | None = None
 
     def rows(self) -> Iterator[Row]:
-        """The measurements that were made."""
         if not (0 <= self.size <= NUMBER_MAX and 0 <= self.count <= NUMBER_MAX):
             return
         for placement in PLACEMENTS:
@@ -351,7 +350,7 @@ class Average(msgspec.Struct):
 
 
 class ResultFile(msgspec.Struct):
-    """A JSON file, without its `env`: it holds the secrets of whoever ran the test."""
+    """A JSON file, without its `env`: it holds the secrets of the user who ran the test."""
 
     config: Config
     results: list[msgspec.Raw]

@@ -4,7 +4,7 @@ Every line is a sample under the name that stands on the line; histograms and su
 series. HELP, TYPE, UNIT and exemplars are passed over. A line without a time gets that of the file.
 
 A time is in milliseconds in the one format and in seconds in the other, and only the end of a file
-(`# EOF`) says which it is. So its size decides, line by line, as the line is read: SECONDS_MAX.
+(`# EOF`) shows which it is. So its size decides, line by line, as the line is read: SECONDS_MAX.
 
 A file repeats the text before the value over and over. Each such text is read once.
 """
@@ -57,7 +57,7 @@ _SAMPLE_LINE = re.compile(
 )
 _META_LINE = re.compile(rb"# (?:(?:TYPE|UNIT) %b [a-z_]+ *\r?|HELP %b .*)" % ((_NAME_BYTES,) * 2))
 RECOGNISE_LINES = 50
-"""Lines of a file's beginning that are looked at."""
+"""Lines of a file's beginning that are checked."""
 RECOGNISE_SHARE = 0.9
 """So many of them must be of this format: a broken line makes no other file of it."""
 
@@ -126,7 +126,7 @@ def parse_lines(
 
 
 def parse_line(line: bytes, time_ns: int, kept: dict[bytes, Series]) -> Sample:
-    """The sample on a line; the text before its value becomes known. ParseError says what is wrong.
+    """The sample on a line; the text before its value becomes known. Raises ParseError.
 
     >>> parse_line(b'up{job="a b"} 1 1700000000000', 0, {}).time_ns
     1700000000000000000
@@ -215,7 +215,7 @@ def parse_number(word: str, line: str) -> float:
 
 
 def parse_time(word: str, line: str) -> int:
-    """A time in unix nanoseconds, given in seconds or milliseconds as SECONDS_MAX says."""
+    """A time in unix nanoseconds, given in seconds or milliseconds (SECONDS_MAX decides)."""
     number = parse_number(word, line)
     seconds = number if number < SECONDS_MAX else number / 1000
     if not 0 <= seconds < TIME_SECONDS_MAX:
@@ -224,5 +224,4 @@ def parse_time(word: str, line: str) -> int:
 
 
 def shown(text: str) -> str:
-    """The beginning of a line, for an error."""
     return repr(text[:SHOWN_BYTES]) + ("…" if len(text) > SHOWN_BYTES else "")

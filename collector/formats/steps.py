@@ -1,6 +1,6 @@
 """Marks of a training loop, as `fabricscope_steps.py` writes them.
 
-A batch begins with an object that says who writes; each mark after it is
+A batch begins with an object that names its sender; each mark after it is
 ``[phase, step, start_ns, duration_ns]``, with an empty phase for the whole step.
 """
 
@@ -30,7 +30,7 @@ LINE_SHOWN = 60
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Who writes the marks that follow. The process says all of this about itself."""
+    """The sender of the marks that follow, by its own report."""
 
     fabricscope_steps: int
     pid: int = 0
@@ -38,7 +38,7 @@ class Header(msgspec.Struct, frozen=True):
     host: str = ""
     job: str = ""
     run: str = ""
-    """torchrun's name for the run: a job where nobody says another."""
+    """torchrun's name for the run: the job where no other name is known."""
     rank: int | None = None
     local_rank: int | None = None
     world_size: int | None = None
@@ -104,7 +104,6 @@ def clean(text: str) -> str:
 
 
 def make_span(mark: Mark, *, job: str, rank: int | None, host: str, pid: int) -> StepSpan:
-    """The record of one mark."""
     return StepSpan(
         step=mark.step,
         start_ns=mark.start_ns,
@@ -131,7 +130,7 @@ class Steps:
     def parse(self, stream: BinaryIO, origin: Origin) -> Iterator[Record | ParseError]:
         """The spans, and at the end an event if the training process had to drop some."""
         header: Header | None = None
-        is_told = False
+        is_reported = False
         for entry in read_lines(stream):
             if isinstance(entry, ParseError):
                 yield entry
@@ -142,25 +141,25 @@ class Steps:
             except ParseError as error:
                 yield ParseError(f"line {number}", error.detail)
                 if line.lstrip().startswith(b"{"):
-                    header = None  # another process' batch, as far as anyone can tell
+                    header = None  # the next lines are another process' batch
                 continue
             if isinstance(found, Header):
                 header = found
             elif isinstance(found, Mark) and header is not None:
                 job, pid = header.job or header.run, header.pid
                 yield make_span(found, job=job, rank=header.rank, host=header.host, pid=pid)
-            elif isinstance(found, Mark) and not is_told:
-                is_told = True
-                yield ParseError(f"line {number}", "a mark before anyone said whose it is")
+            elif isinstance(found, Mark) and not is_reported:
+                is_reported = True
+                yield ParseError(f"line {number}", "a mark before the header that names its sender")
         if header is not None and header.dropped:
-            yield tell_dropped(header, origin.time_ns)
+            yield dropped_event(header, origin.time_ns)
 
 
 FORMAT = Steps()
 
 
-def tell_dropped(header: Header, time_ns: int) -> Event:
-    """The event that says how many marks the process itself has lost."""
+def dropped_event(header: Header, time_ns: int) -> Event:
+    """The event with the number of marks that the process itself has lost."""
     labels = {"job": header.job or header.run, "host": header.host, "pid": str(header.pid)}
     if header.rank is not None:
         labels["rank"] = str(header.rank)

@@ -1,7 +1,8 @@
-"""The latest value of every leaf that one switch has told, and the changes nobody has seen yet.
+"""The latest value of every leaf that one switch has sent, and the changes that no read has taken.
 
-Streams write, reads look. A value replaces the one before it, so that a switch that talks faster
-than anyone reads costs no memory; only changes of link states are kept one by one, up to a bound.
+Streams write, reads look. A value replaces the one before it, so that a switch that sends faster
+than the agent reads costs no memory; only changes of link states are kept one by one, up to a
+bound.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ STALE_INTERVALS = 3
 STALE_SECONDS = 5
 """A value that was not renewed for so many intervals and seconds is not shown any more."""
 FORGET_SECONDS = 600
-"""And after so many more it is forgotten: the port is gone, and the switch did not say so."""
+"""And after so many more it is forgotten: the port is gone, and the switch did not delete it."""
 
 STATE_UP = 4
 """Of `fabric_port_state`."""
@@ -68,17 +69,17 @@ class Feed:
         self.reader: Reader = make_reader(table)
         self.is_live = False
         self.generation = 0
-        """Counts connections: what an older one told may be gone."""
+        """Counts connections: leaves of an older one may be gone."""
         self.slots_of: dict[Path, list[Slot]] = {}
         """Paths that are leaves themselves, so that they need not be taken apart again."""
         self._subscriptions: list[tuple[tuple[str, ...], Subscription]] = []
 
     def follow(self, subscriptions: tuple[Subscription, ...]) -> None:
-        """From now on leaves come by these."""
+        """Set the subscriptions by which leaves come."""
         self._subscriptions = [(bare_names(each.path), each) for each in subscriptions]
 
     def subscription_of(self, key: LeafKey) -> Subscription | None:
-        """What a leaf comes by: the longest that it is below of."""
+        """The subscription that a leaf comes by: the longest path above it."""
         schema, keys = key
         names = tuple(schema.split("/")[1:]) if schema[:1] == "/" else (schema, *keys)
         found: tuple[int, Subscription] | None = None
@@ -124,8 +125,7 @@ class Entry:
         """Leaves that feed it; without any it is gone."""
         self.series: Series | None = None
 
-    def said(self) -> dict[str, str]:
-        """The labels that its texts give."""
+    def text_labels(self) -> dict[str, str]:
         return {label: self._choose(names) for label, names in self.row.labels.items()}
 
     def _choose(self, names: list[str]) -> str:
@@ -136,7 +136,7 @@ class Entry:
 
 
 class Slot:
-    """One leaf: what it means and what it said last."""
+    """One leaf: its meaning and its last value."""
 
     __slots__ = (
         "entry",
@@ -144,7 +144,7 @@ class Slot:
         "feed",
         "generation",
         "is_gone",
-        "is_told_on_change",
+        "is_on_change",
         "key",
         "labels",
         "leaf",
@@ -171,19 +171,19 @@ class Slot:
         self.time_ns = 0
         self.seen_ns = 0
         self.generation = 0
-        self.is_told_on_change = False
+        self.is_on_change = False
         self.is_gone = False
         self.stale_ns = 0
 
     def renewed_by(self, subscription: Subscription | None) -> None:
-        """How this leaf comes; one that nobody asked for is treated as a slow one."""
+        """How this leaf comes; one without a subscription is treated as a slow one."""
         seconds = subscription.seconds if subscription else float(FORGET_SECONDS)
-        self.is_told_on_change = subscription is not None and subscription.on_change
+        self.is_on_change = subscription is not None and subscription.on_change
         self.stale_ns = int((STALE_INTERVALS * seconds + STALE_SECONDS) * NS)
 
 
 class Board:
-    """What one switch has told. For any thread."""
+    """The leaves of one switch. For any thread."""
 
     def __init__(self, switch: str, facts: dict[str, str], exclude: tuple[str, ...] = ()) -> None:
         self._switch = switch
@@ -203,9 +203,9 @@ class Board:
         self._events: deque[Event] = deque()
         self.updates = 0
         self.dropped: Counter[str] = Counter(leaves=0, events=0, nonsense=0)
-        """What was not kept, by why; since the start."""
+        """Parts that were not kept, by reason; since the start."""
         self.flaws: Counter[str] = Counter()
-        """What was odd since the last read, by what."""
+        """Flaws since the last read, by kind."""
         self.delay_seconds: float | None = None
         """How old the last message was when it came, by the switch's clock."""
         self._info: Series | None = None
@@ -213,7 +213,7 @@ class Board:
     # --- streams write -----------------------------------------------------------------------
 
     def begin(self, feed: Feed, subscriptions: tuple[Subscription, ...]) -> None:
-        """A new connection of this feed; what it asked for decides how old a value may be."""
+        """A new connection of this feed; its subscriptions decide how old a value may be."""
         with self._lock:
             feed.generation += 1
             feed.follow(subscriptions)
@@ -223,36 +223,34 @@ class Board:
                         slot.renewed_by(feed.subscription_of(slot.key))
 
     def sync(self, feed: Feed) -> None:
-        """Everything has been told: what is told on change only and was not told is gone."""
+        """The switch has sent everything: an on-change leaf that it did not send is gone."""
         with self._lock:
             gone = [
                 slot
                 for slots in self._slots.values()
                 for slot in slots
-                if slot.feed is feed
-                and slot.is_told_on_change
-                and slot.generation != feed.generation
+                if slot.feed is feed and slot.is_on_change and slot.generation != feed.generation
             ]
             self._remove(gone)
 
-    def apply(self, feed: Feed, said: Notification, now_ns: int, steady_ns: int) -> int:
-        """Take a message that came now; how much work it was, in values."""
+    def apply(self, feed: Feed, message: Notification, now_ns: int, steady_ns: int) -> int:
+        """Take a message that came now; returns its cost in values."""
         with self._lock:
-            age_ns = now_ns - said.time_ns
+            age_ns = now_ns - message.time_ns
             is_sane = -AHEAD_SECONDS_MAX * NS <= age_ns <= AGE_SECONDS_MAX * NS
             self.delay_seconds = age_ns / NS
-            looked_at = self._delete(feed, said.deletes) if said.deletes else 0
-            for path, value in said.updates:
+            looked_at = self._delete(feed, message.deletes) if message.deletes else 0
+            for path, value in message.updates:
                 for slot, leaf_value in self._find(feed, path, value):
                     slot.seen_ns, slot.generation = steady_ns, feed.generation
-                    slot.time_ns = said.time_ns if is_sane else now_ns
-                    if not is_sane and not slot.is_told_on_change:
+                    slot.time_ns = message.time_ns if is_sane else now_ns
+                    if not is_sane and not slot.is_on_change:
                         self.flaws["clock"] += 1
-                    self._set(slot, leaf_value, said.time_ns, now_ns)
-            return 1 + len(said.updates) + len(said.deletes) + looked_at
+                    self._set(slot, leaf_value, message.time_ns, now_ns)
+            return 1 + len(message.updates) + len(message.deletes) + looked_at
 
     def count(self, message: Message) -> None:
-        """Count what came; once, however many feeds it is for."""
+        """Count a message; once, however many feeds it is for."""
         with self._lock:
             if isinstance(message, Notification):
                 self.updates += len(message.updates)
@@ -261,7 +259,7 @@ class Board:
                 self.dropped["nonsense"] += 1
 
     def note_throttled(self) -> None:
-        """The switch talks faster than it is listened to."""
+        """The switch sends faster than the agent reads."""
         with self._lock:
             self.flaws["throttled"] += 1
 
@@ -331,7 +329,7 @@ class Board:
             self._owners[slot.series] = slot
         slot.series = owner.series
 
-    def _set(self, slot: Slot, value: Value, told_ns: int, now_ns: int) -> None:
+    def _set(self, slot: Slot, value: Value, sent_ns: int, now_ns: int) -> None:
         if slot.entry is not None:
             self._set_text(slot, slot.entry, to_text(value))
             return
@@ -343,7 +341,7 @@ class Board:
             return
         slot.value, slot.fault = number, ""
         if slot.leaf.is_link_state:
-            self._note_state(slot, number == STATE_UP, told_ns, now_ns)
+            self._note_state(slot, number == STATE_UP, sent_ns, now_ns)
 
     def _set_text(self, slot: Slot, entry: Entry, text: str) -> None:
         if entry.texts.get(slot.name) == text:
@@ -351,7 +349,7 @@ class Board:
         entry.texts[slot.name] = text
         entry.series = None
         if entry.row.metric == SWITCH_INFO:
-            self._facts |= entry.said()
+            self._facts |= entry.text_labels()
             self._info = None
         if entry.row.metric == ALIAS:
             self._alias(entry)
@@ -362,7 +360,7 @@ class Board:
         touched = {name for name, of in self._aliases.items() if of == port}
         for name in touched:
             del self._aliases[name]
-        if component := entry.said().get("component", ""):
+        if component := entry.text_labels().get("component", ""):
             self._aliases[component] = port
             touched.add(component)
         for name in touched:
@@ -370,8 +368,8 @@ class Board:
                 self._disown(slot)
                 self._name(slot)
 
-    def _note_state(self, slot: Slot, is_up: bool, told_ns: int, now_ns: int) -> None:  # noqa: FBT001 - a state
-        """An event when a link went up or down; the first state that is heard of is none."""
+    def _note_state(self, slot: Slot, is_up: bool, sent_ns: int, now_ns: int) -> None:  # noqa: FBT001 - a state
+        """An event when a link went up or down; the first known state is none."""
         labels = dict(slot.series.labels)
         port = labels.get("port", "")
         was_up = self._states.get(port)
@@ -383,13 +381,13 @@ class Board:
         if len(self._events) >= EVENTS_MAX:
             self.dropped["events"] += 1
             return
-        age_ns = now_ns - told_ns
+        age_ns = now_ns - sent_ns
         is_sane = -AHEAD_SECONDS_MAX * NS <= age_ns <= EVENT_AGE_SECONDS_MAX * NS
         words = {True: "up", False: "down"}
         self._events.append(
             Event(
                 kind="link_up" if is_up else "link_down",
-                time_ns=told_ns if is_sane else now_ns,
+                time_ns=sent_ns if is_sane else now_ns,
                 labels=labels,
                 attributes={"from": words[was_up], "to": words[is_up], "seen_by": "gnmi"},
                 message=f"{self._switch} port {port} went {words[is_up]}",
@@ -399,7 +397,7 @@ class Board:
     # --- leaves that are gone ----------------------------------------------------------------
 
     def _delete(self, feed: Feed, paths: list[Path]) -> int:
-        """Remove what is at these paths and below; how many leaves were looked at for it."""
+        """Remove leaves at these paths and below; returns how many leaves were checked."""
         gone: list[Slot] = []
         wide: set[tuple[Element, ...]] = set()
         patterns: list[tuple[Element, ...]] = []
@@ -476,7 +474,7 @@ class Board:
     def events(self) -> list[Reading]:
         """Every change since the last call, of this or of `readings`."""
         if not self._events:
-            return []  # what happens nearly always, without the lock
+            return []  # the usual case, without the lock
         with self._lock:
             return self._take_events()
 
@@ -486,33 +484,32 @@ class Board:
         return found
 
     def info(self) -> Series:
-        """The series that says what the switch is."""
         with self._lock:
             if self._info is None:
                 self._info = Series(SWITCH_INFO, {"host": self._switch, **self._facts})
             return self._info
 
     def take_flaws(self) -> Counter[str]:
-        """What was odd since the last call; 0 for what was odd before."""
+        """Flaws since the last call; 0 for earlier kinds."""
         with self._lock:
             flaws, self.flaws = self.flaws, Counter(dict.fromkeys(self.flaws, 0))
             return flaws
 
     def _forget(self, steady_ns: int) -> None:
-        """Drop what was not renewed for so long that nobody expects it any more."""
+        """Drop leaves that were not renewed for FORGET_SECONDS after they became stale."""
         gone = [
             slot
             for slots in self._slots.values()
             for slot in slots
-            if not slot.is_told_on_change
+            if not slot.is_on_change
             and steady_ns - slot.seen_ns > slot.stale_ns + FORGET_SECONDS * NS
         ]
         self._remove(gone)
 
     def _read_number(self, slot: Slot, now_ns: int, steady_ns: int) -> Iterator[Reading]:
-        if slot.is_told_on_change:
+        if slot.is_on_change:
             if not slot.feed.is_live:
-                return  # nobody knows whether it still holds
+                return  # unknown whether it still holds
             time_ns = now_ns
         elif steady_ns - slot.seen_ns > slot.stale_ns:
             self.flaws["stale"] += 1
@@ -529,17 +526,17 @@ class Board:
             yield Sample(slot.series, slot.value, time_ns)
 
     def _read_entries(self, now_ns: int) -> Iterator[Reading]:
-        told: set[Series] = set()
+        yielded: set[Series] = set()
         for entry in self._entries.values():
             if entry.row.metric in (ALIAS, SWITCH_INFO) or not entry.feed.is_live:
                 continue
             if entry.series is None:
-                said = entry.said()
-                if not any(said.values()):
+                labels_given = entry.text_labels()
+                if not any(labels_given.values()):
                     continue
                 names = {"port": to_text(entry.labels.get("port", "")), "device": self._switch}
-                labels = {"host": self._switch, **names, **entry.row.fixed, **said}
+                labels = {"host": self._switch, **names, **entry.row.fixed, **labels_given}
                 entry.series = Series(entry.row.metric, labels)
-            if entry.series not in told:
-                told.add(entry.series)
+            if entry.series not in yielded:
+                yielded.add(entry.series)
                 yield Sample(entry.series, 1, now_ns)

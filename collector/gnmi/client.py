@@ -47,7 +47,7 @@ class Library(NamedTuple):
 
 
 def load_library() -> Library:
-    """Import what only agents that listen to switches have installed."""
+    """Import the packages that only agents of switches have installed."""
     # Its core writes every failed connection to standard error by itself; we name each once.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
@@ -87,11 +87,10 @@ class LiveConnection:
             yield from self._listen(library, call)
         except library.grpc.RpcError as error:
             raise explain(error, self._target) from error
-        except ValueError as error:  # what gRPC says of a channel that was closed meanwhile
+        except ValueError as error:  # gRPC's error for a channel that was closed meanwhile
             raise GnmiError(Reason.UNREADABLE, f"the connection was closed: {error}") from error
 
     def cancel(self) -> None:
-        """See `Connection`."""
         with self._lock:
             self._ended.set()
             actions, self._hang_up = self._hang_up, []
@@ -99,7 +98,6 @@ class LiveConnection:
             action()
 
     def close(self) -> None:
-        """See `Connection`."""
         self.cancel()
 
     def _when_cancelled(self, action: Callable[[], object]) -> None:
@@ -110,7 +108,7 @@ class LiveConnection:
         action()
 
     def _questions(self, question: object) -> Iterator[object]:
-        """The one question. The way to the switch stays open: some take its end for ours."""
+        """The one request. The request stream stays open: some switches end the call with it."""
         yield question
         self._ended.wait()
 
@@ -149,7 +147,6 @@ class LiveConnection:
 
 
 def make_question(messages: Any, request: Request, encoding: int) -> Any:  # noqa: ANN401 - untyped
-    """The SubscribeRequest."""
     wanted = messages.SubscriptionList(
         mode=messages.SubscriptionList.STREAM,
         encoding=encoding,
@@ -173,7 +170,7 @@ def make_question(messages: Any, request: Request, encoding: int) -> Any:  # noq
 
 
 def open_channel(library: Library, target: Target) -> Any:  # noqa: ANN401 - untyped
-    """A channel of its own; nothing is sent yet, but see `skip_verify`."""
+    """A channel of its own; nothing is sent yet, except with `skip_verify`."""
     grpc = library.grpc
     host = f"[{target.host}]" if ":" in target.host else target.host
     options = [
@@ -203,7 +200,7 @@ def open_channel(library: Library, target: Target) -> Any:  # noqa: ANN401 - unt
 
 
 def read_file(path: str) -> bytes:
-    """A file that the settings name."""
+    """Raises GnmiError if a file named in the settings cannot be read."""
     try:
         return FilePath(path).read_bytes()
     except OSError as error:
@@ -211,7 +208,7 @@ def read_file(path: str) -> bytes:
 
 
 def read_login(target: Target) -> tuple[tuple[str, str], ...]:
-    """User and password as gNMI's specification wants them: metadata of every call."""
+    """User and password as gNMI's specification requires: metadata of every call."""
     if not target.user:
         return ()
     password = ""
@@ -227,7 +224,7 @@ def read_login(target: Target) -> tuple[tuple[str, str], ...]:
 def fetch_certificate(target: Target) -> tuple[bytes, str]:
     """The certificate that the switch shows, and a name that is in it.
 
-    gRPC has no way to leave the check out; trusting exactly what is shown comes to the same.
+    gRPC cannot skip the check; to trust exactly the shown certificate has the same effect.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -278,22 +275,21 @@ def name_in_certificate(data: bytes) -> str:
 
 
 def explain(error: Any, target: Target) -> GnmiError:  # noqa: ANN401, PLR0911 - untyped; a list of cases
-    """The refusal of a call in our words."""
-    code, said = error.code().name, (error.details() or "")[:DETAIL_CHARS_MAX]
+    code, details = error.code().name, (error.details() or "")[:DETAIL_CHARS_MAX]
     if code in _REFUSED_US:
-        return GnmiError(Reason.UNREADABLE, f"it refuses user {target.user!r}: {code}: {said}")
+        return GnmiError(Reason.UNREADABLE, f"it refuses user {target.user!r}: {code}: {details}")
     if code in _REFUSED_WHAT:
-        return GnmiError(Reason.NOT_SUPPORTED, f"it refuses what was asked: {code}: {said}")
+        return GnmiError(Reason.NOT_SUPPORTED, f"it refuses what was asked: {code}: {details}")
     if code == "DEADLINE_EXCEEDED":
         return GnmiError(Reason.TIMEOUT, f"no answer within {ANSWER_SECONDS:g} s")
     if code == "RESOURCE_EXHAUSTED":
         bound = f"MESSAGE_BYTES_MAX = {MESSAGE_BYTES_MAX}"
-        return GnmiError(Reason.UNPARSEABLE, f"too large a message ({bound}): {said}")
-    if target.tls and any(word in said.lower() for word in _TLS_WORDS):
-        return GnmiError(Reason.UNREADABLE, f"TLS: {said}")
+        return GnmiError(Reason.UNPARSEABLE, f"too large a message ({bound}): {details}")
+    if target.tls and any(word in details.lower() for word in _TLS_WORDS):
+        return GnmiError(Reason.UNREADABLE, f"TLS: {details}")
     if code == "UNAVAILABLE":
-        is_there = "refused" not in said and not target.tls
+        is_there = "refused" not in details and not target.tls
         hint = " (if it wants TLS: tls = true)" if is_there else ""
-        return GnmiError(Reason.UNREADABLE, f"out of reach: {said}{hint}")
+        return GnmiError(Reason.UNREADABLE, f"out of reach: {details}{hint}")
     reason = Reason.UNPARSEABLE if code in {"INTERNAL", "UNKNOWN"} else Reason.UNREADABLE
-    return GnmiError(reason, f"{code}: {said}")
+    return GnmiError(reason, f"{code}: {details}")

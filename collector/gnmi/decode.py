@@ -31,7 +31,7 @@ DETAIL_CHARS_MAX = 120
 
 
 class DecodeError(ValueError):
-    """A part of a message that is not what gNMI says it is."""
+    """A part of a message that does not follow the gNMI specification."""
 
 
 # --- paths ---------------------------------------------------------------------------------------
@@ -89,7 +89,6 @@ class Decoder:
         """Steps of those paths, each once: most of a path is the same for many."""
 
     def decode(self, response: Any) -> Message:  # noqa: ANN401 - generated code without types
-        """What one SubscribeResponse says."""
         kind = response.WhichOneof("response")
         if kind == "sync_response":
             return Synced()
@@ -97,11 +96,11 @@ class Decoder:
             return Nonsense(f"a message of kind {kind}")
         return self._notification(response.update)
 
-    def _notification(self, said: Any) -> Notification:  # noqa: ANN401 - as above
-        prefix = said.prefix
+    def _notification(self, notification: Any) -> Notification:  # noqa: ANN401 - as above
+        prefix = notification.prefix
         prefix_bytes = prefix.SerializeToString()
         updates, deletes, odd = [], [], 0
-        for each in said.update:
+        for each in notification.update:
             try:
                 path = self._path(prefix, prefix_bytes, each.path)
             except DecodeError:
@@ -110,12 +109,12 @@ class Decoder:
             # A subtree may come as bytes in a field of gNMI 0.3, where `val` is not set.
             value = proto_value(each.val) if each.HasField("val") else json_value(each.value.value)
             updates.append(Update(path, value))
-        for each in said.delete:
+        for each in notification.delete:
             try:
                 deletes.append(self._path(prefix, prefix_bytes, each))
             except DecodeError:
                 odd += 1
-        return Notification(said.timestamp, updates, deletes, odd)
+        return Notification(notification.timestamp, updates, deletes, odd)
 
     def _path(self, prefix: Any, prefix_bytes: bytes, path: Any) -> Path:  # noqa: ANN401 - as above
         key = prefix_bytes, path.SerializeToString()
@@ -152,7 +151,6 @@ class Unreadable:
 
 
 def proto_value(value: Any) -> Any:  # noqa: ANN401 - generated code without types; see model.Value
-    """The value in Python's own words."""
     kind = value.WhichOneof("value")
     if kind in {"json_ietf_val", "json_val"}:
         return json_value(getattr(value, kind))
@@ -199,7 +197,7 @@ def bytes_value(data: bytes) -> float | Unreadable:
 
 
 def decode_recording(text: bytes) -> Iterator[Message]:
-    """What was recorded: a JSON list of SubscribeResponses, in either of two forms.
+    """The messages of a recording: a JSON list of SubscribeResponses, in either of two forms.
 
     Protobuf's own JSON (``gnmic --format protojson``), or pygnmi's dictionaries, whose paths are
     text and whose values are plain.
@@ -215,12 +213,12 @@ def decode_recording(text: bytes) -> Iterator[Message]:
 
 
 def _recorded_message(message: dict[str, Any]) -> Iterator[Message]:
-    said = message.get("update")
-    if said is not None:
-        prefix = _recorded_path(said.get("prefix"))
+    update = message.get("update")
+    if update is not None:
+        prefix = _recorded_path(update.get("prefix"))
         updates = [
             Update(Path((*prefix, *_recorded_path(each.get("path")))), _recorded_value(each["val"]))
-            for each in said.get("update", [])
+            for each in update.get("update", [])
         ]
         deletes = [
             Path(
@@ -229,12 +227,12 @@ def _recorded_message(message: dict[str, Any]) -> Iterator[Message]:
                     *_recorded_path(each.get("path", each) if isinstance(each, dict) else each),
                 )
             )
-            for each in said.get("delete", [])
+            for each in update.get("delete", [])
         ]
-        yield Notification(int(said.get("timestamp", 0)), updates, deletes)
+        yield Notification(int(update.get("timestamp", 0)), updates, deletes)
     if message.get("syncResponse") or message.get("sync_response"):
         yield Synced()
-    elif said is None:
+    elif update is None:
         raise DecodeError(f"a message with {sorted(message)}")
 
 

@@ -1,4 +1,4 @@
-"""From what a stream says to leaves: the key of each, whatever form it came in.
+"""From a stream's messages to leaves: the key of each, whatever form it came in.
 
 A leaf may come by its own path, or inside a JSON subtree that begins anywhere above it. Subtrees
 are entered only where the profile knows a leaf below: the rest costs nothing.
@@ -16,18 +16,16 @@ DATABASE_DEPTH_MAX = 8
 """Names on the way to a field: database, namespace, table, pattern, kind, object, field."""
 
 LeafKey = tuple[str, tuple[Any, ...]]
-"""What one leaf is known by: its schema and keys, or its table, object and field."""
+"""The key of one leaf: its schema and keys, or its table, object and field."""
 
 
 class Reader(Protocol):
     """How to read a tree of one style."""
 
-    def leaves(self, path: Path, value: Value) -> Iterator[tuple[LeafKey, Value]]:
-        """The leaves in what came at this path."""
-        ...
+    def leaves(self, path: Path, value: Value) -> Iterator[tuple[LeafKey, Value]]: ...
 
     def find(self, key: LeafKey) -> list[Match]:
-        """What this leaf is to us."""
+        """The table rows that this leaf matches."""
         ...
 
     def steps_of(self, path: Path) -> tuple[Element, ...]:
@@ -40,7 +38,6 @@ class Reader(Protocol):
 
 
 def make_reader(table: StreamTable) -> Reader:
-    """The reader for this table's style."""
     return YangReader(table) if table.style == "yang" else DatabaseReader(table)
 
 
@@ -60,7 +57,6 @@ class YangReader:
         self._index = YangIndex(table)
 
     def leaves(self, path: Path, value: Value) -> Iterator[tuple[LeafKey, Value]]:
-        """See `Reader`."""
         schema = "".join(f"/{strip_module(name)}" for name, _ in path.elements)
         yield from self._walk(schema, tuple(keys for _, keys in path.elements), value)
 
@@ -83,32 +79,29 @@ class YangReader:
             yield (known, keys), value
 
     def _keys_of(self, schema: str, entry: Value) -> Keys:
-        """The keys of a list entry in JSON; none if it does not say them."""
+        """The keys of a list entry in JSON; none if the entry lacks them."""
         if not isinstance(entry, dict):
             return ()
-        said = {strip_module(name): value for name, value in entry.items()}
+        fields = {strip_module(name): value for name, value in entry.items()}
         found: list[tuple[str, str]] = []
         for key in self._index.list_keys[schema]:
-            value = said.get(key)
+            value = fields.get(key)
             for box in ("state", "config"):
-                if value is None and isinstance(said.get(box), dict):
-                    value = said[box].get(key)
+                if value is None and isinstance(fields.get(box), dict):
+                    value = fields[box].get(key)
             if not isinstance(value, str | int) or len(str(value)) > NAME_CHARS_MAX:
                 return ()
             found.append((key, str(value)))
         return tuple(found)
 
     def find(self, key: LeafKey) -> list[Match]:
-        """See `Reader`."""
         schema, keys = key
         return self._index.find(schema, tuple(dict(each) for each in keys))
 
     def steps_of(self, path: Path) -> tuple[Element, ...]:
-        """See `Reader`."""
         return tuple((strip_module(name), keys) for name, keys in path.elements)
 
     def steps_to(self, key: LeafKey) -> tuple[Element, ...]:
-        """See `Reader`."""
         schema, keys = key
         return tuple(zip(schema.split("/")[1:], keys, strict=True))
 
@@ -120,7 +113,6 @@ class DatabaseReader:
         self._index = DatabaseIndex(table)
 
     def leaves(self, path: Path, value: Value) -> Iterator[tuple[LeafKey, Value]]:
-        """See `Reader`."""
         names = self._names_of(path)
         if names:
             yield from self._walk(names, value)
@@ -136,14 +128,14 @@ class DatabaseReader:
     def _walk(self, names: list[str], value: Value) -> Iterator[tuple[LeafKey, Value]]:
         if isinstance(value, dict) and len(names) < DATABASE_DEPTH_MAX:
             for name, inner in value.items():
-                # The answer for one field of one port says the field's name again.
+                # The answer for one field of one port repeats the field's name.
                 yield from self._walk(names if name == names[-1] else [*names, name], inner)
         elif not isinstance(value, dict) and (key := self._key_of(names)):
             yield key, value
 
     @staticmethod
     def _key_of(names: list[str]) -> LeafKey | None:
-        """Table, object and field: what stands between (patterns, kinds) says nothing more."""
+        """Table, object and field: what stands between (patterns, kinds) adds nothing."""
         if len(names) < 3:  # noqa: PLR2004 - the three
             return None
         table, thing, field = names[0], names[-2], names[-1]
@@ -152,17 +144,14 @@ class DatabaseReader:
         return table, (thing.removeprefix(f"{table}:"), field)
 
     def find(self, key: LeafKey) -> list[Match]:
-        """See `Reader`."""
         table, (thing, field) = key
         return self._index.find(table, str(thing), str(field))
 
     def steps_of(self, path: Path) -> tuple[Element, ...]:
-        """See `Reader`."""
         names = self._names_of(path)
         return tuple((name.removeprefix(f"{names[0]}:"), ()) for name in names)
 
     def steps_to(self, key: LeafKey) -> tuple[Element, ...]:
-        """See `Reader`."""
         table, (thing, field) = key
         return ((table, ()), (thing, ()), (field, ()))
 
@@ -181,7 +170,7 @@ def covers(pattern: tuple[Element, ...], steps: tuple[Element, ...]) -> bool:
     if len(pattern) > len(steps):
         return False
     for (name, wanted), (ours, our_keys) in zip(pattern, steps, strict=False):
-        said = dict(our_keys)
-        if name not in ("*", ours) or any(value not in ("*", said.get(k)) for k, value in wanted):
+        keys = dict(our_keys)
+        if name not in ("*", ours) or any(value not in ("*", keys.get(k)) for k, value in wanted):
             return False
     return True

@@ -1,4 +1,4 @@
-"""What is asked of a switch that streams and what it tells, whoever tells it."""
+"""Requests to a switch that streams and its messages, for the live client and the replay alike."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Element = tuple[str, Keys]
 """One step of a path: ("interface", (("name", "Ethernet1"),))."""
 
 Value = Any
-"""A leaf's value or a subtree in Python's own words: None, bool, int, float, str, list, dict. Any,
+"""A leaf's value or a subtree as Python types: None, bool, int, float, str, list, dict. Any,
 because a subtree is whatever JSON holds; `collector.gnmi.board` looks at every part of it."""
 
 
 class GnmiError(FabricscopeError):
-    """A switch that cannot be listened to: out of reach, refusing us, or talking nonsense.
+    """A switch that cannot be listened to: out of reach, refusing us, or sending nonsense.
 
-    ``reason`` is what a `Missing` says: TIMEOUT (no answer), UNREADABLE (it refuses us: TLS, user,
+    ``reason`` is that of the `Missing`: TIMEOUT (no answer), UNREADABLE (it refuses us: TLS, user,
     password), NOT_SUPPORTED (it refuses what was asked), UNPARSEABLE (what it sent is no gNMI),
     ABSENT (there is no such recording, or pygnmi is not installed).
     """
@@ -58,12 +58,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     server_name: str = ""
     """The name in the switch's certificate, where it is not its address."""
     skip_verify: bool = False
-    """Trust whatever certificate the switch shows: anyone in between can read the password."""
+    """Trust whatever certificate the switch shows: an attacker in between can read the password."""
     user: str = ""
     password_file: str = ""
     """A file that holds the password; read at every connection, so that it can be replaced."""
     encoding: Literal["", "json", "json_ietf", "proto"] = ""
-    """Empty: the first of json_ietf, json and proto that the switch says it can."""
+    """Empty: the first of json_ietf, json and proto that the switch reports it supports."""
     origin: str = ""
     """The origin of the paths, for switches that ask for one; empty: the profile's."""
 
@@ -78,7 +78,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def host(self) -> str:
-        """Where to connect to."""
         return self.address or self.name
 
 
@@ -115,7 +114,7 @@ class Update(NamedTuple):
 
 
 class Notification(NamedTuple):
-    """What a switch says at once: paths that are gone, then values; ``time_ns`` by its clock."""
+    """One message of a switch: paths that are gone, then values; ``time_ns`` by its clock."""
 
     time_ns: int
     updates: list[Update]
@@ -125,7 +124,7 @@ class Notification(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """The switch has told every value that it has; from here on it tells what is new."""
+    """The switch has sent every value that it has; from here on it sends what is new."""
 
 
 class Nonsense(NamedTuple):
@@ -138,11 +137,11 @@ Message = Notification | Synced | Nonsense
 
 
 class Subscription(NamedTuple):
-    """A part of the tree to be told about."""
+    """A part of the tree that the switch shall send."""
 
     path: str
     on_change: bool
-    """True: told when it changes. False: told every ``seconds``."""
+    """True: sent when it changes. False: sent every ``seconds``."""
     seconds: float
 
 
@@ -159,11 +158,11 @@ class Connection(Protocol):
     """One switch, for one thread at a time. Every refusal is a GnmiError."""
 
     def subscribe(self, request: Request) -> Iterator[Message]:
-        """Connect, ask, and give what the switch tells until it ends or fails."""
+        """Connect, subscribe, and yield the switch's messages until it ends or fails."""
         ...
 
     def cancel(self) -> None:
         """Make `subscribe` end soon; for any thread."""
 
     def close(self) -> None:
-        """Let go of sockets."""
+        """Close sockets."""

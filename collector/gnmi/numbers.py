@@ -17,7 +17,7 @@ COUNTER_END = 1 << 64
 DBM_MAX = 100.0
 """Ten megawatts: beyond it nothing is a power in dBm."""
 BOOT_NS_MIN = 946_684_800 * 1_000_000_000
-"""2000-01-01: a switch whose clock was never set says 1970."""
+"""2000-01-01: a switch whose clock was never set reports 1970."""
 TEXT_CHARS_MAX = 256
 """Of a text that becomes a label. LLDP's longest has 255 bytes."""
 SAID_CHARS_MAX = 60
@@ -29,13 +29,12 @@ number, which takes 1_000, nan and infinity."""
 
 @cache
 def is_counter(metric: str) -> bool:
-    """Whether the catalog says that this only rises."""
     found = load_catalog().metric(metric)
     return found is not None and found.kind is Kind.COUNTER
 
 
 def to_number(leaf: Leaf, value: Value) -> float:
-    """The value in the metric's unit; ValueError says what it is instead."""
+    """The value in the metric's unit; ValueError names what it is instead."""
     if leaf.values:
         return leaf.factor * word_number(leaf, value)
     number = plain_number(value)
@@ -56,11 +55,10 @@ def word_number(leaf: Leaf, value: Value) -> float:
     word = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else value
     if isinstance(word, str) and strip_module(word) in leaf.values:
         return leaf.values[strip_module(word)]
-    raise ValueError(f"it says {short(value)}")
+    raise ValueError(f"its value is {short(value)}")
 
 
 def plain_number(value: Value) -> float:
-    """The number that this is, or that this text writes."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         number = float(value) if any(sign in value for sign in ".eE") else int(value)
     elif isinstance(value, int | float) and not isinstance(value, bool):
@@ -68,7 +66,7 @@ def plain_number(value: Value) -> float:
     elif isinstance(value, Unreadable):
         raise ValueError(value.why)
     else:
-        raise ValueError(f"it says {short(value)}")
+        raise ValueError(f"its value is {short(value)}")
     if not math.isfinite(number):
         raise ValueError(f"{number} is no number")
     return number
@@ -85,6 +83,6 @@ def to_text(value: Value) -> str:
 
 
 def short(value: Value) -> str:
-    """What was said, as an error's detail shows it."""
+    """A value as an error's detail shows it."""
     text = repr(value) if isinstance(value, str | int | float | bool) else type(value).__name__
     return text if len(text) <= SAID_CHARS_MAX else text[:SAID_CHARS_MAX] + "…"

@@ -1,4 +1,4 @@
-"""What a switch told once, from the file `gnmi/<name>.json` of a captured tree."""
+"""A switch's recorded messages, from the file `gnmi/<name>.json` of a captured tree."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from collector.gnmi.model import GnmiError, Message, Request
 
 
 class Recording:
-    """A `collector.gnmi.model.Connection` that tells what was recorded and ends."""
+    """A `collector.gnmi.model.Connection` that yields what was recorded and ends."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
-        """The recording; whoever has told it already need not tell it again."""
+        """The recording; a reader that has it already need not read it again."""
 
     def subscribe(self, request: Request) -> Iterator[Message]:  # noqa: ARG002 - all that there is
-        """See `Connection`. Whatever was asked for, the recording tells what it has."""
+        """See `Connection`. The recording yields all that it has, whatever was requested."""
         try:
             yield from decode_recording(self.text)
         except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

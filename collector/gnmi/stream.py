@@ -1,7 +1,7 @@
-"""The thread that listens to one stream of one switch, and comes back after every failure.
+"""The thread that listens to one stream of one switch, and reconnects after every failure.
 
-What it hears goes to the `Board`; how it fares is here. It ends when it is told to, and by itself
-when nobody has asked for its news for a while: then the agent has other settings by now.
+Messages go to the `Board`; the state of the stream is here. It ends at `stop`, and by itself when
+no read has renewed its lease for a while: then the agent has other settings by now.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ PROBE_SECONDS = 5.0
 PLAN_SECONDS = 3600
 """How long a refusal is believed: a switch may have been upgraded since."""
 SYNC_SECONDS = 60
-"""After that a switch that has not said that it told everything is said to be odd."""
+"""After that a switch that has not sent its sync message has a flaw."""
 FIRST_MESSAGE_SECONDS = 30
 """How long a switch may take from the connection to its first message."""
 SILENCE_INTERVALS = 3
 SILENCE_SECONDS = 30
 """A stream of samples that is silent for so many intervals and seconds is taken for dead."""
 LEASE_SECONDS = 15
-"""Nobody asking for that long, beyond two intervals of reads, means nobody is there: an agent that
-reads its settings anew drops its old sources, and they may live on for a while."""
+"""No read for that long, beyond two intervals of reads, means that the source was dropped: an agent
+that reads its settings again drops its old sources, and they may live on for a while."""
 LOG_SECONDS = 300
-"""A switch that fails again and again for the same reason is logged so often; readings always say
-what it is now."""
+"""A switch that fails again and again for the same reason is logged so often; readings always show
+the present reason."""
 UPDATES_PER_SECOND_MAX = 50_000
-"""Values taken from one stream: half a core. A switch of 64 ports that tells 100 leaves of each
+"""Values taken from one stream: half a core. A switch of 64 ports that sends 100 leaves of each
 every second sends 6,400. The rest waits in the switch, which is what flow control is for."""
 
 log = logging.getLogger(__name__)
@@ -80,9 +80,9 @@ class Stream:
         self.error: GnmiError | None = GnmiError(Reason.TIMEOUT, "not connected yet")
         """Why it is not listening; None while it is."""
         self.settled = threading.Event()
-        """Set once the switch has told everything, or the first attempt has failed."""
+        """Set once the switch has sent everything, or the first attempt has failed."""
         self.refused: dict[str, str] = {}
-        """Subscriptions that the switch refuses, and its words."""
+        """Subscriptions that the switch refuses, and its messages."""
         self.connects = 0
         self.is_synced = False
         self._connect = connect
@@ -104,7 +104,6 @@ class Stream:
         self._thread = threading.Thread(target=self._run, name=f"gnmi {name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen."""
         self._thread.start()
 
     @property
@@ -113,16 +112,15 @@ class Stream:
         return self._thread.ident is not None and not self._thread.is_alive()
 
     def stop(self) -> None:
-        """Make the thread end soon."""
         self._stop.set()
         connection = self._connection
         if connection is not None:
             connection.cancel()
 
     def watch(self, interval_seconds: float) -> list[str]:
-        """Somebody is there and looks: what is odd about this stream now.
+        """Renew the lease of this stream; returns its present flaws.
 
-        Also hangs up on a switch that has fallen silent.
+        Also closes the connection to a switch that has fallen silent.
         """
         now_ns = self._clock.steady_ns()
         self._lease_ns = now_ns + int((LEASE_SECONDS + 2 * interval_seconds) * NS)
@@ -138,7 +136,7 @@ class Stream:
 
     @property
     def _silence_ns(self) -> int:
-        """How long it may be silent; 0 for ever, for one that only tells changes."""
+        """How long it may be silent; 0 for ever, for one that only sends changes."""
         sampled = [each.seconds for each in self._request.subscriptions if not each.on_change]
         if not sampled:
             return 0
@@ -161,7 +159,7 @@ class Stream:
         self.feed.is_live = False
 
     def _attempt(self) -> GnmiError:
-        """Listen until it fails; how."""
+        """Listen until it fails; returns the failure."""
         if self._plan_ns and self._clock.steady_ns() - self._plan_ns >= PLAN_SECONDS * NS:
             self._request, self._plan_ns = self._wanted, 0
         try:
@@ -172,7 +170,7 @@ class Stream:
             return GnmiError(error.reason, error.detail)
         except Exception as error:
             # The agent ends when a thread of it dies; one switch's oddity must not do that.
-            log.exception("gnmi %s: a mistake of ours; the stream begins anew", self.name)
+            log.exception("gnmi %s: a mistake of ours; the stream reconnects", self.name)
             return GnmiError(Reason.FAILED, f"{type(error).__name__}: {error}")
         finally:
             self.feed.is_live = False
@@ -220,7 +218,6 @@ class Stream:
         return connection
 
     def _welcome(self, request: Request) -> None:
-        """The switch has answered."""
         self._board.begin(self.feed, request.subscriptions)
         self.feed.is_live = True
         self.connects += 1
@@ -266,7 +263,7 @@ class Stream:
         """Find out which subscriptions are refused, one by one, and ask for the others from now on.
 
         Most switches refuse the whole list for one path that they do not have, or for one that
-        they do not tell on change, and do not say which.
+        they do not send on change, and do not name it.
         """
         accepted: list[Subscription] = []
         refused: dict[str, str] = {}
@@ -285,7 +282,7 @@ class Stream:
         self._plan_ns = self._clock.steady_ns()
 
     def _probe(self, subscription: Subscription) -> str | None:
-        """What the switch says against this subscription alone; None if nothing."""
+        """The switch's refusal of this subscription alone; None if it accepts it."""
         connection = self._open()
         is_silent = threading.Event()
 

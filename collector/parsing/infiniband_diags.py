@@ -1,8 +1,8 @@
-"""What the programs of infiniband-diags print: ports, nodes and blocks of counters.
+"""The output of infiniband-diags' programs: ports, nodes and blocks of counters.
 
 Every function takes the bytes of a whole output and gives what it could read and how many lines it
-could not. Nothing raises: names come from whoever configured a node, and a program that was stopped
-leaves half a line behind.
+could not. Nothing raises: operators choose node names freely, and a program that was stopped leaves
+half a line behind.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import NamedTuple
 from collector.contract.identity import printable
 
 LINE_CHARS_MAX = 1024
-"""Longer lines are not looked at. A link with two names of 64 characters has some 300; eight
+"""Longer lines are not parsed. A link with two names of 64 characters has some 300; eight
 counters of ibqueryerrors some 700."""
 NAME_CHARS_MAX = 128
 """Of a node's name. Its own description has 64 bytes (IBTA volume 1, 14.2.5.2); a node name map may
-say more."""
+have longer ones."""
 LID_MAX = 0xFFFF
 PORT_MAX = 254
 """IBTA volume 1: a switch has up to 254 ports; 255 stands for all of them."""
@@ -68,17 +68,17 @@ class PortLine(NamedTuple):
     port: int
     name: str
     lanes: int = 0
-    """0: the line does not say."""
+    """0: not in the line."""
     speed: str = ""
-    """A name of SPEED_NAMES, or what the program says instead; empty on a link that is down."""
+    """A name of SPEED_NAMES, or the program's own word; empty on a link that is down."""
     state: int = 0
-    """As `fabric_port_state` has it; 0: the line does not say."""
+    """As `fabric_port_state` has it; 0: not in the line."""
     physical_state: int = 0
     peer: Peer | None = None
     could_be: str = ""
-    """What both ends could do better, in the program's words."""
+    """The better mode that both ends support, as the program prints it."""
     kind: str = ""
-    """`SW`, `CA` or `RT`, where the program says it."""
+    """`SW`, `CA` or `RT`, where the program prints it."""
 
 
 def whole_lines(text: bytes) -> Iterator[str]:
@@ -192,7 +192,7 @@ _PORT_ALONE = re.compile(r"'(?P<name>.*)'")
 def parse_ports(text: bytes) -> tuple[list[PortLine], int]:
     """The ports in an output of `ibnetdiscover -p`, and how many lines are none.
 
-    It does not say in what state a port is: one without a neighbour is down, others may be up.
+    It does not show the state of a port: one without a neighbour is down, others may be up.
     """
     found: list[PortLine] = []
     broken = 0
@@ -240,7 +240,7 @@ class Node(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """What a topology file says about nodes."""
+    """The nodes of a topology file."""
 
     by_guid: dict[str, Node]
     of_port: dict[str, str]
@@ -261,18 +261,18 @@ _FAR_PORT = re.compile(r'"[SHR]-([0-9a-f]{1,16})"\[[0-9]{1,3}\]\(([0-9a-f]{1,16}
 def parse_nodes(text: bytes) -> tuple[Nodes, int]:
     """The nodes in an output of `ibnetdiscover`, and how many lines could not be read."""
     nodes = Nodes({}, {})
-    said: dict[str, int] = {}
+    ids: dict[str, int] = {}
     now: Node | None = None
     broken = 0
     for line in whole_lines(text):
         if not line.strip() or line.startswith(("#", "sysimgguid=")):
             now = now if line.strip() else None
         elif field := _FIELD.match(line):
-            said[field[1].lower()] = int(field[2], 16)
+            ids[field[1].lower()] = int(field[2], 16)
             if field[3]:
                 nodes.of_port[guid_of(field[3])] = guid_of(field[2])
         elif start := _NODE.match(line):
-            vendor, device = said.pop("vendid", 0), said.pop("devid", 0)
+            vendor, device = ids.pop("vendid", 0), ids.pop("devid", 0)
             name = clean_name(start[3])
             now = Node(start[1].capitalize(), guid_of(start[2]), vendor, device, name)
             nodes.by_guid[now.guid] = now
@@ -290,13 +290,13 @@ def parse_nodes(text: bytes) -> tuple[Nodes, int]:
 
 
 class Block(NamedTuple):
-    """Counters of one port, as one question to it brought them."""
+    """Counters of one port, from one query."""
 
     title: str
     lid: int
     port: int
     capabilities: int
-    """CapabilityMask of the port's performance management; 0 where the title does not say."""
+    """CapabilityMask of the port's performance management; 0 where the title lacks it."""
     values: dict[str, int]
 
 
@@ -312,7 +312,7 @@ def parse_blocks(text: bytes) -> tuple[list[Block], int]:
     """The blocks in an output of `perfquery`, and how many lines are neither title nor number.
 
     A fabric of a thousand ports prints forty thousand lines at every read: they are taken block by
-    block, and looked at one by one only where something else stands among them.
+    block, and parsed one by one only where something else stands among them.
     """
     found: list[Block] = []
     # What is not a whole line may have lost the end of a number.
@@ -335,7 +335,7 @@ def parse_blocks(text: bytes) -> tuple[list[Block], int]:
 
 
 def count_broken(text: str) -> int:
-    """Lines that say something; how perfquery gives up is not a line that we cannot read."""
+    """Lines with content; perfquery's message when it gives up does not count as broken."""
     return sum(bool(line.strip()) and "iberror: " not in line for line in text.split("\n"))
 
 
@@ -364,7 +364,7 @@ def parse_counted(text: bytes) -> dict[tuple[str, int], dict[str, int]]:
 
 
 def parse_failures(complaints: bytes) -> set[int]:
-    """The addresses that did not answer, by what `ibqueryerrors` says on standard error."""
+    """The addresses that did not answer, from `ibqueryerrors`' standard error."""
     lines = complaints.decode("utf-8", "replace").split("\n")
     matches = (_FAILED.search(line[:LINE_CHARS_MAX]) for line in lines)
     return {int(match[2]) for match in matches if match}
@@ -400,7 +400,7 @@ def is_nameless(description: str) -> bool:
 def name_nodes(descriptions: dict[str, str], given: dict[str, str]) -> dict[str, str]:
     """A name for each GUID: the given one, or the system's, or system and place, or the GUID.
 
-    No two get the same, and none is called what another would be called.
+    No two get the same, and no name equals another node's own name.
 
     >>> name_nodes({"0x1": "MF0;dir:CS7500/L01/U1", "0x2": "MF0;dir:CS7500/L02/U1"}, {})
     {'0x1': 'dir:CS7500/L01/U1', '0x2': 'dir:CS7500/L02/U1'}

@@ -10,7 +10,7 @@ Interval = tuple[int, int]
 
 INTERVALS_MAX = 32_768
 """Stretches that one set holds, and as many again before they are put in order: 8 MB. Over it the
-set grows coarser, and says so."""
+set grows coarser (`resolution_ns`)."""
 COARSER_NS = 1000
 """The first gap that is given up: less than the time to launch a kernel."""
 
@@ -28,7 +28,6 @@ class Intervals:
         self._new: list[Interval] = []
 
     def add(self, start: int, end: int) -> None:
-        """Cover this stretch too."""
         self._new.append((start, end))
         if len(self._new) >= INTERVALS_MAX:
             self._merge()

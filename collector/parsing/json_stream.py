@@ -6,7 +6,7 @@ passed over without being held. Nothing here recurses: nesting is a number that 
 Elements come in blocks. A block ends where it looks as if an element ends, and is then decoded as
 a whole. That it *does* decode proves the guess: JSON is read from left to right, so a text that is
 a whole list of elements ends between two of them, whatever comes behind it. Where the guess was
-wrong, or an element is broken, the elements of that block are told apart one by one: that takes
+wrong, or an element is broken, the elements of that block are split one by one: that takes
 twice as long if they are JSON at least, and ten times as long if not.
 """
 
@@ -32,7 +32,7 @@ SKIP_BYTES_MAX = 16 << 20
 """A value that is passed over. One that is longer ends the reading: where brackets are all there
 is, it takes seconds to find its end."""
 BOUNDARY_TRIES = 8
-"""How many opening braces are looked at for the end of a block: those of an element's own parts
+"""How many opening braces are tried for the end of a block: those of an element's own parts
 come first, and an event has one or two."""
 BOUNDARY_BYTES = 64
 """How much white space may stand around the comma between two elements of a block's end."""
@@ -116,12 +116,10 @@ class JsonStream:
 
     @property
     def position(self) -> int:
-        """How many bytes were taken."""
         return self._before + self._at
 
     @property
     def where(self) -> str:
-        """The position, for an error."""
         return f"byte {self.position}"
 
     def peek(self) -> int:
@@ -245,7 +243,7 @@ class JsonStream:
         return len(data), 0
 
     def _fill(self) -> bool:
-        """Whether another piece came; what was taken is let go."""
+        """Whether another piece came; what was taken is dropped."""
         piece = self._stream.read(PIECE_BYTES)
         if piece:
             self._data = self._data[self._at :] + piece
@@ -269,7 +267,6 @@ class JsonStream:
 
 
 def _try(decode_all: Callable[[bytes], list[T]], elements: bytes) -> list[T] | ParseError:
-    """What these elements are, or why they are not."""
     try:
         return decode_all(b"[%b]" % elements)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

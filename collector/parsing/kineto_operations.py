@@ -2,7 +2,8 @@
 
 What a kernel's event lacks is looked up: in the event of the call that launched it, in the trace's
 own list of process groups, in the file's name. Where the rank or the time stays unknown the
-operation is left out and counted: a wrong one would be joined with other ranks' and blame somebody.
+operation is left out and counted: a wrong one would be joined with other ranks' and blame an
+innocent rank.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from collector.contract.records import NUMBER_MAX
 from collector.parsing.torch_words import NAME_CHARS, OF_OUTPUT, element_bytes, find_operation
 
 PENDING_MAX = 65_536
-"""Operations that wait to be put in order and for what the end of the trace says (up to 20 MB). Of
-more, the older half is let go with what is known by then."""
+"""Operations that wait to be put in order and for facts at the end of the trace (up to 20 MB). Of
+more, the older half is yielded with what is known by then."""
 LINKS_MAX = 65_536
 """Calls that are remembered until their kernel comes; the oldest are forgotten."""
 GROUPS_MAX = 1024
@@ -49,7 +50,7 @@ _RANKS = re.compile(rb"[0-9]{1,7}")
 
 
 class Arguments(msgspec.Struct, gc=False):
-    """What of an event's `args` is used.
+    """The members of an event's `args` that are used.
 
     Not `Comms Id`: it is a hash of one operation, with its sequence number in it
     (torch/csrc/profiler/util.cpp), and names no communicator.
@@ -83,7 +84,7 @@ class Group(NamedTuple):
 
 
 class Call(NamedTuple):
-    """What the framework said about an operation; equal ones are kept once."""
+    """The framework's facts about an operation; equal ones are kept once."""
 
     operation: Operation
     group: Group
@@ -94,7 +95,7 @@ class Call(NamedTuple):
 
 
 class Pending(NamedTuple):
-    """A kernel that was seen. Times as the trace has them, in nanoseconds."""
+    """A kernel that waits for its record. Times as the trace has them, in nanoseconds."""
 
     start: int
     end: int
@@ -118,7 +119,7 @@ class Place(NamedTuple):
 
 
 class Context:
-    """What the trace as a whole says; filled while it is read."""
+    """Facts of the trace as a whole; filled while it is read."""
 
     def __init__(self, *, rank: int | None, host: str, pid: int) -> None:
         self.rank = rank
@@ -132,7 +133,7 @@ class Context:
         """Ranks of the process groups that the trace lists, in order, by the group's name."""
 
     def absolute(self, time_ns: int) -> int | None:
-        """The unix time of a time in the trace; None if the trace does not tell."""
+        """The unix time of a time in the trace; None if the trace has no base."""
         if time_ns >= ABSOLUTE_NS:
             return time_ns
         return None if self.base_ns is None else self.base_ns + time_ns
@@ -161,12 +162,13 @@ class Operations:
             del self._links[next(iter(self._links))]
         self._links[arguments.link] = call, arguments.sequence
 
-    def add_kernel(self, start: int, end: int, name: str, stream: int, said: Arguments) -> None:
-        """A kernel that ran from start to end."""
-        link = said.link if said.link >= 0 else said.old_link
-        call = self._call_of(said) if said.collective else None
+    def add_kernel(
+        self, start: int, end: int, name: str, stream: int, arguments: Arguments
+    ) -> None:
+        link = arguments.link if arguments.link >= 0 else arguments.old_link
+        call = self._call_of(arguments) if arguments.collective else None
         kernel = name[:NAME_CHARS]
-        self._pending.append(Pending(start, end, kernel, call, link, said.sequence, stream))
+        self._pending.append(Pending(start, end, kernel, call, link, arguments.sequence, stream))
         self.count += 1
 
     def ready(self) -> Iterator[Collective]:
@@ -182,29 +184,29 @@ class Operations:
         older, self._pending = sorted(self._pending, key=by_start), []
         yield from self._records(older)
 
-    def _call_of(self, said: Arguments) -> Call | None:
-        group = self._group_of(said)
+    def _call_of(self, arguments: Arguments) -> Call | None:
+        group = self._group_of(arguments)
         if group is None:
             return None
-        operation = find_operation(said.collective)
-        peers = {Operation.SEND: said.destination, Operation.RECV: said.source}
+        operation = find_operation(arguments.collective)
+        peers = {Operation.SEND: arguments.destination, Operation.RECV: arguments.source}
         call = Call(
             operation=operation,
             group=group,
-            size_bytes=find_size(said, operation),
-            rank=-1 if operation in peers else said.rank,
+            size_bytes=find_size(arguments, operation),
+            rank=-1 if operation in peers else arguments.rank,
             peer=peers.get(operation, -1),
         )
         if len(self._calls) >= CALLS_MAX:
             return self._calls.get(call, call)
         return self._calls.setdefault(call, call)
 
-    def _group_of(self, said: Arguments) -> Group | None:
-        members = bytes(said.members)
+    def _group_of(self, arguments: Arguments) -> Group | None:
+        members = bytes(arguments.members)
         if len(members) > MEMBERS_BYTES_MAX:
             members = b""
-        size = said.group_size if 0 <= said.group_size <= RANKS_MAX else 0
-        group = Group(said.group[:NAME_CHARS], members, size)
+        size = arguments.group_size if 0 <= arguments.group_size <= RANKS_MAX else 0
+        group = Group(arguments.group[:NAME_CHARS], members, size)
         if len(self._groups) >= GROUPS_MAX and group not in self._groups:
             self.left_out[f"more than GROUPS_MAX = {GROUPS_MAX} process groups"] += 1
             return None
@@ -217,7 +219,7 @@ class Operations:
             if call is None and kernel.link in self._links:
                 call, sequence = self._links[kernel.link]
             if call is None:
-                # Traces of before 2023 say no more than this: all groups whose operations run on
+                # Traces of before 2023 have no more than this: all groups whose operations run on
                 # one stream are one here, and it is taken as that of all ranks.
                 call = Call(Operation.OTHER, Group(f"stream{kernel.stream}", b"", 0), None, -1, -1)
             if call.group not in places:
@@ -235,7 +237,7 @@ class Operations:
             return "times count from baseTimeNanoseconds, and the trace has none"
         rank = place.rank if place.rank is not None else call.rank
         if not 0 <= rank < RANKS_MAX:
-            return "neither distributedInfo nor the file's name says the rank in its group"
+            return "neither distributedInfo nor the file's name gives the rank in its group"
         named, algorithm = read_kernel_name(kernel.kernel)
         operation = named if call.operation is Operation.OTHER else call.operation
         if not 0 <= sequence <= NUMBER_MAX:
@@ -278,7 +280,7 @@ class Operations:
         if own is not None and own in members:
             rank: int | None = members.index(own)
         else:
-            # Nobody says who belongs to it: taken as all, where a rank's place is its rank.
+            # Its members are unknown: taken as all ranks, where a rank's place is its rank.
             rank = None if members or shown else own
         communicator = group_communicator(group.name, members or shown)
         return Place(communicator, len(members) or group.size, rank, members)
@@ -301,10 +303,10 @@ def read_kernel_name(name: str) -> tuple[Operation, str]:
     return find_operation(match["operation"]), algorithm
 
 
-def find_size(said: Arguments, operation: Operation) -> int | None:
+def find_size(arguments: Arguments, operation: Operation) -> int | None:
     """The message as NCCL counts it, in bytes."""
-    elements = said.gotten if operation in OF_OUTPUT else said.given
-    width = element_bytes(said.kind)
+    elements = arguments.gotten if operation in OF_OUTPUT else arguments.given
+    width = element_bytes(arguments.kind)
     if elements is None or width is None or not 0 <= elements * width <= NUMBER_MAX:
         return None
     return elements * width

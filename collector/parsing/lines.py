@@ -11,7 +11,7 @@ PIECE_BYTES = 1 << 16
 """What is read at once. A piece and what is made of it should fit into a core's cache: with a
 megabyte everything takes a tenth more time."""
 LINE_BYTES_MAX = 4 << 20
-"""The longest line that is looked at. An Inspector's record of 64 channels with all its proxy steps
+"""The longest line that is read. An Inspector's record of 64 channels with all its proxy steps
 has about a megabyte; a longer line is another kind of file, or an attack."""
 
 
@@ -56,14 +56,14 @@ def read_blocks(stream: BinaryIO) -> Iterator[tuple[int, bytes] | ParseError]:
 
 
 def too_long(number: int) -> ParseError:
-    """What is said of a line over the bound."""
+    """The error for a line over the bound."""
     return ParseError(
         f"line {number}", f"longer than LINE_BYTES_MAX = {LINE_BYTES_MAX} bytes; passed over"
     )
 
 
 def read_lines(stream: BinaryIO) -> Iterator[tuple[int, bytes] | ParseError]:
-    """Lines without their newline, each with its number; too long ones as `read_blocks` says."""
+    """Lines without their newline, each with its number; too long ones as in `read_blocks`."""
     for block in read_blocks(stream):
         if isinstance(block, ParseError):
             yield block

@@ -1,13 +1,13 @@
 """Pickles of plain containers, read without the power to do anything else.
 
 A pickle is a program. `pickle.Unpickler` with a `find_class` that refuses runs nothing of the
-attacker's, but it still believes every number that it is told: `LONG_BINPUT` with the index 2**31
+attacker's, but it still believes every number in the pickle: `LONG_BINPUT` with the index 2**31
 makes it allocate a memo of sixteen gigabytes, and so do claimed lengths. So this is a small machine
 of its own: it knows the instructions that text, numbers, dictionaries, lists and tuples need
 (protocols 2 to 5), refuses every other by name, and each thing that can grow has a bound.
 
 What comes back may hold the same list many times, or itself: never walk through it without a bound,
-and never print it. Keys of dictionaries are text, whose hashes nobody outside can foresee.
+and never print it. Keys of dictionaries are text, whose hashes an attacker cannot foresee.
 """
 
 from __future__ import annotations

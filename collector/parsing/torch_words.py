@@ -1,11 +1,11 @@
-"""PyTorch's words for operations and types, in ours: its dumps and its profiles share them."""
+"""PyTorch's names of operations and types, mapped to ours: its dumps and profiles share them."""
 
 from __future__ import annotations
 
 from collector.contract.collective import Operation
 
 NAME_CHARS = 128
-"""How much of a name is looked at: what tells comes first, C++ templates follow."""
+"""How much of a name is read: the operation comes first, C++ templates follow."""
 
 OPERATIONS = (
     # Parts of PyTorch's and NCCL's names in small letters without `_`; the first that fits.
@@ -34,7 +34,7 @@ ELEMENT_BYTES = {
 
 
 def find_operation(name: str) -> Operation:
-    """What a name of PyTorch or NCCL means.
+    """The operation that a name of PyTorch or NCCL stands for.
 
     >>> find_operation("nccl:_all_gather_base").value, find_operation("ReduceScatter").value
     ('all_gather', 'reduce_scatter')

@@ -1,5 +1,5 @@
-"""SNMP: the door to switches. What the numbers mean is the `snmp` source's business.
+"""SNMP: the door to switches. The `snmp` source interprets the numbers.
 
-`model` says what is asked and answered, `client` asks real switches (pysnmp), `replay` answers from
+`model` defines questions and answers, `client` asks real switches (pysnmp), `replay` answers from
 a recording (`.snmprec`) of a captured tree.
 """

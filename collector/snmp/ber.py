@@ -2,9 +2,9 @@
 
 pyasn1's decoder builds objects from a description of the type and takes about 110 µs for one value
 of a table; this reader takes two. It reads with lengths checked against what holds them, without
-recursion, and into Python's own types. What is asked, and all of SNMPv3's security, is pysnmp's.
+recursion, and into Python's own types. pysnmp writes requests and does all of SNMPv3's security.
 
-Two kinds of wrong are told apart. A structure that does not hold together (`BerError`) makes the
+Two kinds of error are distinguished. A structure that does not hold together (`BerError`) makes the
 whole datagram worthless. A single value that is none (`Odd`) leaves the others of its answer.
 """
 
@@ -22,13 +22,13 @@ SUB_IDENTIFIERS_MAX = 128
 SUB_IDENTIFIER_MAX = (1 << 32) - 1
 NAMES_KEPT = 1 << 13
 """Decoded names: the indexes of a fleet repeat with every column, switch and poll. A MB; the
-longest names that a liar could send, 45."""
+longest names that a broken switch could send, 45."""
 LENGTH_BYTES_MAX = 4
 """Of a long length; a datagram has no more than 64 kB, two would do."""
 COUNTER32_MAX = (1 << 32) - 1
 COUNTER64_MAX = (1 << 64) - 1
 SIGNED_BYTES_MAX = 8
-"""Of an INTEGER. SNMP's are 32 bits wide; agents exist that send wider ones, and mean them."""
+"""Of an INTEGER. SNMP's are 32 bits wide; some agents send wider, valid ones."""
 
 INTEGER, OCTETS, NULL, NAME, SEQUENCE = 0x02, 0x04, 0x05, 0x06, 0x30
 ADDRESS, COUNTER32, GAUGE32, TIME_TICKS, OPAQUE, COUNTER64 = 0x40, 0x41, 0x42, 0x43, 0x44, 0x46
@@ -57,7 +57,7 @@ class BerError(FabricscopeError):
 @final
 @dataclass(frozen=True, slots=True)
 class Odd:
-    """A value that is none, in words; ``is_absent`` where the switch says so in SNMP's own."""
+    """A value that is none, in words; ``is_absent`` where the switch reports SNMP's own absence."""
 
     detail: str
     is_absent: bool = False
@@ -153,7 +153,6 @@ def read_numbers(content: bytes) -> Oid:
 
 
 def read_name(content: bytes) -> Oid:
-    """A whole object identifier."""
     numbers = read_numbers(content)
     if not numbers:
         raise BerError("an empty name")
@@ -175,7 +174,7 @@ def write_name(name: Oid) -> bytes:
 
 
 def write_element(tag: int, content: bytes) -> bytes:
-    """An element with the shortest length that says it."""
+    """An element with its length in the shortest form."""
     size = len(content)
     if size < _LONG_FORM:
         return bytes((tag, size)) + content
@@ -225,7 +224,7 @@ def read_bindings(data: bytes, position: int, end: int) -> list[Binding]:
 
 
 def read_value(tag: int, content: bytes) -> Value | Odd:
-    """A value in Python's words, or what is wrong with it."""
+    """A value as a Python type, or what is wrong with it."""
     if tag in _WIDTHS:
         return _read_unsigned(tag, content)
     if tag in (OCTETS, ADDRESS, OPAQUE):
@@ -240,7 +239,7 @@ def read_value(tag: int, content: bytes) -> Value | Odd:
 
 
 def _read_name_value(content: bytes) -> Oid | Odd:
-    """A name that is a value: broken, it is one value less and not an answer less."""
+    """A name that is a value: a broken one loses this value, not the answer."""
     try:
         return read_name(content)
     except BerError as error:

@@ -81,7 +81,6 @@ class Session:
         self._rows_before: dict[Oid, int] = {}
 
     async def get(self, oids: list[Oid]) -> list[Value | None]:
-        """The values of single objects; None where the switch has none."""
         found: dict[bytes, Value] = {}
         starts = range(0, len(oids), VALUES_PER_GET)
         groups = deque(oids[start : start + VALUES_PER_GET] for start in starts)
@@ -106,7 +105,7 @@ class Session:
         )
 
     def close(self) -> None:
-        """Let go of the socket; another question would open another."""
+        """Close the socket; another question would open another."""
         if self._wire is not None:
             self._wire.close()
             self._wire = None
@@ -131,7 +130,7 @@ class Session:
         self._calm = 0
 
     def _grow(self) -> None:
-        """After a while without trouble, ask for as much as ever."""
+        """After CALM_ANSWERS good answers, ask for as much as at first."""
         self._calm += 1
         if self._calm >= CALM_ANSWERS:
             self._values_max = VALUES_PER_ANSWER
@@ -189,10 +188,10 @@ class Session:
         raise self._silence(wire)
 
     def _resync(self, user: User, answer: Answer, resyncs: int, *, is_met_now: bool) -> None:
-        """Do what a report asks for, or say what it means.
+        """Do what a report asks for, or raise the error that it means.
 
-        Keys are made for an engine, so a switch that was replaced refuses them in many ways: what
-        we know of it from earlier questions is found out anew before its word is taken.
+        Keys are made for an engine, so a switch that was replaced refuses them in many ways: the
+        engine is discovered again before a refusal is taken as final.
         """
         what = report_of(answer)
         is_about_engine = what in (WRONG_TIME, WRONG_ENGINE)
@@ -203,16 +202,16 @@ class Session:
             user.forget()
 
     def _check_access(self, answer: Answer) -> Answer:
-        """The answer, if the switch lets us ask at all."""
+        """The answer; raises SnmpError where the switch denies access."""
         self._was_answered = True
         self._grow()
         if answer.status == AUTHORIZATION_ERROR:
             who = self._envelope.who() if self._envelope else ""
-            raise SnmpError(Reason.UNREADABLE, f"{who}: the switch says authorizationError")
+            raise SnmpError(Reason.UNREADABLE, f"{who}: the switch answers authorizationError")
         return answer
 
     def _silence(self, wire: Wire) -> SnmpError:
-        """No answer, and what came instead. Everything about the switch is found out anew then."""
+        """The error for no answer, with what came instead. The engine is then discovered again."""
         target = self._target
         tries = target.retries + 1
         detail = f"no answer from {target.address} port {target.port} in {tries} tries"
@@ -223,9 +222,9 @@ class Session:
             is_met = self._envelope.engine is not None
             self._envelope.forget()
             if is_met and target.credentials.privacy and not (came or self._was_answered):
-                # net-snmp drops what it cannot decipher, and says nothing.
+                # net-snmp silently drops what it cannot decipher.
                 reason = Reason.UNREADABLE
-                detail = f"{self._envelope.who()}: the switch tells its engine's name and drops"
+                detail = f"{self._envelope.who()}: the switch gives its engine's name but drops"
                 detail += f" our questions: wrong privacy_key, or not {target.credentials.privacy}?"
         elif not came and not self._was_answered:
             detail += " (a wrong community looks the same)"
@@ -246,7 +245,6 @@ class _Walk:
         self._requests = self._bytes = self._silences = 0
 
     async def run(self) -> None:
-        """Ask until every column has ended."""
         while self._groups:
             group = [column for column in self._groups[0] if column.is_open]
             if not group:
@@ -269,7 +267,6 @@ class _Walk:
             self._take(group, answer)
 
     def _plan(self, group: list[Column]) -> int:
-        """How many rows to ask for."""
         if any(column.name in self._row_by_row for column in group):
             return 1
         return self._session.repetitions(group)
@@ -281,7 +278,7 @@ class _Walk:
         return bulk_request(number, names, self._repetitions)
 
     def _take(self, group: list[Column], answer: Answer) -> None:
-        """Give every column its part of an answer, or make something of a refusal."""
+        """Give every column its part of an answer, or handle a refusal."""
         if not answer.status and answer.bindings:
             width = len(group)
             for position, column in enumerate(group):
@@ -299,7 +296,7 @@ class _Walk:
             _refuse(group[0], answer)
 
     def _ask_for_less(self, group: list[Column], why: str) -> None:
-        """Fewer rows, then fewer columns, then none."""
+        """Ask for fewer rows, then fewer columns, then give up."""
         if self._repetitions > 1:
             self._session.shrink(self._repetitions * len(group) // 2)
         elif len(group) > 1:
@@ -308,12 +305,11 @@ class _Walk:
             group[0].fail(Reason.UNPARSEABLE, "not even one row", why)
 
     def _ask_singly(self, group: list[Column]) -> None:
-        """Each column for itself from now on."""
         self._groups.popleft()
         self._groups.extendleft([column] for column in reversed(group))
 
     def _on_silence(self, group: list[Column], error: SnmpError) -> None:
-        """Lose one part of a table that makes a switch hang; give up on a switch that is gone."""
+        """Give up one part of a table at which a switch hangs; or all, if the switch is gone."""
         self._silences += 1
         if not self._requests:
             raise error
@@ -331,7 +327,7 @@ class _Walk:
 
 
 def _refuse(column: Column, answer: Answer) -> None:
-    """End a column that the switch refuses. Agents of version 1 say noSuchName at the end."""
+    """End a column that the switch refuses. Agents of version 1 answer noSuchName at the end."""
     if answer.status == NO_SUCH_NAME:
         column.is_open = False
     else:
@@ -339,7 +335,6 @@ def _refuse(column: Column, answer: Answer) -> None:
 
 
 def _envelope_of(credentials: Credentials) -> Community | User:
-    """How to ask, from the settings."""
     if credentials.version == "3":
         return User(credentials)
     if credentials.version == "2c":
@@ -348,7 +343,6 @@ def _envelope_of(credentials: Credentials) -> Community | User:
 
 
 def _get(group: list[Oid], number: int, _attempt: int) -> bytes:
-    """The question for single objects."""
     return get_request(number, group)
 
 

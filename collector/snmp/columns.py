@@ -1,4 +1,4 @@
-"""What a walk knows of each column: the rows so far, where to go on, and what was wrong.
+"""The state of each column in a walk: the rows so far, where to go on, and what was wrong.
 
 Pure: the client feeds it answers of a switch, the replay those of a recording. A column ends by
 itself whatever it is fed, because every answer brings it a row it did not have, or is its last.
@@ -16,7 +16,6 @@ NO_VALUE = "a value that is none"
 
 
 def dotted(name: Oid) -> str:
-    """A name as people write it."""
     return ".".join(map(str, name))
 
 
@@ -48,11 +47,11 @@ class Column:
         self._wrong: dict[str, tuple[Reason, int, str]] = {}
 
     def where(self) -> Oid:
-        """The name to ask for what follows."""
+        """The name after which the walk continues."""
         return self.name + self.last
 
     def flaws(self) -> list[Flaw]:
-        """What was wrong: one of each kind, with how often and where first."""
+        """One flaw of each kind, with how often and where first."""
         return [
             Flaw(self.name, reason, f"{what}: {detail}" + (f" and {times - 1} more" * (times > 1)))
             for what, (reason, times, detail) in self._wrong.items()
@@ -124,6 +123,6 @@ class Column:
         return self._wrong[NO_VALUE][1] if NO_VALUE in self._wrong else 0
 
     def _note(self, what: str, detail: str, reason: Reason = Reason.UNPARSEABLE) -> None:
-        """Remember one kind of wrong once, and how often it came."""
+        """Remember one kind of flaw once, and how often it came."""
         first = self._wrong.get(what, (reason, 0, detail))
         self._wrong[what] = first[0], first[1] + 1, first[2]

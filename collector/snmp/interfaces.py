@@ -1,4 +1,4 @@
-"""Ports of a switch: what each ifIndex is called, and which of them are read.
+"""Ports of a switch: the name of each ifIndex, and which of them are read.
 
 An ifIndex is only a number that the switch uses today: after a restart or a new line card it may be
 another port's. Series follow the *name*.
@@ -23,7 +23,7 @@ IF_NAME = (*IF_X_ENTRY, 1)
 IF_ALIAS = (*IF_X_ENTRY, 18)
 
 PORTS_MAX = 4096
-"""Interfaces of one switch that are looked at. The largest chassis has 1,152 ports, each perhaps
+"""Interfaces of one switch that are read. The largest chassis has 1,152 ports, each perhaps
 with some VLANs; more is an agent that makes them up."""
 PHYSICAL_TYPES = frozenset({6, 26, 62, 69, 117, 199})
 """IANAifType of what a cable goes into: ethernetCsmacd, and what older agents call Ethernet; and
@@ -31,7 +31,7 @@ infiniband. Not 161 (a LAG's counters are its members' again) and not VLANs or t
 ETHERNET, INFINIBAND = "Ethernet", "InfiniBand"
 INFINIBAND_TYPE = 199
 INTERFACES = "interfaces"
-"""What flaws of these columns are counted under."""
+"""The table name under which flaws of these columns are counted."""
 
 
 class Interface(NamedTuple):
@@ -88,7 +88,6 @@ class Interfaces:
 
     @property
     def chosen(self) -> list[Interface]:
-        """Those that are read."""
         return [each for each in self.by_index.values() if each.is_chosen]
 
 

@@ -1,7 +1,7 @@
 """Requests, written by pysnmp, and answers, read by `collector.snmp.ber`.
 
 pysnmp takes a millisecond for a question of eight columns. The same questions come with every poll,
-so what it wrote is kept, and only the number of the request is put in anew.
+so its bytes are kept, and only the number of the request is replaced.
 
 Everything here is without a network and without time. `Community` is SNMPv2c's envelope; SNMPv3's
 is `collector.snmp.usm`.
@@ -34,13 +34,14 @@ from collector.snmp.ber import (
 from collector.snmp.model import Oid
 
 VERSION_2C, VERSION_3 = 1, 3
-"""As messages say it: version 2c is number 1."""
+"""The version field of messages: 2c is number 1."""
 REQUEST_ID_MIN, REQUEST_ID_MAX = 1 << 24, (1 << 31) - 1
 """Numbers of requests: those that take four bytes, so that one can stand in for another."""
 QUESTIONS_KEPT = 4096
 """Questions written by pysnmp: 128 switches of a few models ask several hundred. 6 MB."""
 NUMBERS_KEPT_MAX = 32
-"""In a name of a question that is kept; longer names are a liar's more often than a table's."""
+"""In a name of a question that is kept; longer names come from broken switches more often than from
+tables."""
 
 TOO_BIG, NO_SUCH_NAME, GENERAL_ERROR, AUTHORIZATION_ERROR = 1, 2, 5, 16
 STATUS_NAMES = {
@@ -56,7 +57,7 @@ STATUS_NAMES = {
 
 
 class Answer(NamedTuple):
-    """What a PDU says: whose answer it is, whether it went well, and the values."""
+    """A PDU: the request that it answers, its status, and the values."""
 
     kind: int
     """RESPONSE or REPORT, as a tag."""
@@ -64,7 +65,7 @@ class Answer(NamedTuple):
     status: int
     """0 when it went well."""
     failed_at: int
-    """Which of the asked names failed, counted from 1; 0 when it does not say."""
+    """Which of the asked names failed, counted from 1; 0 when it does not name one."""
     bindings: list[Binding]
     size: int
     """Bytes of the datagram."""
@@ -72,17 +73,15 @@ class Answer(NamedTuple):
     """Whether it was signed with the user's key."""
 
     def status_name(self) -> str:
-        """The error in SNMP's own words."""
         return STATUS_NAMES.get(self.status, f"error status {self.status}")
 
 
 def new_number() -> int:
-    """A request's number, which nobody can guess."""
+    """A random number for a request, so that an answer cannot be forged."""
     return REQUEST_ID_MIN + secrets.randbelow(REQUEST_ID_MAX - REQUEST_ID_MIN)
 
 
 def get_request(number: int, names: Sequence[Oid]) -> bytes:
-    """A PDU that asks for single objects."""
     return _question(number, tuple(names), 0)
 
 
@@ -135,11 +134,10 @@ class Community:
         self._head = write_integer(VERSION_2C) + write_element(OCTETS, community.encode())
 
     def who(self) -> str:
-        """Who asks, for messages: the word itself is a secret."""
+        """The asker, for messages: the community itself is a secret."""
         return "the community"
 
     def write(self, pdu: bytes, _message_id: int) -> bytes:
-        """The datagram to send."""
         return write_element(SEQUENCE, self._head + pdu)
 
     def read(self, data: bytes, wanted_id: int) -> Answer | None:

@@ -1,4 +1,4 @@
-"""What is asked of a switch and what it answers, whoever answers."""
+"""Questions to a switch and its answers, for the live client and the replay alike."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Oid = tuple[int, ...]
 """An object identifier: 1.3.6.1.2.1.1.3.0 is (1, 3, 6, 1, 2, 1, 1, 3, 0)."""
 
 Value = int | bytes | Oid
-"""A value in Python's own words: integers, counters, gauges and time ticks are int (never
+"""A value as a Python type: integers, counters, gauges and time ticks are int (never
 negative for the unsigned ones), octet strings and addresses bytes, names Oid."""
 
 
 class SnmpError(FabricscopeError):
-    """A switch that cannot be asked: it does not answer, or not to us, or with nonsense.
+    """A switch that cannot be asked: it does not answer, refuses us, or sends nonsense.
 
-    ``reason`` is what a `Missing` says: TIMEOUT (no answer in time), UNREADABLE (it refuses us:
+    ``reason`` is that of the `Missing`: TIMEOUT (no answer in time), UNREADABLE (it refuses us:
     wrong community, user or key), UNPARSEABLE (what it sent is no answer).
     """
 
@@ -31,7 +31,7 @@ class SnmpError(FabricscopeError):
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who asks. A community for v2c; a user, with or without keys, for v3."""
+    """The credentials: a community for v2c; a user, with or without keys, for v3."""
 
     version: str = "2c"
     community: str = "public"
@@ -50,7 +50,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """One switch and how to ask it."""
 
     name: str
-    """What its owner calls it; on a captured tree the recording is `snmp/<name>.snmprec`."""
+    """The operator's name for it; on a captured tree the recording is `snmp/<name>.snmprec`."""
     address: str
     port: int = 161
     credentials: Credentials = Credentials()
@@ -73,7 +73,7 @@ class Flaw(NamedTuple):
 class Walked(NamedTuple):
     """Columns of a table: for each asked column its rows by index, in the order of the table.
 
-    A column that the switch does not have is empty and no flaw. ``flaws`` say what was wrong:
+    A column that the switch does not have is empty and no flaw. ``flaws`` list what was wrong:
     rows that were repeated or out of order, a column that never ended, an answer that failed.
     """
 
@@ -95,4 +95,4 @@ class Session(Protocol):
         """All rows of these columns, at most so many of each; more is a flaw of that column."""
 
     def close(self) -> None:
-        """Let go of sockets."""
+        """Close sockets."""

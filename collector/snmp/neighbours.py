@@ -1,7 +1,7 @@
-"""Cables, as LLDP tells them: what is seen at which port (LLDP-MIB, or its second edition).
+"""Cables from LLDP: the neighbour seen at each port (LLDP-MIB, or its second edition).
 
 The tables number local ports in a way of their own, and makers differ in what the number is: an
-ifIndex, a bridge port, or a count. So a port is looked up by what the switch says *about* the
+ifIndex, a bridge port, or a count. So a port is looked up by what the switch reports *about* the
 number (its identifier, its description), and only then is the number taken for an ifIndex.
 """
 
@@ -27,7 +27,8 @@ BRIDGE_PORT_INTERFACE: Oid = (1, 3, 6, 1, 2, 1, 17, 1, 4, 1, 2)
 NEIGHBOURS_MAX = 8192
 """Rows of the table of neighbours. A port may have several (a phone and a computer behind it)."""
 NEIGHBOURS_OF_PORT_MAX = 8
-"""Of one port: a switch that floods LLDP shows everybody at every port, and each is a series."""
+"""Of one port: a switch that floods LLDP shows all neighbours at every port, and each is a
+series."""
 INDEX_PARTS = 3
 """Time mark, local port, number of the neighbour."""
 LLDP_TABLE = "lldp"
@@ -45,7 +46,7 @@ TOO_MANY = "too_many_neighbours"
 
 
 class Peer(NamedTuple):
-    """A neighbour, in its own words."""
+    """A neighbour, by its own names."""
 
     name: str
     port: str
@@ -54,7 +55,7 @@ class Peer(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """What is seen at the chosen ports."""
+    """The neighbours seen at the chosen ports."""
 
     links: list[Series]
     flaws: Counter[str]
@@ -63,7 +64,6 @@ class Neighbours(NamedTuple):
 
 
 def chassis_text(kind: int | None, value: Value | None) -> str:
-    """A chassis identifier as text."""
     if kind == CHASSIS_ADDRESS:
         return network_address_of(value)
     if kind == CHASSIS_MAC:
@@ -72,7 +72,6 @@ def chassis_text(kind: int | None, value: Value | None) -> str:
 
 
 def port_text(kind: int | None, value: Value | None) -> str:
-    """A port identifier as text."""
     if kind == PORT_ADDRESS:
         return network_address_of(value)
     if kind == PORT_MAC:
@@ -81,7 +80,7 @@ def port_text(kind: int | None, value: Value | None) -> str:
 
 
 def port_name(kind: int | None, identifier: str, description: str) -> str:
-    """What the neighbour calls its port.
+    """The neighbour's name for its port.
 
     An identifier that is a name is better than the description, which often is what an operator
     wrote on the port; an address or a bare number is no name.
@@ -109,7 +108,7 @@ async def read_neighbours(session: Session, interfaces: Interfaces, switch: str)
         walked = await session.walk(columns, NEIGHBOURS_MAX)
         flaws.update(flaw.reason.value for flaw in walked.flaws)
         rows = _rows([walked.columns.get(column, {}) for column in columns])
-        # The second edition says ifIndex and means it; the part after it is an address.
+        # The second edition's index is really an ifIndex; the part after it is an address.
         places = {
             index: interfaces.by_index.get(index[1]) for index in rows if len(index) >= INDEX_PARTS
         }
@@ -186,7 +185,7 @@ def _series(peer: Peer, interface: Interface, switch: str) -> Series:
 async def _read_local_ports(
     session: Session, interfaces: Interfaces, flaws: Counter[str]
 ) -> LocalPorts:
-    """What the switch says about LLDP's numbers of its ports. Raises SnmpError."""
+    """The switch's own description of LLDP's port numbers. Raises SnmpError."""
     columns = [(*LOCAL_PORT, column) for column in (2, 3, 4)]
     walked = await session.walk([*columns, BRIDGE_PORT_INTERFACE], NEIGHBOURS_MAX)
     flaws.update(flaw.reason.value for flaw in walked.flaws)
@@ -208,7 +207,7 @@ class LocalPorts:
         self._described: dict[int, Interface] = {}
 
     def describe(self, number: int, kind: int | None, identifier: str, description: str) -> None:
-        """Find the interface by what the switch says about this number, if that names one."""
+        """Find the interface by the switch's description of this number, if that names one."""
         by_text = self._interfaces.by_text
         found = by_text.get(identifier) if kind != PORT_MAC else None
         if found is None and kind == PORT_LOCAL and identifier.isdigit():

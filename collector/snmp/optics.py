@@ -1,7 +1,7 @@
 """Sensors: light, current and temperature of the modules in a switch's ports, and its own heat.
 
-ENTITY-SENSOR-MIB says what is measured (type, scale, precision) and of which *entity*; which port
-an entity belongs to is told in several ways, tried in this order: a name that contains a port's, an
+ENTITY-SENSOR-MIB gives what is measured (type, scale, precision) and of which *entity*; the port of
+an entity is found in several ways, tried in this order: a name that contains a port's, an
 alias that points to an ifIndex, or the same of the thing that contains it. Cisco has a table of its
 own with the same columns.
 """
@@ -32,7 +32,7 @@ TYPE, SCALE, PRECISION, VALUE, STATUS = 1, 2, 3, 4, 5
 """Columns, in both makers' tables."""
 
 ENTITIES_MAX = 20_000
-"""Things inside one switch that are looked at; a chassis full of modules has some 5,000 sensors."""
+"""Entities of one switch that are read; a chassis full of modules has some 5,000 sensors."""
 CONTAINERS_MAX = 8
 """How far up the tree of things a sensor's port is looked for: sensor, lane, module, cage, port."""
 
@@ -95,7 +95,7 @@ class SensorPlan(NamedTuple):
 
 
 async def read_entities(session: Session) -> tuple[Entities, Counter[str]]:
-    """Ask what there is in the switch. Raises SnmpError."""
+    """Read the entities of the switch. Raises SnmpError."""
     columns = [ENTITY_DESCRIPTION, ENTITY_CONTAINED_IN, ENTITY_NAME]
     walked = await session.walk(columns, ENTITIES_MAX)
     alias = await session.walk([ENTITY_ALIAS], ENTITIES_MAX)
@@ -124,7 +124,7 @@ def _aliases(rows: Mapping[Oid, Value]) -> dict[int, int]:
 async def plan_sensors(
     session: Session, walk: SensorWalk, entities: Entities, interfaces: Interfaces, switch: str
 ) -> SensorPlan:
-    """Ask what the sensors of one table measure, and find out where they are. Raises SnmpError."""
+    """Read what the sensors of one table measure, and find their places. Raises SnmpError."""
     columns = [(*walk.entry, column) for column in (TYPE, SCALE, PRECISION)]
     walked = await session.walk(columns, ENTITIES_MAX)
     flaws = Counter(flaw.reason.value for flaw in walked.flaws)
@@ -151,7 +151,7 @@ async def plan_sensors(
 
 
 def exponent_of(scale: Value | None, precision: Value | None) -> int | None:
-    """The power of ten between a sensor's number and its unit; None if the switch says nonsense.
+    """The power of ten between a sensor's number and its unit; None if the switch sends nonsense.
 
     >>> exponent_of(8, 1), exponent_of(9, None), exponent_of(99, 0)
     (-4, 0, None)
@@ -162,12 +162,12 @@ def exponent_of(scale: Value | None, precision: Value | None) -> int | None:
         return None
     assert isinstance(scale, int)
     assert isinstance(precision, int)
-    # Precision is decimals of the number as sent; negative, it says how many digits are right.
+    # Precision is decimals of the number as sent; negative, it is the number of accurate digits.
     return 3 * (scale - SCALE_UNITS) - max(precision, 0)
 
 
 def name_sensor(finder: PlaceFinder, entity: int, kind: Value, switch: str) -> Series | None:
-    """The series of a sensor; None for one that tells nothing about ports or heat."""
+    """The series of a sensor; None for one that is not about ports or heat."""
     place = finder.find(entity)
     if place.interface is None:
         if kind != CELSIUS:
@@ -186,7 +186,7 @@ def name_sensor(finder: PlaceFinder, entity: int, kind: Value, switch: str) -> S
 
 
 def metric_of(kind: Value, text: str) -> str | None:
-    """What a sensor in a port's module measures, by its type and its name.
+    """The metric of a sensor in a port's module, by its type and its name.
 
     >>> metric_of(6, "DOM RX Power Sensor for Ethernet1")
     'fabric_port_module_receive_power_watts'
@@ -235,7 +235,7 @@ class PlaceFinder:
         for match in _WORD.finditer(text):
             word = match[0].rstrip(".:-")
             if word.isdigit():
-                continue  # a lane, a slot, or a port that is called 1: nobody can tell
+                continue  # a lane, a slot, or a port that is called 1: ambiguous
             found = self._interfaces.by_text.get(word)
             if found is not None:
                 return found, ""
@@ -247,7 +247,7 @@ class PlaceFinder:
 
 
 class Measured(NamedTuple):
-    """What the sensors of one table said."""
+    """The readings of the sensors of one table."""
 
     readings: list[Reading]
     flaws: Counter[str]
@@ -272,10 +272,9 @@ async def read_sensors(session: Session, plan: SensorPlan, now_ns: Callable[[], 
 def measure(
     sensor: Sensor, value: Value | None, status: Value | None, time_ns: int
 ) -> Sample | Missing:
-    """What a sensor says, in base units."""
     if status not in {None, STATUS_OK}:
         word = "unavailable" if status == STATUS_UNAVAILABLE else "broken"
-        return Missing(sensor.series, Reason.NOT_SUPPORTED, f"the switch says: {word}")
+        return Missing(sensor.series, Reason.NOT_SUPPORTED, f"the switch reports: {word}")
     if value is None:
         return Missing(sensor.series, Reason.ABSENT, "the sensor has no value")
     if not isinstance(value, int):

@@ -1,7 +1,7 @@
 """Tables of numbers: which row is which series, worked out once and used at every poll.
 
 A *plan* maps the index of a row to its `Entry`. What a poll costs is spent in `TablePlan.take`, so
-it does little per number: look up the entry, make a sample. A plan is thrown away when the names of
+it does little per number: look up the entry, make a sample. A plan is dropped when the names of
 ports change; the series and the extended counters live on in the switch's `Ledger`.
 """
 
@@ -64,7 +64,6 @@ class Ledger:
         self.slots: dict[Series, Slot] = {}
 
     def labels(self, port: str = "") -> dict[str, str]:
-        """The labels of a port of this switch, or of the switch as a device."""
         return {"host": self._host, "device": self._host, "port": port}
 
     def slot(self, series: Series, interface: int | None) -> Slot | None:
@@ -78,8 +77,8 @@ class Ledger:
 
     def claim(self, slot: Slot, cell: Cell, index: Oid, interface: int | None) -> None:
         """Let this row feed the slot from now on."""
-        # Another index means another counter, even under the same name: what the old one stood at
-        # says nothing about it.
+        # Another index means another counter, even under the same name: the old one's value does
+        # not apply to it.
         is_same = slot.owner == cell.oid and slot.index == index
         if cell.wraps and not (is_same and slot.extender is not None):
             before = self._restored.pop(repr(slot.series), None) if not slot.index else None
@@ -88,8 +87,8 @@ class Ledger:
             slot.extender = None
         slot.owner, slot.index, slot.interface = cell.oid, index, interface
 
-    def begin_anew(self, interfaces: set[int] | None = None) -> None:
-        """Forget what narrow counters stood at: of these interfaces, or of all."""
+    def restart(self, interfaces: set[int] | None = None) -> None:
+        """Forget the last values of narrow counters: of these interfaces, or of all."""
         if interfaces is None:
             self._restored = {}
         for slot in self.slots.values():
@@ -115,7 +114,7 @@ class Ledger:
 
 
 class Entry:
-    """What one row of one column becomes."""
+    """The series and conversion of one row of one column."""
 
     __slots__ = ("cell", "is_plain", "series", "slot")
 
@@ -130,7 +129,7 @@ class Entry:
 
 
 class Taken(NamedTuple):
-    """What a walk of a table brought."""
+    """The result of a walk of a table."""
 
     readings: list[Reading]
     flaws: Counter[str]
@@ -163,12 +162,12 @@ class TablePlan:
         self._flawed: dict[Oid, Flaw] = {}
 
     def clear(self) -> None:
-        """Work all rows out anew at the next walk: names have changed."""
+        """Plan all rows again at the next walk: names have changed."""
         self._plans = {}
         self._flaws = Counter()
 
     def look_again(self) -> None:
-        """Look again at what gave nothing: columns without rows, and rows that were passed over.
+        """Try again what gave nothing: columns without rows, and rows that were passed over.
 
         What gives something is kept: working out 160,000 series takes seconds.
         """
@@ -180,7 +179,7 @@ class TablePlan:
         self._flaws = Counter()
 
     def columns(self) -> list[Oid]:
-        """What to walk: columns that give something, and those that were not looked at yet."""
+        """The columns to walk: those that give something, and those not tried yet."""
         plans = self._plans
         chosen = [oid for oid in self.walk.columns if oid not in plans or any(plans[oid].values())]
         if chosen and self.walk.discontinuity is not None:
@@ -194,7 +193,6 @@ class TablePlan:
 
     @property
     def metrics(self) -> set[str]:
-        """Every metric that it could give."""
         return {cell.spec.metric for cell in self.walk.cells}
 
     def explain(self, metric: str) -> tuple[Reason, str]:
@@ -208,7 +206,7 @@ class TablePlan:
     def take(
         self, walked: Walked, interfaces: Interfaces, time_ns: int, reserved: set[str]
     ) -> Taken:
-        """Readings of all rows. Metrics in ``reserved`` are not begun with: see `Slot.owner`."""
+        """Readings of all rows. Metrics in ``reserved`` get no new series: see `Slot.owner`."""
         flawed = self._flawed = {flaw.column: flaw for flaw in walked.flaws}
         if not flawed and not any(walked.columns.values()):
             self._let_go()
@@ -258,7 +256,7 @@ class TablePlan:
                 append(convert(entry, value, time_ns))
 
     def _let_go(self) -> None:
-        """The whole table is not there, or no more: one absence says so, not one for each row."""
+        """The whole table is missing: one absence stands for it, not one for each row."""
         was_there = any(self._plans.values())
         for plan in self._plans.values():
             for entry in plan.values():
@@ -271,7 +269,7 @@ class TablePlan:
     def _name_gone(
         self, oid: Oid, rows: Mapping[Oid, Value], flaw: Flaw | None, readings: list[Reading]
     ) -> Counter[str]:
-        """Say which planned rows did not come; they are forgotten unless the walk was cut short."""
+        """Report planned rows that did not come; forget them unless the walk was cut short."""
         plan, flaws = self._plans[oid], Counter[str]()
         if len(plan) == len(rows):
             return flaws
@@ -292,7 +290,7 @@ class TablePlan:
     def _plan_row(
         self, oid: Oid, index: Oid, interfaces: Interfaces, reserved: set[str]
     ) -> Entry | None:
-        """What this row becomes; None for a row that is passed over, counted where it is odd."""
+        """The entry of this row; None for a row that is passed over, counted where it is odd."""
         row = read_index(self.walk.parts, index)
         if row is None:
             self._flaws[ODD_INDEX] += 1
@@ -332,7 +330,7 @@ class TablePlan:
         return Entry(slot, cell)
 
     def _note_discontinuities(self, walked: Walked) -> None:
-        """Begin anew with the narrow counters of interfaces that say that theirs did."""
+        """Restart the narrow counters of interfaces that report a discontinuity."""
         column = self.walk.discontinuity
         if column is None:
             return
@@ -343,7 +341,7 @@ class TablePlan:
             if len(index) == 1 and before.get(index, value) != value
         }
         if changed:
-            self._ledger.begin_anew(changed)
+            self._ledger.restart(changed)
         self._discontinuities = dict(now)
 
 
@@ -371,7 +369,7 @@ def _shorten(readings: list[Reading], start: int, flaws: Counter[str]) -> None:
 
 
 def read_index(parts: tuple[Part, ...], index: Oid) -> Row | None:
-    """An index, taken apart as its table says; None if it does not fit.
+    """An index, split as its table defines; None if it does not fit.
 
     >>> read_index((Part(name="interface"), Part(name="queue", label="queue", add=-1)), (7, 4))
     Row(interface=7, numbers={'interface': 7, 'queue': 4}, labels={'queue': '3'})
@@ -421,11 +419,11 @@ def convert(entry: Entry, value: Value, time_ns: int) -> Sample | Missing:
     if not isinstance(value, int):
         return Missing(series, Reason.UNPARSEABLE, f"is no number: {shown(value)}")
     if value in spec.none:
-        return Missing(series, Reason.NOT_SUPPORTED, f"the switch says {value}: it has none")
+        return Missing(series, Reason.NOT_SUPPORTED, f"the switch reports {value}: it has none")
     if spec.values:
         known = spec.values.get(str(value))
         if known is None:
-            return Missing(series, Reason.NOT_SUPPORTED, f"the switch says {shown(value)}")
+            return Missing(series, Reason.NOT_SUPPORTED, f"the switch reports {shown(value)}")
         return Sample(series, known, time_ns)
     is_odd = value > COUNTER_MAX or (value < 0 and (cell.is_counter or not spec.signed))
     if is_odd or (spec.dbm and abs(value * spec.factor) > DBM_MAX):

@@ -2,8 +2,8 @@
 
 A line is `1.3.6.1.2.1.1.5.0|4|leaf-0`: a name, the type's number (with an `x` when the value is in
 hexadecimal) and the value. Rows that a module of snmpsim makes up at run time (`65:numeric`) are no
-recording of anything, and are passed over. The format is other people's, and so are the files:
-whatever can be read of one is.
+recording of anything, and are passed over. The format and the files come from other people:
+whatever can be read of a file is read.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from collector.snmp.model import Flaw, Oid, Value, Walked
 
 ROWS_MAX = 1 << 20
 """Of one recording. The longest known has 35,000; a host's file is read up to 1 MB anyway."""
-BROKEN_TOLD_MAX = 3
-"""Lines without a name that are quoted when they are told of."""
+BROKEN_SHOWN_MAX = 3
+"""Lines without a name that are quoted in the flaw."""
 QUOTED_CHARACTERS = 40
 LAST_ARC, ARC_SIZE = 2, 40
 """Names begin with 0, 1 or 2; what follows 0 and 1 is below 40 (X.660)."""
 NAMES_KEPT = 1 << 14
 """Names whose two forms are remembered, some 5 MB: switches of one make have the same ones, and a
-recording that is written anew has them again."""
+recording that is rewritten has them again."""
 TAG_DIGITS_MAX = 3
 """A type is a byte."""
 
@@ -77,7 +77,7 @@ class _Row(NamedTuple):
 
 
 class Recording:
-    """A switch that says for ever what it said once."""
+    """A switch that repeats its recorded answers for ever."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
@@ -104,9 +104,9 @@ class Recording:
     async def walk(self, columns: list[Oid], rows_max: int) -> Walked:
         """All rows of these columns, at most so many of each; more is a flaw of that column.
 
-        Lines that are none are told with the first walk, as flaws of no column.
+        Lines that cannot be read are reported with the first walk, as flaws of no column.
         """
-        flaws = self._told_broken()
+        flaws = self._take_broken()
         rows: dict[Oid, dict[Oid, Value]] = {}
         for name in columns:
             column = Column(name, rows_max)
@@ -116,7 +116,7 @@ class Recording:
         return Walked(rows, flaws)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """A recording holds nothing open."""
 
     def _walk_column(self, column: Column) -> None:
         """Feed a column its rows; a second row of a name follows the first, as on a switch."""
@@ -132,7 +132,7 @@ class Recording:
                     rows.append((_written(name), self._twice[name]))
         column.take(rows)
 
-    def _told_broken(self) -> list[Flaw]:
+    def _take_broken(self) -> list[Flaw]:
         """The lines that could not be read at all, once."""
         if not self._broken_count:
             return []
@@ -141,7 +141,7 @@ class Recording:
         return [Flaw((), Reason.UNPARSEABLE, detail)]
 
     def _read(self, line: bytes) -> _Row | None:
-        """A line's row; None for one that holds none, counted unless that is as it should be."""
+        """A line's row; None for one that holds none, counted unless that is valid."""
         line = line.rstrip(b"\r")
         if not line or line.startswith(b"#"):
             return None
@@ -150,7 +150,7 @@ class Recording:
         name = _read_dotted(name_text)
         if name is None or not bar:
             self._broken_count += 1
-            if len(self._broken) < BROKEN_TOLD_MAX:
+            if len(self._broken) < BROKEN_SHOWN_MAX:
                 self._broken.append(repr(line[:QUOTED_CHARACTERS]))
             return None
         if b":" in kind:
@@ -163,7 +163,6 @@ _written = lru_cache(NAMES_KEPT)(write_name)
 
 @lru_cache(NAMES_KEPT)
 def _read_dotted(text: bytes) -> Oid | None:
-    """A name, or None when it is none."""
     parts = text.strip().removeprefix(b".").split(b".", SUB_IDENTIFIERS_MAX)
     if not 2 <= len(parts) <= SUB_IDENTIFIERS_MAX:  # noqa: PLR2004 - no name is shorter
         return None
@@ -175,10 +174,10 @@ def _read_dotted(text: bytes) -> Oid | None:
 
 
 def _read_value(kind: bytes, text: bytes) -> Value | Odd:
-    """A value by its type's number, which a letter may follow that says how it is written."""
+    """A value by its type's number, which a letter for its notation may follow."""
     digits = kind.rstrip(b"xe")
     tag = int(digits) if digits.isdigit() and len(digits) <= TAG_DIGITS_MAX else 0
-    told = f"{text[:QUOTED_CHARACTERS]!r} of type {kind.decode('ascii', 'replace')!r}"
+    shown = f"{text[:QUOTED_CHARACTERS]!r} of type {kind.decode('ascii', 'replace')!r}"
     try:
         if kind.endswith(b"x"):
             return read_value(tag, bytes.fromhex(text.decode("ascii")))
@@ -186,8 +185,8 @@ def _read_value(kind: bytes, text: bytes) -> Value | Odd:
             text = _ESCAPE.sub(_unescape, text)
         value = _read_plain(tag, text)
     except ValueError:
-        return Odd(told)
-    return Odd(_ABSENCES.get(tag, told)) if value is None else value
+        return Odd(shown)
+    return Odd(_ABSENCES.get(tag, shown)) if value is None else value
 
 
 def _read_plain(tag: int, text: bytes) -> Value | Odd | None:
@@ -208,7 +207,6 @@ def _unescape(found: re.Match[bytes]) -> bytes:
 
 
 def _read_number(tag: int, text: bytes) -> int | Odd:
-    """An integer within its type."""
     number = int(text[:QUOTED_CHARACTERS])
     if tag == INTEGER:
         return number

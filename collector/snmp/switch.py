@@ -1,4 +1,4 @@
-"""One switch, poll after poll: who it is, what its ports are called, and what its tables say.
+"""One switch, poll after poll: its identity, the names of its ports, and its readings.
 
 A poll is made of *sections* (a table, the neighbours, the sensors of one kind). Before a poll every
 section that is due is marked as not reached; each one that is read replaces its mark. So whatever
@@ -37,7 +37,7 @@ SYSTEM_NAME = (*SYSTEM, 5, 0)
 IF_NUMBER: Oid = (1, 3, 6, 1, 2, 1, 2, 1, 0)
 IF_TABLE_CHANGED: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 5, 0)
 """When a row of ifTable last came or went. Where an agent has it, a reused ifIndex is noticed at
-the next poll; elsewhere the number of interfaces tells, or the next time that names are read."""
+the next poll; elsewhere by the number of interfaces, or the next time that names are read."""
 
 METHOD = "snmp"
 ROWS_MAX = 20_000
@@ -47,11 +47,11 @@ FAILURES_MAX = 2
 are a switch that has gone."""
 TICKS_PER_SECOND = 100
 TICKS_END = 1 << 32
-"""TimeTicks begin anew after 497 days, which is no restart."""
+"""TimeTicks wrap after 497 days, which is no restart."""
 UPTIME_SLACK = 0.02
 """Share of the time between two polls by which a switch's clock may differ from ours."""
 UPTIME_SLACK_TICKS = 60 * TICKS_PER_SECOND
-"""And what an answer may have been under way, or our clock have been set."""
+"""Plus the delay of an answer, or a step of our clock."""
 NS_PER_TICK = 10_000_000
 
 
@@ -68,10 +68,10 @@ class Uptime:
 
     def __init__(self, state: tuple[int, int, int] | None = None) -> None:
         self.state = state
-        """Ticks as told, ticks since the restart, and when that was (our clock, nanoseconds)."""
+        """Ticks as sent, ticks since the restart, and when that was (our clock, nanoseconds)."""
 
     def update(self, ticks: int, now_ns: int) -> bool:
-        """Take a reading; whether the switch has restarted since the last one."""
+        """Take a reading; returns whether the switch has restarted since the last one."""
         if self.state is None:
             self.state = ticks, ticks, now_ns
             return False
@@ -127,7 +127,7 @@ class SwitchReader:
         self._round = -1
         self._names_due = True
         self._uptime = Uptime()
-        self._told_uptime = False
+        self._has_uptime = False
         self._stamp: tuple[Value | None, Value | None] | None = None
         self._ledger = Ledger(name)
         self._book: Switchbook | None = None
@@ -144,19 +144,19 @@ class SwitchReader:
         self._reserved: set[str] = set()
         self._left: set[str] = set()
         """Sections that the last poll did not reach: this one begins with them, or a switch that is
-        too slow for all its tables would never tell the last of them."""
+        too slow for all its tables would never give the last of them."""
 
     # State over restarts of the agent ----------------------------------------------------------
 
     def save(self) -> dict[str, object]:
-        """What has to outlive the agent; empty if nothing has."""
+        """State that has to outlive the agent; empty if there is none."""
         counters = self._ledger.state()
         uptime = self._uptime.state
         wrapped = uptime is not None and uptime[0] != uptime[1]
         return {"uptime": uptime, "counters": counters} if counters or wrapped else {}
 
     def restore(self, uptime: tuple[int, int, int], counters: dict[str, tuple[int, int]]) -> None:
-        """Go on from what `save` returned in another life. Before the first poll."""
+        """Go on from what `save` returned before a restart. Before the first poll."""
         self._uptime = Uptime(uptime)
         self._ledger = Ledger(self.name, counters)
 
@@ -165,7 +165,7 @@ class SwitchReader:
     async def poll(self, session: Session) -> None:
         """Ask for all that is due. Raises SnmpError only if the switch does not answer at all.
 
-        May be cancelled at any time: `report` then says what was reached.
+        May be cancelled at any time: `report` then shows what was reached.
         """
         self._values = self._failures = 0
         self._reserved = set()
@@ -189,7 +189,7 @@ class SwitchReader:
                 await self._learn(session)
             except SnmpError as error:
                 if not is_certain or self._book is None:
-                    # Numbers under names that may be others' are worse than none.
+                    # Numbers under names that may belong to other ports are worse than none.
                     self._fail_all(error)
                     return
                 is_full = False
@@ -211,9 +211,9 @@ class SwitchReader:
 
     def _note_uptime(self, ticks: Value | None) -> None:
         number = number_of(ticks)
-        self._told_uptime = number is not None and 0 <= number < TICKS_END
-        if number is not None and self._told_uptime and self._uptime.update(number, self._now_ns()):
-            self._ledger.begin_anew()
+        self._has_uptime = number is not None and 0 <= number < TICKS_END
+        if number is not None and self._has_uptime and self._uptime.update(number, self._now_ns()):
+            self._ledger.restart()
             self._names_due = True
 
     def _fail_all(self, error: SnmpError) -> None:
@@ -221,10 +221,10 @@ class SwitchReader:
             if section is PENDING:
                 self._sections[name] = Section([], {}, 0, (error.reason, error.detail))
 
-    # Who it is -----------------------------------------------------------------------------------
+    # Identity ------------------------------------------------------------------------------------
 
     async def _learn(self, session: Session) -> None:
-        """Who the switch is and what its ports are called. Raises SnmpError."""
+        """Read the switch's identity and the names of its ports. Raises SnmpError."""
         wanted = [SYSTEM_DESCRIPTION, SYSTEM_OBJECT_ID, SYSTEM_NAME]
         description, object_id, name, kind, chassis = await session.get(
             [*wanted, LOCAL_CHASSIS_KIND, LOCAL_CHASSIS]
@@ -270,7 +270,7 @@ class SwitchReader:
         }
 
     def _settle(self) -> None:
-        """After everything was read: forget what is no more, name the metrics that nobody gives."""
+        """After everything was read: forget what is gone, name metrics that no table gives."""
         series = {each for plan in self._plans for each in plan.series}
         self._ledger.forget(series)
         given = {each.metric for each in series}
@@ -305,7 +305,6 @@ class SwitchReader:
         await self._read_rest(session)
 
     async def _read_tables(self, session: Session) -> None:
-        """Walk every table that is due."""
         in_a_row = 0
         for plan in sorted(self._plans, key=lambda plan: plan.walk.name not in self._left):
             name = plan.walk.name
@@ -355,7 +354,7 @@ class SwitchReader:
                     self._fail(sensors.name, error)
 
     async def _read_sensors(self, session: Session, due: list[SensorWalk]) -> None:
-        """Walk the sensors; what they measure and where they are is asked as rarely as names."""
+        """Walk the sensors; their meaning and place are read as rarely as names."""
         if any(walk.name not in self._sensor_plans for walk in due):
             entities, flaws = await read_entities(session)
             for walk in due:
@@ -379,7 +378,7 @@ class SwitchReader:
             rows = len(self._sensor_plans[walk.name].sensors)
             self._sections[walk.name] = Section(fresh, measured.flaws, rows)
 
-    # What is told --------------------------------------------------------------------------------
+    # Readings ------------------------------------------------------------------------------------
 
     def report(self, seconds: float) -> Iterator[Reading]:
         """Everything that the last poll brought, and what it lacks."""
@@ -387,10 +386,10 @@ class SwitchReader:
         own = {"host": self.name, "method": METHOD}
         yield Sample(self._intern(Series("fabric_switch_up", own)), 1, time_ns)
         uptime = self._intern(Series("fabric_switch_uptime_seconds", {"host": self.name}))
-        if self._told_uptime:
+        if self._has_uptime:
             yield Sample(uptime, self._uptime.seconds, time_ns)
         else:
-            yield Missing(uptime, Reason.ABSENT, "the switch does not say its uptime")
+            yield Missing(uptime, Reason.ABSENT, "the switch does not report its uptime")
         if self._info:
             yield Sample(self._intern(Series("fabric_switch_info", self._info)), 1, time_ns)
         yield Sample(self._intern(Series("fabric_switch_poll_seconds", own)), seconds, time_ns)
@@ -403,7 +402,7 @@ class SwitchReader:
         yield from self._report_flaws(time_ns)
 
     def _report_ports(self, time_ns: int) -> Iterator[Reading]:
-        """What is known of every port that is read."""
+        """The readings of every port that is read."""
         for series in self._ports:
             yield Sample(series, 1, time_ns)
         if self._book is not None and not self._interfaces.by_index:
@@ -423,7 +422,7 @@ class SwitchReader:
         return self._intern(Series("fabric_switch_table_rows", labels))
 
     def _report_flaws(self, time_ns: int) -> Iterator[Reading]:
-        """How often what was wrong, by table; only what was."""
+        """The number of flaws by table and kind, without zeros."""
         all_flaws = {name: section.flaws for name, section in self._sections.items()}
         for table, flaws in {INTERFACES: Counter(self._interfaces.flaws), **all_flaws}.items():
             for flaw, count in sorted(flaws.items()):
@@ -439,7 +438,7 @@ class SwitchReader:
 
 
 def find_word(pattern: str, text: str) -> str:
-    r"""What the pattern's group finds in a description; empty if nothing.
+    r"""The match of the pattern's group in a description; empty if nothing.
 
     >>> find_word(r"version (\S+)", "EOS version 4.33.6M running")
     '4.33.6M'

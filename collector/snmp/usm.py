@@ -1,8 +1,8 @@
-"""SNMPv3's envelope: who asks, proved and hidden, and when (RFC 3412 and RFC 3414).
+"""SNMPv3's envelope: user, authentication, privacy and time (RFC 3412 and RFC 3414).
 
-Keys, digests and ciphers are those of pysnmp's user-based security model. Around them stands what a
-client has to remember of a switch: its engine's name, how often it booted and its clock. pysnmp's
-own message processing is not used: it decodes every value of an answer with pyasn1 (see
+Keys, digests and ciphers are those of pysnmp's user-based security model. Around them stands the
+state that a client has to keep of a switch: its engine's name, how often it booted and its clock.
+pysnmp's own message processing is not used: it decodes every value of an answer with pyasn1 (see
 `collector.snmp.ber`), and finds the place of a digest by looking for zeros, which a switch's name
 may hold.
 """
@@ -36,7 +36,7 @@ from collector.snmp.message import VERSION_3, Answer, get_request, read_pdu
 from collector.snmp.model import Credentials, Oid, SnmpError
 
 ANSWER_BYTES_MAX = 65507
-"""What we tell switches that we can take: the longest UDP datagram."""
+"""The size that we announce to switches: the longest UDP datagram."""
 TIME_WINDOW_SECONDS = 150
 """How old a message may be by its engine's clock (RFC 3414, section 2.2.3)."""
 ENGINE_ID_BYTES_MAX = 32
@@ -83,7 +83,6 @@ class Engine(NamedTuple):
     """Monotonic seconds of this machine."""
 
     def seconds_now(self) -> int:
-        """Its clock now."""
         return min(self.seconds + int(time.monotonic() - self.seen_at), COUNT_MAX)
 
 
@@ -122,7 +121,7 @@ class User:
         self._cipher_key: Any = None
 
     def _check(self) -> int:
-        """The flags of this user's messages; an SnmpError for settings that cannot be."""
+        """The flags of this user's messages; raises SnmpError for impossible settings."""
         chosen = self._credentials
         if not 0 < len(chosen.user.encode()) <= USER_BYTES_MAX:
             raise self._refusal(f"a user's name has 1 to {USER_BYTES_MAX} bytes")
@@ -136,7 +135,7 @@ class User:
         return IS_AUTHENTIC * bool(chosen.auth) | IS_PRIVATE * bool(chosen.privacy)
 
     def who(self) -> str:
-        """Who asks, for messages."""
+        """The asker, for messages."""
         return f"user {self._credentials.user!r}"
 
     def _refusal(self, detail: str) -> SnmpError:
@@ -145,13 +144,13 @@ class User:
     # The switch's name and clock -------------------------------------------------------------
 
     def forget(self) -> None:
-        """Ask for the engine again: it was replaced, or its clock is not what we think."""
+        """Discover the engine again: it was replaced, or its clock differs from ours."""
         self.engine = None
 
     def write_discovery(self, message_id: int) -> bytes:
         """A question that every engine answers with its name."""
-        nobody = Engine(b"", 0, 0, 0.0)
-        return self._seal(get_request(message_id, []), message_id, nobody, "", IS_REPORTABLE)
+        unknown = Engine(b"", 0, 0, 0.0)
+        return self._seal(get_request(message_id, []), message_id, unknown, "", IS_REPORTABLE)
 
     def read_discovery(self, data: bytes, wanted_id: int) -> Engine | None:
         """The engine's name and clock from its answer; None when it answers something else."""
@@ -163,7 +162,6 @@ class User:
         return header.engine
 
     def meet(self, engine: Engine) -> None:
-        """Make the keys for this engine."""
         self.engine = engine
         name = OctetString(engine.name)
         if self._digest_service is not None:
@@ -182,7 +180,7 @@ class User:
         return self._seal(pdu, message_id, self.engine, self._credentials.user, flags)
 
     def _seal(self, pdu: bytes, message_id: int, engine: Engine, user: str, flags: int) -> bytes:
-        """A PDU in its envelope, hidden and signed as the flags say."""
+        """A PDU in its envelope, encrypted and signed as the flags require."""
         boots, seconds = engine.boots, engine.seconds_now() if user else 0
         context = self._credentials.context.encode() if user else b""
         name = write_element(OCTETS, engine.name)
@@ -227,7 +225,7 @@ class User:
     def read(self, data: bytes, wanted_id: int) -> Answer | None:
         """The answer or report in a datagram; None when it is another request's.
 
-        A `BerError` says why a datagram cannot be believed.
+        Raises BerError with the reason why a datagram cannot be believed.
         """
         header = _read_header(data)
         if header.message_id != wanted_id:
@@ -256,7 +254,7 @@ class User:
         return answer._replace(is_authentic=bool(level & IS_AUTHENTIC))
 
     def _authenticate(self, data: bytes, header: _Header) -> None:
-        """Whether it comes from who has the key."""
+        """Raises BerError unless it was signed with the user's key."""
         start, end = header.digest
         if self.engine is None or header.engine.name != self.engine.name:
             raise BerError("it is signed by another engine than was asked")
@@ -280,7 +278,6 @@ class User:
             raise BerError("it is older than the time window allows")
 
     def _reveal(self, data: bytes, header: _Header) -> bytes:
-        """The hidden part, in clear."""
         assert self._cipher_service is not None
         found = expect(data, header.payload, header.end, OCTETS)
         parameters = header.engine.boots, header.engine.seconds, OctetString(header.salt)
@@ -291,9 +288,9 @@ class User:
             raise BerError(f"it cannot be deciphered: {error}") from error
 
     def explain(self, answer: Answer) -> SnmpError:
-        """What a report means, for whoever has to mend it."""
+        """What a report means, for the operator who has to correct it."""
         what = report_of(answer)
-        told = {
+        meanings = {
             WRONG_LEVEL: f"the switch does not let it ask at this level ({self._level()})",
             WRONG_TIME: "the switch's clock and ours do not come together",
             WRONG_USER: "the switch does not know this user",
@@ -303,18 +300,18 @@ class User:
             " (it cannot decipher us)",
         }
         return self._refusal(
-            told.get(what) or f"refused with the report {'.'.join(map(str, what))}"
+            meanings.get(what) or f"refused with the report {'.'.join(map(str, what))}"
         )
 
     def _level(self) -> str:
-        """The security level in SNMP's own words."""
+        """The security level by SNMP's own name."""
         if self._flags & IS_PRIVATE:
             return "authPriv"
         return "authNoPriv" if self._flags & IS_AUTHENTIC else "noAuthNoPriv"
 
 
 def report_of(answer: Answer) -> Oid:
-    """What a report counts; empty when it does not say."""
+    """The counter that a report names; empty when it names none."""
     try:
         return read_name(answer.bindings[0][0]) if answer.bindings else ()
     except BerError:

@@ -1,8 +1,9 @@
 """Datagrams to one switch and back: one question at a time, and everything else counted.
 
 A socket for each switch: with one question outstanding the kernel's buffer cannot overflow, and
-the port, chosen anew, is one more thing that a forger has to guess. It is not connected, so that an
-answer from another address is seen and named; many a switch answers from the wrong interface.
+the port, chosen at random, is one more thing that a forger has to guess. It is not connected, so
+that an answer from another address is seen and named; many a switch answers from the wrong
+interface.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Read = TypeVar("Read")
 
 
 class Strays:
-    """What came and was no answer, since the last answer: for the message when none comes."""
+    """Datagrams that were no answer, since the last answer: for the error when none comes."""
 
     def __init__(self) -> None:
         self.nonsense = 0
@@ -36,19 +37,19 @@ class Strays:
         self.foreign_address = ""
 
     def describe(self) -> str:
-        """In words; empty when nothing came."""
-        said = []
+        """A description; empty when nothing came."""
+        parts = []
         if self.nonsense:
-            said.append(f"{self.nonsense} datagrams that are no answer ({self.nonsense_detail})")
+            parts.append(f"{self.nonsense} datagrams that are no answer ({self.nonsense_detail})")
         if self.late:
-            said.append(f"{self.late} answers to other questions")
+            parts.append(f"{self.late} answers to other questions")
         if self.foreign:
-            said.append(f"{self.foreign} datagrams from another address, {self.foreign_address}")
-        return ", ".join(said)
+            parts.append(f"{self.foreign} datagrams from another address, {self.foreign_address}")
+        return ", ".join(parts)
 
 
 class Wire(asyncio.DatagramProtocol):
-    """A socket and who is at its other end."""
+    """A socket and the switch at its other end."""
 
     def __init__(self, peer: tuple[Any, ...]) -> None:
         self._peer = peer
@@ -64,7 +65,7 @@ class Wire(asyncio.DatagramProtocol):
     ) -> Read | None:
         """What ``accept`` makes of the answer; None when none comes in time.
 
-        ``accept`` says None to another question's answer, and BerError to nonsense.
+        ``accept`` returns None for another question's answer, and raises BerError for nonsense.
         """
         if self._transport is None or self._transport.is_closing():
             raise SnmpError(Reason.UNREADABLE, CLOSED)
@@ -90,14 +91,14 @@ class Wire(asyncio.DatagramProtocol):
         )
 
     def close(self) -> None:
-        """Let go of the socket; a closed event loop has none to let go of."""
+        """Close the socket; with a closed event loop it is closed already."""
         if self._transport is not None and not self._loop.is_closed():
             self._transport.close()
 
     # Called by the event loop ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is there; asyncio's own is of this kind, and of no class that says so."""
+        """The socket is there; asyncio's own is of this kind, and of no public class."""
         self._transport = cast("asyncio.DatagramTransport", transport)
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
@@ -125,7 +126,7 @@ class Wire(asyncio.DatagramProtocol):
             waiting.set_exception(SnmpError(Reason.UNPARSEABLE, detail))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone; whoever waits need not wait longer."""
+        """The socket is gone: end the wait for an answer."""
         if self._waiting is not None and not self._waiting.done():
             detail = f"{CLOSED}: {exc}" if exc else CLOSED
             self._waiting.set_exception(SnmpError(Reason.UNREADABLE, detail))
@@ -159,7 +160,7 @@ async def open_wire(address: str, port: int, seconds: float, turn: int) -> Wire:
 
 
 async def _resolve(address: str, port: int) -> Sequence[tuple[Any, ...]]:
-    """What getaddrinfo says; numbers need no thread to be looked up in."""
+    """The addresses from getaddrinfo; a numeric address needs no thread."""
     kind = socket.SOCK_DGRAM
     try:
         return socket.getaddrinfo(address, port, type=kind, flags=socket.AI_NUMERICHOST)

@@ -1,7 +1,6 @@
-"""What switches say of themselves, as labels: texts, addresses, numbers in texts.
+"""What switches report of themselves, as labels: texts, addresses, numbers in texts.
 
-All of it comes from outside: it is bounded, made printable and never trusted to be what its type
-says.
+All of it comes from outside: it is bounded, made printable and never trusted to match its type.
 """
 
 from __future__ import annotations
@@ -68,16 +67,13 @@ def network_address_of(value: Value | None) -> str:
 
 
 def number_of(value: Value | None) -> int | None:
-    """A whole number, or None."""
     return value if isinstance(value, int) else None
 
 
 def shown(value: Value) -> str:
-    """A value as a `Missing` quotes it."""
     text = ".".join(map(str, value)) if isinstance(value, tuple) else repr(value)
     return printable(text)[:SHOWN_CHARACTERS_MAX]
 
 
 def dotted(oid: Oid) -> str:
-    """An OID as people write it."""
     return ".".join(map(str, oid))

@@ -1,9 +1,9 @@
 """Microbursts: byte counters of fabric ports, sampled every few milliseconds.
 
 A link that is a tenth full on average may be full for five milliseconds in every fifty, and it is
-those that fill a switch's buffer. The sampling is done by a process of its own
-(`collector.bursts`); here is decided what it samples, and what it says becomes readings: one a
-second for each counter, an event for each burst, and raw samples where somebody asked for them.
+those that fill a switch's buffer. A process of its own does the sampling (`collector.bursts`); this
+source chooses what it samples and turns its messages into readings: one a second for each counter,
+an event for each burst, and raw samples where a client requested them.
 
 It runs only where there are RDMA ports, or where interfaces are named: elsewhere it costs nothing.
 """
@@ -29,7 +29,7 @@ from collector.bursts.plan import (
     Plan,
 )
 from collector.bursts.process import FastSampler, Message
-from collector.bursts.tell import CounterSeries, SamplerSeries, tell_burst
+from collector.bursts.tell import CounterSeries, SamplerSeries, burst_event
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
@@ -47,12 +47,12 @@ is lost: a port that flaps must not cause that, so a line rate is only ever corr
 STALE_NS = 3 * NS_PER_SECOND
 """How long the last summary is shown when a read comes between two of them."""
 CAPTURES_WAITING_MAX = 16
-"""Requests that came and were not looked at yet; a read comes every second."""
+"""Requests that came and were not handled yet; a read comes every second."""
 CAPTURES_KNOWN_MAX = 256
 """Requests that are recognised when the service repeats them."""
 CAPTURE_SECONDS_MAX = 300.0
-"""After its last sample, what a capture may take to arrive here; then it is said to be lost. Half a
-million samples take twenty seconds."""
+"""After its last sample, what a capture may take to arrive here; then it is reported as lost. Half
+a million samples take twenty seconds."""
 WORD_BYTES = 4
 """InfiniBand's data counters count words (IBTA volume 1, 16.1.3.5)."""
 LIFESPAN_MS_MAX = 60_000
@@ -86,7 +86,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     """Windows above the threshold that make a burst. One alone may be a driver that hands over its
     numbers late."""
     line_rates: dict[str, float] = field(default_factory=dict)
-    """Bits per second by device, for devices that do not say or do not mean it (virtual ones)."""
+    """Bits per second by device, for devices that report none or a wrong one (virtual ones)."""
     ring_seconds: Annotated[float, Meta(gt=0.0, le=300.0)] = 30.0
     """How far back raw samples can be asked for."""
     cpu: int = -1
@@ -122,7 +122,7 @@ class Bursts:
     # --- the seams -----------------------------------------------------------------------------
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """What the sampler has said since the last read; starts it where there is none."""
+        """The sampler's messages since the last read; starts it where there is none."""
         if host.monotonic_ns() >= self._discover_ns:
             self._discover(host)
         yield from self._left_out
@@ -144,13 +144,12 @@ class Bursts:
             self._requests.append(request)
 
     def close(self) -> None:
-        """End the sampler."""
         if self._sampler is not None:
             self._sampler.close()
             self._restarts += self._sampler.restarts
             self._sampler = None
 
-    # --- what is sampled -----------------------------------------------------------------------
+    # --- the choice of counters ------------------------------------------------------------------
 
     def _make_plan(self, counters: tuple[CounterPlan, ...]) -> Plan:
         settings = self._settings
@@ -220,15 +219,15 @@ class Bursts:
             for direction, file in HARDWARE
         ]
 
-    def _line_rate(self, device: str, port: str, said: float) -> float:
-        """Bytes per second: what was set, or the most that the port has said so far."""
+    def _line_rate(self, device: str, port: str, reported: float) -> float:
+        """Bytes per second: the setting, or the highest rate that the port has reported."""
         if (set_bits := self._settings.line_rates.get(device, 0.0)) > 0:
             return set_bits / 8
-        rate = max(said, self._rates.get((device, port), 0.0))
+        rate = max(reported, self._rates.get((device, port), 0.0))
         self._rates[device, port] = rate
         return rate
 
-    # --- what the sampler says -----------------------------------------------------------------
+    # --- messages of the sampler -----------------------------------------------------------------
 
     def _take(self, host: Host, sampler: FastSampler) -> Iterator[Reading]:
         """Its messages as readings, and requests to it."""
@@ -254,14 +253,14 @@ class Bursts:
     def _report(self, report: Message) -> Iterator[Reading]:
         time_ns = int(report["time"])
         yield from self._own.readings(report, time_ns)
-        for series, told in zip(self._counters, report["counters"], strict=True):
-            yield from series.readings(told, time_ns)
+        for series, summary in zip(self._counters, report["counters"], strict=True):
+            yield from series.readings(summary, time_ns)
 
     def _burst_events(self, report: Message) -> Iterator[Event]:
         offset_ns = int(report["time"]) - int(report["monotonic"])
         for place, burst in report["bursts"]:
             counter = self._plan.counters[place]
-            yield tell_burst(counter, burst, offset_ns, self._plan.threshold)
+            yield burst_event(counter, burst, offset_ns, self._plan.threshold)
 
     # --- captures ------------------------------------------------------------------------------
 
@@ -288,7 +287,6 @@ class Bursts:
             )
 
     def _captured(self, message: Message, now_ns: int) -> Iterator[Reading]:
-        """A piece of a capture, or its end."""
         capture = str(message["capture"])
         if not message.get("end"):
             yield from self._raw_samples(capture, message)
@@ -336,18 +334,18 @@ def capture_event(
     attributes = {"capture": capture, "result": result, "samples": str(samples)}
     if detail:
         attributes["detail"] = detail
-    said = f"{samples} samples" if result == "finished" else detail
+    outcome = f"{samples} samples" if result == "finished" else detail
     return Event(
         kind="capture",
         time_ns=time_ns,
         labels={},
-        message=f"capture {capture} {result}: {said}",
+        message=f"capture {capture} {result}: {outcome}",
         attributes=attributes,
     )
 
 
 def parse_rate(text: str) -> float:
-    """An RDMA port's rate in bytes per second; 0 if it does not say.
+    """An RDMA port's rate in bytes per second; 0 if it reports none.
 
     >>> parse_rate("400 Gb/sec (4X NDR)"), parse_rate("")
     (50000000000.0, 0.0)
@@ -357,7 +355,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_speed(text: str) -> float:
-    """An interface's speed in bytes per second; 0 if it does not say (-1).
+    """An interface's speed in bytes per second; 0 if it reports none (-1).
 
     >>> parse_speed("100000"), parse_speed("-1")
     (12500000000.0, 0.0)
@@ -367,7 +365,7 @@ def parse_speed(text: str) -> float:
 
 
 def parse_lifespan(text: str) -> int:
-    """A lifespan in nanoseconds; the file says milliseconds.
+    """A lifespan in nanoseconds; the file holds milliseconds.
 
     >>> parse_lifespan("10"), parse_lifespan("soon")
     (10000000, 0)

@@ -26,7 +26,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     """Settings of `configuration`."""
 
     interval_seconds: float = 240.0
-    """Settings change when somebody changes them. Less than the five minutes that an instant query
+    """Settings change seldom. Less than the five minutes that an instant query
     looks back, so that one always finds them."""
     timeout_seconds: float = 20.0
     """A handful of programs is asked, with 12 s for all of them."""
@@ -72,7 +72,6 @@ SOURCE = Configuration
 
 
 def series_of(fact: Fact) -> Series:
-    """A fact as a series."""
     labels = {
         "device": fact.device,
         "setting": fact.setting,

@@ -1,7 +1,7 @@
-"""GPUs by way of dcgm-exporter: its page is fetched, and its names become ours.
+"""GPUs through dcgm-exporter: its page is fetched, and its names become ours.
 
 For hosts that run NVIDIA's exporter already and where `nvml` should not ask the driver as well.
-What each of its names means stands in the catalog, as aliases; everything else on the page is
+The catalog maps each of its names, as aliases; everything else on the page is
 counted and passed over. DCGM writes large numbers where it has none: those are absences.
 
 Of MIG instances nothing is taken: their rows have the GPU's name and would be mistaken for it.
@@ -47,7 +47,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
 
 
 class Ours(NamedTuple):
-    """What a series of the page is here."""
+    """Our series for a series of the page."""
 
     series: Series
     info: Series
@@ -111,7 +111,7 @@ class Dcgm:
         yield Sample(self._broken, broken, time_ns)
 
     def _find(self, theirs: Series, host_name: str) -> Ours | None:
-        """What this series is here; None if the catalog does not know it."""
+        """Our series for this one; None if the catalog does not know it."""
         if theirs in self._known:
             return self._known[theirs]
         if len(self._known) >= KNOWN_SERIES_MAX:
@@ -126,7 +126,7 @@ class Dcgm:
     def _note_xid(self, series: Series, value: float, time_ns: int) -> Iterator[Event]:
         """An event when the last XID is another one than at the read before.
 
-        The first read says nothing: DCGM keeps the last XID for ever, and nobody knows since when.
+        The first read yields none: DCGM keeps the last XID for ever, without its time.
         """
         before = self._xids.get(series)
         self._xids[series] = value
@@ -150,29 +150,29 @@ def translate_series(theirs: Series, host_name: str) -> Ours | None:
 
     ``host_name`` is this host's name where the page may be about another one, else empty.
     """
-    said = dict(theirs.labels)
-    if "GPU_I_ID" in said:
+    found = dict(theirs.labels)
+    if "GPU_I_ID" in found:
         return None
     for alias, metric in load_catalog().aliases_of(theirs.metric):
-        if alias.exporter == EXPORTER and all(said.get(k) == v for k, v in alias.match.items()):
-            labels = translate_labels(alias, metric, said)
-            there = said.get("Hostname") or said.get("hostname") or ""
+        if alias.exporter == EXPORTER and all(found.get(k) == v for k, v in alias.match.items()):
+            labels = translate_labels(alias, metric, found)
+            there = found.get("Hostname") or found.get("hostname") or ""
             if host_name and there not in ("", host_name):
                 labels["host"] = there
             facts = labels | {
-                "model": said.get("modelName") or said.get("model_name", ""),
-                "pci_bus_id": said.get("pci_bus_id", "").lower(),
-                "driver": said.get("DCGM_FI_DRIVER_VERSION", ""),
+                "model": found.get("modelName") or found.get("model_name", ""),
+                "pci_bus_id": found.get("pci_bus_id", "").lower(),
+                "driver": found.get("DCGM_FI_DRIVER_VERSION", ""),
             }
             info = Series("fabric_gpu_info", facts)
             return Ours(Series(metric.name, labels), info, alias.factor)
     return None
 
 
-def translate_labels(alias: Alias, metric: Metric, said: Mapping[str, str]) -> dict[str, str]:
-    """Our labels of a series, from what the exporter says."""
+def translate_labels(alias: Alias, metric: Metric, found: Mapping[str, str]) -> dict[str, str]:
+    """Our labels of a series, from the exporter's."""
     names = load_catalog().labels_of(metric.name) - {"host", "cluster"}
-    return {ours: said.get(alias.labels.get(ours, ours), "") for ours in sorted(names)}
+    return {ours: found.get(alias.labels.get(ours, ours), "") for ours in sorted(names)}
 
 
 def is_loopback(url: str) -> bool:

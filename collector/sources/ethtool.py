@@ -1,10 +1,10 @@
 """Ethernet driver statistics (``ethtool -S``): pause, discards, errors of the wire, PCIe stalls.
 
-Here is what `/sys/class/net` does not know: who told whom to pause, RDMA bytes, corrected bits, a
+Here is what `/sys/class/net` lacks: pause frames by direction, RDMA bytes, corrected bits, a
 full receive buffer. Names differ by driver (`collector/tables/ethtool.py`); of the hundreds that a
 driver offers, only those that the table names are read out, unless `pass_through` is set.
 
-Direction, because it decides who is to blame: *received* pause means that the network told this
+Direction decides the blame: *received* pause means that the network asked this
 host to stop (a victim); *transmitted* pause means that this host cannot drain (the culprit).
 """
 
@@ -27,7 +27,7 @@ CLASS = "sys/class/net"
 
 DRIVER_SECONDS = 300
 """How long the answer to "which driver, which firmware" is believed: both change with a reboot or a
-driver reload, and the latter also changes the list of interfaces, which is looked at every time."""
+driver reload, and the latter also changes the list of interfaces, which is read every time."""
 
 
 class Settings(SourceSettings, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
 
 
 class Interface:
-    """One interface: its driver, and the plan that says which statistic is which series."""
+    """One interface: its driver, and the plan that maps statistics to series."""
 
     def __init__(self, name: str, settings: Settings) -> None:
         self._labels = {"device": name}
@@ -58,7 +58,7 @@ class Interface:
         self._left = Series("fabric_nic_driver_values_left_out", self._labels)
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """Everything about this interface that the table of its driver names."""
+        """Every statistic of this interface that the table of its driver names."""
         name = self._labels["device"]
         self._identify(host)
         try:
@@ -121,7 +121,6 @@ class Ethtool:
         self._interfaces: dict[str, Interface] = {}
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """Every reading of every interface."""
         names = [name for name in list_interfaces(host) if not self._is_excluded(name)]
         self._interfaces = {
             name: self._interfaces.get(name) or Interface(name, self._settings) for name in names

@@ -1,8 +1,8 @@
 """Flight Recorder dumps of the ranks on this host, as PyTorch writes them when a job hangs.
 
-Each dump is read once, when it is whole; one that is written again is read again. What a dump means
-is told in `collector.formats.flight_recorder`. A dump names neither its job nor its process: the
-job can be said in the settings.
+Each dump is read once, when it is whole; one that is written again is read again.
+`collector.formats.flight_recorder` parses dumps. A dump names neither its job nor its process: the
+settings can name the job.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FlightRecorderSource:
         self._dump_count = 0
         self._unparsed_count = 0
         self._ranks: dict[str, tuple[Series, int | HostError]] = {}
-        """By path, how many operations the dump says are pending, or why it says nothing."""
+        """By path, the dump's number of pending operations, or why there is none."""
 
     def read(self, host: Host) -> Iterator[Reading]:
         """Operations and groups of new dumps; of all dumps, how many operations are pending."""

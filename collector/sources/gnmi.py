@@ -2,7 +2,7 @@
 
 One thread for each stream keeps the latest value of every leaf (`collector.gnmi`); a read gives
 what is there, with the switch's own times. Changes of link states are events, given within a
-fraction of a second and none lost between two reads. What a path means stands in
+fraction of a second and none lost between two reads. The tables of paths are
 `collector/tables/gnmi_*.toml`.
 """
 
@@ -32,7 +32,7 @@ TARGETS_MAX = 256
 LOOK_SECONDS = 0.2
 """How soon a change of a link's state is passed on."""
 FIRST_READ_SHARE = 0.5
-"""Of the source's timeout, for which the first read waits for switches to tell what they have."""
+"""Of the source's timeout, for which the first read waits for the switches' first values."""
 
 NOT_A_PORT = ("Vlan*", "vlan*", "Loopback*", "loopback*", "lo", "lo0", "Null*", "docker*", "veth*")
 
@@ -43,9 +43,9 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     interval_seconds: float = 10.0
     """As often as switches are asked to sample: more often gives the same values again."""
     sample_seconds: Annotated[float, msgspec.Meta(ge=0.1, le=3600)] = 10.0
-    """How often counters are told. Some switches refuse less than ten seconds."""
+    """How often switches send counters. Some switches refuse less than ten seconds."""
     slow_seconds: Annotated[float, msgspec.Meta(ge=1, le=86_400)] = 60.0
-    """How often optics and facts about the switch are told."""
+    """How often switches send optics and facts about themselves."""
     exclude: tuple[str, ...] = NOT_A_PORT
     """Ports to leave alone, as shell patterns: those without a cable."""
     targets: Annotated[tuple[Target, ...], msgspec.Meta(max_length=TARGETS_MAX)] = ()
@@ -64,7 +64,7 @@ class Switch:
         self._feeds = [Feed(table) for table in profile_named(target.profile).streams]
         self._recorded = b""
         self._errors: list[tuple[str, GnmiError]] = []
-        """Streams that nobody listens to, and why."""
+        """Streams without a listener, and why."""
         labels = {"host": target.name, "method": METHOD}
         self._labels = labels
         self._up = Series("fabric_switch_up", labels)
@@ -75,7 +75,6 @@ class Switch:
         self._made: dict[tuple[str, str, str], Series] = {}
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """Everything that is known of the switch now."""
         now_ns = host.now_ns()
         readings = self.board.readings(now_ns, host.monotonic_ns())
         is_up = any(feed.is_live for feed in self._feeds)
@@ -90,7 +89,7 @@ class Switch:
             values = sum(isinstance(each, Sample) for each in readings)
             yield Sample(self._values, values, now_ns)
         elif self._errors:
-            # One absence for the switch: thousands of leaves would say the same.
+            # One absence for the switch, not one for each of thousands of leaves.
             _, error = self._errors[0]
             yield Missing(self._values, error.reason, error.detail)
         if is_up:
@@ -99,7 +98,7 @@ class Switch:
         yield from self._read_streams(now_ns)
 
     def listen(self, host: Host) -> None:
-        """Make sure that somebody listens, and remember what stands against it."""
+        """Start the streams that do not run, and remember why one cannot."""
         try:
             self._listen(host)
         except GnmiError as error:
@@ -143,14 +142,14 @@ class Switch:
     def _request(self, table: StreamTable) -> Request:
         quick, slow = self._settings.sample_seconds, self._settings.slow_seconds
         subscriptions = tuple(
-            # Told on change if the switch can, else as often as this.
+            # Sent on change if the switch can, else as often as this.
             Subscription(each.path, each.on_change, slow if each.is_slow else quick)
             for each in table.subscriptions
         )
         return Request(subscriptions, table.target, self.target.origin or table.origin)
 
     def _replay(self, recording: Recording, host: Host) -> None:
-        """Take in what a captured tree recorded, once: told again it would be news again."""
+        """Take in what a captured tree recorded, once: a repetition would repeat its events."""
         if recording.text == self._recorded:
             return
         for feed in self._feeds:
@@ -169,7 +168,6 @@ class Switch:
         self._recorded = recording.text
 
     def _read_streams(self, now_ns: int) -> Iterator[Reading]:
-        """How the streams fare."""
         board = self.board
         yield Sample(self._updates, board.updates, now_ns)
         yield Sample(self._connects, sum(each.connects for each in self.streams), now_ns)
@@ -197,7 +195,6 @@ class Switch:
         return self._made[key]
 
     def stop(self) -> None:
-        """End the threads."""
         for stream in self.streams:
             stream.stop()
 
@@ -230,7 +227,7 @@ class Gnmi:
         self._switches = [Switch(target, settings) for target in settings.targets]
         if self._switches:
             self.look_seconds = LOOK_SECONDS
-        # Sources have no `close`: the agent drops them when it reads its settings anew.
+        # Sources have no `close`: the agent drops them when it reads its settings again.
         weakref.finalize(self, stop_all, self._switches)
 
     def read(self, host: Host) -> Iterator[Reading]:

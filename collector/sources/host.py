@@ -2,11 +2,11 @@
 
 From `/proc` and `/sys/fs/cgroup`. A rank that is late although its GPU, its link and its work are
 as its peers' has lost its time here: the hypervisor stole it, a quota ran out, a disk blocked it,
-or somebody stopped it.
+or a user stopped it.
 
 The state of a process is that of its main thread at the moment of the read; a thread that hangs
-beside it (a NCCL proxy) is not seen. Which GPU a process uses is told from the files that it holds
-open and its local rank; `nvml` knows it from the driver.
+beside it (a NCCL proxy) is not seen. Which GPU a process uses follows from the files that it holds
+open and its local rank; `nvml` gets it from the driver.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ MEMORY = {
     "SwapFree": "fabric_host_swap_free_bytes",
 }
 MEMORY_UNIT = 1024
-"""`/proc/meminfo` says kB and means KiB."""
+"""`/proc/meminfo` writes kB and means KiB."""
 VMSTAT = {
     # The kernel counts some per zone (allocstall_normal, …); a name with a star is their sum.
     "pgmajfault": "fabric_host_major_faults_total",
@@ -104,7 +104,7 @@ SLICES = ("system.slice", "user.slice", "machine.slice", "kubepods.slice", "kube
 CGROUP_ROOTS = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
 CGROUP_V1_ROOTS = ("sys/fs/cgroup/cpu,cpuacct", "sys/fs/cgroup/cpu")
 CGROUP = {
-    # The kernel's word (v2, or else v1) and how many of its unit make one of ours.
+    # The kernel's name (v2, or else v1) and how many of its unit make one of ours.
     "nr_periods": ("fabric_host_cgroup_cpu_periods_total", 1),
     "nr_throttled": ("fabric_host_cgroup_cpu_throttled_periods_total", 1),
     "throttled_usec": ("fabric_host_cgroup_cpu_throttled_seconds_total", MICROSECONDS),
@@ -246,7 +246,7 @@ class HostStalls:
         for held in holders:
             stat = read_stat(host, held.pid)
             if stat is None or stat.start_ticks != held.start_ticks:
-                continue  # it ended since it was found; told below
+                continue  # it ended since it was found; reported below
             process = watched.get(held.pid)
             if process is None or process.held != held:
                 facts = read_process(host, held.pid, self._settings.job_variables)
@@ -258,7 +258,7 @@ class HostStalls:
         for pid, process in watched.items():
             is_same = pid in self._watched and process.is_same(self._watched[pid])
             if not is_same and not process.is_alive(host):
-                yield from process.tell_gone(host, "it is not there any more")
+                yield from process.report_gone(host, "it is not there any more")
 
     # --- cgroups -------------------------------------------------------------------------------
 
@@ -296,12 +296,12 @@ SOURCE = HostStalls
 
 
 class Standstill:
-    """Since when a process has not moved, and what was said about it."""
+    """Since when a process has not moved, and the event reported about it."""
 
     def __init__(self) -> None:
         self.since_ns: int | None = None
         self.cpu_ticks = -1
-        self.told = ""
+        self.reported = ""
 
     def seconds(self, now_ns: int, cpu_ticks: int) -> float:
         """How long it has stood; a process that used the processor in between has moved."""
@@ -311,7 +311,7 @@ class Standstill:
 
 
 class Watched:
-    """A process that holds a GPU: who it is, its series, and how long it has stood still."""
+    """A process that holds a GPU: its identity, its series, and how long it has stood still."""
 
     def __init__(self, held: GpuProcess, facts: ProcessFacts, before: Watched | None) -> None:
         self.held = held
@@ -343,7 +343,7 @@ class Watched:
             self.still = before.still
 
     def is_same(self, other: Watched) -> bool:
-        """Whether it is the same process; a pid alone may have come again."""
+        """Compares more than the pid, which the kernel may have used again."""
         return (self.held.pid, self.held.start_ticks) == (other.held.pid, other.held.start_ticks)
 
     def is_alive(self, host: Host) -> bool:
@@ -383,7 +383,7 @@ class Watched:
     def _tell(self, host: Host, stat: ProcessStat, state: str) -> Iterator[Event]:
         """An event where the process stopped, ended, or has stood in the kernel for long."""
         if state == "zombie":
-            yield from self.tell_gone(host, "it has ended and nobody has collected it")
+            yield from self.report_gone(host, "it has ended and its parent has not collected it")
             return
         if state not in {"stopped", "uninterruptible"}:
             self.still = Standstill()
@@ -393,36 +393,36 @@ class Watched:
         # kernel (`D`) stop it all the time, for moments.
         is_over = stat.state == "T" or seconds >= UNINTERRUPTIBLE_SECONDS
         kind = f"gpu_process_{state}"
-        if is_over and self.still.told != kind:
-            self.still.told = kind
+        if is_over and self.still.reported != kind:
+            self.still.reported = kind
             where = read_wait_channel(host, self.held.pid)
-            said = {"state": stat.state, "seconds": f"{seconds:.0f}", "wait_channel": where}
+            attributes = {"state": stat.state, "seconds": f"{seconds:.0f}", "wait_channel": where}
             yield self._event(
-                host, kind, f"it is {state}" + (f" in {where}" if where else ""), said
+                host, kind, f"it is {state}" + (f" in {where}" if where else ""), attributes
             )
 
-    def tell_gone(self, host: Host, why: str) -> Iterator[Event]:
+    def report_gone(self, host: Host, why: str) -> Iterator[Event]:
         """The event that the process has ended, once."""
-        if self.still.told != "gpu_process_gone":
-            self.still.told = "gpu_process_gone"
-            yield self._event(host, self.still.told, why, {})
+        if self.still.reported != "gpu_process_gone":
+            self.still.reported = "gpu_process_gone"
+            yield self._event(host, self.still.reported, why, {})
 
     def _event(self, host: Host, kind: str, what: str, attributes: dict[str, str]) -> Event:
-        who = f"process {self.held.pid} ({self.facts.command})"
+        process = f"process {self.held.pid} ({self.facts.command})"
         if self.facts.rank is not None:
-            who = f"rank {self.facts.rank}, {who}"
+            process = f"rank {self.facts.rank}, {process}"
         known = {"command": self.facts.command, "user": self.facts.user, **attributes}
         return Event(
             kind=kind,
             time_ns=host.now_ns(),
             labels={name: value for name, value in self.labels.items() if value},
-            message=f"{who}: {what}",
+            message=f"{process}: {what}",
             attributes={name: value for name, value in known.items() if value},
         )
 
 
 def read_wait_channel(host: Host, pid: int) -> str:
-    """The kernel function that the process waits in; empty where it does not, or none may see."""
+    """The kernel function that the process waits in; empty where that is not visible."""
     try:
         text = printable(host.read(f"proc/{pid}/wchan"))
     except HostError:
@@ -503,7 +503,7 @@ def folders_above(controllers: str, path: str) -> Iterator[str]:
 
 
 def cgroup_series(folder: str) -> dict[str, Series]:
-    """The series of one cgroup by the kernel's word; the label is its path below the root."""
+    """The series of one cgroup by the kernel's name; the label is its path below the root."""
     roots = sorted((*CGROUP_ROOTS, *CGROUP_V1_ROOTS), key=len, reverse=True)
     path = next(folder.removeprefix(root) for root in roots if folder.startswith(f"{root}/"))
     return {key: Series(metric, {"cgroup": path}) for key, (metric, _) in CGROUP.items()}

@@ -1,8 +1,9 @@
 """InfiniBand switches: counters, link states and cables of a whole fabric, from one host of it.
 
-Off unless told: one or two hosts of a fabric should ask it, never all of them. It needs the
+Off by default: one or two hosts of a fabric should ask it, never all of them. It needs the
 programs of infiniband-diags and read and write access to `/dev/infiniband/umad*`, or UFM's page
-(`ufm_url`), and then no programs. `collector.infiniband` asks; here answers become readings.
+(`ufm_url`), and then no programs. `collector.infiniband` asks; this source turns answers into
+readings.
 
 A switch is a host whose device is the switch itself. By default only ports of switches are read:
 hosts with an agent see their own HCAs' counters, and more of them.
@@ -56,7 +57,7 @@ METHOD = "ib"
 COUNTED = [(name, counter) for name, counter in COUNTERS.items() if name != WAIT]
 """What `read_counters` reads: a thousand ports of this every few seconds."""
 TIME_SHARE = 0.9
-"""Of `timeout_seconds` that programs get; the rest is for reading what they said."""
+"""Of `timeout_seconds` that programs get; the rest is for parsing their output."""
 PROCESSES_MAX = 16
 """Programs at once, whatever is set. Each holds a device file, and ibsim serves ten."""
 DETAILS_MAX = 32
@@ -113,7 +114,6 @@ class IbFabric:
         self._names: dict[str, str] = {}
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """Every reading of every port of every fabric."""
         if not self._settings.enabled:
             return
         self._read_names(host)
@@ -131,7 +131,7 @@ class IbFabric:
         return {through: poller.waits() for through, poller in self._fabrics.items()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state; what has another shape starts anew."""
+        """Go on from a state; what has another shape starts at 0."""
         for through, waits in state.items():
             if through in self._fabrics and isinstance(waits, dict):
                 self._fabrics[through].restore(waits)
@@ -186,7 +186,7 @@ class Poller:
         self.fabric.discover(programs, names)
         nodes = [node for guid, node in self.fabric.nodes.items() if guid not in taken]
         taken.update(node.guid for node in nodes)
-        # Who got no answer last time comes first; readings stay in the order of the fabric.
+        # Switches without an answer last time come first; readings stay in the order of the fabric.
         answered = self._ask(programs, sorted(nodes, key=lambda node: node.asked_ns))
         by_guid = {answer.node.guid: answer for answer in answered}
         answers = [by_guid[node.guid] for node in nodes]
@@ -238,7 +238,7 @@ class Poller:
     def _read_subnet(
         self, programs: Programs, answers: list[Answer], time_ns: int
     ) -> Iterator[Reading]:
-        """What is said of the fabric as a whole, and of the asking."""
+        """Readings of the fabric as a whole, and of the poll itself."""
         discovery = self.fabric.discovery
         switches = [answer for answer in answers if answer.node.is_switch]
         silent = {each.node.guid for each in switches if not (each.extended or each.plain)}
@@ -257,13 +257,12 @@ class Poller:
         yield Sample(series["broken_lines"], broken, time_ns)
 
     def _read_port(self, answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
-        """Every reading of one port."""
         node = answer.node
         if port.seen_ns == self.fabric.discovered_ns:
             yield from read_link(self.fabric, node, port, time_ns)
         if port.number not in answer.extended and port.number not in answer.plain:
             if answer.failure and (answer.extended or answer.plain or not node.is_switch):
-                # One absence for the port; a switch that says nothing at all has one altogether.
+                # One absence for the port; a silent switch has a single one.
                 yield Missing(
                     port_series(node, port, COUNTERS["PortXmitData"].metric), *answer.failure
                 )
@@ -285,7 +284,6 @@ class Poller:
     # What goes on over a restart ------------------------------------------------------------------
 
     def waits(self) -> dict[str, tuple[int, float]]:
-        """Ticks and seconds by port."""
         current = {
             wait_place(node, port): (port.ticks, port.wait_seconds)
             for node in self.fabric.nodes.values()
@@ -305,7 +303,6 @@ class Poller:
 
 
 def wait_place(node: FabricNode, port: Port) -> str:
-    """What a port is called in a saved state."""
     return f"{node.guid}/{port.number}"
 
 
@@ -313,7 +310,6 @@ def wait_place(node: FabricNode, port: Port) -> str:
 
 
 def port_series(node: FabricNode, port: Port, metric: str) -> Series:
-    """A series of a port, made once."""
     series = port.series.get(metric)
     if series is None:
         labels = node.labels | {"port": str(port.number)}
@@ -322,7 +318,6 @@ def port_series(node: FabricNode, port: Port, metric: str) -> Series:
 
 
 def switch_series(node: FabricNode, metric: str) -> Series:
-    """A series of a switch, made once."""
     series = node.series.get(metric)
     if series is None:
         labels = {"host": node.labels["host"], "method": METHOD}
@@ -331,7 +326,6 @@ def switch_series(node: FabricNode, metric: str) -> Series:
 
 
 def read_switch(answer: Answer, time_ns: int) -> Iterator[Reading]:
-    """What is said of a switch as a whole."""
     node = answer.node
     facts = {"guid": node.guid, "model": model_of(node), "description": node.description}
     info = Series("fabric_switch_info", {"host": node.labels["host"], "method": METHOD, **facts})
@@ -349,7 +343,7 @@ def read_switch(answer: Answer, time_ns: int) -> Iterator[Reading]:
 
 
 def model_of(node: FabricNode) -> str:
-    """What a switch is, as far as it says."""
+    """A switch's model, as far as it is known."""
     return node.model or (node.chip.name if node.chip else "")
 
 
@@ -366,7 +360,7 @@ def read_link(fabric: Fabric, node: FabricNode, port: Port, time_ns: int) -> Ite
     if line.state:
         yield Sample(state, line.state, time_ns)
     else:
-        yield Missing(state, Reason.NOT_SUPPORTED, "ibnetdiscover -p does not say; see iblinkinfo")
+        yield Missing(state, Reason.NOT_SUPPORTED, "ibnetdiscover -p lacks it; see iblinkinfo")
     if line.physical_state:
         physical = port_series(node, port, "fabric_port_physical_state")
         yield Sample(physical, line.physical_state, time_ns)
@@ -389,7 +383,7 @@ def read_link(fabric: Fabric, node: FabricNode, port: Port, time_ns: int) -> Ite
 
 
 def read_cable(fabric: Fabric, node: FabricNode, port: Port, peer: Peer, time_ns: int) -> Sample:
-    """Who is at the other end of a port's cable."""
+    """The neighbour at the other end of a port's cable."""
     guid = fabric.node_guid(peer.guid)
     labels = {
         **node.labels,
@@ -419,7 +413,7 @@ def pick(answer: Answer, number: int, name: str) -> tuple[int | None, bool]:
 
 
 def block_of(answer: Answer, number: int) -> Block:
-    """One of a port's blocks: both say the same of what the port can do."""
+    """One of a port's blocks: both report the same abilities of the port."""
     return answer.extended.get(number) or answer.plain[number]
 
 
@@ -428,7 +422,7 @@ def read_counters(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]
 
     Counters that are in an answer which did not come have one absence, not a dozen.
     """
-    node, number, is_told = answer.node, port.number, False
+    node, number, is_reported = answer.node, port.number, False
     wide, narrow = values_of(answer, number)
     for name, counter in COUNTED:
         series = port.series.get(counter.metric) or port_series(node, port, counter.metric)
@@ -436,10 +430,10 @@ def read_counters(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]
             yield read_counter(series, counter, wide[name], is_wide=True, time_ns=time_ns)
         elif name in narrow:
             yield read_counter(series, counter, narrow[name], is_wide=False, time_ns=time_ns)
-        elif counter.is_expected and not (is_told and answer.failure):
+        elif counter.is_expected and not (is_reported and answer.failure):
             reason = answer.failure or (Reason.ABSENT, "the port's answer has none")
             yield Missing(series, *reason)
-            is_told = True
+            is_reported = True
 
 
 def read_wait(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
@@ -451,7 +445,9 @@ def read_wait(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
     ticks_series = port_series(node, port, TICKS)
     seconds_series = port_series(node, port, WAIT_SECONDS)
     if not block_of(answer, port.number).capabilities & HAS_WAIT:
-        yield Missing(ticks_series, Reason.NOT_SUPPORTED, "the port does not say that it counts it")
+        yield Missing(
+            ticks_series, Reason.NOT_SUPPORTED, "the port reports that it does not count it"
+        )
         return
     raw, is_wide = pick(answer, port.number, WAIT)
     if raw is None:
@@ -487,7 +483,7 @@ def needs_details(last: Details | None, discards: int, now_ns: int) -> bool:
 
 
 def read_details(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
-    """What became of discarded packets; still true as long as there are no more of them."""
+    """Discarded packets by reason; still true as long as there are no more of them."""
     details = port.details
     discards, _ = pick(answer, port.number, DISCARDS)
     if details is None or discards != details.discards:

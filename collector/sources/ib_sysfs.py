@@ -9,7 +9,7 @@ This is the source to read before writing another one. It has three parts:
 3. *Parsing*: pure functions from bytes to numbers, which raise ValueError and nothing else.
 
 A host without such devices yields nothing: that is normal. A device that lacks what every device
-of its driver has yields a `Missing` that says so.
+of its driver has yields a `Missing`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Directory:
         return readings
 
     def _take(self, index: int, text: bytes | HostError) -> None:
-        """Remember what a counter's new text says."""
+        """Parse and keep a counter's new text."""
         outcome = interpret(self._counters[index], text)
         if isinstance(outcome, Missing):
             self._absent[index] = outcome
@@ -208,8 +208,8 @@ class IbSysfs:
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from a state that was saved since the host booted.
 
-        Entries of another shape are ignored: such a counter starts anew, which everyone downstream
-        takes for a reset.
+        Entries of another shape are ignored: such a counter starts at 0, which readers
+        take for a reset.
         """
         for name, entry in state.items():
             match entry:
@@ -340,7 +340,7 @@ def list_counters(
 
 
 def table_of(survey: Survey, directory: str) -> tuple[Table, frozenset[str]]:
-    """What the files of a directory mean, and which of them must be there."""
+    """The table of a directory's files, and which of them must be there."""
     driver = survey.driver
     if "port" not in survey.labels:
         return driver.device, frozenset()
@@ -375,7 +375,7 @@ def discover_attributes(survey: Survey) -> list[Attribute]:
 
 
 def describe_port(host: Host, base: str, path: str, driver: Driver) -> dict[str, str]:
-    """Labels of `fabric_port_info`; what a device does not say is left out."""
+    """Labels of `fabric_port_info`; what a device does not report is left out."""
     link_layer = read_label(host, f"{path}/link_layer")
     return {
         "driver": driver.name,

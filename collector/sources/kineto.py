@@ -1,8 +1,8 @@
 """Profiler traces of the ranks on this host, as torch.profiler and Kineto write them.
 
-Each trace is read once, when nobody writes to it any more, a slice at a time: a trace of a gigabyte
-takes minutes and delays nothing. What a trace means is told in `collector.formats.kineto`. A trace
-does not name its job: that can be said in the settings.
+Each trace is read once, when it has stopped changing, a slice at a time: a trace of a gigabyte
+takes minutes and delays nothing. `collector.formats.kineto` parses it. A trace does not name its
+job: the settings can.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ unpacks to more would keep all others waiting for an hour."""
 READ_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WINDOW = 31
-"""zlib's word for a gzip header and its largest window."""
+"""zlib's code for a gzip header and its largest window."""
 NS_PER_SECOND = 1_000_000_000
 
 PROFILES = "fabric_step_profiles_total"
@@ -49,7 +49,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     """Settings of `kineto`."""
 
     timeout_seconds: float = 30.0
-    """A slice of a broken trace, which must be told apart event by event, takes seconds."""
+    """A slice of a broken trace, which must be parsed event by event, takes seconds."""
     directories: tuple[str, ...] = ()
     """Folders with traces, as shell patterns."""
     patterns: tuple[str, ...] = ("*.json", "*.json.gz")
@@ -76,7 +76,7 @@ class TraceFile:
         """Bytes handed out so far, decompressed."""
 
     def head(self) -> bytes:
-        """The beginning, for whoever must recognise it; it is read again after that."""
+        """The beginning, to recognise the format; `read` returns it again."""
         head = b""
         while len(head) < HEAD_BYTES and (piece := self.read(HEAD_BYTES - len(head))):
             head += piece
@@ -120,12 +120,11 @@ class TraceFile:
 
 
 def new_decompressor() -> zlib._Decompress:
-    """What undoes gzip, a piece at a time."""
     return zlib.decompressobj(wbits=GZIP_WINDOW)
 
 
 class Budget:
-    """What one read may still take and yield."""
+    """The bytes and records that one read may still take and yield."""
 
     def __init__(self) -> None:
         self.bytes = SLICE_BYTES
@@ -133,7 +132,6 @@ class Budget:
 
     @property
     def is_left(self) -> bool:
-        """Whether there is some of both."""
         return self.bytes > 0 and self.records > 0
 
 
@@ -151,7 +149,7 @@ class OpenTrace:
 
 
 class Result(NamedTuple):
-    """What came of a trace: the shares of its time, or why there are none."""
+    """The result of a trace: the shares of its time, or why there are none."""
 
     idle: Series
     communication: Series
@@ -203,7 +201,7 @@ class KinetoSource:
     # Which traces ----------------------------------------------------------------------------
 
     def _find_waiting(self, host: Host, files: dict[str, FileFacts]) -> list[tuple[str, FileFacts]]:
-        """Traces that nobody writes to and that were not read, the youngest first."""
+        """Traces that have settled and were not read, the youngest first."""
         before, now_ns = self._seen, host.now_ns()
         latest = sorted(files.items(), key=lambda item: item[1].changed_ns, reverse=True)
         self._seen = {path: version_of(facts) for path, facts in latest[:FILES_MAX]}
@@ -273,15 +271,15 @@ class KinetoSource:
     def _finish(self, trace: OpenTrace) -> None:
         self._open = None
         self._profile_count += 1
-        said = trace.profile.attributes if trace.profile else {}
-        window_ms = float(said.get("window_ms", 0))
+        attributes = trace.profile.attributes if trace.profile else {}
+        window_ms = float(attributes.get("window_ms", 0))
         if not window_ms:
             self._results[trace.path] = self._result(
                 trace.path, HostError(Reason.ABSENT, trace.path, "the trace shows no GPU")
             )
             return
-        idle = float(said["idle_ms"]) / window_ms
-        communication = float(said["communication_ms"]) / window_ms
+        idle = float(attributes["idle_ms"]) / window_ms
+        communication = float(attributes["communication_ms"]) / window_ms
         rank = trace.profile.labels.get("rank", "") if trace.profile else ""
         self._results.pop(trace.path, None)  # the last that was read comes last
         self._results[trace.path] = self._result(trace.path, (idle, communication), rank)
@@ -294,7 +292,7 @@ class KinetoSource:
             return msgspec.structs.replace(record, job=job)
         return msgspec.structs.replace(record, labels={**record.labels, "job": job})
 
-    # What came of it -------------------------------------------------------------------------
+    # Results -------------------------------------------------------------------------------------
 
     def _refuse(self, path: str, detail: str) -> None:
         self._unparsed_count += 1
@@ -316,7 +314,6 @@ class KinetoSource:
     # Over a restart --------------------------------------------------------------------------
 
     def save_state(self) -> dict[str, Any]:
-        """Which files were read."""
         unfinished = self._open.path if self._open else None
         done = [item for item in self._done.items() if item[0] != unfinished]
         return {"read": [[path, *identity, *rest] for path, (identity, *rest) in done]}
@@ -336,7 +333,6 @@ SOURCE = KinetoSource
 
 
 def show(result: Result, time_ns: int) -> Iterator[Reading]:
-    """The result as readings."""
     if isinstance(result.shares, HostError):
         yield Missing(result.idle, result.shares.reason, result.shares.detail)
         yield Missing(result.communication, result.shares.reason, result.shares.detail)

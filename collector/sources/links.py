@@ -1,8 +1,9 @@
-"""Links that go down, come up or change their rate: told as it happens, not at the next scrape.
+"""Links that go down, come up or change their rate: reported as it happens, not at the next scrape.
 
-Network interfaces tell their changes through rtnetlink. RDMA ports (InfiniBand has no such news)
-are looked at ten times a second: two small files each. What happens between two looks is still
-counted, by the kernel (carrier_down_count) or by the port (link_downed), and told as a flap.
+The kernel reports changes of network interfaces through rtnetlink. RDMA ports (InfiniBand has no
+such messages) are read ten times a second: two small files each. What happens between two looks is
+still counted, by the kernel (carrier_down_count) or by the port (link_downed), and reported as a
+flap.
 
 An RDMA port and the interface on it are one link: its events carry the labels of the port, with
 the interface beside them.
@@ -27,7 +28,7 @@ NET_CLASS = "sys/class/net"
 
 PORTS_MAX = 256
 """Ports and interfaces of one host; a host with hundreds of virtual functions has so many, and
-each costs two reads at every look. Those beyond it are not watched, and said to be."""
+each costs two reads at every look. Those beyond it are not watched, and a `Missing` counts them."""
 COUNT_DIGITS_MAX = 20
 """Of a number of 64 bits."""
 UNKNOWN = "unknown"
@@ -52,17 +53,17 @@ class Link:
         self.labels = labels
         self.series = series
         self.state = UNKNOWN
-        """The last word that was said of it: `ACTIVE`, `up`, `down`…"""
+        """Its last known state: `ACTIVE`, `up`, `down`…"""
         self.is_up: bool | None = None
         self.rate = ""
         self.downs = 0
         """Seen or counted since the agent started."""
         self.counted: int | None = None
-        """What the kernel's or the port's own count stood at."""
-        self._told = 0
-        """Downs that were told since that count was last looked at."""
+        """The kernel's or the port's own count at the last look."""
+        self._reported = 0
+        """Downs that were reported since that count was last read."""
         self._early = 0
-        """Downs that were told before the count knew of them: it may lag one look behind."""
+        """Downs that were reported before the count had them: it may lag one look behind."""
         self.trouble: HostError | None = None
         """Why its state cannot be read."""
 
@@ -75,7 +76,7 @@ class Link:
             return
         if not is_up:
             self.downs += 1
-            self._told += 1
+            self._reported += 1
         yield self._event("link_up" if is_up else "link_down", was, state, seen_by, time_ns)
 
     def see_rate(self, rate: str, time_ns: int) -> Iterator[Event]:
@@ -91,10 +92,10 @@ class Link:
         if counted is None:
             return
         before, self.counted = self.counted, counted
-        told, self._told = self._told, 0
-        known = told + self._early
+        reported, self._reported = self._reported, 0
+        known = reported + self._early
         grown = counted - before if before is not None and counted > before else 0
-        self._early = min(told, max(0, known - grown))
+        self._early = min(reported, max(0, known - grown))
         flaps = grown - known
         if flaps > 0:
             self.downs += flaps
@@ -158,10 +159,10 @@ class Links:
         self._left_out: Missing | None = None
         self._lost = 0
         self._lost_series = Series("fabric_agent_link_messages_lost_total")
-        self._is_told_by_kernel = True
+        self._has_netlink = True
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """What a look sees, and how often each link went down."""
+        """The events of a look, and how often each link went down."""
         yield from self._discover(host)
         yield from self.look(host)
         yield from self._count_rdma(host)
@@ -177,24 +178,24 @@ class Links:
             yield Sample(self._lost_series, self._lost, time_ns)
 
     def look(self, host: Host) -> Iterator[Reading]:
-        """What has changed since the last look; the first time nothing has."""
+        """Changes since the last look; none the first time."""
         time_ns = host.now_ns()
-        if self._is_told_by_kernel:
+        if self._has_netlink:
             try:
                 news = host.link_news()
             except HostError:
-                self._is_told_by_kernel = False  # until the next discovery; sysfs says it too
+                self._has_netlink = False  # until the next discovery; sysfs shows it too
             else:
                 self._lost += news.lost
                 yield from self._hear(news.messages, time_ns)
-        if not self._is_told_by_kernel:
+        if not self._has_netlink:
             yield from self._look_at_interfaces(host, time_ns)
         yield from self._look_at_ports(host, time_ns)
 
     def _all(self) -> list[Link]:
         return [*self._rdma.values(), *self._net.values()]
 
-    # What the kernel says --------------------------------------------------------------------
+    # The kernel's messages -----------------------------------------------------------------------
 
     def _hear(self, messages: Iterable[LinkMessage], time_ns: int) -> Iterator[Event]:
         counts: dict[str, int | None] = {}
@@ -211,15 +212,15 @@ class Links:
                 time_ns=time_ns,
             )
         for name, downs in counts.items():
-            # Of an RDMA port's interface only the count is used: the port itself says its state.
+            # Of an RDMA port's interface only the count is used: the port itself reports its state.
             link = self._net.get(name)
             if link is not None:
                 yield from link.see_count(downs, "rtnetlink", time_ns)
 
-    # What sysfs says -------------------------------------------------------------------------
+    # sysfs ---------------------------------------------------------------------------------------
 
     def _look_at_interfaces(self, host: Host, time_ns: int) -> Iterator[Event]:
-        """The way of old kernels, containers without netlink, and captured trees."""
+        """The fallback for old kernels, containers without netlink, and captured trees."""
         links = list(self._net.values())
         states = host.reread_all([f"{link.path}/operstate" for link in links])
         for link, state in zip(links, states, strict=True):
@@ -253,7 +254,7 @@ class Links:
             if not (on_ethernet and host.exists(path)):
                 path = f"{link.path}/counters/link_downed"
             yield from link.see_count(read_count(host, path), "sysfs", time_ns)
-        if not self._is_told_by_kernel:
+        if not self._has_netlink:
             for net in self._net.values():
                 count = read_count(host, f"{net.path}/carrier_down_count")
                 yield from net.see_count(count, "sysfs", time_ns)
@@ -279,7 +280,7 @@ class Links:
         fresh = [name for name in names[:room] if name not in self._net]
         self._net |= {name: NetLink(name) for name in fresh}
         if fresh:
-            # The kernel tells only what changes: how they are now has to be asked for once.
+            # The kernel reports only changes: the present states have to be read once.
             yield from self._look_at_fresh(host, fresh, time_ns)
         for link in (*gone_ports, *gone_nets):
             yield from link.see(is_up=False, state=GONE, seen_by="sysfs", time_ns=time_ns)

@@ -1,9 +1,9 @@
-"""What a host's Ethernet ports are cabled to, as `lldpd` has heard from their neighbours.
+"""The neighbours of a host's Ethernet ports, as `lldpd` receives them by LLDP.
 
-LLDP is sent by every switch; the kernel drops it, so somebody has to listen: `lldpd`. It is asked
+Every switch sends LLDP; the kernel drops it, so a daemon has to listen: `lldpd`. It is asked
 through `lldpcli`, in the form of JSON whose shape does not depend on how many neighbours there are
 (`json0`), and in the older one where that is not known. A host without `lldpcli` yields nothing;
-one whose daemon does not answer says so.
+one whose daemon does not answer yields a `Missing`.
 
 A port is named as the rest of the agent names it: by the RDMA device behind the interface, and by
 the interface itself where there is none.
@@ -38,7 +38,7 @@ TEXT_BYTES_MAX = 4 << 20
 """A neighbour takes 1 to 2 kB; more than two thousand of them are no neighbours of one host."""
 NEIGHBOURS_MAX = 256
 """Sixteen ports with a handful of neighbours each. More are seen where something forwards LLDP,
-which then says little of cables; those over it are counted in an absence."""
+which then does not show cables; those over it are counted in an absence."""
 LABEL_CHARACTERS_MAX = 255
 """LLDP's own bound for each of these texts."""
 NAME_CHARACTERS_MAX = 127
@@ -59,7 +59,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
 
 
 class Neighbour(NamedTuple):
-    """One neighbour at one interface, in its own words; empty: not said."""
+    """One neighbour at one interface, by its own names; empty: not reported."""
 
     interface: str
     name: str
@@ -122,7 +122,7 @@ SOURCE = Lldp
 
 
 def ask(host: Host) -> Output | Missing | None:
-    """What lldpcli says; None where there is none."""
+    """The output of lldpcli; None where it is not installed."""
     for form in FORMATS:
         try:
             output = host.run(["lldpcli", "-f", form, "show", "neighbors"], COMMAND_SECONDS)
@@ -144,11 +144,10 @@ def ask(host: Host) -> Output | Missing | None:
 def explain_refusal(status: int, complaint: str) -> str:
     """Why lldpcli gave nothing: lldpd does not run, or does not let us ask."""
     line = printable(complaint.partition("\n")[0])[:COMPLAINT_CHARACTERS_MAX]
-    return f"lldpcli ended with {status}: {line or 'it does not say why'}"
+    return f"lldpcli ended with {status}: {line or 'it gives no reason'}"
 
 
 def explain_losses(flawed: int, neighbours: int) -> str:
-    """Which neighbours are not reported."""
     words = [f"{flawed} neighbours cannot be read"] if flawed else []
     if neighbours > NEIGHBOURS_MAX:
         over = neighbours - NEIGHBOURS_MAX
@@ -168,7 +167,6 @@ def find_port(host: Host, interface: str) -> tuple[str, str]:
 
 
 def make_series(device: str, port: str, neighbour: Neighbour) -> Series:
-    """The series that says who is at a port."""
     labels = {
         "device": device,
         "port": port,
@@ -185,7 +183,7 @@ def make_series(device: str, port: str, neighbour: Neighbour) -> Series:
 
 
 def parse_neighbours(text: bytes) -> tuple[list[Neighbour], int]:
-    """All neighbours in what lldpcli printed, in either form, and how many could not be read.
+    """All neighbours in lldpcli's output, in either form, and how many could not be read.
 
     Raises ValueError if it is no JSON, or JSON of something else.
     """
@@ -227,7 +225,7 @@ def interfaces_of(lldp: object) -> Iterator[tuple[object, object]]:
 
 
 def parse_entry(interface: object, entry: object) -> Neighbour | None:
-    """The neighbour at one interface; None if it says nothing that could name it."""
+    """The neighbour at one interface; None if nothing in it names one."""
     if not isinstance(interface, str) or not is_interface(interface) or not isinstance(entry, dict):
         return None
     name, chassis = parse_chassis(first(entry.get("chassis")))
@@ -254,7 +252,6 @@ def parse_chassis(chassis: object) -> tuple[str, str]:
 
 
 def parse_id(value: object) -> tuple[str, str]:
-    """Sort and text of an identifier."""
     value = first(value)
     kind = value.get("type") if isinstance(value, dict) else ""
     return kind if isinstance(kind, str) else "", text_of(value)
@@ -269,7 +266,6 @@ def text_of(value: object) -> str:
 
 
 def clean(text: str) -> str:
-    """A text as a label's value."""
     return printable(text.strip()[:LABEL_CHARACTERS_MAX])
 
 

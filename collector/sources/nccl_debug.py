@@ -1,7 +1,7 @@
 """Debug lines of NCCL in the output of jobs on this host, followed as it grows.
 
-What the lines mean is told in `collector.formats.nccl_debug`. A communicator is an event when it is
-initialised, and again when more is known of it: the devices of its connections.
+`collector.formats.nccl_debug` parses the lines. A communicator is an event when it is initialised,
+and again when more is known of it: the devices of its connections.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from collector.sources import SourceSettings
 from collector.whole_files import split_patterns
 
 YOUNG_SECONDS = 10 * 365 * 86_400.0
-"""However old a log is, it is read from its beginning: NCCL speaks when a job starts, and a job
-that says nothing more may run for months."""
+"""However old a log is, it is read from its beginning: NCCL prints when a job starts, and a job
+may run for months without another line."""
 
 COMMUNICATORS = "fabric_job_nccl_communicators"
 WARNINGS = "fabric_job_nccl_warnings_total"
@@ -73,7 +73,7 @@ class NcclDebugSource:
         self._warning_count = 0
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """What the new lines say; how many communicators each log has told of."""
+        """Events of the new lines; the number of communicators of each log."""
         for follower in self._followers.values():
             for chunk in follower.poll(host):
                 if isinstance(chunk, Chunk):
@@ -120,16 +120,16 @@ class NcclDebugSource:
     def _placed(self, host: Host, event: Event) -> Event:
         """The event; of a process of this host with the names and numbers of this host.
 
-        In a container it calls both otherwise. The agent says which host it is.
+        In a container both differ. The agent adds the label of the host.
         """
-        said = event.attributes
-        pid = said.get(words.PID, "")
-        if not pid.isdecimal() or words.HOST not in said:
+        attributes = event.attributes
+        pid = attributes.get(words.PID, "")
+        if not pid.isdecimal() or words.HOST not in attributes:
             return event
-        here = self._containers.locate(host, said[words.HOST], int(pid))
+        here = self._containers.locate(host, attributes[words.HOST], int(pid))
         if here is None:
             return event
-        facts = {name: text for name, text in said.items() if name != words.HOST}
+        facts = {name: text for name, text in attributes.items() if name != words.HOST}
         return msgspec.structs.replace(event, attributes=facts | {words.PID: str(here)})
 
     def _refuse(self, error: HostError) -> Missing:
@@ -143,7 +143,7 @@ class NcclDebugSource:
         return {folder: each.save_state() for folder, each in self._followers.items()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `save_state` returned in another life."""
+        """Go on from what `save_state` returned before a restart."""
         for folder, follower in self._followers.items():
             if isinstance(saved := state.get(folder), dict):
                 follower.load_state(saved)

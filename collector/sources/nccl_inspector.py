@@ -36,12 +36,12 @@ SERIES_MAX = 4096
 operations. Operations of others are passed on and counted as left out."""
 FORGET_SECONDS = 1800
 """How long after its last operation a rank is still reported. A job that hangs should stay visible
-until somebody has looked; one that has ended should not be there tomorrow."""
+until an operator has looked; one that has ended should not be there tomorrow."""
 REORDER_MAX = 64
 """Within so many sequence numbers of the highest, a missing one may still come: operations of one
 communicator end in order but for the few that are under way at once. Older ones are lost."""
 PROCESSES_MAX = 4096
-"""Processes whose job is remembered; beyond, all are asked for again."""
+"""Processes whose job is remembered; beyond, all are looked up again."""
 THIN_MAX = 20
 """The highest power of two: one operation in a million."""
 THIN_FALL_SHARE = 0.8
@@ -101,14 +101,14 @@ class Gaps:
         """Numbers that may still come, ascending."""
 
     def see(self, sequence: int, pid: int) -> None:
-        """Take note of a number."""
         if sequence == self.highest + 1 and pid == self.pid:
             self.highest = sequence
             if self.missing:
                 self._give_up(sequence - REORDER_MAX)
             return
         if pid != self.pid:
-            # Another process counts anew, and what came before the first number is not known.
+            # Another process starts its own count, and what came before the first number is not
+            # known.
             self.pid, self.highest = pid, sequence
             self.missing.clear()
         elif sequence <= self.highest:
@@ -150,7 +150,7 @@ class Tally:
 
 
 class Losses(NamedTuple):
-    """What a rank's Inspector itself said it lost, as series that exist once."""
+    """The losses that a rank's Inspector reports itself, as series that exist once."""
 
     collectives: Series
     p2p: Series
@@ -199,7 +199,7 @@ class Counts:
         return tally
 
     def drop(self, dropped: Dropped, job: str) -> None:
-        """Take over what a rank's Inspector says about its losses, in place of the gaps."""
+        """Use the losses that a rank's Inspector reports, in place of the gaps."""
         communicator, rank = dropped.speaker.communicator, dropped.speaker.rank
         key = (communicator, rank, job)
         known = self._losses.get(key)
@@ -220,7 +220,6 @@ class Counts:
             self._losses = {key: loss for key, loss in self._losses.items() if key in ranks}
 
     def samples(self, now_ns: int) -> Iterator[Sample]:
-        """Every counter as it stands."""
         for tally in self._tallies.values():
             operations, size, seconds = tally.series
             yield Sample(operations, tally.operations, now_ns)
@@ -237,7 +236,6 @@ class Counts:
 
 
 def labels_of(communicator: str, rank: int, operation: str, job: str) -> dict[str, str]:
-    """The labels of a rank's counters."""
     labels = {"job": job, "rank": str(rank), "communicator": communicator, "operation": operation}
     return {name: value for name, value in labels.items() if value}
 
@@ -266,7 +264,6 @@ class Thinner:
         self._first_ns = self._last_ns = 0
 
     def keeps(self, record: Collective) -> bool:
-        """Whether this one is passed on."""
         time_ns = record.time_ns
         if not self._rows or time_ns < self._first_ns:
             self._first_ns = time_ns
@@ -367,7 +364,7 @@ class NcclInspectorFiles:
         return self._follower.save_state() if self._follower is not None else self._restored
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state; counters start anew, which everyone takes for a reset."""
+        """Go on from a saved state; counters start at 0, which readers take for a reset."""
         self._restored = state
 
     def _follow(self, host: Host) -> Follower:
@@ -412,11 +409,11 @@ class NcclInspectorFiles:
             self._counts.add(record, now_ns)
             return record if self._thinner.keeps(record) else None
         if isinstance(record, Event):
-            said = record.attributes
-            pid = int(said.get("pid", "0"))
-            writer = self._writer_of(host, chunk.file.stem, said.get("host", ""), pid)
+            attributes = record.attributes
+            pid = int(attributes.get("pid", "0"))
+            writer = self._writer_of(host, chunk.file.stem, attributes.get("host", ""), pid)
             facts = {"job": writer.job, "host": writer.host, "pid": str(writer.pid or "")}
-            known = {name: text for name, text in (said | facts).items() if text}
+            known = {name: text for name, text in (attributes | facts).items() if text}
             return msgspec.structs.replace(record, attributes=known)
         return record
 
@@ -431,14 +428,14 @@ class NcclInspectorFiles:
         reader.changed_ns = chunk.changed_ns
         return reader
 
-    def _writer_of(self, host: Host, path: str, said_host: str, pid: int) -> Writer:
-        """The process that wrote a log; asked for once, because it may be gone next time."""
-        key = (said_host, pid, path)
+    def _writer_of(self, host: Host, path: str, log_host: str, pid: int) -> Writer:
+        """The process that wrote a log; looked up once, because it may be gone next time."""
+        key = (log_host, pid, path)
         writer = self._writers.get(key)
         if writer is None:
             if len(self._writers) >= PROCESSES_MAX:
                 self._writers.clear()
-            writer = self._writers[key] = self._find_writer(host, path, said_host, pid)
+            writer = self._writers[key] = self._find_writer(host, path, log_host, pid)
         return writer
 
     def _find_writer(self, host: Host, path: str, said_host: str, pid: int) -> Writer:
@@ -472,7 +469,7 @@ def job_in(path: str) -> str:
 
 
 def not_understood(chunk: Chunk, error: ParseError) -> Missing:
-    """The absence of what a log's line would have said; the first of a read speaks for all."""
+    """The absence of a log line's reading; only the first of a read is reported."""
     path = chunk.file.path
     detail = f"/{path}, behind byte {chunk.offset}: {error.detail}"
     return Missing(absent_series(path), Reason.UNPARSEABLE, detail)
@@ -484,7 +481,7 @@ def refused(error: HostError) -> Missing:
 
 
 def absent_series(path: str) -> Series:
-    """The series of what a file should have given."""
+    """The series that an absence of a file's readings names."""
     file = printable(path.rpartition("/")[2])
     return Series("fabric_collective_operations_total", {"file": file})
 
@@ -537,7 +534,7 @@ class PromFiles:
         self._parsed: dict[str, tuple[FileFacts, list[tuple[Series, float]]]] = {}
 
     def read(self, host: Host, now_ns: int) -> Iterator[Sample | Missing]:
-        """What the files say now."""
+        """All numbers of the files that are not stale."""
         found = find_files(host, self._settings.directories, _PROM_FILES)
         fresh_ns = now_ns - int(self._settings.stale_seconds * _NS_PER_SECOND)
         before, self._parsed = self._parsed, {}
@@ -564,9 +561,9 @@ class PromFiles:
 
 
 def parse_prom(content: bytes, gpu: str) -> list[tuple[Series, float]]:
-    """The numbers of one file in our words; the last line only if it is whole.
+    """The numbers of one file as our series; the last line only if it is whole.
 
-    The plugin writes the file anew in place: whoever reads it may see the beginning. Of lines that
+    The plugin rewrites the file in place: a reader may see only its beginning. Of lines that
     differ only in what is no label of ours (2.29 has the operation's number) the last counts.
     """
     whole = content[: content.rfind(b"\n") + 1].decode("utf-8", "replace")
@@ -591,8 +588,8 @@ def prom_labels(theirs: dict[str, str], gpu: str, meaning: Meaning) -> dict[str,
     """Our labels for theirs, of both generations (2.29 and from 2.30 on)."""
 
     def first(*names: str) -> str:
-        said = (theirs.get(name, "") for name in names)
-        return next((text for text in said if text and text.lower() != UNKNOWN), "")
+        texts = (theirs.get(name, "") for name in names)
+        return next((text for text in texts if text and text.lower() != UNKNOWN), "")
 
     operation = first("collective", "p2p_operation")
     algorithm, _, protocol = first("algo_proto").lower().rpartition("_")

@@ -1,8 +1,7 @@
 """Results of nccl-tests on this host: what its fabric reached when nothing else ran.
 
-A result holds until the test is run again, so its numbers are read out at each read with the time
-of the read; the events of NCCL's own lines come once. What a result means is told in
-`collector.formats.nccl_tests`.
+A result holds until the test is run again, so each read yields its numbers with the time of the
+read; the events of NCCL's own lines come once. `collector.formats.nccl_tests` parses results.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     """Settings of `nccl_tests`."""
 
     interval_seconds: float = 60.0
-    """Results change when somebody runs a test; PromQL looks back five minutes."""
+    """Results change when an operator runs a test; PromQL looks back five minutes."""
     files: tuple[str, ...] = ()
     """Results, text or JSON, as shell patterns."""
 

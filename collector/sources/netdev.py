@@ -2,7 +2,7 @@
 
 Not from `/proc/net/dev`: that file computes the numbers of every interface at each read, and a host
 that runs containers has hundreds of virtual ones; it also adds `rx_missed_errors` to the drops, and
-one file cannot say which of its numbers is missing.
+one file cannot show which of its numbers is missing.
 
 RDMA traffic bypasses the kernel and is *not* in these numbers: see `ib_sysfs` and `ethtool`.
 """
@@ -45,7 +45,7 @@ STATISTICS: dict[str, str] = {
 }
 
 OPERSTATES = {"up": 1, "down": 0, "lowerlayerdown": 0, "dormant": 0, "notpresent": 0, "testing": 0}
-"""RFC 2863. `unknown` is left out: the driver does not say."""
+"""RFC 2863. `unknown` is left out: the driver does not report it."""
 
 
 class Settings(SourceSettings, frozen=True, kw_only=True):
@@ -83,7 +83,6 @@ class NetDev:
         self._discover_ns = 0
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """Every reading of every chosen interface."""
         try:
             names = host.list(CLASS)
         except HostError as error:
@@ -160,21 +159,20 @@ def parse_number(text: bytes | HostError, series: Series, time_ns: int) -> Readi
 
 
 def read_up(host: Host, interface: Interface, time_ns: int) -> Sample | Missing:
-    """1 if the interface can pass packets, by its `operstate`."""
     try:
         text = host.reread(f"{interface.path}/operstate")
     except HostError as error:
         return Missing(interface.up, error.reason, error.detail)
     state = text.decode("utf-8", "replace").strip()
     if state == "unknown":
-        return Missing(interface.up, Reason.NOT_SUPPORTED, "the driver does not say")
+        return Missing(interface.up, Reason.NOT_SUPPORTED, "the driver does not report it")
     if state not in OPERSTATES:
         return explain(interface.up, text)
     return Sample(interface.up, OPERSTATES[state], time_ns)
 
 
 def read_speed(host: Host, interface: Interface, time_ns: int) -> Reading:
-    """The speed in bits per second; the file says megabits, or -1 where there is none (virtio)."""
+    """The speed in bits per second; the file holds megabits, or -1 where there is none (virtio)."""
     text = b""
     try:
         text = host.reread(f"{interface.path}/speed")
@@ -184,7 +182,7 @@ def read_speed(host: Host, interface: Interface, time_ns: int) -> Reading:
     except ValueError:
         return explain(interface.speed, text)
     if megabits == -1:
-        return Missing(interface.speed, Reason.NOT_SUPPORTED, "the driver says -1: unknown")
+        return Missing(interface.speed, Reason.NOT_SUPPORTED, "the driver reports -1: unknown")
     if not 0 < megabits < 1 << 32:
         return explain(interface.speed, text)
     return Sample(interface.speed, megabits * MEGABIT, time_ns)

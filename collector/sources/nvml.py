@@ -5,8 +5,8 @@ takes 12 ms of CPU per GPU (H200, driver 580; `tests/bench/gpu_read.py`), nearly
 the driver: 3.6 ms for the energy, 2.3 ms for GPM. What a GPU does not support is named as missing
 and not asked for again for minutes. A GPU that has fallen off the bus hides none of the others.
 
-With MIG the numbers are those of the whole GPU, where NVML still gives them; `fabric_gpu_info` says
-that it is on. Which collective waits for whom is not in here: utilisation is 1 in a GPU that waits.
+With MIG the numbers are those of the whole GPU, where NVML still gives them; `fabric_gpu_info`
+shows that it is on. Which collective waits is not in here: utilisation is 1 in a GPU that waits.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
 
 
 class Gpu:
-    """One GPU: its series, and what it has refused to say."""
+    """One GPU: its series, and the calls that it has refused."""
 
     def __init__(self, index: int, settings: Settings) -> None:
         self._index = index
@@ -113,7 +113,7 @@ class Gpu:
         yield from readings
 
     def note_xid(self, number: int, time_ns: int) -> Event:
-        """What to say of an XID, once it is counted."""
+        """Count an XID; returns its event."""
         self._xid_last = number
         if number in self._xid_counts or len(self._xid_counts) < XIDS_MAX:
             self._xid_counts[number] = self._xid_counts.get(number, 0) + 1
@@ -133,10 +133,10 @@ class Gpu:
             yield Sample(series, count, time_ns)
 
     def miss_xids(self, refusal: NvmlError) -> Missing:
-        """That this driver does not report XIDs."""
+        """The absence of XIDs where the driver does not report them."""
         return Missing(self._series("fabric_gpu_xid_last"), refusal.reason, refusal.detail)
 
-    # Looking at it anew ----------------------------------------------------------------------
+    # Names, limits and support -------------------------------------------------------------------
 
     def _look(self, nvml: Nvml, host: Host) -> None:
         """Names, limits and what is supported; series stay the same unless a name changed."""
@@ -158,7 +158,6 @@ class Gpu:
         self._make_plan(nvml)
 
     def _describe(self, nvml: Nvml, host: Host) -> dict[str, str]:
-        """What the info metric says."""
         bus_id = self._text(nvml, "pci", "bus_id").lower()
         fabric = self._ask(nvml, "fabric")
         mig = number_of(self._ask(nvml, "mig_mode"), "current")
@@ -316,7 +315,6 @@ class Gpu:
             self._refused[call, arguments] = error
 
     def _fields(self, nvml: Nvml, keys: list[FieldKey]) -> list[float | NvmlError]:
-        """A number or a refusal for each field."""
         if not keys:
             return []
         try:
@@ -334,14 +332,13 @@ class Gpu:
         return text_of(self._ask(nvml, call), name)
 
     def _series(self, metric: str, labels: Labels = ()) -> Series:
-        """The series of this GPU, made once."""
         key = metric, labels
         if key not in self._series_of:
             self._series_of[key] = Series(metric, self._labels | dict(labels))
         return self._series_of[key]
 
     def _link_fields(self) -> list[Field]:
-        """What to ask of each link: what is shown, or only what is added up."""
+        """The fields to ask of each link: all, or only those that are summed."""
         is_wanted = self._settings.per_link
         return [field for field in LINK_FIELDS if is_wanted or field.metric in LINK_TOTALS]
 
@@ -406,7 +403,6 @@ SOURCE = NvmlSource
 
 
 def number_of(answer: Facts | NvmlError, name: str) -> float | NvmlError:
-    """The number of this name in an answer; the refusal if there is none."""
     if isinstance(answer, NvmlError):
         return answer
     number = answer.get(name)
@@ -428,7 +424,6 @@ def reading_of(series: Series, answer: float | NvmlError, time_ns: int) -> Readi
 
 
 def scale(answer: float | NvmlError, factor: float) -> float | NvmlError:
-    """The answer in base units."""
     return answer if isinstance(answer, NvmlError) else answer * factor
 
 
@@ -449,7 +444,6 @@ def is_refusal(answer: float | NvmlError) -> bool:
 
 
 def ask_system(nvml: Nvml, call: str) -> Facts | NvmlError:
-    """An answer about the driver, or its refusal."""
     try:
         return nvml.ask_system(call)
     except NvmlError as error:
@@ -484,7 +478,7 @@ def nvlink_domain(fabric: Facts | NvmlError) -> dict[str, str]:
 
 
 def unknown_gpu_xid(number: int, time_ns: int) -> Event:
-    """What to say of an XID when NVML no longer knows whose it is."""
+    """The event of an XID when NVML no longer knows its GPU."""
     return Event(
         kind="gpu_xid",
         time_ns=time_ns,

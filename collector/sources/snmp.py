@@ -34,27 +34,27 @@ more switches."""
 SWITCHES_AT_ONCE = 64
 """Asked at the same time: as many sockets and half-read answers as an agent can hold easily."""
 ROUND_SHARE = 0.9
-"""Of `timeout_seconds`, for asking; the rest is for what comes of it."""
+"""Of `timeout_seconds`, for asking; the rest is for the readings."""
 BACKOFF_SECONDS_MAX = 300.0
-"""The longest that a silent switch is left alone: somebody who repairs it sees it come back."""
+"""The longest pause for a silent switch: after a repair it is back within this time."""
 BACKOFF_DOUBLINGS_MAX = 10
 JITTER_SHARE = 0.25
 """By which pauses of different switches differ, so that those that died together are not asked
 together. It comes from the name: the same at every start."""
 STATE_ENTRIES_MAX = 200_000
 """Counters that have wrapped, of all switches: 24 for each port of 128 switches. Others of a state
-file are passed over; they begin anew, as after a reset."""
+file are passed over; they begin at 0, as after a reset."""
 TABLES_DIR = "tables_dir"
 NS_PER_SECOND = 1_000_000_000
 
 SECRETS = ("community", "auth_key", "privacy_key")
-"""What may stand in a file of its own: `community_file` and so on."""
+"""Settings that may stand in a file of their own: `community_file` and so on."""
 
 log = logging.getLogger(__name__)
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One switch. What is None is as for all switches."""
+    """One switch. None takes the source's setting."""
 
     name: str
     address: str
@@ -85,12 +85,12 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     """Settings of `snmp`."""
 
     interval_seconds: float = 30.0
-    """Agents of switches renew their numbers every few seconds, and are slow to tell them."""
+    """Agents of switches renew their numbers every few seconds, and are slow to answer."""
     timeout_seconds: float = 25.0
     """A round is over by then; what was not reached is named."""
     switches: tuple[Switch, ...] = ()
     """`[[sources.snmp.switches]]`: `name` and `address`; if they differ from the others', also
-    `port`, `profile` and any of the settings below that say who asks. None: this source is off."""
+    `port`, `profile` and any of the credentials below. None: this source is off."""
     version: str = "2c"
     """`2c` or `3`."""
     community: str = "public"
@@ -112,7 +112,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     retries: int = 1
     rows_per_answer: int = 40
     switch_seconds: float = 20.0
-    """For one switch in one round. A slower one tells a part of its tables, and the others in the
+    """For one switch in one round. A slower one gives a part of its tables, and the others in the
     next round."""
     include: tuple[str, ...] = ()
     """Ports that are not physical (LAGs, VLANs) to read as well, as shell patterns."""
@@ -121,7 +121,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
     tables_dir: str = ""
     """A folder with more TOML files of makers' tables; one with a known name replaces ours."""
     names_every: int = 10
-    """Rounds from one reading of names to the next; at once when the switch says they changed."""
+    """Rounds from one reading of names to the next; at once when the switch reports a change."""
     neighbours_every: int = 4
     """Rounds from one reading of LLDP to the next; LLDP itself forgets a neighbour in 120 s."""
     sensors_every: int = 4
@@ -146,14 +146,14 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
 
 
 class Trouble(NamedTuple):
-    """Why a switch is not up."""
+    """The reason why a switch is not up."""
 
     reason: Reason
     detail: str
 
 
 class Polled:
-    """One switch: its session, what is known of it, and how it is being left alone."""
+    """One switch: its session, what is known of it, and its back-off."""
 
     def __init__(self, settings: Switch, reader: SwitchReader) -> None:
         self.settings = settings
@@ -169,20 +169,18 @@ class Polled:
         self._uptime = Series("fabric_switch_uptime_seconds", {"host": settings.name})
 
     def fail(self, trouble: Trouble, now_ns: int, interval_seconds: float) -> None:
-        """Note that the switch did not answer, and when it is asked again."""
+        """Count a failure and set the time of the next attempt."""
         self.trouble = trouble
         self.failures += 1
         pause = pause_seconds(self.settings.name, self.failures, interval_seconds)
         self.next_ns = now_ns + int(pause * NS_PER_SECOND)
 
     def succeed(self) -> None:
-        """Note that it answered."""
         self.trouble = None
         self.failures = 0
         self.next_ns = 0
 
     def report(self, time_ns: int) -> Iterator[Reading]:
-        """What the last round brought of this switch."""
         if self.trouble is None:
             yield from self.reader.report(self.seconds)
             return
@@ -218,7 +216,6 @@ class Snmp:
         self._turn = 0
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """Every reading of every switch: one round."""
         if not self._settings.switches:
             return
         if not self._switches:
@@ -232,7 +229,6 @@ class Snmp:
             yield from switch.report(time_ns)
 
     def close(self) -> None:
-        """Let go of sessions and of the event loop."""
         if self._loop is None or self._loop.is_closed():
             return
         for switch in self._switches:
@@ -242,8 +238,8 @@ class Snmp:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            # Transports close in the loop's next turn. Nobody can give it one who runs another
-            # loop: who only drops a source cannot choose where that happens.
+            # Transports close in the loop's next turn, which cannot run inside another running
+            # loop: a finalizer cannot choose where it runs.
             self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()
 
@@ -303,7 +299,6 @@ class Snmp:
         self._complaints = list({each.series: each for each in complaints}.values())
 
     def _read_tables_dir(self, host: Host, complaints: list[Missing]) -> list[tuple[str, str]]:
-        """The texts of the folder that the settings name, by file."""
         folder = self._settings.tables_dir.lstrip("/")
         if not folder:
             return []
@@ -340,7 +335,7 @@ class Snmp:
                 raise outcome
 
     def _note_bug(self, switch: Polled, error: Exception, now_ns: int) -> None:
-        """What one switch says has broken us: it is left alone, and the others are not."""
+        """An answer of one switch caused a bug: it is paused, the others are not."""
         if not switch.failures:
             log.error(
                 "switch %s broke the poll; this is a bug of ours, please report it with this trace",
@@ -360,7 +355,7 @@ class Snmp:
         try:
             async with asyncio.timeout_at(deadline), gate:
                 if switch.session is None or is_recorded(switch.session):
-                    # A recording may have been written anew since.
+                    # A recording may have been rewritten since.
                     switch.session = self._open(switch.settings, host)
                 began = loop.time()
                 seconds = self._settings.switch_seconds
@@ -372,7 +367,7 @@ class Snmp:
                     answered = switch.reader.is_answered
                     switch.seconds = 0.0 if is_recorded(switch.session) else loop.time() - began
         except TimeoutError:
-            pass  # what was reached is told; a switch that said nothing is in trouble
+            pass  # tables that were reached are reported; a silent switch is in trouble
         except (SnmpError, HostError) as error:
             answered = False
             trouble = Trouble(error.reason, error.detail)
@@ -400,14 +395,14 @@ SOURCE = Snmp
 
 
 def is_recorded(session: Session) -> bool:
-    """Whether the answers come from a captured tree: how fast they come then says nothing."""
-    from collector.snmp.replay import Recording  # noqa: PLC0415 - only who polls switches needs it
+    """Whether the answers come from a captured tree: their delays are then meaningless."""
+    from collector.snmp.replay import Recording  # noqa: PLC0415 - only pollers of switches need it
 
     return isinstance(session, Recording)
 
 
 def credentials_of(settings: Settings, switch: Switch, host: Host) -> Credentials:
-    """Who asks this switch: its own words, else those for all. Raises HostError.
+    """The credentials for a switch: its own, else those for all. Raises HostError.
 
     A secret in a file goes before one in the settings, the switch's before the others'.
     """
@@ -426,7 +421,7 @@ def credentials_of(settings: Settings, switch: Switch, host: Host) -> Credential
 
 
 def complain(table: str, reason: Reason, detail: str) -> Missing:
-    """What is wrong with the makers' tables, said at every round."""
+    """A fault in the makers' tables, reported at every round."""
     return Missing(
         Series("fabric_switch_table_rows", {"method": METHOD, "table": table}), reason, detail
     )

@@ -1,9 +1,9 @@
 """Steps and phases of training loops: marks that `fabricscope_steps.py` sends to a local socket.
 
 Or writes to files, for jobs that cannot reach the socket. A sender is known by the pid that the
-*kernel* gives for its message; a pid that stands in a file counts only if that process started when
-the file says so. What a loop says about itself (job, rank) is believed, because it can only spoil
-its own numbers: one process has one loop, and loops have a bound.
+*kernel* gives for its message; a pid that stands in a file counts only if that process started at
+the time in the file. A loop's own job and rank are believed, because it can only spoil its own
+numbers: one process has one loop, and loops have a bound.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ a sender that finds it full keeps its marks, and in the end drops the oldest and
 POLL_BYTES_MAX = 8 << 20
 """Of all files in one read: 200,000 marks."""
 HEADER_BYTES_MAX = 4096
-"""The line that says who writes has some 250; a longer one is not remembered for later lines."""
+"""The header line that names the sender has some 250; a longer one is not kept for later lines."""
 SENDERS_MAX = 256
 """Processes, and loops, that are known at once: sixteen ranks with sixteen helpers. Marks of others
 are counted as dropped."""
 PHASES_MAX = 32
 """Phases of one loop; the others are added up as `other`."""
 IDLE_SECONDS = 900
-"""How long a sender whose process cannot be looked at is kept without a mark. The end of others is
+"""How long a sender whose process cannot be inspected is kept without a mark. The end of others is
 seen at once: a loop that has ended is no hang."""
 
 _BATCH = b'{"fabricscope_steps"'
 """How a batch begins, in a file as in a message."""
 _UNREAD = Series("fabric_step_steps_total")
-"""What is missing where something was sent and could not be understood."""
+"""The series that is missing where a mark could not be parsed."""
 
 
 class Settings(SourceSettings, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
 
 
 class Loop:
-    """What was counted of one rank of one job; shared by the processes that say they are it."""
+    """The counts of one rank of one job; shared by all processes that claim its job and rank."""
 
     def __init__(self, labels: dict[str, str]) -> None:
         self._labels = labels
@@ -74,7 +74,6 @@ class Loop:
         self.dropped = 0
 
     def count(self, mark: Mark) -> None:
-        """Add one mark."""
         self.marks += 1
         if mark.phase:
             name = mark.phase if len(self._phases) < PHASES_MAX - 1 else "other"
@@ -89,7 +88,6 @@ class Loop:
             self._last = mark
 
     def samples(self, time_ns: int) -> Iterator[Sample]:
-        """Its numbers as they stand."""
         yield Sample(self._marks, self.marks, time_ns)
         yield Sample(self._dropped, self.dropped, time_ns)
         yield Sample(self._steps, self.steps, time_ns)
@@ -103,7 +101,7 @@ class Loop:
 
 
 class Sender:
-    """A process that sends marks: who it is, and to which loop it belongs now."""
+    """A process that sends marks: its identity, and the loop it belongs to now."""
 
     def __init__(self, pid: int, start_ticks: int, *, is_known: bool) -> None:
         self.pid = pid
@@ -161,7 +159,7 @@ class StepMarks:
                 yield Sample(series, self._refusals[reason], time_ns)
 
     def save_state(self) -> dict[str, Any]:
-        """How far each file was read, and whose marks stand there."""
+        """How far each file was read, and the sender of its marks."""
         return self._follower.save_state()
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -178,15 +176,15 @@ class StepMarks:
                 yield Missing(_UNREAD, error.reason, error.detail)
             return
         for message in messages:
-            # One batch is one message, so who writes is said once: looking up a process costs
-            # more than anything else here, and whoever sends must not make us do it at will.
+            # One batch is one message with one header: a lookup of the process costs more than
+            # anything else here, and a sender must not be able to force many.
             first, _, marks = message.data.partition(b"\n")
             header = self._parse(first)
             if isinstance(header, Header):
                 sender = self._find_sender(host, header, message.pid)
                 yield from self._read_marks(marks, sender)
             elif header is not None or not first.strip():
-                self._complain("a message that does not begin by saying who writes")
+                self._complain("a message that does not begin with the sender's header")
 
     def _read_files(self, host: Host) -> Iterator[Reading]:
         for chunk in self._follower.poll(host):
@@ -207,7 +205,7 @@ class StepMarks:
             if isinstance(header, Header):
                 yield from self._read_marks(marks, self._find_sender(host, header, 0))
         if not rest.startswith((_BATCH, b"\n" + _BATCH)):
-            self._complain("marks before anyone said whose they are")
+            self._complain("marks before the header that names their sender")
 
     def _read_marks(self, lines: bytes, sender: Sender | None) -> Iterator[Reading]:
         for line in lines.split(b"\n"):
@@ -228,17 +226,17 @@ class StepMarks:
             return None
 
     def _complain(self, detail: str) -> None:
-        """Count something that was not understood; the first of a read is told in words."""
+        """Count something that was not understood; the first of a read is described in words."""
         count, first = self._trouble
         self._trouble = (count + 1, first or detail)
         self._refusals["unparseable"] += 1
 
-    # --- whose they are ------------------------------------------------------------------------
+    # --- senders ---------------------------------------------------------------------------------
 
     def _find_sender(self, host: Host, header: Header, kernel_pid: int) -> Sender | None:
         """The sender of a batch, brought up to date; None when there are too many."""
         pid = kernel_pid or header.pid
-        # By the kernel's word a process is one sender, whatever it says about itself.
+        # To the kernel a process is one sender, whatever its header claims.
         key = (pid, 0 if kernel_pid else header.start_ticks)
         sender = self._senders.get(key)
         if sender is None or sender.start_ticks != header.start_ticks:
@@ -258,7 +256,7 @@ class StepMarks:
         return sender
 
     def _meet(self, host: Host, header: Header, pid: int, kernel_pid: int) -> Sender:
-        """A new sender, with what `/proc` says of it if it is surely the process of that pid."""
+        """A new sender, with its facts from `/proc` if it is surely the process of that pid."""
         facts = read_process(host, pid) if pid else None
         if facts is not None and not kernel_pid and facts.start_ticks != header.start_ticks:
             facts = None
@@ -281,7 +279,7 @@ class StepMarks:
         return True
 
     def _forget(self, host: Host) -> None:
-        """Let go of senders that have ended, and of loops that nobody sends for any more."""
+        """Drop senders that have ended, and loops without a sender."""
         idle_ns = host.monotonic_ns() - IDLE_SECONDS * 1_000_000_000
         for key, sender in list(self._senders.items()):
             if sender.is_known:

@@ -24,9 +24,9 @@ thing as soon as the queue of launches is full; of a single phase it shows the l
 ``phase(name, cuda=True)`` adds ``name.gpu``, the time between two events on the current stream,
 read back when it is ready and without waiting for it.
 
-``FABRICSCOPE_STEPS`` says where to: ``unix:///run/fabricscope/steps.sock`` (the default, if that
-folder is there), a folder (one file for each process), or ``off``. ``FABRICSCOPE_JOB`` names the
-job. Python 3.9 or newer, on Linux.
+``FABRICSCOPE_STEPS`` sets the destination: ``unix:///run/fabricscope/steps.sock`` (the default, if
+that folder is there), a folder (one file for each process), or ``off``. ``FABRICSCOPE_JOB`` names
+the job. Python 3.9 or newer, on Linux.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from typing import Any, Callable, Iterable, Iterator, TypeVar  # noqa: UP035 - s
 __all__ = ["attach", "batches", "configure", "dropped", "flush", "mark", "phase", "step"]
 
 VERSION = 1
-"""Of what is sent. A reader that knows it understands every line."""
+"""Version of the lines. A reader that knows it understands every line."""
 SOCKET = "/run/fabricscope/steps.sock"
 QUEUE_MAX = 16_384
 """Marks that wait: at ten spans a step and ten steps a second nearly three minutes without an
@@ -71,7 +71,7 @@ _RANKS = (
     ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
 )
 _TROUBLE = (OSError, RuntimeError, ValueError, TypeError, AttributeError, KeyError, MemoryError)
-"""What sockets, files, threads, CUDA and half-imported modules raise: not the caller's business."""
+"""Errors of sockets, files, threads, CUDA and half-imported modules: never shown to the caller."""
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Item = TypeVar("_Item")
@@ -83,7 +83,8 @@ _Item = TypeVar("_Item")
 def step(number: int | None = None, *, cuda: bool = False) -> Span:
     """A context manager, or decorator, around one step; without a number it counts on by itself.
 
-    ``number`` is a Python int. Say it once after a restart from a checkpoint and it goes on there.
+    ``number`` is a Python int. Give it once after a restart from a checkpoint and counting goes on
+    there.
     """
     return Span("", number if type(number) is int and number >= 0 else None, cuda=cuda)
 
@@ -97,7 +98,7 @@ def phase(name: str, *, cuda: bool = False) -> Span:
 
 
 def mark(number: int | None = None) -> None:
-    """Say that a step ends here. The first call starts the clock; each later one ends a step."""
+    """Mark the end of a step. The first call starts the clock; each later one ends a step."""
     recorder = _recorder
     now = time.time_ns(), time.perf_counter_ns()
     before, recorder.last_mark = recorder.last_mark, now
@@ -109,7 +110,7 @@ def mark(number: int | None = None) -> None:
 
 
 def attach(optimizer: Any) -> Any:  # noqa: ANN401 - torch is not imported here
-    """Mark a step after each `optimizer.step()`; a handle with `remove()`, or None if it cannot be.
+    """Mark a step after each `optimizer.step()`; a handle with `remove()`, or None on failure.
 
     For torch.optim's optimizers. Use it or `step()`, not both.
     """
@@ -131,23 +132,23 @@ def configure(
     rank: int | None = None,
     world_size: int | None = None,
 ) -> None:
-    """Say what the environment does not; what is not given stays as it is."""
+    """Set what the environment does not; None changes nothing."""
     if destination is not None:
         _recorder.destination = find_destination(str(destination))
     if job is not None:
-        _recorder.said["job"] = str(job)
+        _recorder.given["job"] = str(job)
     for name, value in (("rank", rank), ("world_size", world_size)):
         if type(value) is int:
-            _recorder.said[name] = value
+            _recorder.given[name] = value
 
 
 def flush(seconds: float = EXIT_SECONDS) -> bool:
-    """Write now, waiting so long at most; whether everything was written."""
+    """Write now and wait so long at most; returns whether everything was written."""
     return _recorder.finish(seconds)
 
 
 def dropped() -> int:
-    """Marks of this process that were lost, because the queue was full or no one took them."""
+    """Marks of this process that were lost, because the queue was full or no agent took them."""
     return _recorder.dropped
 
 
@@ -282,16 +283,16 @@ def _end_gpu_events(start: Any, name: str, number: int, start_ns: int) -> None: 
 # --- from the queue to the agent -----------------------------------------------------------------
 
 
-def find_destination(said: str) -> str:
+def find_destination(setting: str) -> str:
     """`unix:PATH` or a folder; empty for nowhere."""
-    if said.lower() in {"off", "none", "0"}:
+    if setting.lower() in {"off", "none", "0"}:
         return ""
-    if said.startswith("unix:"):
-        path = said[len("unix:") :]
+    if setting.startswith("unix:"):
+        path = setting[len("unix:") :]
         return "unix:" + path.removeprefix("//")
-    if said:
-        return said
-    # The agent may be restarting at this moment: its folder says that there is one.
+    if setting:
+        return setting
+    # The agent may be restarting at this moment: its folder shows that there is one.
     return f"unix:{SOCKET}" if os.path.isdir(os.path.dirname(SOCKET)) else ""  # noqa: PTH112, PTH120
 
 
@@ -300,14 +301,14 @@ class Recorder:
 
     def __init__(self, destination: str) -> None:
         self.destination = destination
-        self.said: dict[str, Any] = {}
+        self.given: dict[str, Any] = {}
         self.next_step = 0
         """The number of the step that is under way, or comes next."""
         self.last_mark: tuple[int, int] | None = None
         self.restart()
 
     def restart(self) -> None:
-        """Begin anew in a forked child: the thread, and what waits, are the parent's."""
+        """Reset in a forked child: the thread and the waiting marks are the parent's."""
         self.dropped = 0
         self._queue: deque[tuple[str, int, int, int]] = deque(maxlen=QUEUE_MAX)
         self._thread: threading.Thread | None = None
@@ -336,7 +337,7 @@ class Recorder:
             self._wake.set()
 
     def finish(self, seconds: float) -> bool:
-        """Let the thread write what waits and end; whether it did in time."""
+        """Let the thread write what waits and end; returns whether it did in time."""
         thread = self._thread
         if thread is None:
             return not self._queue
@@ -369,7 +370,7 @@ class Recorder:
         self._write()
 
     def _write(self) -> None:
-        """Write everything that waits; what is not taken is kept for the next time."""
+        """Write everything that waits; what the agent does not take is kept for the next time."""
         try:
             while self._queue or self._carried or self._pending:
                 if self._pending is None:
@@ -400,7 +401,7 @@ class Recorder:
         return "".join(f"{line}\n" for line in lines).encode(), len(lines) - 1
 
     def _describe(self) -> dict[str, Any]:
-        """Who this is. Read each time: frameworks set variables after they were imported."""
+        """The header. Read each time: frameworks set variables after they were imported."""
         rank, local_rank, world_size = find_rank(dict(os.environ))
         facts = {
             "fabricscope_steps": VERSION,
@@ -414,7 +415,7 @@ class Recorder:
             "world_size": world_size,
             "dropped": self.dropped,
         }
-        return {**facts, **self.said}
+        return {**facts, **self.given}
 
     def _send(self, batch: bytes, marks: int) -> bool:
         """Whether the batch is gone; it is not when the agent is away or has too much to read."""
@@ -450,7 +451,7 @@ class Recorder:
 
 
 def find_rank(variables: dict[str, str]) -> tuple[int | None, int | None, int | None]:
-    """Rank, local rank and world size, as the launcher or torch.distributed says."""
+    """Rank, local rank and world size, from the launcher or torch.distributed."""
     if not variables.get("RANK"):
         found = _ask_torch()
         if found is not None:
@@ -477,14 +478,14 @@ def _count(text: str) -> int | None:
 
 
 def find_job(variables: dict[str, str]) -> str:
-    """What the user or Slurm calls the job; the agent finds the rest."""
+    """The job's name from the user or Slurm; the agent finds the rest."""
     array, task = variables.get("SLURM_ARRAY_JOB_ID"), variables.get("SLURM_ARRAY_TASK_ID")
     slurm = f"{array}_{task}" if array and task else variables.get("SLURM_JOB_ID", "")
     return variables.get("FABRICSCOPE_JOB") or slurm
 
 
 def _read_start_ticks() -> int:
-    """When this process started, in the kernel's ticks: by it the agent knows a pid for ours."""
+    """When this process started, in the kernel's ticks: the agent checks the pid with it."""
     try:
         with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
             return int(file.read().rpartition(b")")[2].split()[19])

@@ -1,4 +1,4 @@
-"""What drivers call things and what we call them: data for the sources, one table per driver.
+"""Drivers' names of counters and our metrics: data for the sources, one table per driver.
 
-A table says file name → metric, factor, width. What the metric means stands in the catalog.
+A table maps file name → metric, factor, width. The catalog defines the metric.
 """

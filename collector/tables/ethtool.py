@@ -1,7 +1,7 @@
 """Statistics of Ethernet drivers: native name of ``ethtool -S`` → catalog metric, factor, labels.
 
-A driver offers some hundreds of statistics per interface, most of them per queue. Only what tells
-something about the fabric is named here; the rest is passed on when a setting asks for it.
+A driver offers some hundreds of statistics per interface, most of them per queue. Only those about
+the fabric are named here; the rest is passed on when a setting asks for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ PERCENT = 0.01
 
 
 class Row(NamedTuple):
-    """What one native statistic is to us; ``factor`` times its number is the metric's value."""
+    """Our metric for one native statistic; ``factor`` times its number is the metric's value."""
 
     metric: str
     factor: float = 1
@@ -31,13 +31,13 @@ class Pattern(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What one driver calls things."""
+    """The statistics of one driver."""
 
     rows: dict[str, Row]
     patterns: tuple[Pattern, ...] = ()
 
     def find(self, name: str) -> Row | None:
-        """What this name means, if the table says so.
+        """The metric of this name; None if the table lacks it.
 
         >>> MLX5.find("rx_prio3_pause")
         Row(metric='fabric_nic_receive_pause_frames_total', factor=1, labels=(('priority', '3'),))
@@ -225,8 +225,8 @@ BY_DRIVER: dict[str, Table] = {
 def table_of(driver: str) -> Table:
     """The table of a driver by the name that ``ethtool -i`` gives.
 
-    What stands behind it in brackets says in which role the driver runs the interface and changes
-    none of its names: mlx5 calls itself so for IP over InfiniBand.
+    The word behind it in brackets is the role in which the driver runs the interface and changes
+    none of its names: mlx5 writes it for IP over InfiniBand.
 
     >>> table_of("mlx5_core[ib_ipoib]") is MLX5
     True

@@ -1,4 +1,4 @@
-"""What switches stream: paths of their trees → catalog metrics. A profile is one TOML beside this.
+"""Streams of switches: paths of their trees → catalog metrics. A profile is one TOML beside this.
 
 Two styles of tree. ``yang`` (OpenConfig): a path of names, lists with keys; a value may come leaf
 by leaf or as a JSON subtree of any size. ``database`` (SONiC): a table of objects with fields;
@@ -30,11 +30,11 @@ _LABEL_PATTERNS = {
     "priority": r"[0-9]+",
     "queue": r"[0-9]+",
 }
-"""What a label in a name of a database looks like; any other is a word without a colon."""
+"""The pattern of a label in a name of a database; any other is a word without a colon."""
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one leaf is to us."""
+    """Our metric for one leaf."""
 
     metric: str
     factor: float = 1.0
@@ -52,7 +52,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     path: str
     leaves: dict[str, str | Leaf]
-    """By the rest of the path: a metric's name, or all that there is to say."""
+    """By the rest of the path: a metric's name, or a `Leaf`."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +60,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     path: str
     metric: str
-    """An info metric; `alias`: it only says which port a component belongs to."""
+    """An info metric; `alias`: it only maps a component to its port."""
     labels: dict[str, list[str]]
     """Our label → leaves whose text it takes, the first that is there and is no hardware address
     where more than one is named."""
@@ -73,7 +73,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     path: str
     on_change: bool = False
     is_slow: bool = False
-    """Changes rarely and is large (optics): told every ``slow_seconds``."""
+    """Changes rarely and is large (optics): sent every ``slow_seconds``."""
 
 
 class StreamTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -124,7 +124,7 @@ class YangIndex:
         self._leaves: dict[str, list[_Schema]] = {}
         self.known: dict[str, str] = {"": ""}
         """Every schema on the way to a leaf: where a subtree is worth looking into. It gives the
-        one text that is kept, whoever asks with another of the same content."""
+        one text that is kept, also for a request with another of the same content."""
         self.list_keys: dict[str, tuple[str, ...]] = {}
         """Keys of the lists on the way."""
         order = 0
@@ -191,7 +191,6 @@ class DatabaseIndex:
         self._fields.append(found)
 
     def find(self, table: str, thing: str, field: str) -> list[Match]:
-        """What the field of this object is."""
         matches = []
         for each in self._with_field(field):
             of_object, of_field = each.objects.fullmatch(thing), each.fields.fullmatch(field)
@@ -236,7 +235,6 @@ def to_regex(pattern: str) -> re.Pattern[str]:
 
 @cache
 def profiles() -> dict[str, Profile]:
-    """Every profile there is, by name."""
     found: dict[str, Profile] = {}
     for entry in resources.files("collector.tables").iterdir():
         if entry.name.startswith("gnmi_") and entry.name.endswith(".toml"):
@@ -257,7 +255,6 @@ def parse_profile(text: str, name: str) -> Profile:
 
 
 def profile_named(name: str) -> Profile:
-    """The profile that a setting names."""
     if name not in profiles():
         raise SettingsError(f"gnmi: no profile {name!r}; there are: {', '.join(profiles())}")
     return profiles()[name]

@@ -1,4 +1,4 @@
-"""InfiniBand's management counters, speeds and switch chips: what they are called and what we say.
+"""InfiniBand's management counters, speeds and switch chips: their names and our metrics.
 
 Names are those that infiniband-diags prints (libibmad's fields), which UFM prints too, some with
 an `Extended` or `Ext` behind them. Facts: IBTA volume 1, 16.1 (performance management), and
@@ -13,7 +13,7 @@ from collector.contract.counters import Overflow, Width
 from collector.tables.rdma import CLAMPS_4, CLAMPS_8, CLAMPS_16, CLAMPS_32, WORD_BYTES
 
 CLAMPS_64 = Width(64, Overflow.CLAMP)
-"""All ones in 64 bits is what a device says that does not count this at all."""
+"""All ones in 64 bits is the answer of a device that does not count this at all."""
 
 WIDE_END = CLAMPS_64.maximum
 
@@ -104,7 +104,7 @@ class Speed(NamedTuple):
 
     name: str
     rate_bits: float
-    """As the kernel rounds it in `rate`: both ends of a link must say the same."""
+    """As the kernel rounds it in `rate`: both ends of a link must show the same."""
     data_bits: float
     """Without line encoding: what a byte that could not be sent is measured against."""
 
@@ -131,7 +131,7 @@ class Chip(NamedTuple):
 
     name: str
     tick: int
-    """The usual content of PortSamplesControl's Tick, for switches that do not tell theirs."""
+    """The usual content of PortSamplesControl's Tick, for switches that do not report theirs."""
     is_per_lane: bool
     """Whether a tick is (Tick + 1) bytes of each lane, or of the whole port."""
 

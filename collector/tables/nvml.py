@@ -1,4 +1,4 @@
-"""What NVML's answers are called here: calls, fields, and what XID numbers mean.
+"""NVML's calls and fields as our metrics, and the meaning of XID numbers.
 
 Units: NVML counts in percent, MHz, mW, mJ, KiB, MB/s and nanoseconds; a row's factor makes base
 units of them. Fields are those of `nvmlDeviceGetFieldValues` (nvml.h, NVML_FI_DEV_…).
@@ -105,7 +105,7 @@ STEADY_QUESTIONS = (
     _one("pcie_generation_max", "fabric_gpu_pcie_generation_max"),
     _one("pcie_width_max", "fabric_gpu_pcie_lanes_max"),
 )
-"""What hardly ever changes: asked when a GPU is looked at anew."""
+"""What hardly ever changes: asked when a GPU is looked at again."""
 
 
 class Field(NamedTuple):
@@ -171,7 +171,7 @@ FIELDS = (
 """Of the whole GPU, all asked in one call.
 
 Without 197 and 198, bytes over PCIe: they are 32 bits wide (H200, driver 580) and wrap within four
-seconds at 1 GB/s, so that a difference between two reads says nothing; GPM has the rates.
+seconds at 1 GB/s, so that a difference between two reads is useless; GPM has the rates.
 Without 183, errors of a PCIe lane: its scope is the lane, and each costs a tenth of a millisecond.
 """
 
@@ -245,7 +245,7 @@ FABRIC_CONDITIONS = {
 
 
 class Xid(NamedTuple):
-    """What an XID number says, and what to do about it."""
+    """The meaning of an XID number, and the remedy."""
 
     meaning: str
     action: str
@@ -295,7 +295,7 @@ XIDS: dict[int, Xid] = {
 
 
 def explain_xid(number: int) -> str:
-    """What an XID means and what to do, in a sentence.
+    """The meaning and the remedy of an XID, in a sentence.
 
     >>> explain_xid(79)
     'XID 79: the GPU has fallen off the bus; reboot the host; check its power, slot and heat'

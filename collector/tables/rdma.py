@@ -2,8 +2,8 @@
 
 The names are the file names below `/sys/class/infiniband/<device>/ports/<port>/`. A driver is never
 a fixed structure: names come and go with kernel, firmware and what an administrator switched on.
-So a table only says what a name means if it is there; which names *must* be there is said
-separately (`Driver.expected`).
+So a table only maps a name if it is there; which names *must* be there stands separately
+(`Driver.expected`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MILLISECOND = 0.001
 
 
 class Row(NamedTuple):
-    """What one native counter is to us; ``factor`` times its number is the metric's value."""
+    """Our metric for one native counter; ``factor`` times its number is the metric's value."""
 
     metric: str
     factor: float = 1
@@ -93,7 +93,7 @@ LIFESPAN: Table = {
 
 MLX5: Table = LIFESPAN | {
     # Queue counters: 32 bits in hardware and widened by the driver, so they wrap
-    # (drivers/infiniband/hw/mlx5/counters.c; DPDK commit c5193a0b says the same).
+    # (drivers/infiniband/hw/mlx5/counters.c; DPDK commit c5193a0b agrees).
     "rx_write_requests": Row("fabric_port_receive_write_requests_total", width=WRAPS_32),
     "rx_read_requests": Row("fabric_port_receive_read_requests_total", width=WRAPS_32),
     "rx_atomic_requests": Row("fabric_port_receive_atomic_requests_total", width=WRAPS_32),
@@ -251,7 +251,7 @@ HFI1: Table = LIFESPAN | {
 
 
 class Driver(NamedTuple):
-    """What is known about the devices of one driver."""
+    """The tables and expectations of one driver."""
 
     name: str
     classic: Table = CLASSIC
@@ -267,7 +267,7 @@ _BOTH = frozenset({"counters", "hw_counters"})
 _HARDWARE = frozenset({"hw_counters"})
 
 GENERIC = Driver("")
-"""A driver that nobody described yet: classic names mean what IBTA says, others pass through."""
+"""A driver without a table: classic names mean what IBTA defines, others pass through."""
 
 _MLX5 = Driver("mlx5", hardware=MLX5, expected=CLASSIC_EXPECTED, directories=_BOTH)
 _MLX4 = Driver("mlx4", expected=CLASSIC_EXPECTED, directories=frozenset({"counters"}))
@@ -293,7 +293,7 @@ BY_KERNEL_NAME: dict[str, Driver] = {
 }
 
 BY_DEVICE_PREFIX: dict[str, Driver] = {
-    # For captured trees without the link, and only as good as nobody renamed the devices.
+    # For captured trees without the link; right only while no administrator renamed the devices.
     "mlx5_": _MLX5,
     "mlx4_": _MLX4,
     "bnxt_re": _BNXT_RE,

@@ -14,7 +14,7 @@ import html
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 
@@ -171,8 +171,8 @@ def find_ours(grafana: Grafana, marks: Sequence[Mark]) -> dict[str, list[Mapping
     rows = look(
         grafana,
         [TAG],
-        time_from=min(mark.time for mark in marks),
-        time_to=max(mark.time_end for mark in marks) + 1,
+        **{"from": min(mark.time for mark in marks)},
+        to=max(mark.time_end for mark in marks) + 1,
         limit=LOOK_MAX,
     )
     found = by_incident(rows)
@@ -183,14 +183,10 @@ def find_ours(grafana: Grafana, marks: Sequence[Mark]) -> dict[str, list[Mapping
     return found
 
 
-def look(grafana: Grafana, tags: Iterable[str], **words: int) -> list[Mapping[str, Any]]:
+def look(grafana: Grafana, tags: Sequence[str], **words: int) -> list[Mapping[str, Any]]:
     """Annotations of the organisation that have all of these tags."""
-    # grafana-client puts tags into the address as they are.
-    quoted = [quote(tag, safe="") for tag in tags]
-    rows = grafana.ask(
-        "look for annotations",
-        lambda api: api.annotations.find_annotations(tags=quoted, ann_type="annotation", **words),
-    )
+    asked = urlencode({**words, "type": "annotation", "tags": tags}, doseq=True)
+    rows = grafana.ask("look for annotations", lambda sdk: sdk.call("GET", f"/annotations?{asked}"))
     return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
@@ -245,34 +241,29 @@ def annotate(
 
 def create(grafana: Grafana, mark: Mark) -> None:
     """Make an annotation. Not repeated: if only the answer is lost, the next run finds it."""
+    from grafana_api.model import AnnotationObject  # noqa: PLC0415 - only where it is installed
+
+    made = AnnotationObject(mark.time, mark.time_end, list(mark.tags), mark.text)
     grafana.ask(
         f"annotate incident {mark.incident}",
-        lambda api: api.annotations.add_annotation(
-            time_from=mark.time, time_to=mark.time_end, tags=list(mark.tags), text=mark.text
-        ),
+        lambda sdk: sdk.annotations.create_annotation(made),
         may_repeat=False,
     )
 
 
 def update(grafana: Grafana, number: int, mark: Mark) -> None:
     """Change an annotation."""
+    body = {"time": mark.time, "timeEnd": mark.time_end, "tags": mark.tags, "text": mark.text}
     grafana.ask(
         f"update annotation {number} of incident {mark.incident}",
-        lambda api: api.annotations.update_annotation(
-            number,
-            time_from=mark.time,
-            time_to=mark.time_end,
-            tags=list(mark.tags),
-            text=mark.text,
-        ),
+        lambda sdk: sdk.call("PUT", f"/annotations/{number}", body),
     )
 
 
 def remove(grafana: Grafana, number: int) -> None:
     """Remove an annotation that another one doubles; gone already is as good."""
     grafana.find(
-        f"remove annotation {number}",
-        lambda api: api.annotations.delete_annotations_by_id(number),
+        f"remove annotation {number}", lambda sdk: sdk.annotations.delete_annotation(number)
     )
 
 

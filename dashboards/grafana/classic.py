@@ -1,7 +1,6 @@
 """From a board of ours to Grafana's Classic JSON, which Grafana 9 to 13 read from files and APIs.
 
-The same board always gives the same text, byte for byte: the JSON is committed, a test compares,
-and a person who reviews a change sees what Grafana will see.
+The same board always gives the same text, byte for byte: `push` tells by it what has changed.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def to_classic(name: str, board: Board) -> Json:
 
 
 def text_of(name: str, board: Board) -> str:
-    """The dashboard as it is committed: keys in order, two spaces, a newline at the end."""
+    """The dashboard as a file: keys in order, two spaces, a newline at the end."""
     return text_of_json(to_classic(name, board))
 
 

@@ -7,38 +7,29 @@ called, and a missing package is named with what to install.
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-
-import msgspec
 
 from collector.contract.errors import SettingsError
 from dashboards.grafana.boards import discover
 from dashboards.grafana.classic import text_of_json
 from dashboards.grafana.commands import (
+    EXIT_FAILED,
     add_annotate,
     add_push,
     chosen,
     our_boards,
-    read_span,
+    read_dashboard,
     run_annotate,
     run_push,
-    service_token_of,
 )
-from dashboards.grafana.connection import check_url
 from dashboards.grafana.fields import Json
 from dashboards.grafana.jumps import uid_of
 
-EXIT_FAILED = 1
-ANSWER_SECONDS_MAX = 30.0
-"""For one answer to a panel's question; the service gives up before."""
-FILE_BYTES_MAX = 16 << 20
-"""A dashboard's file. Grafana itself gets slow with a few megabytes."""
 OUT = Path("fabricscope-dashboards")
 
-EXTRAS = {"promql_parser": "server", "httpx": "agent"}
-"""What brings a package; everything else that may be missing is grafana-client's."""
+EXTRAS = {"promql_parser": "server"}
+"""What brings a package; everything else that may be missing comes with `grafana`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,24 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add_push(verbs.add_parser("push", help="bring the dashboards to a Grafana"))
     add_annotate(verbs.add_parser("annotate", help="mark incidents on dashboards of your own"))
-    add_picture(verbs.add_parser("picture", help="draw the dashboards as SVG, without a Grafana"))
-
-
-def add_picture(parser: argparse.ArgumentParser) -> None:
-    """The flags of `picture`."""
-    parser.add_argument("--service", required=True, metavar="URL", help="ours, or a Prometheus")
-    parser.add_argument("--service-token-file", default="", metavar="FILE", help="its token")
-    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"default {OUT}")
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="this board; repeatable"
-    )
-    parser.add_argument("--since", default="1h", metavar="SPAN", help="how much: 90m, 24h, 7d")
-    parser.add_argument(
-        "--until", type=float, metavar="SECONDS", help="unix time of the end; default now"
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a choice, as job=llama"
-    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -90,7 +63,6 @@ def run(arguments: argparse.Namespace) -> int:
         "lint": run_lint,
         "push": lambda given: run_push(given, say),
         "annotate": lambda given: run_annotate(given, say),
-        "picture": run_picture,
     }
     try:
         return verbs[arguments.verb](arguments)
@@ -134,7 +106,9 @@ def run_lint(arguments: argparse.Namespace) -> int:
     from dashboards.grafana.lint import check
 
     if arguments.files:
-        looked_at: Mapping[str, Json] = {str(file): read(file) for file in arguments.files}
+        looked_at: Mapping[str, Json] = {
+            str(file): read_dashboard(file) for file in arguments.files
+        }
     else:
         looked_at = our_boards()
     known = {uid_of(name) for name in discover()}
@@ -156,58 +130,3 @@ def count(number: int, what: str) -> str:
     ('1 flaw', '3 flaws')
     """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-def read(file: Path) -> Json:
-    """Somebody's dashboard; SettingsError for what is none."""
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise SettingsError(f"{file}: {error.strerror or error}") from error
-    if len(content) > FILE_BYTES_MAX:
-        raise SettingsError(f"{file}: longer than FILE_BYTES_MAX, {FILE_BYTES_MAX} bytes")
-    try:
-        found = msgspec.json.decode(content, type=dict[str, object])
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: it is no dashboard's JSON: {error}") from error
-    # What the API answers, and what is sent to it, has the dashboard inside.
-    inner = found.get("dashboard")
-    return inner if isinstance(inner, dict) else found
-
-
-# --- picture -------------------------------------------------------------------------------------
-
-
-def run_picture(arguments: argparse.Namespace) -> int:
-    """`dashboards picture`: one file after the other, so that a slow board holds up no other."""
-    import httpx
-
-    from dashboards.grafana.picture import parts
-    from dashboards.grafana.picture.ask import HttpSource, Span
-    from dashboards.grafana.picture.board import draw_board
-
-    wanted = dict(choice(text) for text in arguments.set)
-    end_s = time.time() if arguments.until is None else arguments.until
-    span = Span(end_s - read_span(arguments.since), end_s)
-    token = service_token_of(arguments)
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    service = check_url(arguments.service, "--service")
-    with httpx.Client(base_url=service, headers=headers, timeout=ANSWER_SECONDS_MAX) as client:
-        for name, dashboard in chosen(our_boards(), arguments.only).items():
-            drawn = draw_board(parts.read(dashboard), HttpSource(client), span, wanted)
-            write_files(arguments.out, {f"{name}.svg": drawn})
-            say(f"{arguments.out / name}.svg")
-    return 0
-
-
-def choice(text: str) -> tuple[str, str]:
-    """A variable and its value.
-
-    >>> choice("job=llama=2")
-    ('job', 'llama=2')
-    """
-    name, is_there, value = text.partition("=")
-    if not name or not is_there:
-        raise SettingsError(f"--set {text!r}: write NAME=VALUE")
-    return name, value

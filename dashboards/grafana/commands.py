@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from collector.contract.errors import SettingsError
 from collector.contract.layers import unknown
@@ -33,8 +35,8 @@ EXIT_WOULD_CHANGE = 3
 TOKEN_VARIABLE = "GRAFANA_TOKEN"  # noqa: S105 - the name of a variable
 SERVICE_TOKEN_VARIABLE = "FABRICSCOPE_TOKEN"  # noqa: S105 - the name of a variable
 
-BOARD_BYTES_MAX = 4 << 20
-"""Of a file with a board; ours have 100 kB."""
+FILE_BYTES_MAX = 16 << 20
+"""A dashboard's file; ours have 100 kB. Grafana itself gets slow with a few megabytes."""
 BOARDS_MAX = 200
 """Files of one folder."""
 
@@ -160,23 +162,31 @@ def read_boards(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def read_board(file: Path) -> dict[str, Any]:
-    """One dashboard of a file."""
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(BOARD_BYTES_MAX + 1)
-        board = json.loads(content)
-    except OSError as error:
-        raise SettingsError(f"{file}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{file}: no JSON ({error})") from error
-    if len(content) > BOARD_BYTES_MAX or not isinstance(board, dict):
-        raise SettingsError(f"{file}: no dashboard of at most {BOARD_BYTES_MAX >> 20} MiB")
+    """One dashboard of a file, with a uid and a title."""
+    board = read_dashboard(file)
     uid, title = board.get("uid"), board.get("title")
     if not isinstance(uid, str) or not _UID.fullmatch(uid) or len(uid) > UID_CHARS_MAX:
         raise SettingsError(f"{file}: uid is {uid!r}; at most {UID_CHARS_MAX} of A-Z a-z 0-9 - _")
     if not isinstance(title, str) or not title:
         raise SettingsError(f"{file}: a dashboard needs a title")
     return board
+
+
+def read_dashboard(file: Path) -> dict[str, Any]:
+    """A file of Classic JSON, or of an answer of Grafana's API, which has the dashboard inside."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise SettingsError(f"{file}: {error.strerror or error}") from error
+    if len(content) > FILE_BYTES_MAX:
+        raise SettingsError(f"{file}: longer than FILE_BYTES_MAX, {FILE_BYTES_MAX} bytes")
+    try:
+        found = msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: it is no dashboard's JSON: {error}") from error
+    inner = found.get("dashboard")
+    return inner if isinstance(inner, dict) else found
 
 
 def chosen(boards: Mapping[str, Any], only: list[str]) -> dict[str, Any]:
@@ -284,22 +294,25 @@ def run_annotate(arguments: argparse.Namespace, write: Write) -> int:
     """`annotate`: once, or until interrupted. The exit status."""
     span_s = read_span(arguments.since)
     public_url = check_url(arguments.public_url, "--public-url") if arguments.public_url else ""
-    service = Service(arguments.service, service_token_of(arguments), arguments.ca_file)
-    grafana = Grafana(target_of(arguments))
-    grafana.check()
+    target, token = target_of(arguments), service_token_of(arguments)
+    with (
+        closing(Service(arguments.service, token, arguments.ca_file)) as service,
+        closing(Grafana(target)) as grafana,
+    ):
+        grafana.check()
 
-    def once() -> Marked:
-        return annotate(
-            grafana,
-            service,
-            time.time() - span_s,
-            public_url=public_url,
-            is_dry_run=arguments.dry_run,
-        )
+        def once() -> Marked:
+            return annotate(
+                grafana,
+                service,
+                time.time() - span_s,
+                public_url=public_url,
+                is_dry_run=arguments.dry_run,
+            )
 
-    if arguments.follow and not arguments.dry_run:
-        follow(once, functools.partial(tell_marked, write))
-    marked = once()
+        if arguments.follow and not arguments.dry_run:
+            follow(once, functools.partial(tell_marked, write))
+        marked = once()
     tell_marked(write, marked)
     return EXIT_WOULD_CHANGE if arguments.dry_run and not marked.is_quiet else 0
 

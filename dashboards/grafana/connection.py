@@ -1,18 +1,31 @@
-"""One Grafana, asked through grafana-client: bounded in time, size and attempts.
+"""One Grafana, asked through grafana-api-sdk: bounded in time, size and attempts.
 
-grafana-client knows the addresses and the sign-in. What it leaves open is closed here: it would
-follow a redirect to a login page and take the page for an answer, read an answer of any length for
-any time, and show the exceptions of the library below it.
+The SDK builds addresses and bodies, and checks the shape of answers. It opens a client of its own
+for each call, follows redirects, reads an answer of any length, and raises a bare `Exception`
+without the status. So it is given our client, which reads within bounds and turns every status into
+a GrafanaError before the SDK sees the answer.
+
+The SDK's own method is used where it does what Grafana documents. These calls go through `Sdk.call`
+instead, because in 0.9.1 the method
+- `get_folders` lists dashboards of the root folder as folders, and fails if there is none;
+- `create_or_update_dashboard` looks its folder up by title, which need not be unique;
+- `delete_dashboard_by_name_and_path` knows no uid;
+- `get_dashboard_versions_by_uid` fails on the object that Grafana answers since 11.4;
+- `search` and `find_annotations` fail if nothing is found, and the second one forgets a `?`;
+- `update_annotation` does not send the tags;
+- `get_health_status` fails if Grafana hides its version.
 """
 
 from __future__ import annotations
 
+import json
+import logging
 import re
+import ssl
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -32,6 +45,9 @@ from dashboards.grafana.failures import (
     plain,
 )
 
+if TYPE_CHECKING:
+    import httpx
+
 ANSWER_SECONDS_MAX = 20.0
 """For one answer, all of it. A dashboard takes Grafana milliseconds; a busy database seconds."""
 SILENCE_SECONDS_MAX = 10.0
@@ -50,8 +66,6 @@ PAGE_CHARS_READ = 1_000
 """Of a page that is no answer: enough for its title."""
 
 SYSTEM_REASON = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
-
-_PIECE_BYTES = 1 << 16
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,6 +127,90 @@ def check_url(url: str, flag: str) -> str:
     return url.rstrip("/")
 
 
+# --- HTTP with bounds ----------------------------------------------------------------------------
+
+
+def open_client(url: str, token: str, ca_file: str) -> httpx.Client:
+    """A client that follows no redirect (the token would travel with it) and trusts ``ca_file``."""
+    import httpx  # noqa: PLC0415 - only where it is installed
+
+    headers = {"User-Agent": "fabricscope", "Content-Type": "application/json"}
+    if token:
+        headers["Authorization"] = f"Bearer {token}"
+    try:
+        if ca_file or url.startswith("https:"):
+            trusted = ssl.create_default_context(cafile=ca_file or None)
+        else:
+            # It trusts no certificate. Loading the system's takes longer than a push.
+            trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    except OSError as error:
+        reason = "there is no such file" if isinstance(error, FileNotFoundError) else error
+        raise SettingsError(f"--ca-file {ca_file}: {reason}") from error
+    return httpx.Client(headers=headers, verify=trusted, timeout=SILENCE_SECONDS_MAX)
+
+
+def fetch(client: httpx.Client, method: str, url: str, **names: Any) -> httpx.Response:  # noqa: ANN401 - passed on
+    """One answer, whole. OSError or httpx.HTTPError if it does not come, or not within bounds."""
+    import httpx  # noqa: PLC0415 - only where it is installed
+
+    deadline = time.monotonic() + ANSWER_SECONDS_MAX
+    body = bytearray()
+    with client.stream(method, url, **names) as answer:
+        for piece in answer.iter_bytes():
+            body += piece
+            if len(body) > ANSWER_BYTES_MAX:
+                raise ConnectionError(f"its answer is over {ANSWER_BYTES_MAX >> 20} MiB")
+            if time.monotonic() > deadline:
+                raise ConnectionError(f"its answer is not whole after {ANSWER_SECONDS_MAX:g} s")
+        return httpx.Response(answer.status_code, content=bytes(body), request=answer.request)
+
+
+def why_unanswered(error: Exception, secrets: list[str]) -> str:
+    """Why no answer came, in the words of the system where it has some."""
+    if "Timeout" in type(error).__name__:
+        return f"no answer within {SILENCE_SECONDS_MAX:g} s"
+    said = plain(str(error), secrets)
+    reason = SYSTEM_REASON.search(said)
+    return reason[1] if reason else said
+
+
+# --- the SDK --------------------------------------------------------------------------------------
+
+
+class Sdk:
+    """The parts of grafana-api-sdk that we use, and a call for what they do not do right.
+
+    ``client``: its method `request` makes every call. The SDK has no setting for its client, so
+    the method that makes one is replaced. The SDK writes answers to the root logger, unescaped:
+    they are kept from the terminal.
+    """
+
+    def __init__(self, url: str, client: Grafana) -> None:
+        # Only where it is installed.
+        from grafana_api import annotations, api, dashboard, datasource, folder, model  # noqa: PLC0415
+
+        api.Api.create_the_http_api_client = lambda caller, _=None: caller.grafana_api_model.client
+        logging.getLogger().addFilter(is_not_of_sdk)
+        made = model.APIModel(host=url)
+        made.client = client
+        self._api = api.Api(made)
+        self._methods = model.RequestsMethods
+        self.annotations: Any = annotations.Annotations(made)
+        self.dashboard: Any = dashboard.Dashboard(made)
+        self.datasource: Any = datasource.Datasource(made)
+        self.folder: Any = folder.Folder(made)
+
+    def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
+        """The answer to a call below /api."""
+        text = None if body is None else json.dumps(body)
+        return self._api.call_the_api(f"/api{path}", self._methods[method], text)
+
+
+def is_not_of_sdk(record: logging.LogRecord) -> bool:
+    """Whether a line of the log is written by other code than the SDK."""
+    return Path(record.pathname).parent.name != "grafana_api"
+
+
 class Grafana:
     """Asks one Grafana. ``sleep``: seconds; others in tests. Not for several threads."""
 
@@ -120,32 +218,40 @@ class Grafana:
         self.url = check_url(target.url, "--grafana")
         self._secrets = [target.token]
         self._sleep = sleep
-        self._api = open_api(self.url, target)
+        self._client = open_client(self.url, target.token, target.ca_file)
+        self._sdk = Sdk(self.url, self)
+        self._what = ""
         self.retries = 0
         """Attempts that failed and were made again."""
 
-    def ask(self, what: str, call: Callable[[Any], Any], *, may_repeat: bool = True) -> Any:  # noqa: ANN401 - JSON
-        """What ``call(api)`` gives: JSON. GrafanaError says what went wrong with ``what``.
+    def close(self) -> None:
+        """End its connections."""
+        self._client.close()
+
+    def ask(self, what: str, call: Callable[[Sdk], Any], *, may_repeat: bool = True) -> Any:  # noqa: ANN401 - JSON
+        """What ``call(sdk)`` gives. GrafanaError says what went wrong with ``what``.
 
         ``may_repeat``: whether a second attempt does no harm if the first one was done and only
         its answer was lost.
         """
+        self._what = what
         for attempt in range(TRIES_MAX):
             try:
-                with self._translated(what):
-                    answer = call(self._api)
+                return call(self._sdk)
             except Unreachable:
                 if not may_repeat or attempt + 1 == TRIES_MAX:
                     raise
-            else:
-                if isinstance(answer, str):
-                    raise self._not_json(what, answer)
-                return answer
+            except GrafanaError:
+                raise
+            except Exception as error:
+                # The SDK's: the answer is JSON, and not what Grafana documents.
+                why = f"{self.url} does not answer as a Grafana does"
+                raise NotGrafana(f"{what}: {why}") from error
             self.retries += 1
             self._sleep(PAUSE_SECONDS_FIRST * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    def find(self, what: str, call: Callable[[Any], Any]) -> Any:  # noqa: ANN401 - JSON
+    def find(self, what: str, call: Callable[[Sdk], Any]) -> Any:  # noqa: ANN401 - JSON
         """The same, and None if there is no such thing."""
         try:
             return self.ask(what, call)
@@ -158,7 +264,7 @@ class Grafana:
         """Its version; an error if it is no Grafana, or too old. Empty: it does not tell."""
         what = f"look whether {self.url} is a Grafana"
         try:
-            answer = self.ask(what, lambda api: api.client.GET("/health"))
+            answer = self.ask(what, lambda sdk: sdk.call("GET", "/health"))
         except Refused as error:
             if error.status == NOT_FOUND:
                 raise NotGrafana(
@@ -173,114 +279,35 @@ class Grafana:
             raise NotGrafana(f"Grafana {plain(version)} is too old: {VERSION_MIN} or newer")
         return plain(version)
 
-    @contextmanager
-    def _translated(self, what: str) -> Iterator[None]:
-        """Exceptions of grafana-client and of the library below it, as ours."""
-        from grafana_client.client import (  # noqa: PLC0415 - only where it is installed
-            GrafanaException,
-            GrafanaTimeoutError,
-        )
+    def request(self, method: str, url: str, content: str | None = None) -> httpx.Response:
+        """A call of the SDK's; GrafanaError unless the answer is JSON and its status says yes."""
+        import httpx  # noqa: PLC0415 - only where it is installed
 
+        what = self._what
         try:
-            yield
-        except GrafanaTimeoutError as error:
-            detail = f"no answer within {SILENCE_SECONDS_MAX:g} s"
-            raise Unreachable(f"{what}: {detail}") from error
-        except GrafanaException as error:
-            raise self._of_status(what, int(error.status_code), error.response) from error
-        except ValueError as error:
-            # Its JSON reader's, and those of addresses that it cannot use.
-            raise self._not_json(what, str(error)) from error
-        except OSError as error:
-            raise self._of_socket(what, error) from error
-
-    def _of_status(self, what: str, status: int, answer: object) -> GrafanaError:
-        """The error for an answer that says no."""
-        is_json = isinstance(answer, dict | list)
-        if (
-            not is_json
-            and status < SERVER_ERRORS
-            and status
-            not in {
-                UNAUTHORISED,
-                FORBIDDEN,
-                TOO_MANY,
-            }
-        ):
-            return self._not_json(f"{what}: {status}", str(answer))
-        return explain(what, status, answer, self._secrets)
-
-    def _of_socket(self, what: str, error: OSError) -> GrafanaError:
-        """The error for what went wrong on the way."""
-        said = plain(str(error), self._secrets)
-        kinds = {kind.__name__ for kind in type(error).__mro__}
-        if "TooManyRedirects" in kinds:
-            return NotGrafana(
+            answer = fetch(self._client, method, url, content=content)
+        except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
+            said = why_unanswered(error, self._secrets)
+            if "CERTIFICATE_VERIFY_FAILED" in said:
+                why = f"its certificate is not trusted ({said}): use --ca-file"
+                raise NotGrafana(f"{what}: {why}") from error
+            raise Unreachable(f"{what}: no answer ({said})") from error
+        if answer.is_redirect:
+            raise NotGrafana(
                 f"{what}: it redirects, probably to a login page; give Grafana's own address "
                 "with its path, and a way past the proxy's sign-in"
             )
-        if "SSLError" in kinds or "CERTIFICATE_VERIFY_FAILED" in said:
-            return NotGrafana(f"{what}: its certificate is not trusted ({said}): use --ca-file")
-        if "InvalidURL" in kinds or "InvalidSchema" in kinds:
-            return NotGrafana(f"{what}: {self.url} is no address that can be asked")
-        # Libraries wrap it several times; what the system said is enough.
-        reason = SYSTEM_REASON.search(said)
-        return Unreachable(f"{what}: nobody answers ({reason[1] if reason else said})")
-
-    def _not_json(self, what: str, text: str) -> NotGrafana:
-        """The error for a page instead of an answer."""
-        said = plain(text[:PAGE_CHARS_READ], self._secrets)
-        return NotGrafana(f"{what}: no JSON but {said!r}; is {self.url} Grafana's address?")
-
-
-def open_api(url: str, target: Target) -> Any:  # noqa: ANN401 - it has no types that help
-    """grafana-client's API object for an address, with our bounds on its session."""
-    try:
-        from grafana_client import GrafanaApi  # noqa: PLC0415 - only where it is installed
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            f"this needs {error.name}, which is not installed: in an environment of its own, "
-            "pip install 'fabricscope[grafana]'"
-        ) from error
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if target.ca_file and not Path(target.ca_file).is_file():
-        raise SettingsError(f"--ca-file {target.ca_file}: there is no such file")
-    path = parts.path.strip("/")
-    api = GrafanaApi(
-        target.token,
-        host=f"[{host}]" if ":" in host else host,
-        port=parts.port,
-        url_path_prefix=f"{path}/" if path else "",
-        protocol=parts.scheme,
-        verify=target.ca_file or True,
-        timeout=SILENCE_SECONDS_MAX,
-        user_agent="fabricscope",
-    )
-    bound_session(api.client.s)
-    return api
-
-
-def bound_session(session: Any) -> None:  # noqa: ANN401 - niquests' session
-    """Let a session follow nothing, and read no answer that is too long or takes too long."""
-    session.max_redirects = 0
-    request = session.request
-
-    def bounded(*words: Any, **names: Any) -> Any:  # noqa: ANN401 - passed on
-        deadline = time.monotonic() + ANSWER_SECONDS_MAX
-        answer = request(*words, stream=True, **names)
-        body = bytearray()
-        for piece in answer.iter_content(_PIECE_BYTES):
-            body += piece
-            if len(body) > ANSWER_BYTES_MAX:
-                answer.close()
-                raise ConnectionError(f"its answer is over {ANSWER_BYTES_MAX >> 20} MiB")
-            if time.monotonic() > deadline:
-                answer.close()
-                raise ConnectionError(f"its answer is not whole after {ANSWER_SECONDS_MAX:g} s")
-        # What `answer.text` and `answer.json()` read; the library has no public way to give it.
-        answer._content = bytes(body)  # noqa: SLF001
-        answer._content_consumed = True  # noqa: SLF001
+        status = answer.status_code
+        try:
+            body = msgspec.json.decode(answer.content)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            body = answer.text
+        is_proxy_s = status >= SERVER_ERRORS or status in {UNAUTHORISED, FORBIDDEN, TOO_MANY}
+        if not isinstance(body, dict | list) and not is_proxy_s:
+            said = plain(answer.text[:PAGE_CHARS_READ], self._secrets)
+            raise NotGrafana(
+                f"{what}: {status}, no JSON but {said!r}; is {self.url} Grafana's address?"
+            )
+        if not answer.is_success:
+            raise explain(what, status, body, self._secrets)
         return answer
-
-    session.request = bounded

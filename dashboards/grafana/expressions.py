@@ -14,6 +14,9 @@ HERE_OR_NOWHERE = 'cluster=~"$cluster|"'
 """The same for what may have no cluster: an incident may span several, and alerts about it have
 none. Whoever looks at one cluster must still see them."""
 
+SOMEBODY_LOOKS = "0 * max(fabric_service_evaluation_leads == 1)"
+"""0 while a service of ours evaluates, and nothing otherwise."""
+
 INCIDENT = "incident, job, cause, reason, host, device, port, gpu, rank, switch, switch_port"
 """Everything that an incident's series says: who suffers, why, and who is to blame."""
 INCIDENTS = f"max by ({INCIDENT}) (fabric_incident)"

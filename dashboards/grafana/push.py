@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
@@ -138,23 +139,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return any(step.action in WRITES for step in self.steps)
 
 
-def push(
-    settings: PushSettings,
-    tell: Callable[[Step], None] = lambda _: None,
-    grafana: Grafana | None = None,
-) -> Report:
+def push(settings: PushSettings, tell: Callable[[Step], None] = lambda _: None) -> Report:
     """Push. ``tell`` hears of each step before it is done, and again if it could not be.
 
     GrafanaError for what concerns everything (no answer, no Grafana, the token); what concerns one
     board is a step that ends in conflict or failure, and the others go on.
     """
-    grafana = grafana or Grafana(settings.target)
-    version = grafana.check()
-    steps = list(plan(grafana, settings))
-    for step in steps:
-        tell(step)
-    if not settings.is_dry_run:
-        steps = [perform(grafana, step, tell) for step in steps]
+    with closing(Grafana(settings.target)) as grafana:
+        version = grafana.check()
+        steps = list(plan(grafana, settings))
+        for step in steps:
+            tell(step)
+        if not settings.is_dry_run:
+            steps = [perform(grafana, step, tell) for step in steps]
     return Report(
         version=version, steps=steps, is_dry_run=settings.is_dry_run, retries=grafana.retries
     )
@@ -192,9 +189,9 @@ def plan(grafana: Grafana, settings: PushSettings) -> Iterator[Step]:
 def plan_folder(grafana: Grafana, settings: PushSettings) -> Step:
     """The folder: the one with our uid, whatever it is called by now, or with the title."""
     uid, title = slug(settings.folder), settings.folder
-    found = grafana.find(f"read folder {uid}", lambda api: api.folder.get_folder(uid))
-    if not isinstance(found, dict):
-        listed = grafana.ask("list the folders", lambda api: api.folder.get_all_folders())
+    found = get_folder(grafana, uid)
+    if found is None:
+        listed = grafana.ask("list the folders", lambda sdk: sdk.call("GET", "/folders"))
         rows = listed[:FOLDERS_MAX] if isinstance(listed, list) else []
         found = next((row for row in rows if row.get("title") == title), None)
     if found is not None:
@@ -205,6 +202,20 @@ def plan_folder(grafana: Grafana, settings: PushSettings) -> Step:
             action=Action.KEEP,
         )
     return Step(kind=Kind.FOLDER, name=title, uid=uid, action=Action.CREATE)
+
+
+def get_folder(grafana: Grafana, uid: str) -> Json | None:
+    """A folder by its uid."""
+    call = f"read folder {uid}"
+    found: Json | None = grafana.find(call, lambda sdk: sdk.folder.get_folder_by_uid(uid))
+    return found
+
+
+def get_dashboard(grafana: Grafana, uid: str) -> Json | None:
+    """A dashboard and what Grafana knows about it, by its uid."""
+    call = f"read dashboard {uid}"
+    found: Json | None = grafana.find(call, lambda sdk: sdk.dashboard.get_dashboard_by_uid(uid))
+    return found
 
 
 def wanted_datasource(settings: PushSettings) -> Json:
@@ -249,10 +260,10 @@ def get_datasource(grafana: Grafana, uid: str, name: str) -> Json | None:
     """A data source by its uid, else by its name."""
     found = grafana.find(
         f"read data source {uid}",
-        lambda api: api.datasource.get_datasource_by_uid(quote(uid, safe="")),
+        lambda sdk: sdk.datasource.get_datasource_by_uid(quote(uid, safe="")),
     ) or grafana.find(
         f"read data source {name!r}",
-        lambda api: api.datasource.get_datasource_by_name(quote(name, safe="")),
+        lambda sdk: sdk.datasource.get_datasource_by_name(quote(name, safe="")),
     )
     return found if isinstance(found, dict) else None
 
@@ -343,7 +354,7 @@ def plan_board(
     uid = str(board["uid"])
     step = Step(kind=Kind.DASHBOARD, name=name, uid=uid, action=Action.KEEP)
     replace = msgspec.structs.replace
-    found = grafana.find(f"read dashboard {uid}", lambda api: api.dashboard.get_dashboard(uid))
+    found = get_dashboard(grafana, uid)
     there, meta = (found.get("dashboard") or {}, found.get("meta") or {}) if found else ({}, {})
     if choice_of(board) is None:
         # Nobody says which data source: the one that was chosen at an earlier push stays.
@@ -402,8 +413,7 @@ def newest_message(grafana: Grafana, uid: str) -> str:
     try:
         answer = grafana.ask(
             f"read versions of dashboard {uid}",
-            # Not by grafana-client's own method: it sends `limit` where Grafana does not look.
-            lambda api: api.client.GET(f"/dashboards/uid/{uid}/versions", params={"limit": 1}),
+            lambda sdk: sdk.call("GET", f"/dashboards/uid/{uid}/versions?limit=1"),
         )
     except (Refused, NotAllowed):
         return ""
@@ -418,8 +428,8 @@ def plan_pruning(grafana: Grafana, settings: PushSettings, folder_uid: str) -> I
     wanted = {str(board["uid"]) for board in settings.boards.values()}
     rows = grafana.ask(
         "list the dashboards of the folder",
-        lambda api: api.search.search_dashboards(
-            type_="dash-db", folder_uids=folder_uid, limit=PRUNE_MAX
+        lambda sdk: sdk.call(
+            "GET", f"/search?type=dash-db&folderUIDs={folder_uid}&limit={PRUNE_MAX}"
         ),
     )
     for row in rows if isinstance(rows, list) else []:
@@ -461,17 +471,18 @@ def write(grafana: Grafana, step: Step) -> None:
     what = f"{step.action} {step.kind} {step.name}"
     match step.kind, step.action:
         case Kind.FOLDER, _:
-            grafana.ask(what, lambda api: api.folder.create_folder(step.name, step.uid))
+            grafana.ask(what, lambda sdk: sdk.folder.create_folder(step.name, step.uid))
         case Kind.DATASOURCE, Action.CREATE:
-            grafana.ask(what, lambda api: api.datasource.create_datasource(step.body))
+            grafana.ask(what, lambda sdk: sdk.datasource.create_datasource(step.body))
         case Kind.DATASOURCE, _:
             grafana.ask(
-                what, lambda api: api.datasource.update_datasource_by_uid(step.uid, step.body)
+                what,
+                lambda sdk: sdk.datasource.update_datasource(step.body, datasource_uid=step.uid),
             )
         case _, Action.REMOVE:
-            grafana.ask(what, lambda api: api.dashboard.delete_dashboard(step.uid))
+            grafana.ask(what, lambda sdk: sdk.call("DELETE", f"/dashboards/uid/{step.uid}"))
         case _:
-            grafana.ask(what, lambda api: api.dashboard.update_dashboard(step.body))
+            grafana.ask(what, lambda sdk: sdk.call("POST", "/dashboards/db", step.body))
 
 
 def is_done(grafana: Grafana, step: Step) -> bool:
@@ -480,14 +491,12 @@ def is_done(grafana: Grafana, step: Step) -> bool:
     try:
         match step.kind:
             case Kind.FOLDER:
-                what = f"read folder {uid}"
-                return grafana.find(what, lambda api: api.folder.get_folder(uid)) is not None
+                return get_folder(grafana, uid) is not None
             case Kind.DATASOURCE:
                 found = get_datasource(grafana, uid, step.name)
                 return found is not None and found.get("url") == step.body.get("url")
         if step.action is Action.REMOVE:
-            what = f"read dashboard {uid}"
-            return grafana.find(what, lambda api: api.dashboard.get_dashboard(uid)) is None
+            return get_dashboard(grafana, uid) is None
         return newest_message(grafana, uid) == str(step.body["message"])
     except GrafanaError:
         return False

@@ -1,8 +1,8 @@
 """What Grafana does with variables before it sends a query: the same here, without a Grafana.
 
-Tests run the queries of boards with it, `lint` parses them, and pictures are drawn from them. It
-follows what Grafana's Prometheus data source does: a single choice goes in as it is, several become
-one regular expression, and the built-in ones stand for lengths of time.
+Tests run the queries of boards with it, and `lint` parses them. It follows what Grafana's
+Prometheus data source does: a single choice goes in as it is, several become one regular
+expression, and the built-in ones stand for lengths of time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@ import { defineConfig, type Plugin } from "vite";
 
 /**
  * Puts the script and the styles into the page itself, and allows that one script by its hash: the report
- * of `diagnose` is one file that opens anywhere and asks nobody for anything.
+ * of `diagnose` is one file that opens anywhere and sends no request.
  */
 function inOneFile(): Plugin {
   return {

@@ -22,6 +22,6 @@ printf '%s' "$agents" > secrets/agents.token
 printf '%s' "$admin" > secrets/admin.token
 echo "FABRICSCOPE_TOKEN=$grafana" > secrets/grafana.env
 make_secret > secrets/grafana.password
-# The containers' users are not you: they may read the files, and nobody else can enter the folder.
+# The containers run as other users: they may read the files; no other user can enter the folder.
 chmod 644 secrets/tokens secrets/prometheus.token secrets/grafana.password
 echo "make-secrets: $(pwd)/secrets: your token is in admin.token, Grafana's password in grafana.password"

@@ -1,7 +1,7 @@
 """Whether the program in this container answers: `healthy.py PORT PATH`, for HEALTHCHECK.
 
-The image has neither curl nor wget. With TLS its certificate is not for 127.0.0.1, so it is not
-looked at: this asks whether somebody answers here, not who.
+The image has neither curl nor wget. With TLS the certificate is not for 127.0.0.1, so it is not
+verified: the check is for an answer, not for an identity.
 """
 # ruff: noqa: INP001 - a script of the images, in no package
 

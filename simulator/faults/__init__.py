@@ -1,8 +1,8 @@
-"""Faults, one file each; a file in this folder is all that a new one needs.
+"""Faults, one file each; a new fault needs only a file in this folder.
 
 A file holds a subclass of `simulator.faults.model.Fault` (or of one of the bases in
-`simulator.faults.places`, which know how to choose a host, a GPU, a NIC or a cable and how to name
-it) and ``FAULT = ThatClass()``. `docs/how-to/add-a-fault.md` shows one.
+`simulator.faults.places`, which choose a host, a GPU, a NIC or a cable and name it) and ``FAULT =
+ThatClass()``. `docs/how-to/add-a-fault.md` shows one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collector.contract.errors import ContractError
 from simulator.faults.model import Fault
 
 SUPPORT = frozenset({"model", "places"})
-"""Modules of this folder that are no faults: what the faults are made of."""
+"""Modules of this folder that are no faults."""
 
 
 def discover(extra: Path | None = None) -> dict[str, Fault]:
@@ -40,7 +40,7 @@ def discover(extra: Path | None = None) -> dict[str, Fault]:
 
 
 def _load(file: Path) -> ModuleType:
-    """Run a file that is in no package; whatever goes wrong in it is told with its name."""
+    """Run a file that is in no package; any error in it becomes a ContractError with its name."""
     spec = importlib.util.spec_from_file_location(f"extra_faults.{file.stem}", file)
     if spec is None or spec.loader is None:
         raise ContractError(f"{file}: Python cannot load it as a module")
@@ -53,7 +53,7 @@ def _load(file: Path) -> ModuleType:
 
 
 def _fault_of(module: ModuleType, name: str) -> Fault:
-    """What a module exports, if it is what it should be."""
+    """The module's FAULT, checked."""
     fault = getattr(module, "FAULT", None)
     if not isinstance(fault, Fault) or getattr(fault, "name", None) != name:
         raise ContractError(

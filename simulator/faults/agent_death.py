@@ -1,6 +1,6 @@
-"""A host whose agent has died: nothing of it is heard, and its ranks go on.
+"""A host whose agent has died: it sends nothing, and its ranks go on.
 
-Silence is not evidence against anyone.
+Missing data is not evidence against a host.
 """
 
 from __future__ import annotations

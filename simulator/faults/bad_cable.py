@@ -1,9 +1,9 @@
-"""A cable whose bit errors are more than forward error correction can mend.
+"""A cable with more bit errors than forward error correction can correct.
 
-Links of 100 Gb/s a lane run with RS(544,514): 15 wrong symbols of 10 bits in each block are mended.
-Up to a raw error rate of about 2.4e-4 hardly a block is lost; from 4e-4 on losses can be counted,
-and at 1.2e-3 about one packet in a hundred is damaged. Every one costs a retransmission of all that
-was in flight behind it.
+Links of 100 Gb/s a lane run with RS(544,514): it corrects 15 wrong symbols of 10 bits in each
+block. Up to a raw error rate of about 2.4e-4 hardly a block is lost; from 4e-4 on losses can be
+counted, and at 1.2e-3 about one packet in a hundred is damaged. Each one costs a retransmission of
+all that was in flight behind it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simulator.world import World
 RAW_BER_LEAST = 4e-4
 """Where correction begins to fail: a lost block every ten seconds at 400 Gb/s."""
 RAW_BER_MOST = 1.2e-3
-"""Worse ones do not stay up: the port's own watch takes the link down."""
+"""Worse cables do not stay up: the port's own monitor takes the link down."""
 
 
 class BadCable(CableFault):

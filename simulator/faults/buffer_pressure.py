@@ -1,7 +1,7 @@
-"""A switch with hardly any packet memory left for us, while somebody's traffic passes through.
+"""A switch with little packet memory left for the jobs, while other traffic passes through it.
 
-Shared memory is what absorbs collisions. When others' queues hold it, each small one of ours is
-marked, paused or dropped at once.
+Shared memory absorbs collisions. When the queues of other traffic hold it, each small queue of a
+job is marked, paused or dropped at once.
 """
 
 from __future__ import annotations
@@ -27,12 +27,11 @@ class BufferPressure(NeighbourFault):
     strengths = (0.8, 1.0)
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """The port, whoever fills it, or the switch as a whole."""
+        """The port, its senders, or the switch as a whole."""
         switch = Culprit(switch=cluster.topology.switches[place.switch].name)
         return (*super().culprits(cluster, place), switch)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """The switch's memory, and steady traffic through it."""
         most, least = BUFFER_SHARES
         world.switch_buffer_share[place.switch] = most * (least / most) ** strength
         send_background(world, place, LOADS[0] + (LOADS[1] - LOADS[0]) * strength)

@@ -1,6 +1,6 @@
-"""A host whose clock runs at a wrong speed: nobody corrects its quartz.
+"""A host whose clock runs at a wrong speed: no time service corrects its quartz.
 
-No job feels it. An alignment that was right a minute ago is wrong now.
+No job is slower. A clock alignment that was right a minute ago is wrong now.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A host whose clock is off by much more than its peers': its time server is gone, or wrong.
 
-No job feels it. Whoever compares times of different hosts without aligning them accuses somebody.
+No job is slower. A detector that compares times of hosts without aligning clocks accuses a wrong
+one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class ClockSkew(HostFault):
     causes = ()
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Ahead on hosts of even number, behind on odd ones: both must be understood."""
+        """Ahead on hosts of even number, behind on odd ones: detectors must handle both."""
         least, most = OFFSET_SECONDS
         sign = 1.0 if place.host % 2 == 0 else -1.0
         world.host_clock_offset_s[place.host] = sign * least * (most / least) ** strength

@@ -26,11 +26,9 @@ class CorrectedErrors(CableFault):
     fabric_share = 0.3
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """Nobody."""
         return ()
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """One direction."""
         ratio = RAW_BER_MOST / RAW_BER_LEAST
         world.link_raw_ber[place.link] = RAW_BER_LEAST * ratio**strength
         return FOREVER

@@ -1,6 +1,6 @@
-"""A host without a job that keeps crashing: its counters begin at zero every half minute.
+"""A host without a job that keeps crashing: its counters restart at zero every half minute.
 
-Whoever subtracts two readings without looking sees errors, or bytes, by the billion.
+A detector that subtracts two readings without a check for resets sees billions of errors or bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ class CounterReset(IdleHostEvent):
     title = "A host without a job reboots again and again, and its counters start over."
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Down and up again; nothing between has a meaning."""
         slow, fast = PERIOD_SECONDS
         period_s = slow + (fast - slow) * strength
         return reboots(world, place, elapsed_s, DOWN_SECONDS, period_s)

@@ -17,9 +17,9 @@ from simulator.topology.model import Ints, LinkKind
 from simulator.world import World
 
 HASH_BITS = (3, 2, 1, 0)
-"""Of a flow's identity that are left, from strength 0 to 1: 8, 4, 2 and 1 different answers."""
+"""Bits left of a flow's identity, from strength 0 to 1: 8, 4, 2 and 1 different answers."""
 COMMON_SEED = 1
-"""What every switch mixes in: maker's default, left as it was."""
+"""Hash seed of every switch: the maker's default."""
 
 
 class EcmpPolarised(Fault):
@@ -61,7 +61,7 @@ class EcmpPolarised(Fault):
         return chosen
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Everybody's seed, and what the one leaf's hash sees."""
+        """Set the seed of all switches, and the hash bits of the one leaf."""
         if place.switch < 0:
             return FOREVER
         world.switch_hash_seed[:] = COMMON_SEED

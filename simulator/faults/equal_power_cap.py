@@ -1,6 +1,6 @@
 """An operator lowers the power limit of all GPUs alike: every step is a little longer.
 
-All ranks slow down together. Nobody is late, and there is nobody to blame.
+All ranks slow down together. No rank is late, and no culprit exists.
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ LIMIT_SHARES = (0.95, 0.75)
 
 
 class EqualPowerCap(EverywhereEvent):
-    """All GPUs have the same lower power limit, so nobody is late."""
+    """All GPUs have the same lower power limit, so no rank is late."""
 
     name = "equal_power_cap"
-    title = "All GPUs have the same lower power limit, so nobody is late."
+    title = "All GPUs have the same lower power limit, so no rank is late."
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """All GPUs alike."""
         most, least = LIMIT_SHARES
         world.gpu_power_limit_share[:] = most + (least - most) * strength
         return FOREVER

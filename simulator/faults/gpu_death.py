@@ -16,10 +16,10 @@ XID_OFF_THE_BUS = 79
 
 
 class GpuDeath(GpuFault):
-    """A GPU has fallen off the bus, and everyone waits for it."""
+    """A GPU has fallen off the bus, and all other ranks wait for it."""
 
     name = "gpu_death"
-    title = "A GPU has fallen off the bus, and everyone waits for it."
+    title = "A GPU has fallen off the bus, and all other ranks wait for it."
     causes = (Cause.HANG,)
     reason = Reason.GPU_ERROR
     seconds = (120.0, 180.0)

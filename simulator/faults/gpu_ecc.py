@@ -1,4 +1,4 @@
-"""A GPU whose memory fails bit by bit: corrected errors by the hundred, then rows are remapped.
+"""A GPU whose memory fails bit by bit: hundreds of corrected errors, then the driver remaps rows.
 
 Each corrected error costs a little time (`simulator.machines`), so a storm of them makes the GPU
 late. XID 63 reports a remapped row; a strong one also has an uncorrectable error, contained by the
@@ -22,10 +22,10 @@ UNCORRECTABLE_FROM = 0.75
 
 
 class GpuEcc(GpuFault):
-    """A GPU's memory makes errors, and mending them takes its time."""
+    """A GPU's memory has errors, and correcting them slows the GPU down."""
 
     name = "gpu_ecc"
-    title = "A GPU's memory makes errors, and mending them takes its time."
+    title = "A GPU's memory has errors, and correcting them slows the GPU down."
     causes = (Cause.STRAGGLER,)
     reason = Reason.GPU_ERROR
 

@@ -1,6 +1,6 @@
-"""A rank whose kernel never ends: it entered the collective, like everyone, and stays in it.
+"""A rank whose kernel never ends: it entered the collective like all others, and stays in it.
 
-No XID, no broken link: a dead lock inside of a kernel, a lost doorbell.
+No XID, no broken link: a deadlock inside a kernel, a lost doorbell.
 """
 
 from __future__ import annotations

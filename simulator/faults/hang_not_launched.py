@@ -1,4 +1,4 @@
-"""A host whose training processes do not run any more: stopped, or dead-locked in Python.
+"""A host whose training processes no longer run: stopped, or deadlocked in Python.
 
 Its ranks never launch the next collective; all others are in it and wait.
 """
@@ -12,10 +12,10 @@ from simulator.world import World
 
 
 class HangNotLaunched(HostFault):
-    """The processes of one host have stopped, and everyone waits for them."""
+    """The processes of one host have stopped, and all other ranks wait for them."""
 
     name = "hang_not_launched"
-    title = "The processes of one host have stopped, and everyone waits for them."
+    title = "The processes of one host have stopped, and all other ranks wait for them."
     causes = (Cause.HANG,)
     reason = Reason.NOT_LAUNCHED
     seconds = (120.0, 180.0)

@@ -1,4 +1,4 @@
-"""A host whose CPUs belong to somebody else for a part of the time: a hypervisor, a stray process.
+"""A host that loses CPU time: a hypervisor or a stray process takes it.
 
 The loop that launches kernels runs late, and so does every rank of the host.
 """
@@ -15,15 +15,14 @@ STEAL_MOST = 0.6
 
 
 class HostSteal(HostFault):
-    """Somebody takes CPU time away from a host's training processes."""
+    """A hypervisor or another process takes CPU time from a host's training processes."""
 
     name = "host_steal"
-    title = "Somebody takes CPU time away from a host's training processes."
+    title = "A hypervisor or another process takes CPU time from a host's training processes."
     causes = (Cause.STRAGGLER,)
     reason = Reason.HOST_STALL
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """All CPUs of the host alike."""
         world.host_steal_share[place.host] = STEAL_MOST * strength
         return FOREVER
 

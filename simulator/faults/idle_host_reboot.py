@@ -1,6 +1,6 @@
 """Maintenance of a host without a job: it is down for a while and comes back once.
 
-Its links go down with it, and its counters begin at zero.
+Its links go down with it, and its counters restart at zero.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from simulator.faults.places import IdleHostEvent, reboots
 from simulator.world import World
 
 DOWN_SECONDS = (15.0, 60.0)
-"""At strengths 0 and 1; a real server takes minutes, and nothing more is learned from them."""
+"""At strengths 0 and 1. A real server takes minutes; more downtime adds no information."""
 ONCE_SECONDS = 1e9
-"""A period that no scenario lasts."""
+"""Longer than any scenario: the reboot happens once."""
 
 
 class IdleHostReboot(IdleHostEvent):
@@ -22,7 +22,6 @@ class IdleHostReboot(IdleHostEvent):
     title = "A host without a job is rebooted."
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Down at the beginning, then up."""
         least, most = DOWN_SECONDS
         return reboots(world, place, elapsed_s, least + (most - least) * strength, ONCE_SECONDS)
 

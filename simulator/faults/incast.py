@@ -28,7 +28,6 @@ class Incast(NeighbourFault):
     strengths = (0.7, 1.0)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """All senders at line rate at once, off most of the time."""
         least, most = LOADS
         send_background(world, place, least + (most - least) * strength, PERIOD_SECONDS)
         return FOREVER

@@ -1,8 +1,8 @@
 """A link that goes down and comes back by itself, again and again.
 
 Training a link of 100 Gb/s a lane takes one to several seconds. Connections survive that: a NIC
-with NCCL's defaults repeats for about half a minute before it gives up. The job stands still, and
-then goes on as if nothing had been.
+with NCCL's defaults retries for about half a minute before it gives up. The job stops for that time
+and then goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class LinkFlap(CableFault):
     reason = Reason.CABLE
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Both directions of the cable, for seconds at a time."""
         least, most = DOWN_SECONDS
         down_seconds = least + (most - least) * strength
         return flaps(world, place, elapsed_s, down_seconds, PERIOD_SECONDS)

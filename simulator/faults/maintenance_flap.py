@@ -1,6 +1,6 @@
-"""Somebody works on the cable of a host that has no job: its link goes down and up.
+"""A technician works on the cable of a host that has no job: its link goes down and up.
 
-It looks exactly as a flapping link does, and no job is on it.
+The counters look exactly like a flapping link's, and no job uses the link.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ PERIOD_SECONDS = 25.0
 
 
 class MaintenanceFlap(IdleHostEvent):
-    """A link of a host without a job goes down and up while somebody works on it."""
+    """A link of a host without a job goes down and up during maintenance."""
 
     name = "maintenance_flap"
-    title = "A link of a host without a job goes down and up while somebody works on it."
+    title = "A link of a host without a job goes down and up during maintenance."
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Both directions of the cable."""
         least, most = DOWN_SECONDS
         down_seconds = least + (most - least) * strength
         return flaps(world, place, elapsed_s, down_seconds, PERIOD_SECONDS)

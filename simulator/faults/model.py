@@ -1,4 +1,4 @@
-"""What a fault is: where it strikes, which knobs it turns, and what a good verdict would say."""
+"""A fault: where it strikes, which knobs it turns, and the verdicts that are right."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOREVER = math.inf
 
 
 class Place(NamedTuple):
-    """Where a fault strikes; -1 where it does not apply. Numbers as `Topology`'s."""
+    """Where a fault strikes; -1 where it does not apply. Numbers as in `Topology`."""
 
     host: int = -1
     nic: int = -1
@@ -26,25 +26,25 @@ class Place(NamedTuple):
     link: int = -1
     switch: int = -1
     peers: tuple[int, ...] = ()
-    """NICs of others that take part: the senders of a neighbour's traffic."""
+    """NICs of other hosts that take part: the senders of neighbour traffic."""
 
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
-    """What a fault may look at to choose its place: it must hit somebody who will feel it."""
+    """What a fault may read to choose its place: it must hit a job that becomes slower."""
 
     topology: Topology
     jobs: tuple[JobSpec, ...]
     used_links: Ints | None = None
-    """Directed links that the jobs' flows take, where the caller has asked the network; without it
-    the choice of a link between switches is a guess from the cabling."""
+    """Directed links that the jobs' flows take, where the caller has computed them; without it the
+    choice of a link between switches is a guess from the cabling."""
 
 
 class Fault(abc.ABC):
     """One kind of fault. A file in this folder holds one subclass and ``FAULT = ThatClass()``.
 
-    A fault touches knobs of the world and nothing else: no counter, no job, no verdict. What the
-    counters then show is up to the models.
+    A fault changes knobs of the world and nothing else: no counter, no job, no verdict. The models
+    decide what the counters then show.
     """
 
     name: ClassVar[str]
@@ -57,9 +57,8 @@ class Fault(abc.ABC):
     strengths: ClassVar[tuple[float, float]] = (0.5, 1.0)
     """The range that scenarios draw from: 0 is nothing, 1 is the worst."""
     seconds: ClassVar[tuple[float, float]] = (60.0, 120.0)
-    """How long it lasts, when nobody says otherwise."""
+    """Range of its duration, unless a scenario sets one."""
     fabrics: ClassVar[tuple[str, ...]] = ("infiniband", "roce")
-    """Where it can happen."""
 
     def fits(self, cluster: Cluster) -> bool:
         """Whether this cluster has a place for it: an idle host, a second tier."""
@@ -67,18 +66,18 @@ class Fault(abc.ABC):
 
     @abc.abstractmethod
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """A place where it hurts a job."""
+        """A place where it slows a job down."""
 
     @abc.abstractmethod
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Turn the knobs as they are ``elapsed_s`` after the start, on a world just reset.
+        """Set the knobs for ``elapsed_s`` after the start, on a world just reset.
 
-        Returns the elapsed time at which they must be turned again; FOREVER if they stay.
+        Returns the elapsed time at which they change again; FOREVER if they stay.
         """
 
     @abc.abstractmethod
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """Whom a verdict may name and be right, the most exact first."""
+        """The culprits that a right verdict may name, the most exact first."""
 
 
 @dataclass(frozen=True, eq=False)

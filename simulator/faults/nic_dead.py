@@ -1,6 +1,6 @@
 """A NIC whose link is down for good: a pulled cable, a dead module, a dead NIC.
 
-What waits on it hangs until somebody comes.
+Jobs on it hang until a technician repairs it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A host that waits for its disks: the page cache is full of dirty pages, or it swaps.
 
-Processes stand still in system calls, for a part of every second.
+Processes block in system calls, for a part of every second.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from simulator.faults.places import HostFault
 from simulator.world import World
 
 STALL_MOST = 0.5
-"""Of time at strength 1: more is a host that does not answer at all."""
+"""Of time at strength 1: with more, a host does not answer at all."""
 
 
 class PageCacheStall(HostFault):
@@ -23,7 +23,6 @@ class PageCacheStall(HostFault):
     reason = Reason.HOST_STALL
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """All processes of the host."""
         world.host_io_stall_share[place.host] = STALL_MOST * strength
         return FOREVER
 

@@ -1,7 +1,7 @@
 """A NIC whose PCIe slot came up with fewer lanes, or a generation lower.
 
 Nothing is wrong with the network: the port negotiates its full rate, but the slot behind it cannot
-carry that. What arrives piles up in the NIC, which pauses its switch (or gives no credit).
+carry that. Data piles up in the NIC, which pauses its switch (or gives no credit).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from simulator.faults.places import NicFault
 from simulator.world import World
 
 SHARES = ((0.75, 0.125), (0.5, 0.25), (0.0, 0.5))
-"""Strength from which on, and what is left then: x2, x4, x8 of x16 (or as many generations down).
-Half a slot is still more than half of a NIC's line rate, so it takes a quarter to hurt."""
+"""Strength from which on, and the share left then: x2, x4, x8 of x16 (or as many generations down).
+Half a slot is still more than half of a NIC's line rate, so only a quarter or less hurts."""
 
 
 class PcieDowntrain(NicFault):

@@ -1,7 +1,7 @@
 """A port whose lossless priority is not set up: where others pause, it drops.
 
-It stays unseen until queues fill, so it shows together with bursts that a port with flow control
-would have ridden out.
+It stays hidden until queues fill, so it shows together with bursts that a port with flow control
+would absorb.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from simulator.faults.places import NeighbourFault, send_background
 from simulator.world import World
 
 PERIOD_SECONDS = 0.05
-"""Bursts come twenty times a second: the rhythm of somebody's checkpoint or shuffle."""
+"""Bursts come twenty times a second, as from a checkpoint or a shuffle."""
 LOADS = (0.1, 0.5)
 """Mean load of the bursts, of line rate, at strengths 0 and 1."""
 

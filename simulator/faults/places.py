@@ -1,7 +1,7 @@
-"""Where faults strike, and how a verdict would name the place: bases for the faults of this folder.
+"""Bases for the faults of this folder: they choose a place and name it as verdicts do.
 
-A base chooses a place that some job feels and names it by every name that is right. What is left
-for a fault's own file is its words and the knobs that it turns.
+A base chooses a place that slows a job down and gives every name that is right for it. A fault's
+own file adds its title and the knobs that it turns.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from simulator.topology.routing import route
 from simulator.world import Background, World
 
 HOSTS_MIN = 2
-"""Hosts of a job that uses the network at all."""
+"""A job uses the network from so many hosts on."""
 SENDERS_MAX = 8
 """NICs that a neighbour's traffic comes from: one rack's worth of storage servers, and more than
 the flows that a job has into one NIC, so that a fair share among flows leaves the job little."""
 ROUNDING_SECONDS = 1e-6
-"""A change that is due within this has come: times are sums of floats."""
+"""A change due within this time counts as due: times are sums of floats."""
 GOLDEN = (5**0.5 - 1) / 2
 """Multiples of it, modulo 1, fill the interval evenly and never repeat: irregular, not random."""
 
 
-# --- who is where --------------------------------------------------------------------------------
+# --- jobs and hosts ------------------------------------------------------------------------------
 
 
 def jobs_with_a_network(cluster: Cluster) -> list[JobSpec]:
@@ -46,21 +46,19 @@ def idle_hosts(cluster: Cluster) -> list[int]:
 
 
 def choose_job(cluster: Cluster, random: np.random.Generator) -> JobSpec:
-    """One of the jobs that use the network."""
     jobs = jobs_with_a_network(cluster)
     if not jobs:
-        raise ContractError("no job runs on this cluster: nobody would feel a fault")
+        raise ContractError("no job runs on this cluster: a fault would slow down no job")
     return jobs[int(random.integers(len(jobs)))]
 
 
 def choose_host(cluster: Cluster, random: np.random.Generator) -> int:
-    """A host of such a job."""
     hosts = choose_job(cluster, random).hosts
     return hosts[int(random.integers(len(hosts)))]
 
 
 def choose_nic(cluster: Cluster, random: np.random.Generator) -> int:
-    """A NIC of such a host that a rank sends from; one with flows, where those are known."""
+    """A NIC of such a host that a rank sends from; one with flows, where `used_links` is known."""
     topology = cluster.topology
     host = choose_host(cluster, random)
     nics = host * topology.nics_per_host + _rails(topology)
@@ -80,8 +78,8 @@ def crossed_links(cluster: Cluster) -> Ints:
     """Links between switches that traffic of a job's neighbours can take, ascending.
 
     Where two neighbours hang on different switches, the first one's switch sends up (or, in a
-    dragonfly, to another router). Which of its links a flow takes is the network's choice: where it
-    was asked, only links that are used count.
+    dragonfly, to another router). The network chooses the link of a flow: where `used_links` is
+    known, only those count.
     """
     topology = cluster.topology
     is_way_out = (topology.kind >= LinkKind.FABRIC_UP) & (topology.kind != LinkKind.FABRIC_DOWN)
@@ -196,10 +194,10 @@ def gpu_names(cluster: Cluster, gpu: int) -> tuple[Culprit, ...]:
 
 
 def send_background(world: World, place: Place, load: float, period_seconds: float = 0.0) -> None:
-    """Let the place's peers send to its NIC: ``load`` of line rate in all, on average.
+    """Make the place's peers send to its NIC: ``load`` of line rate in all, on average.
 
     Steady without a period. With one, all peers send at line rate at once, at the beginning of
-    every period: the fewer milliseconds, the more of them there are.
+    every period: the more peers, the fewer milliseconds.
     """
     line = world.topology.speed.bits_per_second
     senders = len(place.peers)
@@ -215,10 +213,10 @@ def send_background(world: World, place: Place, load: float, period_seconds: flo
 def toggles(
     elapsed_s: float, down_seconds: float, period_seconds: float, number: int
 ) -> tuple[bool, float]:
-    """Whether something that comes and goes is gone now, and when that changes.
+    """Whether a thing that comes and goes is gone now, and when that changes.
 
-    It goes at once and is gone for about ``down_seconds`` of every ``period_seconds``, never quite
-    alike: each time both are stretched by up to 30 % either way, differently for each ``number``.
+    It goes at once and is gone for about ``down_seconds`` of every ``period_seconds``, irregularly:
+    each time both are stretched by up to 30 % either way, differently for each ``number``.
     """
     begin = 0.0
     turn = 0
@@ -246,11 +244,10 @@ class HostFault(Fault):
     """Strikes a whole host that a job runs on."""
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """A host of a job that uses the network."""
         return Place(host=choose_host(cluster, random))
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """The host; nobody when the fault hurts no job."""
+        """The host; empty when the fault slows no job."""
         if not self.causes:
             return ()
         return (Culprit(host=cluster.topology.host_name(place.host)),)
@@ -260,13 +257,11 @@ class GpuFault(Fault):
     """Strikes one GPU of a job."""
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """A GPU on a host of a job that uses the network."""
         host = choose_host(cluster, random)
         per_host = cluster.topology.gpus_per_host
         return Place(host=host, gpu=host * per_host + int(random.integers(per_host)))
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """The GPU, by its host and by its rank."""
         return gpu_names(cluster, place.gpu)
 
 
@@ -274,30 +269,29 @@ class NicFault(Fault):
     """Strikes one NIC of a job's host."""
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """A NIC that a job uses."""
         return nic_place(cluster.topology, choose_nic(cluster, random))
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """The NIC's port and what it is cabled to."""
+        """The NIC's port and the switch port at the other end of its cable."""
         return nic_names(cluster.topology, place.nic)
 
 
 class NeighbourFault(NicFault):
-    """Somebody else's traffic into a NIC that a job uses; the queue is at the switch in front."""
+    """Traffic of other hosts into a NIC that a job uses; the queue is at the switch in front."""
 
     def fits(self, cluster: Cluster) -> bool:
-        """It takes another host to send."""
+        """Needs another host as sender."""
         return super().fits(cluster) and cluster.topology.hosts >= HOSTS_MIN
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """A NIC that a job uses, and who sends to it."""
+        """A NIC that a job uses, and the NICs that send to it."""
         nic = choose_nic(cluster, random)
         senders = choose_senders(cluster, nic, random)
         leaf = int(cluster.topology.source_switch[cluster.topology.down(nic)])
         return nic_place(cluster.topology, nic)._replace(switch=leaf, peers=senders)
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """The port where the queue stands, or who fills it: port by port, or host by host."""
+        """The port where the queue stands, or its senders: port by port, or host by host."""
         topology = cluster.topology
         senders = [nic_names(topology, peer)[1] for peer in place.peers]
         hosts = [Culprit(host=host) for host in dict.fromkeys(one.host for one in senders)]
@@ -308,11 +302,11 @@ class CableFault(Fault):
     """Strikes one direction or both of a cable that a job's traffic goes over."""
 
     fabric_share = 0.0
-    """How often it is a cable between switches, where it is known which ones are used: any other
-    would be a fault that nobody feels."""
+    """How often it strikes a cable between switches, where the used ones are known: a fault on any
+    other would slow no job."""
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """A cable between switches now and then, or else a host's, one direction by chance."""
+        """A cable between switches now and then, or else a host's; the direction is random."""
         topology = cluster.topology
         is_known = cluster.used_links is not None
         links = crossed_links(cluster) if is_known else ()
@@ -324,17 +318,15 @@ class CableFault(Fault):
         return nic_place(topology, nic)._replace(link=link)
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """Both ends of the cable."""
         return cable_names(cluster.topology, place.link)
 
 
 class IdleHostEvent(Fault):
-    """Something that happens to a host without a job: it must be blamed on nobody."""
+    """An event on a host without a job: a verdict must name no culprit."""
 
     causes = ()
 
     def fits(self, cluster: Cluster) -> bool:
-        """It needs a host without a job."""
         return super().fits(cluster) and bool(idle_hosts(cluster))
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
@@ -348,21 +340,18 @@ class IdleHostEvent(Fault):
         return nic_place(topology, host * topology.nics_per_host + rail)
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """Nobody."""
         return ()
 
 
 class EverywhereEvent(Fault):
-    """Something that happens to the whole cluster alike: nobody stands out, nobody is to blame."""
+    """An event that affects the whole cluster alike: no rank stands out, no verdict is right."""
 
     causes = ()
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """Everywhere."""
         return Place()
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """Nobody."""
         return ()
 
 
@@ -372,7 +361,7 @@ def nic_place(topology: Topology, nic: int) -> Place:
 
 
 def reboots(world: World, place: Place, elapsed_s: float, down_s: float, period_s: float) -> float:
-    """Let the place's host be down for about ``down_s`` of every ``period_s``, if it is anywhere.
+    """Keep the place's host down for about ``down_s`` of every ``period_s``, if it is anywhere.
 
     Returns when that changes, as `Fault.apply` does.
     """
@@ -384,7 +373,7 @@ def reboots(world: World, place: Place, elapsed_s: float, down_s: float, period_
 
 
 def flaps(world: World, place: Place, elapsed_s: float, down_s: float, period_s: float) -> float:
-    """Let the place's cable be down for about ``down_s`` of every ``period_s``, if it has one.
+    """Keep the place's cable down for about ``down_s`` of every ``period_s``, if it has one.
 
     Returns when that changes, as `Fault.apply` does.
     """

@@ -1,6 +1,6 @@
-"""A GPU with a power limit of its own: a forgotten setting, a weak supply, a brake signal.
+"""A GPU with a lower power limit than its peers: a forgotten setting, a weak supply, a brake.
 
-It lowers its clock until it keeps the limit. Temperature is lower than its peers', if anything.
+It lowers its clock until it keeps the limit. Its temperature is not above its peers'.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class PowerThrottle(GpuFault):
     reason = Reason.GPU_THROTTLED
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """The limit of this GPU only."""
         most, least = LIMIT_SHARES
         world.gpu_power_limit_share[place.gpu] = most + (least - most) * strength
         return FOREVER

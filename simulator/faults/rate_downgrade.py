@@ -12,7 +12,7 @@ from simulator.faults.places import CableFault
 from simulator.world import World
 
 QUARTER_FROM = 0.75
-"""Of strength, from which on a quarter is left (1x of 4x, EDR for NDR) and not a half."""
+"""Strength from which on a quarter of the rate is left (1x of 4x, EDR for NDR) and not a half."""
 
 
 class RateDowngrade(CableFault):

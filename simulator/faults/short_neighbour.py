@@ -1,6 +1,6 @@
 """A neighbour's short and small transfer past the jobs: a container image, a copy of logs.
 
-Links have room for it. It shows in counters, and nobody is slower for it.
+Links have room for it. Counters show it, and no job is slower for it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ LOAD_MOST = 0.2
 
 
 class ShortNeighbour(Fault):
-    """Somebody sends a little for a little while."""
+    """A neighbour sends a little for a little while."""
 
     name = "short_neighbour"
-    title = "A neighbour sends a little for a little while, and nobody is slower for it."
+    title = "A neighbour sends a little for a little while, and no job is slower for it."
     causes = ()
     seconds = (10.0, 20.0)
 
     def fits(self, cluster: Cluster) -> bool:
-        """It needs two hosts without a job, so that no job's own port is shared."""
+        """Needs two hosts without a job, so that no job's own port is shared."""
         return super().fits(cluster) and len(idle_hosts(cluster)) > 1
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
@@ -47,12 +47,10 @@ class ShortNeighbour(Fault):
         return nic_place(topology, nic)._replace(peers=senders)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Steady, from one sender."""
         send_background(world, place, LOAD_MOST * strength)
         return FOREVER
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """Nobody."""
         return ()
 
 

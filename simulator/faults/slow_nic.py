@@ -1,6 +1,7 @@
 """A NIC that sends less than its port could: a hot chip, bad firmware, a rate limit left behind.
 
-Its link is up at full rate and loses nothing, and it pauses nobody: it just does not fill the wire.
+Its link is up at full rate and loses nothing, and it sends no pause frames: it does not fill the
+wire.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from simulator.faults.places import NicFault
 from simulator.world import World
 
 WORST_LOSS = 0.92
-"""Of line rate that is gone at strength 1. A job hides some of its communication behind computing,
-and a ring whose flows collide anywhere is slow already: a NIC at half of its rate may not be felt
-at all."""
+"""Of line rate lost at strength 1. A job hides some of its communication behind computing, and a
+ring whose flows collide anywhere is slow already: a NIC at half of its rate may slow down no
+job."""
 
 
 class SlowNic(NicFault):
@@ -26,7 +27,6 @@ class SlowNic(NicFault):
     strengths = (0.75, 1.0)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Sending only."""
         world.nic_send_share[place.nic] = 1.0 - WORST_LOSS * strength
         return FOREVER
 

@@ -1,8 +1,8 @@
-"""A NIC that cannot put into memory what arrives: address translation misses, a slow host bridge.
+"""A NIC that cannot write to memory what arrives: address translation misses, a slow host bridge.
 
 Its receive buffer fills and it pauses its switch; that port's queue fills, and the switch pauses
-whoever sends to it. The root sends pause frames and receives none. On InfiniBand the same happens
-with credits that do not come back.
+the senders. The root sends pause frames and receives none. On InfiniBand the same happens with
+credits that do not come back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ class SlowReceiver(NicFault):
     strengths = (0.75, 1.0)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Receiving only."""
         world.nic_receive_share[place.nic] = 1.0 - WORST_LOSS * strength
         return FOREVER
 

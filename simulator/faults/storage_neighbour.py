@@ -1,7 +1,6 @@
-"""Somebody else's steady traffic through a port that a job needs: storage servers, a restore.
+"""Steady traffic of other hosts through a port that a job needs: storage servers, a restore.
 
-Nothing is broken. The port carries all that it can, and the job's part of it is what fairness
-leaves.
+Nothing is broken. The port carries all that it can, and the job gets only its fair share of it.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ LOADS = (0.3, 0.95)
 
 
 class StorageNeighbour(NeighbourFault):
-    """Somebody else's traffic fills a port that a job needs."""
+    """Other hosts' traffic fills a port that a job needs."""
 
     name = "storage_neighbour"
-    title = "Somebody else's traffic fills a port that a job needs."
+    title = "Other hosts' traffic fills a port that a job needs."
     causes = (Cause.CONGESTION,)
     reason = Reason.NEIGHBOUR
     strengths = (0.8, 1.0)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Steady, from all senders alike."""
         least, most = LOADS
         send_background(world, place, least + (most - least) * strength)
         return FOREVER

@@ -1,6 +1,6 @@
-"""A host of whose batches many never arrive: a full spool, a bad management network.
+"""A host with many lost batches: a full spool, a bad management network.
 
-Gaps in what is known must not look like gaps in what happened.
+Detectors must not take gaps in the data for gaps in the job.
 """
 
 from __future__ import annotations

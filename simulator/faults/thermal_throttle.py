@@ -11,8 +11,8 @@ from simulator.faults.places import GpuFault
 from simulator.world import World
 
 COOLING_SHARES = (0.6, 0.22)
-"""Of healthy cooling that is left, at strengths 0 and 1: at 0.6 a busy GPU just reaches the
-temperature at which it slows down, at 0.22 a third of its clock goes."""
+"""Share of healthy cooling left, at strengths 0 and 1: at 0.6 a busy GPU just reaches the
+temperature at which it slows down, at 0.22 it loses a third of its clock."""
 
 
 class ThermalThrottle(GpuFault):

@@ -20,7 +20,6 @@ class WarmAisle(EverywhereEvent):
     title = "All GPUs are a little hotter than usual, and none slows down."
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """All GPUs alike."""
         world.gpu_cooling_share *= 1.0 - COOLING_LOSS_MOST * strength
         return FOREVER
 

@@ -1,1 +1,1 @@
-"""What production shows: files, tables and logs, written from a snapshot of the cluster."""
+"""Production interfaces: files, tables and logs, written from a snapshot of the cluster."""

@@ -1,16 +1,16 @@
-"""What NICs' counters say, by the driver's own names: one column of all NICs for each file.
+"""NIC counters by the driver's own names: one column of all NICs for each file.
 
 The link and NIC counters of a snapshot are exact and wide. Hardware is neither: words instead of
-bytes, ticks instead of seconds, counters that stop at 15 or fall back to zero at 2**32. Here the
-one becomes the other, for files (`simulator.interfaces.fabric_tree`) and for batches alike, so that
-both ways of running tell the same story.
+bytes, ticks instead of seconds, counters that stop at 15 or wrap at 2**32. This module converts one
+into the other, for files (`simulator.interfaces.fabric_tree`) and for batches alike, so that both
+show the same values.
 
 Names and order of a dictionary depend on the fabric alone, never on values. Columns are indexed by
-NIC; several names may share one array, so nobody writes into them.
+NIC; several names may share one array, so no caller may write into them.
 
 A NIC's port is named by its ``up`` link: it sends what ``up`` carries and receives what ``down``
-carries, less what was lost on the way. Who pauses whom: pause on ``up`` was *received* by the NIC
-(its leaf told it to stop), pause on ``down`` was *sent* by it (it told its leaf).
+carries, less what was lost on the way. Pause direction: pause on ``up`` was *received* by the NIC
+(from its leaf), pause on ``down`` was *sent* by it (to its leaf).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CLAMP_16 = (1 << 16) - 1
 CLAMP_32 = (1 << 32) - 1
 """Classic InfiniBand counters stop at their end (IBTA volume 1, 16.1.3.5)."""
 WRAP_32 = 1 << 32
-"""mlx5 queue counters are 32 bits wide in hardware and begin anew."""
+"""mlx5 queue counters are 32 bits wide in hardware and wrap."""
 
 WORD_BYTES = 4
 """IBTA counts PortXmitData and PortRcvData in words."""
@@ -40,7 +40,7 @@ WAIT_TICK_BYTES = 32
 that are documented for switches. None is for ConnectX. At 400 Gb/s it is full after 11 s of
 waiting, as its 32 bits are on real machines."""
 
-# What is small and always there -------------------------------------------------------------------
+# Constants ----------------------------------------------------------------------------------------
 
 LIFESPAN_MS = 10
 """How old a number of `hw_counters` may be: the kernel's default."""
@@ -48,12 +48,12 @@ MESSAGE_BYTES = 512 << 10
 """NCCL sends a channel's chunk as one RDMA write: 512 KiB with its default buffers."""
 PAUSE_FRAME_BYTES = 64
 FRAMES_PER_PAUSE = 2
-"""One that says stop, one that says go on."""
+"""One frame to stop, one to go on."""
 MANAGEMENT_PACKETS_PER_SECOND = 1.5
 """Neighbour discovery, LLDP, subnet management: what the kernel itself sends on a fabric port."""
 MANAGEMENT_PACKET_BYTES = 94
 MANAGEMENT_SPREAD = 0.3
-"""How much hosts' chatter differs, relative."""
+"""Relative spread of management traffic between hosts."""
 MULTICAST_SHARE = 0.25
 """Of what the kernel receives there."""
 
@@ -90,8 +90,8 @@ NEAREST_SPEEDS = (
     PortSpeed("XDR", 4, 800e9),
 )
 DOWN_SPEEDS = {
-    # What mlx5 says of a port without a link: drivers/infiniband/hw/mlx5/main.c begins with 4X QDR
-    # for Ethernet, and an InfiniBand port that polls is at its slowest.
+    # mlx5 without a link: drivers/infiniband/hw/mlx5/main.c begins with 4X QDR for Ethernet, and an
+    # InfiniBand port that polls is at its slowest.
     Fabric.ROCE: PortSpeed("QDR", 4, 40e9),
     Fabric.INFINIBAND: PortSpeed("SDR", 1, 2.5e9),
 }
@@ -103,7 +103,7 @@ def port_speed(topology: Topology) -> PortSpeed:
     return min(NEAREST_SPEEDS, key=lambda speed: abs(speed.bits_per_second - wanted))
 
 
-# What several columns are made of -----------------------------------------------------------------
+# Shared sums --------------------------------------------------------------------------------------
 
 
 class Ports(NamedTuple):
@@ -120,7 +120,7 @@ class Ports(NamedTuple):
     """At the port: without what was lost on the cable."""
     arrived_packets: Counts
     discarded_packets: Counts
-    """Arrived, and found no room in the NIC."""
+    """Arrived, and dropped because the NIC's buffer was full."""
     received_bytes: Counts
     """Given to the host."""
     received_packets: Counts
@@ -158,7 +158,6 @@ def less_packets(amount: Counts, packets: Counts, packet_bytes: Floats) -> Count
 
 
 def link_is_up(world: World) -> Bools:
-    """For each NIC: whether its port has a link."""
     nics = np.arange(world.topology.nics, dtype=np.int32)
     is_up: Bools = world.link_is_live()[world.topology.up(nics)]
     return is_up
@@ -170,18 +169,16 @@ def link_downs(ports: Ports) -> Counts:
 
 
 def clamp(values: Counts, maximum: int) -> Counts:
-    """A counter that stops at its end."""
     return np.minimum(values, maximum)
 
 
 def wrap(values: Counts) -> Counts:
-    """A counter of 32 bits that begins anew."""
     wrapped: Counts = values % WRAP_32
     return wrapped
 
 
 def scatter(nics: int) -> Floats:
-    """A number in [0, 1) for each NIC, always the same: what makes them differ a little."""
+    """A constant number in [0, 1) for each NIC, which makes NICs differ a little."""
     mixed = (np.arange(nics, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     spread: Floats = (mixed >> np.uint64(40)).astype(np.float64) / (1 << 24)
     return spread
@@ -198,7 +195,7 @@ def management_packets(snapshot: Snapshot) -> Counts:
 
 
 def count_multicast(packets: Counts) -> Counts:
-    """The part of the kernel's packets that was for everyone."""
+    """The multicast part of the kernel's packets."""
     multicast: Counts = (packets * MULTICAST_SHARE).astype(np.int64)
     return multicast
 
@@ -317,7 +314,7 @@ def wait_ticks(topology: Topology, ports: Ports) -> Counts:
 
 
 def queue_counters(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
-    """What mlx5 counts over its queue pairs; those without a cause here stay at 0."""
+    """mlx5's counters over its queue pairs; those without a cause in the model stay at 0."""
     nics = snapshot.nics
     timeouts = wrap(nics.ack_timeouts)
     return dict.fromkeys(QUEUE_COUNTERS, ports.zero) | {
@@ -362,7 +359,7 @@ QUEUE_COUNTERS = (
 
 
 def congestion_counters(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
-    """What only RoCE ports have: DCQCN at work. 64 bits each."""
+    """Counters of RoCE ports only: DCQCN. 64 bits each."""
     return {
         "rp_cnp_ignored": ports.zero,
         "rp_cnp_handled": snapshot.nics.cnp_handled,
@@ -379,7 +376,7 @@ def netdev_columns(snapshot: Snapshot) -> dict[str, Counts]:
     """Numbers below `sys/class/net/<interface>/`: ``statistics/…``, ``carrier_changes``.
 
     RDMA bypasses the kernel: only what the kernel itself sends is here. Damaged frames are, because
-    mlx5 fills those in from the wire; on InfiniBand the interface is software and knows of none.
+    mlx5 fills those in from the wire; on InfiniBand the interface is software and counts none.
     """
     ports = view_ports(snapshot)
     packets = management_packets(snapshot)
@@ -453,7 +450,7 @@ MODULE_EVENTS = ("module_unplug", "module_bus_stuck", "module_high_temp", "modul
 
 
 def kernel_statistics(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
-    """What passes through the kernel's own queues."""
+    """Packets through the kernel's own queues."""
     packets = management_packets(snapshot)
     multicast = count_multicast(packets)
     return {
@@ -475,7 +472,7 @@ def kernel_statistics(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
 
 
 def rdma_statistics(ports: Ports) -> dict[str, Counts]:
-    """What bypasses the kernel, in bytes."""
+    """Traffic that bypasses the kernel, in bytes."""
     return {
         "rx_vport_rdma_unicast_packets": ports.received_packets,
         "rx_vport_rdma_unicast_bytes": ports.received_bytes,
@@ -503,7 +500,7 @@ def wire_statistics(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
         "rx_crc_errors_phy": damaged,
         "tx_bytes_phy": sent_bytes,
         "rx_bytes_phy": arrived_bytes,
-        # A block that correction could not mend spoils its frames' code and their checksum.
+        # A block that correction could not repair spoils its frames' code and their checksum.
         "rx_symbol_err_phy": damaged,
         "tx_mac_control_phy": stopping,
         "rx_mac_control_phy": stopped,
@@ -537,7 +534,7 @@ def lane_statistics(ports: Ports) -> dict[str, Counts]:
 
 
 def pcie_statistics(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
-    """Whether the host took what the NIC wrote into its memory.
+    """Whether the host accepted what the NIC wrote into its memory.
 
     Stalls are a share of the last second on hardware, and of the last tick here: of it, the NIC's
     buffer was full. The events are seconds above 30 percent on hardware; here whole seconds for
@@ -562,10 +559,10 @@ def pcie_statistics(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
 
 
 def priority_statistics(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
-    """Traffic by priority, and flow control of the one that has it.
+    """Traffic by priority, and flow control of the lossless one.
 
-    A storm needs a host that takes nothing at all for seconds; one that is merely slow lets go of
-    its leaf every few microseconds.
+    A storm needs a host that accepts nothing at all for seconds; a slow host releases its leaf
+    every few microseconds.
     """
     kernel = management_packets(snapshot)
     columns: dict[str, Counts] = {}

@@ -1,12 +1,12 @@
 """The fabric side of hosts as files: sysfs of RDMA devices and interfaces, and ``ethtool``.
 
-Below ``<folder>/<hostname>/`` stands what an agent with ``--root`` reads there, laid out as by the
-kernel: devices live in the PCI tree, and `/sys/class` holds links to them, so that a reader can
-tell which GPU is near to which NIC.
+An agent with ``--root`` reads the files below ``<folder>/<hostname>/``, laid out as by the kernel:
+devices live in the PCI tree, and `/sys/class` holds links to them, so that a reader can find the
+GPU nearest to a NIC.
 
 An agent holds counter files open and reads them again and again. So a file is never replaced, only
-written over in place: in one call, with newlines as long as the old text was, and cut to size
-afterwards. A reader that comes between sees the new number with empty lines behind it.
+overwritten in place: in one call, padded with newlines to the old length, and cut to size
+afterwards. A reader in between sees the new number with empty lines behind it.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PCI_CLASSES = {Fabric.INFINIBAND: "0x020700", Fabric.ROCE: "0x020000"}
 
 KERNEL_DRIVER = "mlx5_core"
 DRIVER_NAMES = {Fabric.INFINIBAND: "mlx5_core[ib_ipoib]", Fabric.ROCE: KERNEL_DRIVER}
-"""What ``ethtool -i`` says; InfiniBand's interfaces are mlx5's own, and it says so."""
+"""Driver names in ``ethtool -i``; InfiniBand's interfaces have mlx5's own."""
 KERNEL_VERSION = "6.8.0"
 NUMA_NODES = 2
 """Sockets of a host; the first half of its slots is on the first."""
@@ -69,11 +69,11 @@ DIGITS = 20
 """Of the largest 64-bit number."""
 
 
-# Who is who ---------------------------------------------------------------------------------------
+# Identities ---------------------------------------------------------------------------------------
 
 
 class NicModel(NamedTuple):
-    """What a driver says about its hardware."""
+    """Hardware identity as the driver reports it."""
 
     bits_per_second: float
     hca_type: str
@@ -142,19 +142,18 @@ def _pci_path(index: int, port: int) -> str:
 
 
 def numa_node(index: int, devices: int) -> int:
-    """The socket that a host's device hangs on."""
     return index * NUMA_NODES // max(devices, 1)
 
 
 def boot_id(topology: Topology, host: int, boot_unix_ns: int) -> str:
-    """What changes whenever the host boots, as a random UUID would; the same in every run."""
+    """Changes whenever the host boots, as a random UUID would; the same in every run."""
     seed = f"{topology.name}/{host}/{boot_unix_ns}".encode()
     digits = blake2b(seed, digest_size=16).hexdigest()
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-8{digits[17:20]}-{digits[20:]}"
 
 
 def driver_text(topology: Topology, nic: int) -> str:
-    """What ``ethtool -i`` says about a NIC's interface."""
+    """Output of ``ethtool -i`` for a NIC's interface."""
     model = nic_model(topology)
     address = nic_pci_path(nic % topology.nics_per_host).rpartition("/")[2]
     lines = {
@@ -172,7 +171,7 @@ def driver_text(topology: Topology, nic: int) -> str:
 
 
 def write_new(path: str, text: str) -> None:
-    """A file of sysfs, with the newline that the kernel puts behind everything."""
+    """A file of sysfs, with the newline that the kernel appends."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         os.write(handle, text.encode() + b"\n")
@@ -181,7 +180,7 @@ def write_new(path: str, text: str) -> None:
 
 
 def write_over(path: str, text: bytes, length_before: int) -> None:
-    """Put a text in a file's place without a moment in which a reader finds less than all of it."""
+    """Overwrite a file's text so that no reader ever finds a part of it."""
     handle = os.open(path, os.O_WRONLY)
     try:
         os.pwrite(handle, text.ljust(length_before, b"\n"), 0)
@@ -192,7 +191,7 @@ def write_over(path: str, text: bytes, length_before: int) -> None:
 
 
 def write_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Texts by path below a folder, which need not be there yet."""
+    """Texts by path below a folder, which is created if missing."""
     for parent in sorted({path.rpartition("/")[0] for path in files}):
         (folder / parent).mkdir(parents=True, exist_ok=True)
     for path, text in files.items():
@@ -216,7 +215,7 @@ def rate_text(topology: Topology, rate: int, lanes: int, *, is_up: bool) -> str:
 
 
 def live_texts(snapshot: Snapshot) -> dict[str, list[str]]:
-    """Files below a NIC's PCI folder that say in words how its link and slot are, NIC by NIC."""
+    """Text files below a NIC's PCI folder about its link and slot, NIC by NIC."""
     topology = snapshot.topology
     ports = {name: column.tolist() for name, column in port_columns(snapshot).items()}
     is_up = [state == PORT_ACTIVE for state in ports["state"]]
@@ -235,7 +234,7 @@ def live_texts(snapshot: Snapshot) -> dict[str, list[str]]:
         "infiniband/{device}/ports/1/sm_lid": [hex(lid) for lid in ports["sm_lid"]],
         "net/{interface}/operstate": ["up" if up else "down" for up in is_up],
         "net/{interface}/carrier": [str(int(up)) for up in is_up],
-        # The kernel refuses to say the speed of a link that is down, older ones said -1.
+        # The kernel refuses to read the speed of a link that is down; older kernels gave -1.
         "net/{interface}/speed": [
             str(rate // 1_000_000 if up else -1)
             for rate, up in zip(ports["rate"], is_up, strict=True)
@@ -245,7 +244,6 @@ def live_texts(snapshot: Snapshot) -> dict[str, list[str]]:
 
 
 def still_texts(topology: Topology, nic: int) -> dict[str, str]:
-    """Files below a NIC's PCI folder that never change."""
     model, fabric, slot = nic_model(topology), topology.fabric, pcie_slot(topology.speed)
     device, interface = topology.device_name(nic), topology.interface_name(nic)
     host, index = divmod(nic, topology.nics_per_host)
@@ -348,7 +346,7 @@ class FabricTree:
     # Writing it once -------------------------------------------------------------------------
 
     def start(self, snapshot: Snapshot) -> None:
-        """Write everything, whatever is there already."""
+        """Write everything, also over files that are already there."""
         topology, per_host = self._topology, self._topology.nics_per_host
         self._numbers = self._number_columns(snapshot)
         self._texts = live_texts(snapshot)
@@ -390,7 +388,7 @@ class FabricTree:
         )
 
     def _write_host_links(self, root: Path, per_host: int) -> None:
-        """What leads from classes and buses to the devices."""
+        """Links from classes and buses to the devices."""
         (root / "sys/bus/pci/drivers" / KERNEL_DRIVER).mkdir(parents=True, exist_ok=True)
         for index in range(per_host):
             for pattern in ("infiniband/{device}", "net/{interface}"):

@@ -1,12 +1,12 @@
-"""Dumps of PyTorch's Flight Recorder: what each rank of a stuck job has launched, and how far.
+"""Dumps of PyTorch's Flight Recorder: what each rank of a stuck job has launched and finished.
 
 Every rank writes one, `nccl_trace_rank_<rank>`: a pickle of plain containers in PyTorch's format
-2.10. So does a rank whose training loop is dead-locked, because the watchdog is a thread of its own
+2.10. So does a rank whose training loop is deadlocked, because the watchdog is a thread of its own
 that needs no Python; but it never launched the collective in which the others wait, and has no
 entry for it. A host that is down writes nothing.
 
 Times that a watchdog discovers are late, up to its period; sequence numbers count all collectives
-of a group, whatever they are.
+of a group, whatever their operation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIBRARY_VERSION = "2.28.9"
 PROTOCOL = 2
 """Of pickle, as PyTorch writes it."""
 WATCHDOG_SECONDS = 0.1
-"""How often the watchdog looks whether operations have started or ended."""
+"""How often the watchdog checks whether operations have started or ended."""
 TIMEOUT_SECONDS = 600
 """PyTorch's default, for a dump in which nothing hangs."""
 ELEMENT_BYTES = 2
@@ -47,7 +47,7 @@ NAMES = {
 }
 PAIRS = frozenset({Operation.SEND, Operation.RECV, Operation.SEND_RECV})
 GROUP_DESCRIPTION = "default_pg"
-"""PyTorch's for the group of everybody, whose name is `0`."""
+"""PyTorch's for the group of all ranks, whose name is `0`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +71,13 @@ class _Launch:
 
 
 class FlightRecorderDumps:
-    """The dumps of all jobs; `write` makes a file for each rank of a job that has given up."""
+    """The dumps of all jobs; `write` makes a file for each rank after a watchdog fired."""
 
     def __init__(self, topology: Topology, folder_of: FolderOf) -> None:
         self._topology = topology
         self._folder_of = folder_of
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write the dumps of this tick."""
         jobs = {job.name: job for job in snapshot.jobs}
         for dump in snapshot.dumps:
             if dump.job not in jobs:
@@ -97,7 +96,7 @@ class FlightRecorderDumps:
 
 
 def make_dumps(snapshot: Snapshot, job: JobStatus, dump: HangDump) -> dict[int, dict[str, Any]]:
-    """Of each rank of the job, what its dump holds."""
+    """For each rank of the job, the content of its dump."""
     groups = _find_groups(job, dump)
     launches = _number(dump, groups)
     timeout_ms = _timeout_ms(dump)
@@ -130,7 +129,8 @@ def _find_groups(job: JobStatus, dump: HangDump) -> dict[str, _Group]:
 def _number(dump: HangDump, groups: dict[str, _Group]) -> list[_Launch]:
     """Each collective with its number in its group.
 
-    Blocks count per operation. The first of each operation says how many came before the dump's.
+    Blocks count per operation. The first number of each operation
+    is the number of those before the dump's.
     """
     before: Counter[str] = Counter()
     seen: set[tuple[str, Operation]] = set()
@@ -148,7 +148,7 @@ def _number(dump: HangDump, groups: dict[str, _Group]) -> list[_Launch]:
 
 
 def _timeout_ms(dump: HangDump) -> int:
-    """The watchdog's patience: the dump comes when the oldest pending collective has used it up."""
+    """The watchdog's timeout: the age of the oldest pending collective at the dump."""
     waits = [
         dump.time_s - float(np.nanmin(block.entry_s[np.isnan(block.exit_s)]))
         for block in dump.blocks
@@ -158,7 +158,6 @@ def _timeout_ms(dump: HangDump) -> int:
 
 
 def _make_entry(snapshot: Snapshot, job: JobStatus, launch: _Launch, place: int) -> dict[str, Any]:
-    """One operation of one rank."""
     block, unit = launch.block, launch.unit
     rank = int(block.members[unit, place])
     host = int(job.rank_host[rank])

@@ -17,11 +17,11 @@ from simulator.snapshot import Snapshot
 from simulator.topology.model import Topology
 
 LOG_BYTES_MAX = 512 << 10
-"""A log that is larger gets a new name, and what had that name goes: logs of 240 ranks that write
-10 kB a second hold 300 MB at most, and agents, who look every second, have most of a minute for
+"""A larger log is renamed, and the older one of that name is removed: logs of 240 ranks that write
+10 kB a second hold 300 MB at most, and agents, which read every second, have most of a minute for
 what they have not read yet."""
 ROTATE_SECONDS = 30.0
-"""How often somebody looks how large the logs are, as `logrotate` would."""
+"""How often the sizes of logs are checked, as `logrotate` would."""
 
 
 class HostTrees:
@@ -35,7 +35,6 @@ class HostTrees:
         self._rotated_s: float | None = None
 
     def write(self, snapshot: Snapshot) -> None:
-        """Bring every host's files up to this tick."""
         is_first = self._rotated_s is None
         for tree in self._trees:
             (tree.start if is_first else tree.update)(snapshot)
@@ -48,9 +47,9 @@ class HostTrees:
                 rotate(root)
 
     def agent_flags(self, host: int, service_url: str, cluster: str) -> list[str]:
-        """What a production agent is started with on this host; writes its settings there.
+        """Flags of a production agent on this host; writes its settings there.
 
-        An agent is started when the trees have been written once, as hosts boot before agents.
+        An agent starts when the trees have been written once, as hosts boot before agents.
         """
         root = self._roots[host]
         config = root / "agent.toml"

@@ -1,15 +1,14 @@
-"""InfiniBand switches and HCAs that answer management datagrams: what the real ibsim is fed with.
+"""InfiniBand switches and HCAs that answer management datagrams: input of the real ibsim.
 
-ibsim reads a topology once (`topology_text`, the format of `ibnetdiscover`) and then lives on
-console commands: `commands` gives those that bring its counters and links from the last snapshot to
-this one. Programs that ask it (`perfquery`, `ibqueryerrors`, `opensm`) do not notice.
+ibsim reads a topology once (`topology_text`, the format of `ibnetdiscover`) and then takes console
+commands: `commands` gives those that bring its counters and links from the last snapshot to this
+one. Its clients (`perfquery`, `ibqueryerrors`, `opensm`) see no difference to a real fabric.
 
-Where ibsim 0.10 falls short of the hardware: it knows no speed above HDR, so faster fabrics claim
-HDR, and their switches' ticks of waiting are those of HDR, so that seconds come out right; a port's
-speed and width stay as built; error counters have 8 to 32 bits and stop at their end, as IBTA
-wants, and there are no wide ones beside them: ticks are full after 1.4 s of waiting. The datagrams
-themselves are counted too. It carries out some ten thousand commands a second: a thousand busy
-ports take one.
+Limits of ibsim 0.10: it has no speed above HDR, so faster fabrics claim HDR, and their switches'
+ticks of waiting are those of HDR, so that seconds come out right; a port's speed and width stay as
+built; error counters have 8 to 32 bits and stop at their end, as IBTA wants, without wide ones
+beside them: ticks are full after 1.4 s of waiting. It counts the datagrams themselves too. It
+carries out some ten thousand commands a second: a thousand busy ports take one.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ KNOWN_SPEEDS = ("SDR", "DDR", "QDR", "FDR", "EDR", "HDR")
 FASTEST_KNOWN = "HDR"
 NVIDIA = 0x2C9
 QUANTUM_2, CONNECTX_7 = 0xD2F2, 0x1021
-"""What tools print as vendor and device."""
+"""Vendor and device numbers that tools print."""
 
 COUNTER_WIDTHS = {
     "PortCountersExtended.PortXmitData": 63,
@@ -49,8 +48,8 @@ COUNTER_WIDTHS = {
     "PortCounters.PortXmitDiscards": 16,
     "PortCounters.PortXmitWait": 32,
 }
-"""ibsim's names of what we set, and bits; cut here, so that a counter at its end is not set again
-at every tick."""
+"""ibsim's names of the counters that are set, and bits; cut here, so that a counter at its end is
+not set again at every tick."""
 HCA_NAMES = {
     "PortCountersExtended.PortXmitData": "port_xmit_data",
     "PortCountersExtended.PortRcvData": "port_rcv_data",
@@ -65,7 +64,7 @@ HCA_NAMES = {
     "PortCounters.PortXmitDiscards": "port_xmit_discards",
     "PortCounters.PortXmitWait": "port_xmit_wait",
 }
-"""The same as files below /sys call them: an HCA must tell the same story either way."""
+"""The same by the names of files below /sys: both must show the same values of an HCA."""
 
 
 def switch_id(topology: Topology, switch: int) -> str:
@@ -74,7 +73,7 @@ def switch_id(topology: Topology, switch: int) -> str:
 
 
 def hca_id(topology: Topology, nic: int) -> str:
-    """The name for an HCA in ibsim; also what a client says to attach to it (SIM_HOST)."""
+    """The name for an HCA in ibsim; clients attach to it by this name (SIM_HOST)."""
     return f"H-{topology.nic_guid(nic):016x}"
 
 
@@ -89,7 +88,7 @@ def hca_lid(topology: Topology, nic: int) -> int:
 
 
 def claimed_speed(topology: Topology) -> Speed:
-    """What ports say that they run at: the fabric's speed, or the fastest that ibsim knows."""
+    """The speed that ports report: the fabric's, or the fastest that ibsim knows."""
     name = topology.speed.name
     return SPEEDS[name if name in KNOWN_SPEEDS else FASTEST_KNOWN]
 
@@ -111,7 +110,7 @@ def topology_text(topology: Topology) -> str:
 
 
 def _check_size(topology: Topology, ports: Ports) -> None:
-    """Stop here with a message about the cluster; ibsim has one about its own tables."""
+    """Raise SettingsError about the cluster's size before ibsim fails with one about its tables."""
     switches = len(topology.switches)
     slots = sum(_size(ports, switch) + 1 for switch in range(switches)) + topology.nics
     for what, found, most in (
@@ -127,7 +126,7 @@ def _check_size(topology: Topology, ports: Ports) -> None:
 
 
 def _size(ports: Ports, switch: int) -> int:
-    """How many ports a switch has, with those below its last that nothing is plugged into."""
+    """The number of ports of a switch, with unused ones below its last."""
     return int(ports.number[ports.of_switch(switch).stop - 1])
 
 
@@ -175,11 +174,11 @@ def _hca_name(topology: Topology, nic: int) -> str:
     return f"{topology.host_name(topology.host_of_nic(nic))} {topology.device_name(nic)}"
 
 
-# Its life ---------------------------------------------------------------------------------------
+# Commands ---------------------------------------------------------------------------------------
 
 
 class Console:
-    """What to type into ibsim, tick by tick. Ports are those of switches, then the HCAs'."""
+    """The console commands for ibsim, tick by tick. Ports are those of switches, then the HCAs'."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -197,14 +196,14 @@ class Console:
         self._was_up: Bools = np.ones(len(self._ends), dtype=np.bool_)
 
     def commands(self, snapshot: Snapshot) -> list[str]:
-        """Those that make ibsim's fabric what the snapshot's is; only what has changed.
+        """The commands that make ibsim's fabric equal the snapshot's; only changes.
 
         A link that comes back waits for the subnet manager's next sweep, as a real one does.
         """
         return [*self._link_commands(snapshot), *self._counter_commands(snapshot)]
 
     def _link_commands(self, snapshot: Snapshot) -> Iterator[str]:
-        """Cut and mend cables."""
+        """Cut and restore cables."""
         ports, link_up = self._readings.ports, snapshot.world.link_up
         is_up = link_up[ports.out[self._ends]] & link_up[ports.back[self._ends]]
         for end in np.flatnonzero(is_up != self._was_up):
@@ -212,7 +211,6 @@ class Console:
         self._was_up = is_up
 
     def _counter_commands(self, snapshot: Snapshot) -> Iterator[str]:
-        """Set counters."""
         of_switches, of_hcas = self._switch_counters(snapshot), hca_columns(snapshot)
         fresh = np.empty_like(self._counted)
         for row, (name, bits) in enumerate(COUNTER_WIDTHS.items()):
@@ -224,7 +222,7 @@ class Console:
         self._counted = fresh
 
     def _switch_counters(self, snapshot: Snapshot) -> dict[str, Counts]:
-        """What the switches' ports have counted, by ibsim's names."""
+        """The counters of the switches' ports, by ibsim's names."""
         ports = self._readings.ports
         columns = counted(snapshot, ports, self._readings.update(snapshot))
         rate = claimed_speed(snapshot.topology).bits_per_second

@@ -37,7 +37,7 @@ from simulator.snapshot import Counts, Snapshot
 from simulator.topology.model import Topology
 
 ANSWER_MILLISECONDS = 200
-"""How long an agent lets a switch think, if it is not told otherwise; it is part of a command."""
+"""Default timeout that an agent gives a switch; it is part of a command line."""
 NAME_CHARS_MAX, NAME_CHARS_KEPT = 200, 180
 """Of a recorded command's file name: longer ones are cut, with a digest behind them."""
 NAME_WIDTH = 30
@@ -45,7 +45,7 @@ NAME_WIDTH = 30
 LINE_GIGABITS = {"EDR": "25.78125", "HDR": "53.125", "NDR": "106.25", "XDR": "212.5"}
 """Of a lane on the wire, as programs print it."""
 CAPABILITIES = 0x5300
-"""Extended counters and PortXmitWait mean something, as Quantum-2 says."""
+"""Quantum-2's capability mask: extended counters and PortXmitWait are valid."""
 VALUE_COLUMN = 33
 """Where perfquery's values begin."""
 SILENCE = "/usr/sbin/perfquery: iberror: failed: classportinfo query\n"
@@ -91,7 +91,7 @@ class DiagsOutputs:
         self._folder.mkdir(parents=True, exist_ok=True)
         states, counters = self._readings.update(snapshot)
         if not self._has_nodes:
-            # Who is there, whatever is cut later: an agent asks once.
+            # The nodes, also those cut off later: an agent asks once.
             self._write(self._nodes(), "ibnetdiscover")
             for switch in range(len(self._topology.switches)):
                 lid = switch_lid(switch)
@@ -146,7 +146,7 @@ class DiagsOutputs:
     # Nodes ---------------------------------------------------------------------------------------
 
     def _nodes(self) -> str:
-        """`ibnetdiscover`: who is what; cables are read from `iblinkinfo`."""
+        """`ibnetdiscover`: node types and names; cables are read from `iblinkinfo`."""
         topology = self._topology
         blocks = ["#\n# Topology file: simulated\n#\n"]
         for switch, about in enumerate(topology.switches):

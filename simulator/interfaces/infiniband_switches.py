@@ -1,8 +1,7 @@
-"""What InfiniBand switches count and say of their links, for all their ports at once.
+"""Counters and link states of InfiniBand switches, for all their ports at once.
 
-By the names of IBTA's counters, wide as Quantum's chips have them. `simulator.interfaces.ibsim`
-cuts them to what ibsim can hold; the outputs of infiniband-diags and the batches of a poller show
-them whole.
+By the names of IBTA's counters, wide as in Quantum's chips. `simulator.interfaces.ibsim` cuts them
+to what ibsim can hold; the outputs of infiniband-diags and the batches of a poller show them whole.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ UNCOUNTED = (
     "QP1Dropped",
     "VL15Dropped",
 )
-"""Counters that nothing in the model moves: every switch has them, at zero."""
+"""Counters without a cause in the model: every switch has them, at zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +50,6 @@ class PortStates:
 
 
 def port_states(snapshot: Snapshot, ports: Ports) -> PortStates:
-    """How the links of all switch ports are now."""
     world, speed = snapshot.world, snapshot.topology.speed
     is_up = world.link_is_live()[ports.out]
     share = np.minimum(world.link_speed_share[ports.out], world.link_speed_share[ports.back])
@@ -68,7 +66,7 @@ def port_states(snapshot: Snapshot, ports: Ports) -> PortStates:
 
 
 def counted(snapshot: Snapshot, ports: Ports, values: Counts) -> dict[str, Counts]:
-    """What the ports have counted, without the ticks of waiting; ``values`` are of `Readings`."""
+    """The ports' counters without the ticks of waiting; ``values`` are of `Readings`."""
     links, out, back = snapshot.links, ports.out, ports.back
     return {
         "PortXmitData": values[Reading.SENT_BYTES] // WORD_BYTES,
@@ -95,8 +93,8 @@ def ticks_at(wait_ns: Counts, bits_per_second: Floats | float) -> Floats:
 class InfinibandReadings:
     """Counters and states of all switch ports, from one snapshot to the next.
 
-    It remembers ticks: they are counted at the rate that a link had while it waited, and a link
-    that comes up with fewer lanes must not take back what it has counted.
+    It keeps ticks: they are counted at the rate that a link had while it waited, and a link that
+    comes up with fewer lanes must not lower the count.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -106,7 +104,7 @@ class InfinibandReadings:
         self._ticks: Floats = np.zeros(len(self.ports.out))
 
     def update(self, snapshot: Snapshot) -> tuple[PortStates, dict[str, Counts]]:
-        """How links are, and all counters by IBTA's names."""
+        """Link states, and all counters by IBTA's names."""
         states = port_states(snapshot, self.ports)
         wait_ns = snapshot.links.wait_ns[self.ports.out]
         self._ticks += ticks_at(wait_ns - self._wait_ns, states.bits_per_second)

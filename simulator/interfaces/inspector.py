@@ -1,12 +1,12 @@
 """Logs of NCCL Inspector (JSON lines of format v4.0, verbose), one file for each rank's process.
 
-As the plugin does, a line is written when the operation has ended on its rank, with microseconds of
-the *host's* clock, so that what hangs is not here and a clock that is off shows.
+As in the plugin, a line is written when the operation has ended on its rank, with microseconds of
+the *host's* clock. So hung operations are missing, and clock errors show.
 
-What is simpler than in real life: nothing is lost in the plugin's ring buffers; an operation is
-enqueued at the moment when its kernel starts; and the exit of a *tree* all-reduce is the true one,
-whereas real logs have it hundreds of milliseconds early on most ranks, because the plugin there
-misses the kernel's last stretch. Whoever trusts exits of trees has an easier life here.
+Simpler than in production: nothing is lost in the plugin's ring buffers; an operation is enqueued
+at the moment when its kernel starts; and the exit of a *tree* all-reduce is the true one, whereas
+real logs have it hundreds of milliseconds early on most ranks, because the plugin there misses the
+kernel's last stretch. A detector that relies on exits of trees does better here than in production.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from simulator.snapshot import CollectiveBlock, Counts, JobStatus, Snapshot
 from simulator.topology.model import Bools, Topology
 
 FolderOf = Callable[[str, int], Path]
-"""Where a job's files of a host go."""
+"""The folder of a job's files of a host."""
 
 VERSION = "v4.0"
 NAMES = {
@@ -36,13 +36,13 @@ NAMES = {
     Operation.GATHER: "Gather",
     Operation.SCATTER: "Scatter",
 }
-"""What the plugin calls collectives; those without a name it calls Invalid."""
+"""The plugin's names of collectives; it calls all others Invalid."""
 PAIRS = {
     Operation.SEND: ("Send", "Recv"),
     Operation.RECV: ("Recv", "Send"),
     Operation.SEND_RECV: ("SendRecv", "SendRecv"),
 }
-"""What it calls the two ends of an exchange between two ranks."""
+"""Its names of the two ends of an exchange between two ranks."""
 PARTS = frozenset({Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
 """Operations whose size is one rank's part of the whole."""
 CHANNEL_MICROSECONDS = 3
@@ -90,7 +90,7 @@ class InspectorLogs:
     def _numbers(
         snapshot: Snapshot, block: CollectiveBlock, job: JobStatus, is_done: Bools
     ) -> list[tuple[float, ...]]:
-        """What goes into the template of each rank that is done, in the template's order."""
+        """Values for the template of each rank that is done, in the template's order."""
         host = job.rank_host[block.members][is_done]
         dump_us: Counts = snapshot.host_unix_ns(host, snapshot.time_s) // _US
         entry_us: Counts = snapshot.host_unix_ns(host, block.entry_s[is_done]) // _US
@@ -98,7 +98,7 @@ class InspectorLogs:
         duration_us = exit_us - entry_us
         ranks = block.members.shape[1]
         whole = block.size_bytes * (ranks if block.operation in PARTS else 1)
-        # The plugin has no rule for all-to-all, and says 0.
+        # The plugin has no rule for all-to-all, and writes 0.
         is_known = block.operation is not Operation.ALL_TO_ALL
         per_us = np.where(duration_us > 0, 1e-3 / np.maximum(duration_us, 1), 0.0) * is_known
         second_us = np.minimum(entry_us + CHANNEL_MICROSECONDS, exit_us)
@@ -194,7 +194,7 @@ def _trace(kind: str, what: str, values: tuple[tuple[object, ...], ...]) -> dict
 
 
 def append(path: str, text: str) -> None:
-    """Add whole lines to a file, by one write: whoever follows it never sees half a batch."""
+    """Append whole lines to a file with one write: a reader never sees half a batch."""
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     os.write(handle, text.encode())
     os.close(handle)

@@ -1,4 +1,4 @@
-"""What the Linux of every host counts of itself and of the ranks' processes, as numbers.
+"""Linux counters of every host and of the ranks' processes, as numbers.
 
 The trees print these numbers as files of /proc, and the fast mode sends what an agent reads there;
 so each rule stands here once.
@@ -18,9 +18,9 @@ KIB = 1024
 CACHED_PARTS = 4
 """One of so many parts of the memory that is available is page cache."""
 DIRTY_KIB, BUFFERS_KIB = 592, 12_288
-"""Of a quiet page cache; nobody's verdict depends on them."""
+"""Of a quiet page cache; no detector reads them."""
 INTERRUPTS_PER_SECOND, SWITCHES_PER_SECOND = 12_000, 30_000
-"""Of a host that trains; nobody's verdict depends on them."""
+"""Of a host that trains; no detector reads them."""
 PREEMPTIONS_PER_SECOND = 0.2
 """Of a rank's main thread, per second of its processor time: ranks have cores of their own."""
 BLOCKED_SHARE = 0.5
@@ -122,7 +122,7 @@ def start_ticks(snapshot: Snapshot, job: JobStatus) -> Counts:
 
 
 class RankProcesses:
-    """The main threads of a job's ranks: their processor time and what they are found doing."""
+    """The main threads of a job's ranks: their processor time and state."""
 
     def __init__(self, snapshot: Snapshot, job: JobStatus) -> None:
         """A rank that is seen for the first time has been busy since its job started."""
@@ -132,9 +132,9 @@ class RankProcesses:
         """The kernel's letter for each."""
 
     def go_on(self, snapshot: Snapshot) -> None:
-        """Let the time of one tick pass."""
+        """Advance by one tick."""
         world, host = snapshot.world, self._rank_host
-        # A dead lock, the usual way to stop: the main thread sleeps, and the kernel sees no fault.
+        # A deadlock, the usual way to stop: the main thread sleeps, and the kernel sees no fault.
         is_stopped = world.host_process_is_stopped[host]
         io_stall = world.host_io_stall_share[host]
         free = (1 - io_stall) * (1 - world.host_steal_share[host])
@@ -148,5 +148,4 @@ class RankProcesses:
 
     @property
     def preemptions(self) -> Counts:
-        """How often each had to leave its core."""
         return (self._cpu_s * PREEMPTIONS_PER_SECOND).astype(np.int64)

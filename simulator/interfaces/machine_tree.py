@@ -1,13 +1,13 @@
-"""What a host shows of its machine: /proc, the ranks' processes, and what NVML would answer.
+"""A host's machine as files: /proc, the ranks' processes, and a recording of NVML's answers.
 
-Below ``<folder>/<hostname>/`` stands the tree that an agent with ``--root`` reads. Files of /proc
-are written in place, by one write each, and never become shorter: what is left of a longer text
-before is overwritten by empty lines, which every reader of /proc passes over. NVML's recording is
-longer than a page and no reader may see half of two, so it is replaced by a rename (which takes ten
-times as long); the agent opens it anew at every read.
+An agent with ``--root`` reads the tree below ``<folder>/<hostname>/``. Files of /proc are written
+in place, by one write each, and never become shorter: empty lines, which every reader of /proc
+skips, overwrite the rest of a longer text. NVML's recording is longer than a page and no reader may
+see half of two, so a rename replaces it (which takes ten times as long); the agent opens it at
+every read.
 
-A process is shown as the kernel would: running, waiting for a disk, or asleep. What only a
-detector would look for is not here.
+A process is shown as the kernel would: running, waiting for a disk, or asleep. The tree holds
+nothing that only a detector would look for.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from simulator.snapshot import NS, Counts, JobStatus, Snapshot
 from simulator.topology.model import Bools, Floats, Ints, Topology
 
 USER, USER_ID = "trainer", 1000
-"""Who runs every job."""
+"""The user of every job."""
 PRESSURE_WINDOWS = (10.0, 60.0, 300.0)
 """Seconds that the kernel averages pressure over."""
 
 MODEL = "NVIDIA H200"
 MEMORY_BYTES, RESERVED_BYTES = 150_754_820_096, 644_939_776
-"""Of an H200, as driver 580 says."""
+"""Of an H200, as driver 580 reports."""
 TEMPERATURE_MAX_CELSIUS = 87
 """Above it the GPU slows down; NVML's margin is relative to it."""
 NVLINKS = 18
@@ -68,18 +68,18 @@ XID_OFF_THE_BUS = 79
 XID_EVENT = 8
 """nvmlEventTypeXidCriticalError."""
 XID_SECONDS = 300.0
-"""How long an event stays in the recording, so that an agent that reads seldom still meets it. Each
-has a number, by which a reader tells what it has had."""
+"""How long an event stays in the recording, so that an agent that reads seldom still gets it. Each
+has a number, by which a reader skips events that it has had."""
 LINK_ERRORS_REFUSED = (29, 30, 31, 160)
 """Fields that an H200 refuses: page retirement is older, NVLink's ECC counter as well."""
 FIELDS_ZERO = (
     *(38, 45, 52, 59, 76, 77, 78, 79, 80, 81, 95, 142, 143, 144, 145, 169, 173, 174, 175, 176),
     *(177, 178, 179, 180, 181, 182, 230, 270, 271),
 )
-"""Errors of NVLink and PCIe, violations and retired rows that nothing here causes."""
+"""Errors of NVLink and PCIe, violations and retired rows without a cause in the model."""
 
 
-# Who and where -----------------------------------------------------------------------------------
+# Identities --------------------------------------------------------------------------------------
 
 
 def gpu_address(index: int) -> str:
@@ -92,7 +92,7 @@ def gpu_address(index: int) -> str:
 
 
 def gpu_uuid(topology: Topology, gpu: int) -> str:
-    """A GPU's name for life, the same in every run of a cluster of this name."""
+    """A GPU's permanent name, the same in every run of a cluster of this name."""
     digits = blake2b(f"{topology.name}/{gpu}".encode(), digest_size=16).hexdigest()
     parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
     return "GPU-" + "-".join(parts)
@@ -159,12 +159,12 @@ def gpu_columns(
 
 
 def _hole(name: str) -> str:
-    """A place in a template that a number goes to."""
+    """A placeholder for a number in a template."""
     return f"<{name}>"
 
 
 def _gpu_answers(topology: Topology, gpu: int) -> dict[str, Any]:
-    """A recording of one GPU, with holes for what changes."""
+    """A recording of one GPU, with holes for changing numbers."""
     address = f"0000{gpu_address(gpu % topology.gpus_per_host)}".upper()
     fields: dict[str, Any] = dict.fromkeys((f"field {number} 0" for number in FIELDS_ZERO), 0)
     for number in LINK_ERRORS_REFUSED:
@@ -233,19 +233,18 @@ class _Template:
 
 
 class GpuRecordings:
-    """What NVML says on every host, as the text of a recording."""
+    """NVML's answers on every host, as the text of a recording."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._templates: list[_Template] = []
         self._nvlink: tuple[Counts, Counts] | None = None
         self._events: list[tuple[float, int, dict[str, int]]] = []
-        """Time, host, and the event as NVML has it, with a number of its own."""
+        """Time, host, and the event as in NVML, with a number of its own."""
         self._event_count = 0
         self._is_lost: Bools = np.zeros(topology.gpus, dtype=np.bool_)
 
     def write(self, snapshot: Snapshot) -> list[str]:
-        """The recording of each host."""
         gpus = snapshot.gpus
         now = gpus.nvlink_transmit_bytes, gpus.nvlink_receive_bytes
         columns = gpu_columns(snapshot, self._nvlink or now)
@@ -284,7 +283,7 @@ class GpuRecordings:
         return texts
 
     def _note_events(self, snapshot: Snapshot) -> None:
-        """Take up the XIDs of this tick; forget those that everyone has read by now."""
+        """Add the XIDs of this tick; remove those that every reader has had time to read."""
         oldest_s = snapshot.time_s - XID_SECONDS
         self._events = [event for event in self._events if event[0] >= oldest_s]
         size = self._topology.gpus_per_host
@@ -320,8 +319,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _put_in_place(path: str, text: str, *, is_new: bool) -> None:
-    """Write over the beginning of a file. By hand: pathlib takes three times as long."""
-    # Of an earlier run below the same folder nothing may be left.
+    """Overwrite the beginning of a file. By hand: pathlib takes three times as long."""
+    # Nothing of an earlier run below the same folder may remain.
     flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if is_new else 0)
     handle = os.open(path, flags, 0o644)
     os.write(handle, text.encode())
@@ -329,7 +328,7 @@ def _put_in_place(path: str, text: str, *, is_new: bool) -> None:
 
 
 def _replace(path: str, text: str) -> None:
-    """Give a file another content at once."""
+    """Replace a file's content at once."""
     handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.write(handle, text.encode())
     os.close(handle)
@@ -418,7 +417,7 @@ class _Ranks:
 
 def _environment(job: JobStatus, rank: int, local_rank: int, gpus: Sequence[int]) -> str:
     """As srun and torchrun start a rank."""
-    said = {
+    variables = {
         "SLURM_JOB_ID": job.name,
         "SLURM_JOB_USER": USER,
         "SLURM_PROCID": str(rank // max(len(gpus), 1)),
@@ -429,7 +428,7 @@ def _environment(job: JobStatus, rank: int, local_rank: int, gpus: Sequence[int]
         "RANK": str(rank),
         "LOCAL_RANK": str(local_rank),
     }
-    return "".join(f"{name}={value}\0" for name, value in said.items())
+    return "".join(f"{name}={value}\0" for name, value in variables.items())
 
 
 def _status(pid: int, state: str, preemptions: int) -> str:
@@ -461,7 +460,6 @@ class MachineTree:
         return self._folder / self._topology.host_name(host)
 
     def start(self, snapshot: Snapshot) -> None:
-        """Make the trees."""
         for host in range(self._topology.hosts):
             root = self.root(host)
             _write(root / "proc/sys/kernel/hostname", f"{self._topology.host_name(host)}\n")
@@ -481,7 +479,7 @@ class MachineTree:
         self.update(snapshot)
 
     def update(self, snapshot: Snapshot) -> None:
-        """Rewrite what has changed. A host that is down keeps the files that it had."""
+        """Rewrite what has changed. A host that is down keeps its files."""
         hosts = np.flatnonzero(~snapshot.world.host_is_down).tolist()
         roots = {host: str(self.root(host)) for host in hosts}
         recordings = self._recordings.write(snapshot)
@@ -493,7 +491,6 @@ class MachineTree:
         self._update_processes(snapshot)
 
     def _put(self, path: str, text: str) -> None:
-        """Bring a file of /proc up to date."""
         before = self._written.get(path, "")
         padded = text.ljust(len(before), "\n")
         if padded != before:
@@ -529,7 +526,6 @@ class MachineTree:
             self._show(snapshot, self._jobs[name])
 
     def _begin(self, snapshot: Snapshot, job: JobStatus) -> _Ranks:
-        """Make the folders of a job's processes."""
         ticks, local = start_ticks(snapshot, job).tolist(), local_ranks(job).tolist()
         folders = []
         rows = zip(job.rank_host.tolist(), job.rank_pid.tolist(), local, strict=True)
@@ -550,14 +546,14 @@ class MachineTree:
         return _Ranks(job, folders, ticks, RankProcesses(snapshot, job))
 
     def _end(self, ranks: _Ranks) -> None:
-        """Take the folders of a job's processes away."""
+        """Remove the folders of a job's processes."""
         for folder in ranks.folders:
             shutil.rmtree(folder, ignore_errors=True)
             for name in ("stat", "status", "wchan"):
                 self._written.pop(f"{folder}/{name}", None)
 
     def _show(self, snapshot: Snapshot, ranks: _Ranks) -> None:
-        """Rewrite what the kernel says of each rank's process."""
+        """Rewrite /proc of each rank's process."""
         job, processes = ranks.job, ranks.processes
         processes.go_on(snapshot)
         is_shown = ~snapshot.world.host_is_down[job.rank_host]

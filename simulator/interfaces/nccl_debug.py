@@ -1,8 +1,8 @@
-"""What NCCL prints with NCCL_DEBUG=INFO when a job starts: communicators, rings, trees, devices.
+"""NCCL's output with NCCL_DEBUG=INFO when a job starts: communicators, rings, trees, devices.
 
 One file for each host holds the lines of all its ranks, as the job's output does. A rank of a
-communicator has its ring's neighbours and its place in the trees, laid out as the model of jobs
-has them; connections name the NIC next to the rank's GPU.
+communicator has its ring's neighbours and its place in the trees, laid out as in the model of jobs;
+connections name the NIC next to the rank's GPU.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class NcclDebugLogs:
         self._topology = topology
         self._folder_of = folder_of
         self._written: dict[str, bytes] = {}
-        """By job, the processes that have introduced themselves."""
+        """By job, the processes that have printed their lines."""
 
     def write(self, snapshot: Snapshot) -> None:
-        """Append what jobs that have just begun print."""
+        """Append the output of jobs that have just begun."""
         for job in snapshot.jobs:
             processes = job.rank_pid.tobytes()
             if job.is_running and job.communicators and self._written.get(job.name) != processes:
@@ -51,8 +51,8 @@ class NcclDebugLogs:
             parents = double_trees(members[None, :], place_ranks(job))[0]
             for place, rank in enumerate(members.tolist()):
                 prefix = self._prefix(job, rank)
-                said = self._introduce(job, communicator, members, place, parents)
-                lines[rank] += [f"{prefix}{line}\n" for line in said]
+                printed = self._introduce(job, communicator, members, place, parents)
+                lines[rank] += [f"{prefix}{line}\n" for line in printed]
         texts: dict[int, list[str]] = {}
         for rank, host in enumerate(job.rank_host.tolist()):
             texts.setdefault(host, []).extend(lines[rank])
@@ -71,24 +71,24 @@ class NcclDebugLogs:
         return f"{host}:{pid}:{pid} [{self._device(job, rank)}] NCCL INFO "
 
     def _greet(self, job: JobStatus, rank: int) -> list[str]:
-        """What holds for all communicators of a process: versions and network devices."""
+        """Lines that hold for all communicators of a process: versions and network devices."""
         topology = self._topology
         kind = "IB" if topology.fabric is Fabric.INFINIBAND else "RoCE"
         names = [topology.device_name(nic) for nic in range(topology.nics_per_host)]
         devices = " ".join(f"[{number}]{name}:1/{kind}" for number, name in enumerate(names))
         host = int(job.rank_host[rank])
-        said = (
+        printed = (
             f"NCCL version {VERSION}",
             f"NET/IB : Using {devices} [RO]; OOB eth0:10.{host >> 8}.{host & 255}.1<0>",
             "Using network IB",
         )
         prefix = self._prefix(job, rank)
-        return [f"{prefix}{line}\n" for line in said]
+        return [f"{prefix}{line}\n" for line in printed]
 
     def _introduce(
         self, job: JobStatus, communicator: str, members: Ints, place: int, parents: Ints
     ) -> list[str]:
-        """What one rank prints of one communicator, from its start to its connections."""
+        """One rank's lines about one communicator, from its start to its connections."""
         size, rank = len(members), int(members[place])
         hosts = job.rank_host[members]
         local = np.flatnonzero(hosts == hosts[place]).tolist()
@@ -147,7 +147,7 @@ def place_ranks(job: JobStatus) -> Layout:
 
 
 def _tree_text(channel: int, parents: Ints, place: int) -> str:
-    """`[0] 1/3/-1->2->4`: children, the rank itself, its parent; -1 is nobody."""
+    """`[0] 1/3/-1->2->4`: children, the rank itself, its parent; -1 is none."""
     children = np.flatnonzero(parents == place).tolist()[:CHILDREN]
     below = "/".join(map(str, [*children, *[ROOT] * (CHILDREN - len(children))]))
     return f"[{channel}] {below}->{place}->{parents[place]}"

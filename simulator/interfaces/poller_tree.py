@@ -1,7 +1,7 @@
 """The machine that polls the switches, as a tree that a production agent reads with ``--root``.
 
 Ethernet switches are recordings of SNMP, InfiniBand switches are outputs of infiniband-diags. Both
-are written anew while the agent runs. The machine itself shows nothing but its name.
+are rewritten while the agent runs. The machine itself has only a name.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ OTHER_SOURCES = (
 
 
 class Shown(Protocol):
-    """What the tree shows of the switches."""
+    """A part of the tree that shows switches."""
 
-    def write(self, snapshot: Snapshot) -> None:
-        """Bring it up to this snapshot."""
+    def write(self, snapshot: Snapshot) -> None: ...
 
 
 class PollerTree:
@@ -48,7 +47,7 @@ class PollerTree:
         )
 
     def write(self, snapshot: Snapshot) -> None:
-        """Let all switches say what the snapshot says; the first time, write the machine too."""
+        """Update all switches to the snapshot; the first time, write the machine too."""
         if not self._is_started:
             name = self._root / "proc/sys/kernel/hostname"
             name.parent.mkdir(parents=True, exist_ok=True)
@@ -57,7 +56,7 @@ class PollerTree:
         self._switches.write(snapshot)
 
     def agent_flags(self, service_url: str, cluster: str) -> list[str]:
-        """What the agent is started with, once the tree was written; writes its settings."""
+        """Flags of the agent, once the tree was written; writes its settings."""
         config = self._root / "agent.toml"
         config.write_text(self.settings(service_url), encoding="utf-8")
         return ["--root", str(self._root), "--config", str(config), "--cluster", cluster]
@@ -65,7 +64,7 @@ class PollerTree:
     def settings(self, service_url: str) -> str:
         """The agent's settings (TOML)."""
         top = {"service_url": service_url, "spool_dir": str(self._root / SPOOL), "listen": ""}
-        # JSON's texts are TOML's as well.
+        # JSON texts are valid TOML.
         lines = [f"{name} = {json.dumps(value)}" for name, value in top.items()]
         pace = [f"interval_seconds = {INTERVAL_SECONDS}", f"timeout_seconds = {TIMEOUT_SECONDS}"]
         for source in OTHER_SOURCES:

@@ -1,8 +1,8 @@
 """Where a job's files go: into the trees of its hosts, or into one folder like a real capture.
 
-In a host's tree an agent follows them (`agent_settings` tells it where); a run's folder is what
+In a host's tree an agent follows them (`agent_settings` holds the paths); a run's folder is what
 ``fabricscope diagnose`` reads: logs and dumps of all ranks, counters of NICs and GPUs as
-OpenMetrics text, and the truth.
+OpenMetrics text, and the ground truth.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Places(NamedTuple):
 
 
 def host_places(folder: Path, topology: Topology) -> Places:
-    """In each host's tree below the folder, where `agent_settings` looks."""
+    """In each host's tree below the folder, where `agent_settings` points."""
 
     def root(host: int) -> Path:
         return folder / topology.host_name(host)
@@ -64,7 +64,7 @@ def run_places(folder: Path) -> Places:
 
 
 class JobFiles:
-    """Everything that jobs themselves write."""
+    """All files that jobs themselves write."""
 
     def __init__(self, topology: Topology, places: Places) -> None:
         self._writers = (
@@ -75,7 +75,6 @@ class JobFiles:
         )
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write what happened since the last tick."""
         for writer in self._writers:
             writer.write(snapshot)
 
@@ -91,7 +90,7 @@ def agent_settings(host_root: Path, service_url: str = "http://127.0.0.1:9700") 
         "flight_recorder": {"directories": [f"/{DUMPS}/*"]},
         "nccl_debug": {"files": [f"/{DEBUG}/*/*.log"]},
     }
-    # JSON's texts and lists of texts are TOML's as well.
+    # JSON texts and lists of texts are valid TOML.
     top = {"service_url": service_url, "spool_dir": str(host_root / SPOOL), "listen": ""}
     lines = [f"{name} = {json.dumps(value)}" for name, value in top.items()]
     for source, settings in tables.items():
@@ -118,7 +117,7 @@ PORT_METRICS = {
     "hw_counters/np_cnp_sent": "fabric_port_cnp_sent_total",
     "hw_counters/np_ecn_marked_roce_packets": "fabric_port_receive_ecn_marked_packets_total",
 }
-"""Our names of what a port counts; those of the fabric's other kind are left out."""
+"""Catalog names of port counters; those of the other fabric are left out."""
 PRIORITY_LABEL = f',priority="{LOSSLESS_PRIORITY}"'
 PAUSE_METRICS = {
     f"rx_prio{LOSSLESS_PRIORITY}_pause": "fabric_nic_receive_pause_frames_total",
@@ -132,13 +131,13 @@ WIRE_METRICS = {
     "rx_bits_phy": "fabric_nic_phy_receive_bits_total",
     "rx_discards_phy": "fabric_nic_phy_receive_discards_total",
 }
-"""What only the interface's driver counts."""
+"""Counters of the interface's driver only."""
 WORD_BYTES = 4
 """`port_xmit_data` counts words of 32 bits."""
 
 
 def port_samples(snapshot: Snapshot) -> dict[str, Counts]:
-    """Counters of every NIC's port by our names."""
+    """Counters of every NIC's port by catalog names."""
     ports = hca_columns(snapshot)
     samples = {
         "fabric_port_transmit_bytes_total": ports["counters/port_xmit_data"] * WORD_BYTES,
@@ -148,7 +147,7 @@ def port_samples(snapshot: Snapshot) -> dict[str, Counts]:
 
 
 def wire_samples(snapshot: Snapshot, names: Mapping[str, str]) -> dict[str, Counts]:
-    """Statistics of every NIC's interface by our names; those that it has."""
+    """Statistics of every NIC's interface by catalog names; those that it has."""
     wire = ethtool_columns(snapshot)
     return {name: wire[key] for key, name in names.items() if key in wire}
 
@@ -172,8 +171,8 @@ def gpu_samples(snapshot: Snapshot, last_xid: Counts) -> dict[str, Floats]:
 class MetricsPage:
     """A file of OpenMetrics text that grows by one sample of each series at every tick.
 
-    A counter that has never counted is written once and then left alone, until it counts: then the
-    tick before is written as well, so that the increase stands where it was.
+    A counter that has never counted is written once and then skipped until it counts: then the tick
+    before is written as well, so that the increase has the right time.
     """
 
     def __init__(self, path: Path, labels: Sequence[str], kind: str) -> None:
@@ -225,7 +224,6 @@ class RunFolder:
         self._last_xid: Counts = np.zeros(0, dtype=np.int64)
 
     def write(self, snapshot: Snapshot) -> None:
-        """Add what this tick shows."""
         topology = snapshot.topology
         if self._jobs is None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -254,7 +252,7 @@ class RunFolder:
         gpu_page.write(gpu_samples(snapshot, self._last_xid), of_gpus)
 
     def close(self, truth: object) -> None:
-        """End the pages, and write down what was really wrong (anything that JSON can hold)."""
+        """End the pages, and write the ground truth (anything that JSON can hold)."""
         self._folder.mkdir(parents=True, exist_ok=True)
         for path in dict.fromkeys(page.path for page in self._pages):
             append(str(path), "# EOF\n")

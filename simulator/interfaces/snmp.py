@@ -5,8 +5,8 @@
     folder/variation/             the plug-in that looks them up (`snmpsim_variation`)
     folder/cache/                 snmpsim's own index of the recordings
 
-`responder_command` says how to start snmpsim on it. One process serves all switches; it is started
-once, and every `Switches.update` changes what it says.
+`responder_command` starts snmpsim on it. One process serves all switches; it is started once, and
+every `Switches.update` changes its answers.
 
 `Recordings` are for an agent without snmpsim: plain recordings of this moment, as a captured tree
 (``--root``) holds them, written anew at every update.
@@ -53,7 +53,7 @@ class Switches:
         self._numbers: mmap.mmap | None = None
 
     def start(self, snapshot: Snapshot) -> None:
-        """Write the folder. Call it before the responder starts; what was there is replaced."""
+        """Write the folder, replacing what was there. Call it before the responder starts."""
         data, variation, cache = (self._folder / name for name in ("data", "variation", "cache"))
         for folder in (data, variation, cache):
             shutil.rmtree(folder, ignore_errors=True)
@@ -79,7 +79,7 @@ class Switches:
             self._numbers = mmap.mmap(file.fileno(), 0)
 
     def update(self, snapshot: Snapshot) -> None:
-        """Let every switch say what the snapshot says: one copy into memory, for all of them."""
+        """Update every switch to the snapshot: one copy into shared memory, for all of them."""
         if self._numbers is None:
             raise RuntimeError("update() needs a folder that start() has written")
         values = self._readings.update(snapshot)
@@ -87,7 +87,7 @@ class Switches:
         shared[:] = values
 
     def close(self) -> None:
-        """Let go of the file of numbers; the responder goes on with the last ones."""
+        """Unmap the file of numbers; the responder goes on with the last ones."""
         if self._numbers is not None:
             self._numbers.close()
             self._numbers = None
@@ -104,7 +104,7 @@ def _line(row: Row) -> bytes:
 
 
 def responder_command(folder: Path, port: int) -> list[str]:
-    """How to start snmpsim on a folder that `Switches.start` has written, for this machine alone.
+    """The command that starts snmpsim on a folder of `Switches.start`, on loopback.
 
     As root it becomes `nobody`, who must be able to enter the folder.
     """
@@ -115,7 +115,7 @@ def responder_command(folder: Path, port: int) -> list[str]:
         f"--variation-modules-dir={folder / 'variation'}",
         f"--variation-module-options={PLUGIN}:{folder / 'numbers'}",
         f"--agent-udpv4-endpoint=127.0.0.1:{port}",
-        # Each request costs a formatted line of log otherwise.
+        # Without this each request costs a formatted line of log.
         "--log-level=error",
     ]
     if os.geteuid() == 0:
@@ -137,7 +137,7 @@ class Page(NamedTuple):
     slots: NDArray[np.intp]
     """Of the numbers, in `Readings.values` laid out flat."""
     wraps: Bools
-    """Which of them are shown with 32 bits, from which they begin anew."""
+    """Which of them wrap at 32 bits."""
     stops: Bools
     """Which of them stop at the end of 32 bits."""
 
@@ -170,7 +170,7 @@ class Recordings:
         )
 
     def write(self, snapshot: Snapshot) -> None:
-        """Let every recording say what the snapshot says; whoever reads one sees all or nothing."""
+        """Update every recording to the snapshot; a reader sees all of one or nothing."""
         self._folder.mkdir(parents=True, exist_ok=True)
         values = self._readings.update(snapshot).ravel()
         for page in self._pages:
@@ -181,7 +181,7 @@ class Recordings:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put a whole new file in the place of another, at one moment."""
+    """Replace a file by a new one at one moment."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_bytes(content)
     fresh.replace(path)

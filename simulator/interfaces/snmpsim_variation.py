@@ -1,6 +1,6 @@
 """A plug-in of snmpsim: answers with the number that stands in a shared file right now.
 
-A line `1.3.6.1.2.1.31.1.1.1.6.5|70:snmpsim_variation|123` of a recording says that the value of
+A line `1.3.6.1.2.1.31.1.1.1.6.5|70:snmpsim_variation|123` of a recording means: the value of
 this OID is the 123rd 64-bit number of that file. The simulator overwrites the file at every tick;
 the responder never re-reads its recordings.
 
@@ -41,10 +41,10 @@ def init(*, options: str, **_: object) -> None:
 
 
 def variate(oid: object, tag: str, value: str, **context: object) -> tuple[object, str, object]:
-    """Called by snmpsim for every answer; returns what it shall say.
+    """Called by snmpsim for every answer; returns OID, type and value.
 
-    What was not asked for exactly, and every attempt to set something, gets the error that snmpsim
-    has prepared.
+    A request for another OID, and every attempt to set a value, gets the error that snmpsim has
+    prepared.
     """
     if context["setFlag"] or not (context["nextFlag"] or context["exactMatch"]):
         return context["origOid"], tag, context["errorStatus"]

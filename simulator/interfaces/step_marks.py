@@ -1,7 +1,7 @@
 """Marks of training loops in files, as `fabricscope_steps.py` writes them: `*.steps.jsonl`.
 
-A batch is a line that says who writes, and a line for each mark: the phases of a step, then the
-step itself. Times are nanoseconds of the host's own clock.
+A batch is a line that identifies the writer, and a line for each mark: the phases of a step, then
+the step itself. Times are nanoseconds of the host's own clock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ class StepMarks:
         self._heads: dict[str, tuple[bytes, list[tuple[str, str]]]] = {}
 
     def write(self, snapshot: Snapshot) -> None:
-        """Append the steps that have ended since the last tick."""
         jobs = {job.name: job for job in snapshot.jobs}
         for name in dict.fromkeys(block.job for block in snapshot.steps):
             if name in jobs:
@@ -61,7 +60,7 @@ class StepMarks:
         return start_ns.tolist(), np.maximum(end_ns - start_ns, 0).tolist()
 
     def _heads_of(self, snapshot: Snapshot, job: JobStatus) -> list[tuple[str, str]]:
-        """The file of each rank, and the line that says who it is."""
+        """The file of each rank, and the line that identifies it."""
         processes = job.rank_pid.tobytes()
         known = self._heads.get(job.name)
         if known is None or known[0] != processes:
@@ -74,7 +73,7 @@ class StepMarks:
         places = zip(job.rank_host.tolist(), job.rank_pid.tolist(), strict=True)
         for rank, (host, pid) in enumerate(places):
             name = self._topology.host_name(host)
-            said = {
+            identity = {
                 "fabricscope_steps": VERSION,
                 "pid": pid,
                 "start_ticks": ticks[rank],
@@ -88,5 +87,5 @@ class StepMarks:
             }
             path = self._folder_of(job.name, host) / f"{name}-{pid}.steps.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
-            made.append((str(path), json.dumps(said) + "\n"))
+            made.append((str(path), json.dumps(identity) + "\n"))
         return made

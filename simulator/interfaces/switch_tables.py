@@ -1,14 +1,14 @@
-"""What switches count, for all ports of a fabric at once, and the tables that show it over SNMP.
+"""Switch counters for all ports of a fabric at once, and the MIB tables that show them over SNMP.
 
 A *reading* is a column of numbers with one for each switch port; a *column* of a MIB shows one of
-them under an OID. Several columns show the same reading (a vendor's queue table repeats what IF-MIB
-says), so readings are kept once. What never changes (names, neighbours) is a row of text.
+them under an OID. Several columns show the same reading (a vendor's queue table repeats IF-MIB), so
+readings are kept once. Constant values (names, neighbours) are rows of text.
 
 All traffic of a simulated fabric is RoCE in the one lossless class, `LOSSLESS_PRIORITY`: the other
-seven priorities and queues of a port are there, as on a real switch, and count nothing.
+seven priorities and queues of a port exist, as on a real switch, and count nothing.
 
 No MIB of these vendors shows packets marked with ECN, and Juniper's shows no pause frames. Real
-collectors do not get them over SNMP, and neither does ours.
+collectors do not get them over SNMP, and neither does the simulated poller.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ RECEIVE_POWER_MILLIWATTS = 0.8
 """At a module of good health (NOMINAL_BER): -1 dBm, the middle of what 100 Gb/s lanes receive."""
 SEND_POWER_MILLIWATTS = 1.2
 POWER_UNITS_PER_MILLIWATT = 10_000
-"""Sensors say milliwatts with four decimals, as SONiC and EOS do."""
+"""Sensors report milliwatts with four decimals, as in SONiC and EOS."""
 NOMINAL_BER = 1e-9
 BER_RANGE = (1e-18, 0.4)
-"""Beyond it the inverse below means nothing: better than any link, or no signal at all."""
+"""Outside of it the inverse below is undefined: better than any link, or no signal at all."""
 
 
 class Flavour(enum.StrEnum):
-    """Whose tables a switch speaks."""
+    """The vendor whose MIBs a switch answers."""
 
     SONIC = "sonic"
     """Cisco's MIBs too: SONiC has no own ones for queues and pauses and answers under Cisco's."""
@@ -61,7 +61,7 @@ class Syntax(enum.IntEnum):
 
 
 class Reading(enum.IntEnum):
-    """What is known of a switch port; the number is its row in the table of readings."""
+    """The readings of a switch port; the number is its row in the table of readings."""
 
     SENT_BYTES = 0
     SENT_PACKETS = 1
@@ -115,8 +115,8 @@ class Ports:
 class Readings:
     """Readings of all switch ports, from one snapshot to the next.
 
-    It remembers the last ones for one reason: what was received is a difference of two counters,
-    one of them drawn by chance, and could fall by a packet; a real counter never does.
+    It keeps the last ones for one reason: received bytes are a difference of two counters, one of
+    them random, and could fall by a packet; a real counter never does.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -133,7 +133,7 @@ class Readings:
         return fresh
 
     def _count(self, snapshot: Snapshot, fresh: Counts) -> None:
-        """Fill in what only grows."""
+        """Fill in counters."""
         links, out, back = snapshot.links, self.ports.out, self.ports.back
         fresh[Reading.SENT_BYTES] = links.bytes[out]
         fresh[Reading.SENT_PACKETS] = links.packets[out]
@@ -158,7 +158,7 @@ class Readings:
         fresh[Reading.UPTIME_TICKS] = int(snapshot.time_s * TICKS_PER_SECOND)
 
     def _gauge(self, snapshot: Snapshot, fresh: Counts) -> None:
-        """Fill in what is so now."""
+        """Fill in gauges."""
         links, world, out = snapshot.links, snapshot.world, self.ports.out
         is_up = self._is_up(snapshot)
         speed = snapshot.topology.bits_per_second[out] * world.link_speed_share[out]
@@ -346,7 +346,7 @@ def _juniper_columns() -> Iterator[Column]:
 
 
 class Product(NamedTuple):
-    """How a maker's switch introduces itself and names its ports."""
+    """A maker's switch description and port names."""
 
     description: str
     object_id: str
@@ -393,12 +393,12 @@ PRODUCTS = {
         first_index=501,
     ),
 }
-"""Numbers of ports and of ifIndex differ on purpose, as they do: nobody may take one for the
-other."""
+"""Numbers of ports and of ifIndex differ on purpose, as on real switches: a reader must not confuse
+them."""
 
 
 def interface_name(flavour: Flavour, port: int) -> str:
-    """What the switch calls its port, from the topology's number (from 1).
+    """The switch's name of its port, from the topology's number (from 1).
 
     >>> interface_name(Flavour.SONIC, 3), interface_name(Flavour.JUNIPER, 3)
     ('Ethernet8', 'et-0/0/2')
@@ -408,7 +408,6 @@ def interface_name(flavour: Flavour, port: int) -> str:
 
 
 def interface_index(flavour: Flavour, port: int) -> int:
-    """Its ifIndex."""
     product = PRODUCTS[flavour]
     return product.first_index + product.step * (port - 1)
 
@@ -427,7 +426,7 @@ JUMBO_FRAME_BYTES = 9216
 CHASSIS_IS_MAC = 4
 PORT_IS_MAC = 3
 PORT_IS_NAME = 5
-"""Subtypes of LLDP's identifiers. Switches tell a port by name; `lldpd` on a host by MAC."""
+"""Subtypes of LLDP's identifiers. Switches identify a port by name; `lldpd` on a host by MAC."""
 SENSOR_CLASS = 8
 SENSOR_WATTS = 6
 SENSOR_MILLI = 8
@@ -456,7 +455,7 @@ def slot_of(ports: Ports, reading: Reading, position: int) -> int:
 
 
 def switch_rows(topology: Topology, ports: Ports, switch: int, flavour: Flavour) -> list[Row]:
-    """All that a switch answers, in the order of OIDs."""
+    """All rows that a switch answers, in the order of OIDs."""
     rows = list(_system_rows(topology, ports, switch, flavour))
     columns = (*STANDARD_COLUMNS, *vendor_columns(flavour))
     for position in ports.of_switch(switch):
@@ -471,7 +470,7 @@ def switch_rows(topology: Topology, ports: Ports, switch: int, flavour: Flavour)
 
 
 def _system_rows(topology: Topology, ports: Ports, switch: int, flavour: Flavour) -> Iterator[Row]:
-    """Who the switch is, for people and for its neighbours."""
+    """The switch's identity, for people and for its neighbours."""
     product, name = PRODUCTS[flavour], topology.switches[switch].name
     mine = ports.of_switch(switch)
     yield _row(f"{SYSTEM}.1.0", Syntax.OCTETS, product.description)
@@ -489,7 +488,7 @@ def _system_rows(topology: Topology, ports: Ports, switch: int, flavour: Flavour
 def _interface_rows(
     topology: Topology, ports: Ports, position: int, flavour: Flavour
 ) -> Iterator[Row]:
-    """What a port is called and is."""
+    """A port's names and properties."""
     number = int(ports.number[position])
     index, name = interface_index(flavour, number), interface_name(flavour, number)
     mac = _mac_bytes(topology.switch_mac(int(ports.switch[position]), number))
@@ -513,7 +512,7 @@ def _interface_rows(
 
 
 class Neighbour(NamedTuple):
-    """Who is at the other end of a cable, as it says of itself over LLDP."""
+    """The other end of a cable, as it announces itself over LLDP."""
 
     system: str
     chassis: bytes

@@ -1,7 +1,7 @@
-"""What each rank was busy with, and when: so that somebody can ask about any stretch of time.
+"""What each rank was busy with, and when: answers for any stretch of time.
 
 A job plans ahead of the clock (a rank's whole forward pass is known when it begins), so spans may
-lie in the future. A question covers the time since the last one.
+lie in the future. `take` covers the time since the last call.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _Span:
     start_s: Floats
     end_s: Floats
     nvlink_bytes: float
-    """That each rank moves over NVLink meanwhile, evenly."""
+    """Bytes that each rank moves over NVLink meanwhile, evenly."""
 
 
 class Activity:
-    """The spans of one job's ranks that nobody has asked about yet."""
+    """The spans of one job's ranks that `take` has not returned yet."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -47,16 +47,16 @@ class Activity:
     def add(
         self, doing: Doing, ranks: Ints, start_s: Floats, end_s: Floats, nvlink_bytes: float = 0.0
     ) -> None:
-        """These ranks do this from start to end; shapes are alike."""
+        """Add a span in which these ranks do this; shapes are alike."""
         flat = (ranks.reshape(-1), start_s.reshape(-1).copy(), end_s.reshape(-1).copy())
         self._spans.append(_Span(doing, *flat, nvlink_bytes))
 
     def take(
         self, until_s: float, waiting: Sequence[tuple[Ints, Floats]]
     ) -> tuple[Floats, Floats, Floats]:
-        """Per rank since the last question: seconds computing, communicating; NVLink bytes.
+        """Per rank since the last call: seconds computing, communicating; NVLink bytes.
 
-        ``waiting`` are ranks that are inside collectives whose end nobody knows, and since when.
+        ``waiting`` are ranks inside collectives whose end is not known yet, and since when.
         """
         seconds, moved = np.zeros((len(Doing), self._ranks)), np.zeros(self._ranks)
         since = self._asked_until_s

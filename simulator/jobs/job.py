@@ -1,13 +1,13 @@
-"""A training job that runs: the step program, its ranks' clocks, and the network's turn in it.
+"""A running training job: the step program, its ranks' clocks, and its use of the network.
 
-Each rank has two clocks, as a GPU has two streams: one computes, one communicates. Nobody writes
-down who is late: a rank enters a collective when its own clock says so, leaves it when the ring has
-served it, and takes what it lost into the next one.
+Each rank has two clocks, as a GPU has two streams: one computes, one communicates. No code marks a
+rank as late: a rank enters a collective at the time of its own clock, leaves it when the ring has
+served it, and carries its delay into the next one.
 
 A step: wait for data; forward, backward (in a pipeline stage after stage, wave after wave), the
 gradient's buckets reduced while backward still runs, the optimizer, and now and then a pause.
-Collectives inside a host, or without bytes to speak of, need no network and are worked out here;
-for the others `next_phase` hands a `Phase` to the engine and waits for `finish`.
+Collectives inside a host, or with hardly any bytes, need no network and are computed here; for the
+others `next_phase` hands a `Phase` to the engine and waits for `finish`.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from simulator.topology.model import Bools, Floats, Ints, Topology
 from simulator.world import World
 
 HUNG_AFTER_SECONDS = 10.0
-"""A collective of ours takes seconds at worst; if nothing has moved for longer, the job hangs."""
+"""A collective takes seconds at worst; if nothing has moved for longer, the job hangs."""
 PID_FIRST, PID_LAST = 2_000, 200_000
-"""Where process numbers of training processes lie on a host that runs for weeks."""
+"""Range of the training processes' pids on a host that has run for weeks."""
 
 
 @dataclass(eq=False)
 class _Turn:
-    """A phase that the engine has, and what only the job knows of it."""
+    """A phase that the engine has, and the job's own state of it."""
 
     phase: Phase
     collective: Collective
@@ -58,7 +58,7 @@ class _Turn:
     planned_s: Floats
     """When ranks would have entered if nothing had stopped them."""
     left_s: Floats
-    """For ranks that are stopped: what they had left to do before entering; else NaN."""
+    """For ranks that are stopped: the work they had left before entering; else NaN."""
     not_before_s: Floats
     """For each unit: when it was no longer stuck; minus infinity if it never was."""
     exit_s: Floats | None = None
@@ -66,16 +66,16 @@ class _Turn:
 
 @dataclass(eq=False)
 class _Hung:
-    """A collective that needs no network, and that a dead GPU keeps from ending."""
+    """A collective that needs no network and that a dead GPU keeps from ending."""
 
     members: Ints
     blocks: list[CollectiveBlock]
     entry_s: Floats
-    """When each of them came to it; NaN: it never did."""
+    """When each rank reached it; NaN: it never did."""
 
 
 class Job:
-    """One job. The engine alternates `next_phase` and `finish`; everyone else only looks."""
+    """One job. The engine alternates `next_phase` and `finish`; all other callers only read."""
 
     def __init__(self, spec: JobSpec, topology: Topology, random: np.random.Generator) -> None:
         self.spec = spec
@@ -85,7 +85,7 @@ class Job:
         self._collectives = Collectives(spec, self.layout, topology)
         every = self._collectives.all()
         crossing = [one for one in every if one.has_flows and not one.is_latency]
-        # A job inside one host takes its turns too: that is how its time passes.
+        # A job inside one host has phases too: they advance its time.
         self._networked = crossing or every
         self.patterns = tuple(one.pattern for one in self._networked)
         self._workload = Workload(spec, self.layout, random)
@@ -104,7 +104,7 @@ class Job:
         self._turn: _Turn | None = None
         self._hung: list[_Hung] = []
         self._is_held: Bools = np.zeros(self.layout.ranks, dtype=np.bool_)
-        """Ranks that a collective which hung without the network keeps from the next one."""
+        """Ranks that cannot enter the next collective because one hung without the network."""
         self._step = 0
         self._step_seconds = 0.0
         self._is_over = False
@@ -114,7 +114,7 @@ class Job:
         self._program = self._run()
 
     def _draw_pids(self, random: np.random.Generator) -> Ints:
-        """Ranks of a host are started one after the other."""
+        """The ranks of a host start one after the other."""
         first = random.integers(PID_FIRST, PID_LAST, len(self.spec.hosts))
         per_host = self.layout.ranks // len(self.spec.hosts)
         return (np.repeat(first, per_host) + np.tile(np.arange(per_host), len(first))).astype(
@@ -133,7 +133,7 @@ class Job:
         return phase
 
     def revise(self, phase: Phase, world: World, now_s: float) -> None:
-        """The world has changed: who can still enter, and when, and what is stuck.
+        """Recompute after a change of the world: entries of ranks, starts of units, stuck units.
 
         A process that was stopped goes on where it was: it enters as late as it was stopped.
         """
@@ -163,14 +163,14 @@ class Job:
         assert turn is not None
         assert turn.phase is phase
         members = phase.pattern.members
-        # A unit that was stuck begins anew, all its ranks as far apart as they entered.
+        # A unit that was stuck starts again, its ranks as far apart as they entered.
         stuck_s = np.maximum(turn.not_before_s - phase.entry_s.max(axis=1), 0.0)
         began_s = phase.entry_s + stuck_s[:, None]
         turn.exit_s = exits(turn.collective, began_s, end_s, flow_bps)
         self._records.completed(turn.collective, turn.numbers, phase.entry_s, turn.exit_s)
         nvlink = turn.collective.nvlink_bytes
         self._activity.add(Doing.COMMUNICATING, members, phase.entry_s, turn.exit_s, nvlink)
-        # Whoever was stopped before it entered has lost that time everywhere.
+        # A rank that was stopped before it entered has lost that time on both clocks.
         lost = phase.entry_s - turn.planned_s
         if (lost > 0).any():
             delay = np.zeros(self.layout.ranks)
@@ -180,14 +180,14 @@ class Job:
         self._now_s = max(self._now_s, self._moved_s)
 
     def drain(self, until_s: float) -> tuple[list[CollectiveBlock], list[StepBlock]]:
-        """Records of what was over by then, since the last time."""
+        """Records completed by then, since the last call."""
         return self._records.take(until_s)
 
     def work_seconds(self, until_s: float) -> tuple[Floats, Floats, Floats]:
         """Per rank from the last call to then: seconds computing, communicating; NVLink bytes.
 
-        Communicating is to be inside a collective: waiting, or moving bytes, also in one that has
-        not ended.
+        Communicating means inside a collective: waiting, or moving bytes, also in one that has not
+        ended.
         """
         waiting = [(hung.members, np.nan_to_num(hung.entry_s, nan=np.inf)) for hung in self._hung]
         if self._turn is not None and self._turn.exit_s is None:
@@ -197,8 +197,8 @@ class Job:
     def pending(self, end_s: Floats | None) -> list[CollectiveBlock]:
         """The last collectives and the one that hangs, as Flight Recorders would hold them.
 
-        ``end_s`` tells which units of the phase under way have ended (finite) already; None if no
-        phase is.
+        ``end_s`` is finite for the units of the current phase that have ended already; None if
+        there is no phase.
         """
         found = [*self._records.recent]
         found += [block for hung in self._hung for block in hung.blocks]
@@ -213,7 +213,6 @@ class Job:
         return found
 
     def status(self, now_s: float) -> JobStatus:
-        """How far the job is."""
         layout = self.layout
         return JobStatus(
             name=self.name,
@@ -234,7 +233,7 @@ class Job:
         return self._is_over and now_s >= float(self._compute.max())
 
     def _hung_since(self, now_s: float) -> float | None:
-        """Since when nothing has moved; None while somebody is still on the way."""
+        """Since when nothing has moved; None while a rank is still on its way."""
         turn = self._turn
         if turn is None or turn.exit_s is not None:
             return None
@@ -242,7 +241,8 @@ class Job:
         last = max(float(entered.max(initial=self._moved_s)), self._moved_s)
         return last if now_s - last >= HUNG_AFTER_SECONDS else None
 
-    # Taking part -------------------------------------------------------------------------------
+    # Collectives
+    # -------------------------------------------------------------------------------------
 
     def _now_world(self) -> World:
         """The world as of the engine's last call; the program only runs inside one."""
@@ -250,7 +250,7 @@ class Job:
         return self._world
 
     def _blocked(self, world: World) -> Bools:
-        """Ranks that launch nothing, as things are."""
+        """Ranks that launch nothing in this world."""
         host = self.layout.rank_host
         stopped: Bools = world.host_process_is_stopped[host] | world.host_is_down[host]
         return stopped | self._is_held
@@ -262,7 +262,7 @@ class Job:
         phase.is_stuck = np.isfinite(phase.start_s) & dead
 
     def _release(self, world: World, now_s: float) -> None:
-        """What hung without the network ends now if its GPUs are alive again."""
+        """End collectives that hung without the network if their GPUs are alive again."""
         dead = world.gpu_is_dead[self.rank_gpu]
         still: list[_Hung] = []
         for hung in self._hung:
@@ -277,7 +277,7 @@ class Job:
             self._is_held[hung.members] = True
 
     def _take_part(self, collective: Collective, entry_s: Floats) -> Iterator[Phase]:
-        """Let all units of a collective run from these entries; `_left` has the exits then."""
+        """Run all units of a collective from these entries; `_left` has the exits then."""
         world = self._now_world()
         members = collective.pattern.members
         numbers = self._records.number(collective)
@@ -298,7 +298,7 @@ class Job:
         yield phase
 
     def _take_part_inside(self, collective: Collective, numbers: Ints, entry_s: Floats) -> None:
-        """A collective over NVLink, or with nothing to move: it takes what it takes at least."""
+        """A collective over NVLink, or with nothing to move: it takes its least duration."""
         pattern = collective.pattern
         members = pattern.members
         end = entry_s.max(axis=1) + pattern.floor_seconds
@@ -308,7 +308,7 @@ class Job:
         held: Bools = self._is_held[members]
         hangs: Bools = dead | held.any(axis=1)
         if hangs.any():
-            # Who is held already never gets here; where nobody does, there is nothing to see.
+            # Held ranks never get here; a unit that no rank enters leaves no record.
             entry = np.where(held, np.nan, entry_s)
             shown: Bools = hangs & ~held.all(axis=1)
             never = np.full(entry_s.shape, np.nan)
@@ -317,7 +317,7 @@ class Job:
                 self._hung.append(_Hung(members[shown], blocks, entry[shown]))
             self._is_held[members[hangs]] = True
         if not hangs.all():
-            # A hung unit's clocks go on as if nothing were: its ranks are held at the next phase.
+            # The clocks of a hung unit go on; its ranks are held at the next phase.
             self._records.completed(collective, numbers, entry_s, exit_s, ~hangs)
         nvlink = collective.nvlink_bytes
         self._activity.add(Doing.COMMUNICATING, members, entry_s, exit_s, nvlink)
@@ -333,13 +333,11 @@ class Job:
     # The step program --------------------------------------------------------------------------
 
     def _run(self) -> Iterator[Phase]:
-        """Step after step."""
         while self.spec.steps == 0 or self._step < self.spec.steps:
             yield from self._run_step()
             self._step += 1
 
     def _run_step(self) -> Iterator[Phase]:
-        """One step of all ranks."""
         spec = self.spec
         work = self._workload.step(self._now_world())
         phases: dict[str, tuple[Floats, Floats]] = {}
@@ -363,12 +361,11 @@ class Job:
         self._step_seconds = float(np.median(end - start))
         self._records.step(StepBlock(self.name, self._step, start, end, phases))
 
-    def _work(self, base_seconds: float, work: StepWork, who: Ints) -> None:
-        """Let these ranks compute."""
-        seconds = self._workload.compute_seconds(base_seconds, work, who, self._now_world())
-        start = self._compute[who]
-        self._compute[who] = start + seconds
-        self._activity.add(Doing.COMPUTING, who, start, start + seconds)
+    def _work(self, base_seconds: float, work: StepWork, ranks: Ints) -> None:
+        seconds = self._workload.compute_seconds(base_seconds, work, ranks, self._now_world())
+        start = self._compute[ranks]
+        self._compute[ranks] = start + seconds
+        self._activity.add(Doing.COMPUTING, ranks, start, start + seconds)
 
     def _ranks_of(self, stages: StageRange) -> Ints:
         stage = self.layout.rank_stage
@@ -376,10 +373,10 @@ class Job:
         return chosen.astype(np.int32)
 
     def _wave_seconds(self, share: float) -> float:
-        """Of one stretch of forward or backward.
+        """Seconds of one stretch of forward or backward.
 
         In a pipeline of ``p`` stages, ``m`` microbatches take the time of ``m + p - 1``. Where
-        several travel together it is made up for, so that a pass takes as long as it should.
+        several travel together, the stretch is scaled so that a pass takes as long as it should.
         """
         count, stages, batches = waves(self.spec), self.spec.pipeline, self.spec.microbatches
         fill = (batches + stages - 1) / batches * count / (count + stages - 1)
@@ -406,10 +403,10 @@ class Job:
             for inside in (self._collectives.expert, self._collectives.tensor):
                 if stages in inside:
                     yield from self._join(inside[stages])
-            who = self._ranks_of(stages)
-            self._wave_s[0, who] = self._compute[who]
-            self._work(seconds, work, who)
-            self._wave_s[1, who] = self._compute[who]
+            ranks = self._ranks_of(stages)
+            self._wave_s[0, ranks] = self._compute[ranks]
+            self._work(seconds, work, ranks)
+            self._wave_s[1, ranks] = self._compute[ranks]
             # These stages are the upper ends of the pairs over which the slot before sent forward.
             edges = edge_range(ranges[slot - 1], self.spec.pipeline) if slot else None
             if edges is not None:
@@ -435,7 +432,7 @@ class Job:
         self._compute[receiver] = np.maximum(self._compute[receiver], left[:, 1 - sender])
 
     def _reduce_gradient(self) -> Iterator[Phase]:
-        """Buckets as the last stretch of backward makes them, one by one."""
+        """Buckets as the last stretch of backward produces them, one by one."""
         collective = self._collectives.reduce
         if collective is None:
             return
@@ -448,9 +445,9 @@ class Job:
             self._network[members] = self._left()
 
     def _share_loss(self) -> Iterator[Phase]:
-        """When the last bucket is there, everyone learns the loss; nobody goes on before.
+        """After the last bucket, all ranks exchange the loss; no rank goes on before.
 
-        Before that ranks exchange what the loss is made from, where the job has such a thing.
+        Before that, ranks exchange the inputs of the loss, if the job has such an exchange.
         """
         self._compute = np.maximum(self._compute, self._network)
         for collective in (self._collectives.exchange, self._collectives.loss):
@@ -459,7 +456,7 @@ class Job:
         self._network = np.maximum(self._network, self._compute)
 
     def _gather_parameters(self, phases: dict[str, tuple[Floats, Floats]]) -> Iterator[Phase]:
-        """In sharded jobs everyone has updated a part: hand the parts around."""
+        """In sharded jobs each rank has updated a part of the parameters: gather the parts."""
         collective = self._collectives.gather
         if collective is None:
             return
@@ -472,7 +469,7 @@ class Job:
     def _pause(
         self, name: str, every: int, seconds: float, phases: dict[str, tuple[Floats, Floats]]
     ) -> None:
-        """Something that is due after every so many steps and keeps the GPUs idle."""
+        """Work due every so many steps that keeps the GPUs idle."""
         if every <= 0 or (self._step + 1) % every:
             return
         before = self._compute.copy()

@@ -1,12 +1,12 @@
 """When each rank leaves a collective: the steps of rings and trees, one after the other.
 
-The network says how fast each flow could go and when a unit ended. Who leaves when follows from how
-the algorithm waits: in a ring a rank can pass on a chunk when it has received it and has sent the
-one before. Behind a slow edge the others run dry one after the other, so their exits form a ladder
+The network gives each flow's possible speed and each unit's end. The exits follow from how the
+algorithm waits: in a ring a rank can pass on a chunk when it has received it and has sent the one
+before. Behind a slow edge the others run dry one after the other, so their exits form a ladder
 around the ring: the rank before the slow edge leaves first, the one after it last.
 
-Sends are buffered: a rank leaves when it has received its last chunk, and hands its own last one
-over in no time. Buffers are taken to be deep enough for that.
+Sends are buffered: a rank leaves when it has received its last chunk, and hands over its own last
+one in no time. Assumes buffers deep enough for that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BITS = 8
 BPS_MIN = 1.0
 """A flow that could not move at all is taken to be this fast, so that nothing divides by zero."""
 STEADY_CHECK_STEPS = 32
-"""How often to look whether a ring has settled: seldom enough to cost nothing."""
+"""How often to check whether a ring has settled: seldom enough to cost nothing."""
 STEADY_SECONDS = 1e-12
 """Edges whose steps differ by less are equally fast; over a thousand steps it is a nanosecond."""
 TREE_CHUNKS = 16
@@ -52,9 +52,9 @@ def exits(collective: Collective, entry_s: Floats, end_s: Floats, flow_bps: Floa
 
 
 def _stretched(time_s: Floats, start_s: Floats, last_s: Floats, end_s: Floats) -> Floats:
-    """Times after a unit's start, stretched so that ``last_s`` falls on the end that it had.
+    """Times after a unit's start, stretched so that ``last_s`` falls on the unit's end.
 
-    The network's answer knows of headers, losses and other jobs; only the shape is ours.
+    The network's end includes headers, losses and other jobs; only the shape is computed here.
     """
     shape = (-1,) + (1,) * (time_s.ndim - 1)
     start = start_s.reshape(shape)
@@ -69,9 +69,9 @@ def _stretched(time_s: Floats, start_s: Floats, last_s: Floats, end_s: Floats) -
 
 
 def ring_step_seconds(collective: Collective, flow_bps: Floats) -> Floats:
-    """[units, members]: what one step takes on the edge to the next member.
+    """[units, members]: seconds of one step on the edge to the next member.
 
-    The slowest of an edge's channels counts: the chunk is there when all its parts are.
+    The slowest of an edge's channels counts: a chunk has arrived when all its parts have.
     """
     pattern = collective.pattern
     seconds = local_step_seconds(collective.is_local, collective.chunk_bytes)
@@ -113,7 +113,7 @@ def ring_exits(entry_s: Floats, step_seconds: Floats, steps: int) -> Floats:
             if (pace - moved).max() < STEADY_SECONDS:
                 ends += pace * (steps - 1 - step)
                 break
-    # What member r receives last came over the edge before it.
+    # The last chunk of member r arrives over the edge before it.
     left: Floats = start + ends[:, :-1]
     return left
 
@@ -163,7 +163,7 @@ def _tree_exits(collective: Collective, entry_s: Floats, flow_bps: Floats) -> Fl
 def _tree_edge_seconds(
     collective: Collective, parents: Ints, flow_bps: Floats
 ) -> tuple[Floats, Floats]:
-    """[units, members] twice: what a tree's half of the message takes to and from the parent.
+    """[units, members] twice: seconds of a tree's half of the message to and from the parent.
 
     On the slowest channel, and without latency.
     """
@@ -201,7 +201,7 @@ def _tree_pass(parents: Ints, depth: Ints, entry_s: Floats, edges: tuple[Floats,
         parent = (unit, parents[unit, child])
         hop = latency + down[unit, child] / TREE_CHUNKS
         whole = first[parent] + latency + down[unit, child]
-        # What comes down replaces what went up: it is later in any case.
+        # The time down replaces the time up: it is later in any case.
         last[unit, child] = np.maximum(last[parent] + hop, whole)
         first[unit, child] = first[parent] + hop
     return last

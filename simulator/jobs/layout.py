@@ -1,4 +1,4 @@
-"""Where ranks run, and who is in a group with whom.
+"""Where ranks run, and which ranks form a group.
 
 Ranks fill the GPUs of the job's hosts in order: tensor-parallel neighbours are next to each other
 (one host, one NVLink domain), then come data-parallel copies, then pipeline stages. Experts are
@@ -40,25 +40,23 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
         return len(self.rank_host)
 
     @cached_property
     def rank_stage(self) -> Ints:
-        """The pipeline stage that each rank belongs to."""
         return (np.arange(self.ranks) // (self.tensor * self.data)).astype(np.int32)
 
     @cached_property
     def rank_copy(self) -> Ints:
-        """The data-parallel copy of the model that each rank belongs to: who gets which batch."""
+        """The data-parallel copy of the model of each rank; a copy's ranks share batches."""
         return (np.arange(self.ranks) // self.tensor % self.data).astype(np.int32)
 
     @cached_property
     def groups(self) -> dict[str, Ints]:
         """Kind to [groups, ranks of a group], stage by stage.
 
-        Only kinds that have somebody to talk to. A pipeline's pairs come edge by edge, the lower
-        stage first; the stage of a pair is its lower one's.
+        Only kinds with groups of two or more. A pipeline's pairs come edge by edge, the lower stage
+        first; the stage of a pair is its lower one's.
         """
         grid = np.arange(self.ranks, dtype=np.int32).reshape(self.pipeline, self.data, self.tensor)
         by_lane = grid.transpose(0, 2, 1)
@@ -77,7 +75,6 @@ class Layout:
 
     @cached_property
     def hashes(self) -> dict[str, tuple[str, ...]]:
-        """For each kind of group: its groups' communicator hashes."""
         return {
             kind: tuple(communicator_hash(self.job, kind, index) for index in range(len(members)))
             for kind, members in self.groups.items()
@@ -119,7 +116,7 @@ def lay_out(spec: JobSpec, topology: Topology) -> Layout:
             f"job {spec.name}: expert {spec.expert} does not divide the {data} data-parallel copies"
         )
     if ranks == 1:
-        raise SettingsError(f"job {spec.name}: one GPU has nobody to talk to")
+        raise SettingsError(f"job {spec.name}: one GPU has no peer; give the job two GPUs or more")
     host = np.repeat(np.array(spec.hosts, dtype=np.int32), topology.gpus_per_host)
     slot = np.tile(np.arange(topology.gpus_per_host, dtype=np.int32), len(spec.hosts))
     nic = slot * topology.nics_per_host // topology.gpus_per_host
@@ -136,7 +133,7 @@ def lay_out(spec: JobSpec, topology: Topology) -> Layout:
 
 
 def _check_hosts(spec: JobSpec, topology: Topology) -> None:
-    """Every host exists and is named once."""
+    """Check that every host exists and is named once."""
     if not spec.hosts:
         raise SettingsError(f"job {spec.name}: no hosts")
     strangers = [host for host in spec.hosts if not 0 <= host < topology.hosts]
@@ -149,7 +146,7 @@ def _check_hosts(spec: JobSpec, topology: Topology) -> None:
 
 
 def _check_numbers(spec: JobSpec) -> None:
-    """What counts something must be at least one."""
+    """Check that counts are 1 or more and durations above 0."""
     for name in ("tensor", "pipeline", "expert", "buckets", "microbatches"):
         if getattr(spec, name) < 1:
             raise SettingsError(

@@ -1,4 +1,4 @@
-"""What a job is made of, and the seam between it and the network."""
+"""A job's specification, and the seam between a job and the network."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class JobSpec:
     gradient_bytes: int = 1 << 30
     """Of one rank, reduced over its data-parallel group at every step."""
     buckets: int = 4
-    """Pieces that the gradient is reduced in, each as soon as backward has made it."""
+    """Pieces that the gradient is reduced in, each as soon as backward has produced it."""
     activation_bytes: int = 64 << 20
     """Of one microbatch, between stages, or in one tensor-parallel all-reduce."""
     expert_bytes: int = 128 << 20
-    """That one rank gives to an all-to-all."""
+    """That one rank contributes to an all-to-all."""
     gather_bytes: int = 0
-    """That each rank hands to all others of its data-parallel group at every step, when the
-    gradient is there: what a contrastive loss compares, statistics of experts. 0: nothing."""
+    """Bytes that each rank sends to all others of its data-parallel group at every step, after the
+    gradient: inputs of a contrastive loss, statistics of experts. 0: nothing."""
     shares_loss: bool = True
-    """Ranks tell each other their loss at the end of a step, which lines them up for the next."""
+    """Ranks all-reduce their loss at the end of a step, which aligns them for the next."""
     microbatches: int = 4
     compute_seconds: float = 0.8
     """Of one step on one GPU at its top clock, without any communication."""
@@ -58,7 +58,7 @@ class JobSpec:
     steps: int = 0
     """0: until the scenario ends."""
     watchdog_seconds: float = 60.0
-    """How long a collective may hang before everyone writes a Flight Recorder dump."""
+    """How long a collective may hang before every rank writes a Flight Recorder dump."""
 
     def rank_of_gpu(self, gpu: int, gpus_per_host: int) -> int:
         """The rank on this GPU of the cluster: hosts in their order, then the GPUs of each."""
@@ -71,8 +71,8 @@ class Phase:
     """A collective of all units of a pattern that is about to use the network.
 
     The job makes it with the ranks' entries; the engine starts each unit at ``start_s`` and calls
-    `Job.finish` when the last one has ended. An entry of infinity: that rank never launches it, as
-    things are; the engine asks again (`Job.revise`) when something changes.
+    `Job.finish` when the last one has ended. An entry of infinity: that rank cannot launch it now;
+    the engine calls `Job.revise` when the world changes.
     """
 
     pattern: Pattern
@@ -81,4 +81,4 @@ class Phase:
     start_s: Floats
     """For each unit: when its last rank has entered."""
     is_stuck: Bools
-    """For each unit: everyone has entered, and a dead GPU keeps it from ever ending."""
+    """For each unit: all ranks have entered, and a dead GPU keeps it from ever ending."""

@@ -31,7 +31,7 @@ from simulator.topology.model import Bools, Floats, Ints, Topology
 NVLINK_BYTES_PER_SECOND = 450e9 * 0.8
 """One direction of an H100's NVLink, and the share of it that NCCL reaches (nccl-tests)."""
 NETWORK_STEP_SECONDS = 10e-6
-"""What a step between hosts costs beside its bytes: proxy, doorbell, wire, flush."""
+"""Cost of a step between hosts beside its bytes: proxy, doorbell, wire, flush."""
 NVLINK_STEP_SECONDS = 2e-6
 """The same between GPUs of a host: a flag in memory."""
 LAUNCH_SECONDS = 20e-6
@@ -40,8 +40,8 @@ TREE_BYTES_MAX = 4 << 20
 """Smaller all-reduces between hosts go by tree: there latency counts, and a tree's grows with the
 logarithm of the hosts. NCCL's tuning model crosses over between 1 and 16 MiB."""
 LOSS_BYTES = 64
-"""What data-parallel ranks tell each other at the end of a step: loss, gradient's norm, token
-counts. Nothing to move, but it lines everyone up for the next step."""
+"""All-reduced by data-parallel ranks at the end of a step: loss, gradient norm, token counts.
+Nothing to move, but it aligns the ranks for the next step."""
 LATENCY_BYTES_MAX = 4 << 10
 """A message that fits one packet: at 100 Gb/s it is on a wire for a third of a microsecond."""
 
@@ -49,7 +49,7 @@ WAVES = 2
 """Stretches that forward and backward are cut into without a pipeline. Each ends with one of the
 tensor-parallel and expert collectives, for the hundreds of a real step."""
 PIPELINE_WAVES_MAX = 4
-"""Microbatches that are told apart in a pipeline; more of them travel together."""
+"""Microbatches that a pipeline simulates separately; more of them travel together."""
 
 StageRange = tuple[int, int]
 """First and last stage that take part."""
@@ -57,11 +57,10 @@ StageRange = tuple[int, int]
 
 @dataclass(frozen=True, eq=False)
 class Collective:
-    """A pattern, and what only the job needs to know of it."""
+    """A pattern, and the job's own data about it."""
 
     pattern: Pattern
     kind: str
-    """Of its communicators."""
     group: Ints
     """For each unit: which of the layout's groups of this kind it is."""
     stage: Ints
@@ -69,7 +68,7 @@ class Collective:
     steps: int
     """Of a ring: how often each member sends."""
     chunk_bytes: float
-    """Of a ring: what it sends in a step."""
+    """Of a ring: bytes that a member sends in a step."""
     is_local: Bools
     """[units, members]: the member sends to the next one over NVLink."""
     parents: Ints | None
@@ -77,16 +76,15 @@ class Collective:
     depths: Ints | None
     """Of trees, shaped as `parents`: how far each member is below the root."""
     nvlink_bytes: float
-    """That a rank sends over NVLink, in the mean."""
+    """Bytes that a rank sends over NVLink, in the mean."""
 
     @property
     def has_flows(self) -> bool:
-        """Whether any of it crosses the network."""
         return len(self.pattern.flow_unit) > 0
 
     @property
     def is_latency(self) -> bool:
-        """Whether it has nothing to move that the network could feel."""
+        """Whether it moves so little that the network does not matter."""
         return self.pattern.size_bytes <= LATENCY_BYTES_MAX
 
 
@@ -144,7 +142,7 @@ class Collectives:
         self.gather: Collective | None = None
         """Of one bucket of the parameters, in sharded jobs."""
         self.exchange: Collective | None = None
-        """Of what ranks show each other at every step."""
+        """Of data that ranks exchange at every step."""
         self.loss: Collective | None = None
         """Of the step's loss."""
         if DATA in kinds:
@@ -162,7 +160,7 @@ class Collectives:
                 self.reduce = self._reduction(DATA, Operation.ALL_REDUCE, bucket, every)
 
     def all(self) -> list[Collective]:
-        """Every one, always in the same order."""
+        """All of them, always in the same order."""
         found = [*self.tensor.values(), *self.expert.values()]
         found += [*self.forward.values(), *self.backward.values()]
         for one in (self.reduce, self.gather, self.exchange, self.loss):
@@ -174,7 +172,7 @@ class Collectives:
     def _members(
         self, kind: str, stages: StageRange
     ) -> tuple[Ints, tuple[str, ...], tuple[Ints, Ints]]:
-        """The units of these stages: members, hashes, and where they come from."""
+        """The units of these stages: members, hashes, and their groups and stages."""
         members = self._layout.groups[kind]
         stage = self._layout.rank_stage[members[:, 0]]
         chosen = np.flatnonzero((stage >= stages[0]) & (stage <= stages[1])).astype(np.int32)
@@ -223,7 +221,7 @@ class Collectives:
         return Collective(pattern, kind, *origin, steps, chunk, is_local, parents, depths, nvlink)
 
     def _all_to_all(self, stages: StageRange) -> Collective:
-        """Everyone gives everyone an equal part of what it has."""
+        """Every rank sends every other an equal part of its bytes."""
         members, hashes, origin = self._members(EXPERT, stages)
         size = members.shape[1]
         part = self._spec.expert_bytes / size
@@ -246,7 +244,7 @@ class Collectives:
     def _pairs(self, edges: StageRange, sender: int) -> Collective:
         """Activations to the next stage (the sender is column 0), or gradients back (column 1)."""
         members, hashes, origin = self._members(PIPELINE, edges)
-        # Microbatches beyond those that are told apart travel with the others.
+        # Microbatches beyond those simulated separately travel with the others.
         size = self._spec.activation_bytes * self._spec.microbatches // waves(self._spec)
         flows = pair_flows(members, self._layout, sender)
         host = self._layout.rank_host[members]
@@ -268,7 +266,7 @@ class Collectives:
 
 
 def local_step_seconds(is_local: Bools, chunk_bytes: float) -> Floats:
-    """What a ring's step takes beside its bytes on the network, for each edge."""
+    """Seconds of a ring's step beside its bytes on the network, for each edge."""
     nvlink = NVLINK_STEP_SECONDS + chunk_bytes / NVLINK_BYTES_PER_SECOND
     seconds: Floats = np.where(is_local, nvlink, NETWORK_STEP_SECONDS)
     return seconds
@@ -281,7 +279,7 @@ def _tree_floor(depths: Ints, units: int) -> Floats:
 
 
 def tree_depths(parents: Ints) -> Ints:
-    """[units, members]: how far each member is below its root."""
+    """[units, members]: distance of each member from its root."""
     depth = np.zeros(parents.shape, dtype=np.int32)
     above = parents
     row = np.arange(len(parents))[:, None]
@@ -302,13 +300,12 @@ def _direct_floor(local_bytes: Floats, flows: Flows, units: int) -> Floats:
 def _pattern(
     name: str,
     what: tuple[Operation, Algorithm, int],
-    who: tuple[Ints, tuple[str, ...]],
+    group: tuple[Ints, tuple[str, ...]],
     traffic: tuple[Flows, Floats],
     floor_seconds: Floats,
 ) -> Pattern:
-    """Put together what was worked out."""
     operation, algorithm, size_bytes = what
-    members, hashes = who
+    members, hashes = group
     flows, flow_bytes = traffic
     return Pattern(
         name=name,
@@ -334,7 +331,7 @@ _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 def _flow_keys(hashes: tuple[str, ...], flows: Flows) -> Ints:
-    """What a switch would make of a connection's ports: the same connection, the same key.
+    """ECMP keys: the same connection has the same key.
 
     A connection belongs to a communicator, so all collectives of one share its connections.
     """
@@ -349,7 +346,6 @@ def _flow_keys(hashes: tuple[str, ...], flows: Flows) -> Ints:
 
 
 def _mixed(key: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of splitmix64."""
     key = (key ^ (key >> np.uint64(30))) * np.uint64(_MIX[0])
     key = (key ^ (key >> np.uint64(27))) * np.uint64(_MIX[1])
     return np.asarray(key ^ (key >> np.uint64(31)), dtype=np.uint64)

@@ -1,7 +1,7 @@
-"""What a job's own tools write down: collectives with their numbers, and steps.
+"""Records of a job's own tools: collectives with their sequence numbers, and steps.
 
-Records are planned ahead of the clock like everything else in a job; they are handed out once
-their last exit has passed.
+Records are planned ahead of the clock like everything else in a job; `take` returns them once their
+last exit has passed.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from simulator.snapshot import CollectiveBlock, StepBlock
 from simulator.topology.model import Bools, Floats, Ints
 
 OBSERVATION_SECONDS = 15e-6
-"""Mean delay of the CPU callbacks that note entries and exits; never early, seldom 100 us."""
+"""Mean delay of the CPU callbacks that record entries and exits; never early, seldom 100 us."""
 SHORTEST_SECONDS = 1e-6
-"""A collective is never seen to take less."""
+"""The least duration that a collective's record has."""
 PENDING_BLOCKS = 10
-"""Finished collectives that a Flight Recorder dump of ours shows before the one that hangs."""
+"""Finished collectives that a simulated Flight Recorder dump shows before the one that hangs."""
 
 
 class Records:
-    """Collective and step records of one job until somebody takes them."""
+    """Collective and step records of one job until `take` returns them."""
 
     def __init__(self, job: str, stages: int, random: np.random.Generator) -> None:
         self._job = job
@@ -35,10 +35,9 @@ class Records:
         self._blocks: list[tuple[float, CollectiveBlock]] = []
         self._steps: list[tuple[float, StepBlock]] = []
         self.recent: deque[CollectiveBlock] = deque(maxlen=PENDING_BLOCKS)
-        """The last that were completed."""
 
     def number(self, collective: Collective) -> Ints:
-        """The sequence number of each unit's next one of these, and count it.
+        """Return and advance each unit's sequence number for this collective.
 
         Counted per stage: stages fill one after the other, so they are not always equal.
         """
@@ -58,7 +57,7 @@ class Records:
         exit_s: Floats,
         chosen: Bools | None = None,
     ) -> None:
-        """Everyone of the chosen units (all, if None) has left."""
+        """Record that every rank of the chosen units (all, if None) has left."""
         delay = self._random.exponential(OBSERVATION_SECONDS, (2, *entry_s.shape))
         seen_entry = entry_s + delay[0]
         seen_exit = np.maximum(exit_s + delay[1], seen_entry + SHORTEST_SECONDS)
@@ -98,7 +97,7 @@ class Records:
         return found
 
     def released(self, block: CollectiveBlock, now_s: float) -> None:
-        """A block that hung has ended after all, for everyone at once."""
+        """Record that a hung block has ended after all, for every rank at once."""
         late = self._random.exponential(OBSERVATION_SECONDS, block.entry_s.shape)
         entry = np.where(np.isfinite(block.entry_s), block.entry_s, now_s)
         exit_s = np.maximum(now_s + late, entry + SHORTEST_SECONDS)
@@ -107,11 +106,10 @@ class Records:
         self.recent.append(ended)
 
     def step(self, block: StepBlock) -> None:
-        """A step that all ranks have done."""
         self._steps.append((float(block.end_s.max()), block))
 
     def take(self, until_s: float) -> tuple[list[CollectiveBlock], list[StepBlock]]:
-        """What was over by this time and has not been taken, in the order of its end."""
+        """Records completed by this time and not taken before, in the order of their ends."""
         blocks = sorted((one for one in self._blocks if one[0] <= until_s), key=_end)
         steps = sorted((one for one in self._steps if one[0] <= until_s), key=_end)
         self._blocks = [one for one in self._blocks if one[0] > until_s]
@@ -120,5 +118,5 @@ class Records:
 
 
 def _end(record: tuple[float, CollectiveBlock | StepBlock]) -> float:
-    """When the last rank was done with it."""
+    """When the last rank left it."""
     return record[0]

@@ -1,4 +1,4 @@
-"""Who sends to whom inside a communicator, as NCCL lays it out: rings, trees, and everyone.
+"""Which member sends to which inside a communicator, as in NCCL: rings, trees, all-to-all.
 
 A ring goes from host to host in order, and inside a host from GPU to GPU over NVLink. It leaves a
 host through every NIC that the communicator's GPUs there have next to them, a *channel* each, and
@@ -19,15 +19,15 @@ from simulator.jobs.layout import Layout
 from simulator.topology.model import Bools, Floats, Ints, Topology
 
 TREES = 2
-"""NCCL's double binary tree: who is a leaf in one is inside the other, so that each NIC sends as
-much as it receives. Each tree carries half of the message."""
+"""NCCL's double binary tree: a leaf of one tree is inside the other, so that each NIC sends as much
+as it receives. Each tree carries half of the message."""
 ROOT = -1
 """The parent of a tree's root."""
 
 
 @dataclass(frozen=True, eq=False)
 class Flows:
-    """Who sends over the network: columns as `Pattern`'s, and ``share`` in place of bytes."""
+    """Flows over the network: columns as in `Pattern`, and ``share`` in place of bytes."""
 
     unit: Ints
     source: Ints
@@ -38,7 +38,6 @@ class Flows:
     """Of what the member sends to the peer: one over the number of channels."""
 
     def __len__(self) -> int:
-        """How many flows there are."""
         return len(self.unit)
 
 
@@ -58,7 +57,7 @@ def ring_flows(members: Ints, layout: Layout) -> Flows:
 def tree_flows(members: Ints, layout: Layout, parents: Ints) -> Flows:
     """Both directions of every edge between a member and its parent on another host.
 
-    ``parents`` is what `double_trees` gives. The share is of the whole message, in one direction.
+    ``parents`` comes from `double_trees`. The share is of the whole message, in one direction.
     """
     tree_unit, tree, child = np.nonzero(parents != ROOT)
     parent = parents[tree_unit, tree, child]
@@ -78,7 +77,7 @@ def tree_flows(members: Ints, layout: Layout, parents: Ints) -> Flows:
 def direct_flows(members: Ints, layout: Layout, topology: Topology) -> Flows:
     """A flow for every two members on different hosts, each way: an all-to-all.
 
-    Where leaves are rails, a GPU hands what it sends over NVLink to the GPU next to the NIC of the
+    Where leaves are rails, a GPU hands its bytes over NVLink to the GPU next to the NIC of the
     receiver's rail (NCCL's PXN), if that GPU is in the communicator; else it uses its own NIC.
     """
     host = layout.rank_host[members]

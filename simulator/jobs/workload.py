@@ -1,4 +1,4 @@
-"""How long a rank works by itself: loading data, computing, and what its host takes from it."""
+"""How long a rank works by itself: loading data, computing, and delays of its host."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CPU_BOUND_SHARE = 0.05
 STALL_SECONDS = 0.03
 """Mean length of one stall that a busy host causes: a few scheduler slices, a page from disk."""
 STALL_EXPOSED_SHARE = 0.25
-"""Of a host's stalls that reach the GPU: for the rest its queue of launches is long enough."""
+"""Of a host's stalls that reach the GPU: its queue of launches hides the rest."""
 SHARE_LEFT_MIN = 0.02
-"""No host or GPU is taken away entirely; one that is would be stopped or dead, not slow."""
+"""No host or GPU is taken away entirely; a stopped or dead one is another fault."""
 FACTOR_MIN = 0.5
 """The least that a random factor leaves of a duration."""
 STARTUP_SPREAD = 0.05
@@ -45,7 +45,7 @@ class StepWork:
 
 
 class Workload:
-    """Draws durations. Each rank's clock is its own; who waits for whom is not decided here."""
+    """Draws durations. Each rank's clock is its own; waiting between ranks is decided elsewhere."""
 
     def __init__(self, spec: JobSpec, layout: Layout, random: np.random.Generator) -> None:
         self._spec = spec
@@ -53,13 +53,12 @@ class Workload:
         self._random = random
 
     def startup_seconds(self) -> Floats:
-        """Until each rank is ready for its first step."""
         spread = self._random.uniform(0.0, STARTUP_SPREAD, self._layout.ranks)
         seconds: Floats = self._spec.startup_seconds * (1.0 + spread)
         return seconds
 
     def step(self, world: World) -> StepWork:
-        """What this step brings to each rank."""
+        """Draw this step's work for each rank."""
         spec, ranks, random = self._spec, self._layout.ranks, self._random
         host = self._layout.rank_host
         data = LOADER_SECONDS + random.exponential(LOADER_SPREAD_SECONDS, ranks)
@@ -73,13 +72,13 @@ class Workload:
         return StepWork(data, np.maximum((1.0 + long) * (1.0 + jitter), FACTOR_MIN))
 
     def compute_seconds(
-        self, base_seconds: float, work: StepWork, who: Ints, world: World
+        self, base_seconds: float, work: StepWork, ranks: Ints, world: World
     ) -> Floats:
-        """What these ranks need for work that takes ``base_seconds`` on a healthy GPU and host."""
-        host, gpu = self._layout.rank_host[who], self._layout.rank_gpu[who]
+        """Seconds of these ranks for work that takes ``base_seconds`` on a healthy GPU and host."""
+        host, gpu = self._layout.rank_host[ranks], self._layout.rank_gpu[ranks]
         steal, stalled = world.host_steal_share[host], world.host_io_stall_share[host]
         clock = np.maximum(world.gpu_clock_share[gpu], SHARE_LEFT_MIN)
-        on_gpu = (1.0 - CPU_BOUND_SHARE) * work.factor[who] / clock
+        on_gpu = (1.0 - CPU_BOUND_SHARE) * work.factor[ranks] / clock
         on_host = CPU_BOUND_SHARE / (_left(steal) * _left(stalled))
         seconds: Floats = base_seconds * (on_gpu + on_host)
         lost = np.minimum(steal + stalled, 1.0) * STALL_EXPOSED_SHARE * base_seconds
@@ -96,6 +95,5 @@ class Workload:
 
 
 def _left(taken_share: Floats) -> Floats:
-    """What is left of something after a share of it was taken."""
     left: Floats = np.maximum(1.0 - taken_share, SHARE_LEFT_MIN)
     return left

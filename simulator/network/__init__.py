@@ -1,1 +1,1 @@
-"""The network as a fluid: how fast flows go, where queues stand, who marks, pauses and drops."""
+"""The network as a fluid: flow speeds, queues, marks, pauses and drops."""

@@ -1,4 +1,4 @@
-"""Where queues must stand, and how the flows around them fare once things have settled."""
+"""Where queues must stand, and the rates of the flows around them once they have settled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simulator.world import World
 SLACK = 1e-3
 """A link that is fed less than this beyond its capacity, relative, is not congested: rounding."""
 FIRST_SWITCH_HOP = 2
-"""Hops before this one (slot, NIC) wait in the sender's memory, and nobody sees it."""
+"""Hops before this one (slot, NIC) wait in the sender's memory, where no counter shows it."""
 WARM_UP_SECONDS = 3e-3
 """Until senders have found their rates: dozens of notifications."""
 MEASURING_SECONDS = 3e-3
@@ -31,37 +31,37 @@ of hundreds of NICs, have so many flows that a shorter time is mean enough."""
 SECONDS_LEAST_SHARE = 0.3
 """Of that time that every scene is run."""
 START_SHARE = 1.2
-"""Of its fair rate at which a sender that wants more begins: it must find out, but not from far."""
+"""Of its fair rate at which a sender that wants more begins: DCQCN must adapt, but not from far."""
 KEPT_PACE = 0.98
-"""A flow that keeps this much of its pace keeps pace: the rest is the edge of the measurement."""
+"""A flow with this share of its pace keeps pace: the rest is the edge of the measurement."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fair:
-    """Those flows of a crowd that are active, at their fair rates."""
+    """The active flows of a crowd, at their fair rates."""
 
     which: Ints
     """Uses of the crowd that are those of active flows."""
     uses: Uses
     """The same as columns."""
     own_bps: Floats
-    """Payload of each flow, 0 for those that are not active; infinite where nothing holds it."""
+    """Payload of each flow, 0 for those that are not active; infinite where nothing limits it."""
     is_held: Bools
-    """For each use: this link is what holds this flow back."""
+    """For each use: this link limits this flow."""
 
 
 @dataclass(frozen=True, eq=False)
 class Feeding:
-    """What flows would send if only the links before each one held them back."""
+    """What flows would send if only the links before each one limited them."""
 
     demand_bps: Floats
-    """Of each flow, on the wire; infinite where a link holds it back."""
+    """Of each flow, on the wire; infinite where a link limits it."""
     congested: Ints
     """Links that are fed more than they carry."""
     wire_bps: Floats
-    """What each flow puts on the wire at its fair rate."""
+    """Rate of each flow on the wire at its fair rate."""
     load_bps: Floats
-    """What that comes to on each link that the crowd uses."""
+    """The sum of that on each link that the crowd uses."""
 
 
 @dataclass(frozen=True)
@@ -76,16 +76,16 @@ class Rhythm:
 
     @property
     def on_simulated_s(self) -> float:
-        """Of a burst."""
+        """Seconds of a burst."""
         return min(self.on_s, PHASE_MAX_SECONDS)
 
     @property
     def period_simulated_s(self) -> float:
-        """Of a burst and the silence after it."""
+        """Seconds of a burst and the silence after it."""
         return self.on_simulated_s + min(self.off_s, PHASE_MAX_SECONDS)
 
     def measuring(self, start_s: float, least_s: float) -> list[float]:
-        """For each step of the measurement, what it counts: whole periods, and not too few."""
+        """For each step of the measurement, its weight: whole periods, and not too few."""
         period = self.period_simulated_s
         if period <= 0:
             return [1.0] * round(least_s / STEP_SECONDS)
@@ -116,9 +116,9 @@ class Scene:
     sources: Sources
     rhythm: Rhythm
     fair_bps: Floats
-    """Payload of each flow, as max-min has it."""
+    """Payload of each flow by max-min fairness."""
     is_held: Bools
-    """[flows, hops]: this link is what holds this flow."""
+    """[flows, hops]: this link limits this flow."""
 
     def key(self) -> bytes:
         """Equal for scenes that run alike while the world does not change.
@@ -132,7 +132,7 @@ class Scene:
 
 @dataclass(frozen=True, eq=False)
 class Settled:
-    """What the fluid came to in a scene. Columns are about its flows, or about ``links``."""
+    """The fluid's result in a scene. Columns are about its flows, or about ``links``."""
 
     links: Ints
     totals: Totals
@@ -169,10 +169,10 @@ def find_congestion(world: World, links: Links, crowd: Crowd, fair: Fair) -> Fee
 
 
 def _arriving(crowd: Crowd, fair: Fair, rates: tuple[Floats, Floats], at: Ints) -> Floats:
-    """What flows bring to links, in these uses, if only the links before hold them back.
+    """What flows bring to links, in these uses, if only the links before limit them.
 
-    A link that holds a flow lets its fair share pass, any other as much as it carries. ``rates``
-    are what flows want to send, and their fair shares.
+    A link that limits a flow lets its fair share pass, any other as much as it carries. ``rates``
+    are the flows' demands and their fair shares.
     """
     demand, wire = rates
     uses = fair.uses
@@ -197,8 +197,8 @@ def _peak_demand(world: World, flows: Flows, wire: Floats) -> Floats:
 def reach_of(path: Ints, congested: Ints, links_total: int) -> tuple[Bools, Bools]:
     """What congestion can reach: flows, and links on the way towards it.
 
-    Back-pressure goes upstream over all flows that want through a congested link; it then holds up
-    whoever shares a link with them, and goes upstream from there.
+    Back-pressure goes upstream over all flows that cross a congested link; it then delays all flows
+    that share a link with them, and goes upstream from there.
     """
     is_reached = np.zeros(links_total + 1, dtype=np.bool_)
     is_reached[congested] = True
@@ -214,7 +214,7 @@ def reach_of(path: Ints, congested: Ints, links_total: int) -> tuple[Bools, Bool
 
 
 def scene_of(world: World, links: Links, crowd: Crowd, fair: Fair, feeding: Feeding) -> Scene:
-    """Everyone whom the congestion can reach; the others only take their share of links."""
+    """The flows that congestion can reach; the others only take their share of links."""
     flows, uses = crowd.flows, fair.uses
     path = flows.paths.path
     here = np.unique(uses.flow)
@@ -260,16 +260,16 @@ def _drops_at(fluid: Fluid, path: Ints) -> Floats:
     """For each flow, the share of what it sent that was dropped in front of each of its links."""
     sent = np.maximum(fluid.totals.flow_sent, 1.0)
     drops: Floats = np.zeros(path.shape)
-    # The fluid leaves out the first link, in front of which the host's memory is.
+    # The fluid leaves out the first link: the host's memory is in front of it.
     drops[fluid.uses.flow, fluid.uses.hop + 1] = fluid.use_dropped / sent[fluid.uses.flow]
     return drops
 
 
 def _even_out(payload: Floats, scene: Scene) -> Floats:
-    """Rates of flows that control their rates, as they are over a longer time than is run.
+    """Rates of flows that control their rates, as means over a longer time than is run.
 
-    Who is cut is chance, and it evens out within a collective: flows that fight for the same links
-    get what these links let through, in proportion to their fair shares.
+    DCQCN cuts flows by chance, and it evens out within a collective: flows that compete for the
+    same links get what these links let through, in proportion to their fair shares.
     """
     greedy = np.flatnonzero(np.isinf(scene.sources.demand_bps))
     if not len(greedy):
@@ -288,7 +288,7 @@ def _even_out(payload: Floats, scene: Scene) -> Floats:
 
 
 def _outside_bps(path: Ints, wire: Floats, is_inside: Bools, links_total: int) -> Floats:
-    """What flows that are not simulated take of each link."""
+    """Rate that flows outside the scene take of each link."""
     outside = path[~is_inside]
     load = np.broadcast_to(wire[~is_inside][:, None], outside.shape)
     is_link = outside != NO_LINK
@@ -296,7 +296,7 @@ def _outside_bps(path: Ints, wire: Floats, is_inside: Bools, links_total: int) -
 
 
 def _rhythm(world: World) -> Rhythm:
-    """That of the background source with the longest period; others are simulated beside it."""
+    """The rhythm of the background source with the longest period; others run beside it."""
     longest = Rhythm()
     for one in world.background:
         off = one.period_seconds - one.on_seconds
@@ -319,7 +319,7 @@ def _sources(
     return Sources(
         demand_bps=feeding.demand_bps[is_inside],
         start_bps=START_SHARE * wire[is_inside],
-        # A burst is many short flows: over before anybody could slow them down.
+        # A burst is many short flows: they end before rate control could slow them down.
         is_controlled=period[is_inside] == 0,
         period_seconds=period[is_inside],
         on_seconds=on[is_inside],

@@ -1,4 +1,4 @@
-"""What the counters of links and NICs count a second, while a solution lasts."""
+"""Rates of the counters of links and NICs, while a solution lasts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simulator.topology.model import Floats, Ints
 
 
 def sent_bps(flows: Flows, payload_bps: Floats, fluid: tuple[Scene, Settled] | None) -> Floats:
-    """What each flow puts on the wire so that this payload counts."""
+    """Rate on the wire that each flow needs for this payload."""
     wire: Floats = payload_bps * flows.paths.wire_per_payload
     if fluid is not None:
         scene, settled = fluid
@@ -26,10 +26,10 @@ def sent_bps(flows: Flows, payload_bps: Floats, fluid: tuple[Scene, Settled] | N
 def count_links(
     links: Links, crowd: Crowd, wire_bps: Floats, fluid: tuple[Scene, Settled] | None
 ) -> LinkRates:
-    """What the links count on which anything happens.
+    """Rates of the links with any traffic.
 
-    Bytes and losses from the flows' rates, all else from the fluid where it was needed. What is
-    lost on a link, or dropped in front of it, is on no link behind it.
+    Bytes and losses come from the flows' rates, all else from the fluid where it ran. A packet lost
+    on a link, or dropped in front of it, is on no link behind it.
     """
     uses = crowd.uses
     arriving = wire_bps[uses.flow] * crowd.flows.paths.arrives[uses.flow, uses.hop]
@@ -45,7 +45,7 @@ def count_links(
             dropped = add_up(uses.link, gone, len(bits))
             left = 1 - drops_at.cumsum(axis=1)
             bits = add_up(uses.link, arriving * left[uses.flow, uses.hop], len(bits))
-        # One that is stopped carries nothing and is only paused.
+        # A stopped flow carries nothing and is only paused.
         totals = settled.totals
         is_stopped = (totals.paused > 0) | (totals.waited > 0)
         happens[np.searchsorted(uses.links, settled.links[is_stopped])] = True
@@ -70,7 +70,7 @@ def count_links(
 
 
 def _add_congestion(links: Links, rates: LinkRates, settled: Settled) -> None:
-    """What the fluid came to, at the links that were in it."""
+    """Add the fluid's result, at the links that were in it."""
     totals, seconds = settled.totals, settled.totals.seconds
     packet_bytes = links.packet_bits / 8
     at = np.searchsorted(rates.links, settled.links)
@@ -86,7 +86,7 @@ def _add_congestion(links: Links, rates: LinkRates, settled: Settled) -> None:
     rates.paused_share = spread(np.minimum(totals.paused / seconds, 1.0))
     rates.pause_frames = spread(totals.pause_frames / seconds)
     rates.waiting_share = spread(np.minimum(totals.waited / seconds, 1.0))
-    # What waits inside a NIC is no queue that anybody can see, and less than a byte is rounding.
+    # Bytes inside a NIC are in no visible queue, and less than a byte is rounding.
     is_queue = links.leaves_switch[settled.links] & (totals.queue_peak >= 1.0)
     rates.queue_bytes = spread(np.where(is_queue, totals.queue / seconds, 0.0))
     rates.queue_peak_bytes = spread(np.where(is_queue, totals.queue_peak, 0.0))
@@ -99,22 +99,21 @@ def count_nics(
     wire_bps: Floats,
     fluid: tuple[Scene, Settled] | None,
 ) -> NicRates:
-    """What the NICs at both ends notice."""
     flows = crowd.flows
     packets = wire_bps / links.packet_bits
     gaps = packets * flows.paths.loss
-    # All that was sent and did not count is sent again.
+    # Everything sent and not counted as payload is sent again.
     again = np.maximum(packets - payload_bps / links.efficiency / links.packet_bits, 0.0)
     marked, notified = np.zeros(flows.count), np.zeros(flows.count)
     if fluid is not None:
         scene, settled = fluid
         totals, at = settled.totals, scene.flows
-        # One that met two full queues is marked once, and in a mixture flows may move less than in
-        # the scene that was run.
+        # A packet that met two full queues is marked once, and in a mixture flows may move less
+        # than in the scene that was run.
         marked[at] = np.minimum(totals.flow_marked / totals.seconds, packets[at])
         notified[at] = totals.flow_notified / totals.seconds
         gaps[at] += packets[at] * settled.drop_share / DROPS_PER_GAP
-    # Whatever is lost behind a gap belongs to it until it is closed.
+    # Losses behind a gap belong to it until it is closed.
     gaps = np.minimum(gaps, 1 / ROUND_TRIP_SECONDS)
     nics, source, target = crowd.nics, crowd.source, crowd.target
     return NicRates(
@@ -133,7 +132,7 @@ def without_background(solution: Solution, idle: Solution, own: Solution) -> Sol
     """What a solution's units add to what the background does by itself (``idle``).
 
     ``own`` is the same with only their bytes and losses counted: those of the background change
-    when it must share, and the difference would not be theirs.
+    when it must share links, and the difference would not be the units'.
     """
     links, nics = solution.links, solution.nics
     added = _less(links, idle.links, links.links, idle.links.links, SUMMED)
@@ -152,7 +151,7 @@ def without_background(solution: Solution, idle: Solution, own: Solution) -> Sol
 def _less(
     rates: object, other: object, places: Ints, others: Ints, names: tuple[str, ...]
 ) -> dict[str, Floats]:
-    """Columns less those of others where these are, but not below nothing."""
+    """Columns less those of others where these are, but not below 0."""
     at = np.searchsorted(places, others)
     is_here = at < len(places)
     is_here[is_here] = places[at[is_here]] == others[is_here]

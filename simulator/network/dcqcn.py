@@ -22,9 +22,9 @@ NOTIFICATION_SECONDS = 50e-6
 """A receiver sends at most one notification (CNP) per flow in this time."""
 ALPHA_GAIN = 1 / 64
 """How fast the estimate of congestion follows. With the paper's 1/256, made for 40 Gb/s, it takes
-14 ms to forget; this is a few milliseconds."""
+14 ms to decay; this takes a few milliseconds."""
 ALPHA_START = 0.05
-"""The estimate that senders begin with: about where it stays on a link that is just full."""
+"""Initial estimate of senders: about where it stays on a link that is just full."""
 TIMER_SECONDS = 30e-6
 """Between increases, and between decays of the estimate. With this and the steps below one flow
 keeps more than 90 % of a full link, as NICs that are tuned for 400 Gb/s do."""
@@ -37,11 +37,11 @@ ADDITIVE_SHARE = 2e-3
 HYPER_SHARE = 1.5e-3
 """Of line rate, times the number of increases beyond."""
 LOWEST_SHARE = 1e-3
-"""Of line rate that a sender keeps in any case."""
+"""Of line rate that a sender always keeps."""
 
 
 class Marking:
-    """Which share of packets switches mark, given the depth of the queues in front of links."""
+    """The share of packets that switches mark, given the depth of the queues in front of links."""
 
     def __init__(self, bits_per_second: Floats, is_marking: Bools) -> None:
         scale = bits_per_second / MARKING_REFERENCE_BPS
@@ -77,7 +77,10 @@ class RateControl:
         self._nobody: Bools = np.zeros(len(line_bps), dtype=np.bool_)
 
     def advance(self, marked_packets: Floats | None, seconds: float) -> Bools:
-        """Let time pass in which so many packets of each flow came marked: who was notified."""
+        """Advance by ``seconds`` in which so many marked packets of each flow arrived.
+
+        Returns which flows were notified.
+        """
         self._since_notified += seconds
         notified = self._nobody
         if marked_packets is not None:
@@ -96,23 +99,23 @@ class RateControl:
             self._raise(due)
         return notified
 
-    def _cut(self, who: Bools) -> None:
-        """Slow these down by half of what they take congestion for, and remember the old rate."""
-        self._target[who] = self.rate[who]
-        self.rate[who] = np.maximum(
-            self.rate[who] * (1 - self._alpha[who] / 2), self._line[who] * LOWEST_SHARE
+    def _cut(self, cut: Bools) -> None:
+        """Reduce these rates by half of the congestion estimate, and remember the old rates."""
+        self._target[cut] = self.rate[cut]
+        self.rate[cut] = np.maximum(
+            self.rate[cut] * (1 - self._alpha[cut] / 2), self._line[cut] * LOWEST_SHARE
         )
-        self._alpha[who] += ALPHA_GAIN * (1 - self._alpha[who])
-        self._steps[who] = 0.0
-        self._timer[who] = 0.0
+        self._alpha[cut] += ALPHA_GAIN * (1 - self._alpha[cut])
+        self._steps[cut] = 0.0
+        self._timer[cut] = 0.0
 
-    def _raise(self, who: Bools) -> None:
-        """Let these try more: back to the old rate first, then beyond it, ever faster."""
-        self._alpha[who] *= 1 - ALPHA_GAIN
-        self._steps[who] += 1
-        steps, line = self._steps[who], self._line[who]
+    def _raise(self, raised: Bools) -> None:
+        """Increase these rates: back to the old rate first, then beyond it, ever faster."""
+        self._alpha[raised] *= 1 - ALPHA_GAIN
+        self._steps[raised] += 1
+        steps, line = self._steps[raised], self._line[raised]
         beyond = steps - FAST_RECOVERY_STEPS - ADDITIVE_STEPS
         step = np.where(beyond > 0, HYPER_SHARE * beyond, ADDITIVE_SHARE) * line
-        target = self._target[who] + np.where(steps > FAST_RECOVERY_STEPS, step, 0.0)
-        self._target[who] = np.minimum(target, line)
-        self.rate[who] = (self.rate[who] + self._target[who]) / 2
+        target = self._target[raised] + np.where(steps > FAST_RECOVERY_STEPS, step, 0.0)
+        self._target[raised] = np.minimum(target, line)
+        self.rate[raised] = (self.rate[raised] + self._target[raised]) / 2

@@ -1,4 +1,4 @@
-"""The flows of one moment as columns: paths, what losses cost them, and who advances with whom."""
+"""The flows of one moment as columns: paths, cost of losses, and which flows advance together."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from simulator.world import Background, World
 LOSS_LEAST = 1e-15
 """Below it a loss is rounding, or comes once in years."""
 NO_FLOW_BYTES = 1e-9
-"""What a flow of no bytes counts as, so that nothing is divided by zero."""
+"""Bytes of a flow without bytes, so that nothing is divided by zero."""
 
 
 @dataclass(frozen=True, eq=False)
 class Links:
-    """What every flow must know of the links, as long as a world's version lasts."""
+    """Properties of the links that all flows need, as long as a world's version lasts."""
 
     capacity_bps: Floats
     """On the wire, headers included."""
     is_dead: Bools
-    """Nothing can be sent over it. A slot that takes nothing is not dead: its NIC pauses others."""
+    """It carries nothing. A slot that takes nothing is not dead: its NIC pauses the senders."""
     leaves_switch: Bools
     errors: LinkErrors
     efficiency: float
@@ -35,7 +35,6 @@ class Links:
 
     @classmethod
     def of(cls, world: World, errors: LinkErrors) -> Links:
-        """As this world has them now."""
         capacity = world.capacity()
         is_slot = world.topology.kind == LinkKind.PCIE_IN
         return cls(
@@ -50,30 +49,28 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Paths:
-    """Where flows go and what losses on the way cost them; one row or value for each flow."""
+    """Paths of flows and the cost of losses on them; one row or value for each flow."""
 
     source: Ints
     target: Ints
     path: Ints
-    """[flows, hops], NO_LINK behind the end; nothing but NO_LINK where no way is left."""
+    """[flows, hops], NO_LINK behind the end; nothing but NO_LINK where no path is left."""
     arrives: Floats
     """[flows, hops]: probability that a packet was lost on no link before this one."""
     loss: Floats
-    """Probability that a packet is lost on some link of the way."""
+    """Probability that a packet is lost on some link of the path."""
     wire_per_payload: Floats
-    """Bits on the wire for one of payload that counts: headers, and what is sent again."""
+    """Bits on the wire for one of payload that counts: headers, and retransmissions."""
     limit_bps: Floats
     """Payload that it moves at most, alone in the network: less than the path where timers run."""
     is_lossless: Bools
     """Pause frames protect it; else full queues drop its packets."""
 
     def take(self, which: Bools) -> Paths:
-        """Only these flows."""
         return Paths(*(getattr(self, field.name)[which] for field in fields(self)))
 
 
 def find_paths(world: World, links: Links, source: Ints, target: Ints, key: Ints) -> Paths:
-    """Route flows through a world as it is."""
     path = route(world, source, target, key)
     is_link = path != NO_LINK
     lowest = np.where(is_link, links.capacity_bps[path], np.inf).min(axis=1)
@@ -93,28 +90,30 @@ def find_paths(world: World, links: Links, source: Ints, target: Ints, key: Ints
         arrives=arrives,
         loss=loss,
         wire_per_payload=recovery.sent_per_delivered / links.efficiency,
-        # Within one NIC there is no network to be slow.
+        # Within one NIC no link limits a flow.
         limit_bps=np.where(is_stuck, np.where(is_alone, np.inf, 0.0), limit),
         is_lossless=world.nic_pfc_ok[source] & world.nic_pfc_ok[target],
     )
 
 
 def background_paths(world: World, links: Links) -> Paths:
-    """Of the traffic that belongs to nobody here."""
+    """Paths of traffic that belongs to no simulated job."""
     source = np.array([one.source_nic for one in world.background], dtype=np.int32)
     target = np.array([one.target_nic for one in world.background], dtype=np.int32)
-    # Each is a connection of its own: its number is as good a key as any.
+    # Each is a connection of its own, and its number is its key.
     key = np.arange(len(source), dtype=np.int32) + np.int32(7919)
     if not len(source):
         nothing = np.zeros(0)
         empty = np.zeros((0, HOPS_MAX), dtype=np.int32)
-        nobody = np.zeros(0, dtype=np.bool_)
-        return Paths(source, target, empty, np.ones(empty.shape), nothing, nothing, nothing, nobody)
+        no_flow = np.zeros(0, dtype=np.bool_)
+        return Paths(
+            source, target, empty, np.ones(empty.shape), nothing, nothing, nothing, no_flow
+        )
     return find_paths(world, links, source, target, key)
 
 
 def mean_bps(one: Background) -> float:
-    """What a background source sends on average."""
+    """Mean rate of a background source."""
     if one.period_seconds <= 0:
         return one.bits_per_second
     return one.bits_per_second * min(1.0, one.on_seconds / one.period_seconds)
@@ -126,24 +125,22 @@ class Flows:
 
     paths: Paths
     variable: Ints
-    """Number of what it advances with: its ring, or itself."""
+    """Number of the variable that it advances with: its ring, or itself."""
     weight: Floats
     """Its rate for one of its variable's: 1 for the largest flow of a ring."""
     limit_bps: Floats
     """Of each variable."""
     first_background: int
-    """Flows from here on are nobody's."""
+    """Flows from here on belong to no job."""
 
     @property
     def count(self) -> int:
-        """How many flows there are."""
         return len(self.variable)
 
 
 def gather(
     patterns: Sequence[tuple[Pattern, Paths]], background: Paths, background_limit_bps: Floats
 ) -> Flows:
-    """Join the flows of all patterns."""
     paths, variables, weights, limits = [], [], [], []
     variables_before = 0
     for pattern, routed in patterns:
@@ -191,11 +188,10 @@ class Uses:
     link: Ints
     """Index into ``links``."""
     links: Ints
-    """Numbers of the links that anyone crosses, ascending."""
+    """Numbers of the links that any flow crosses, ascending."""
 
     @classmethod
     def of(cls, path: Ints, links_total: int) -> Uses:
-        """The crossings of these paths, in a network of so many links."""
         flow, hop = np.nonzero(path != NO_LINK)
         crossed = path[flow, hop]
         is_used = np.zeros(links_total, dtype=np.bool_)
@@ -212,7 +208,7 @@ class Uses:
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """Flows, and all of them that does not depend on which are active: made once."""
+    """Flows, and their derived columns that do not depend on which are active: made once."""
 
     flows: Flows
     uses: Uses
@@ -226,17 +222,16 @@ class Crowd:
     passes_bps: Floats
     """[flows, hops]: what each link of a path carries, infinite behind its end."""
     nics: Ints
-    """That any flow begins or ends at, ascending."""
+    """NICs at which any flow begins or ends, ascending."""
     source: Ints
     """Of each flow, an index into ``nics``."""
     target: Ints
 
     @classmethod
     def of(cls, flows: Flows, links: Links) -> Crowd:
-        """Of these flows."""
         paths = flows.paths
         uses = Uses.of(paths.path, len(links.capacity_bps))
-        # The first link of a path is fed by memory: it pairs with whatever, and nobody asks.
+        # The first link of a path is fed by memory; no caller reads its pair.
         pair = np.roll(uses.link, 1).astype(np.int64) * len(uses.links) + uses.link
         pairs, feed = np.unique(pair, return_inverse=True)
         nics = np.unique(np.concatenate([paths.source, paths.target])).astype(np.int32)
@@ -256,9 +251,9 @@ class Crowd:
 
 @dataclass(frozen=True, eq=False)
 class Wire:
-    """What one collective of each unit of a pattern puts on the links, headers and all.
+    """Bytes that one collective of each unit of a pattern puts on the links, with headers.
 
-    What full queues make senders send again comes on top: that depends on who else is there.
+    Retransmissions because of full queues come on top: they depend on the other traffic.
     """
 
     links: Ints
@@ -272,7 +267,6 @@ class Wire:
 
     @classmethod
     def of(cls, pattern: Pattern, paths: Paths, links: Links, links_total: int) -> Wire:
-        """Of a pattern that goes these ways."""
         uses = Uses.of(paths.path, links_total)
         sent = (pattern.flow_bytes * paths.wire_per_payload)[uses.flow]
         size = sent * paths.arrives[uses.flow, uses.hop]

@@ -2,12 +2,12 @@
 
 Bytes are a fluid: each flow has so many of them in front of each link of its path. In one step
 every link serves what stands in front of it, in proportion (as a FIFO queue does on average), and
-what was served stands in front of the next link in the next step. So a step is also a hop's
-latency, and what is left behind in a step is the queue.
+the served bytes stand in front of the next link in the next step. So a step is also a hop's
+latency, and the bytes left behind in a step are the queue.
 
-Who cannot go on makes those behind wait. On RoCE a node whose buffer for one of its incoming links
-is nearly full sends a pause for that link; on InfiniBand a link sends only into free buffer at its
-far end. Nothing here knows what congestion is: it spreads upstream by itself.
+A full buffer makes its senders wait. On RoCE a node whose buffer for one of its incoming links is
+nearly full sends a pause for that link; on InfiniBand a link sends only into free buffer at its far
+end. No code here models congestion as such: it spreads upstream by these two rules.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from simulator.world import SWITCH_BUFFER_BYTES, World
 STEP_SECONDS = 5e-6
 """About the latency of two hops; a tenth of the time in which senders react."""
 WINDOW_BYTES = 16 << 20
-"""That one flow has in flight at most: NCCL's buffer of a channel (NCCL_BUFFSIZE, 4 MiB), for four
-channels that share a NIC."""
+"""Most bytes that one flow has in flight: NCCL's buffer of a channel (NCCL_BUFFSIZE, 4 MiB), for
+four channels that share a NIC."""
 NIC_BUFFER_SECONDS = 20e-6
 """Of line rate that a NIC's buffer holds, for each direction: one megabyte at 400 Gb/s."""
 NIC_XOFF_SHARE = 0.5
-"""Of that buffer at which the NIC pauses its switch: the rest is for what is still on its way."""
+"""Of that buffer at which the NIC pauses its switch: the rest is for bytes still on their way."""
 PORT_BUFFER_SHARE = 1 / 24
 """Of a switch's free packet memory that one incoming link may fill before it is paused: a dynamic
 threshold, 2.8 MB of 67 while the switch is empty, well beyond where marking begins."""
 XOFF_LEAST_BYTES = 200e3
-"""What an incoming link may always fill, however full the switch is."""
+"""Bytes that an incoming link may always fill, also in a full switch."""
 XON_SHARE = 0.75
-"""Of the threshold below which a pause is taken back."""
+"""Share of the threshold below which a pause ends."""
 PAUSE_BITS = 65535 * 512
 """Bit times that one pause frame lasts. It is repeated after half of them."""
 CREDIT_SECONDS = 20e-6
@@ -54,20 +54,20 @@ class Sources:
     start_bps: Floats
     """The rate that its limiter begins with."""
     is_controlled: Bools
-    """It slows down when it is told to."""
+    """Whether it slows down on congestion notifications."""
     period_seconds: Floats
     """Of sources that send in bursts; 0 for the others."""
     on_seconds: Floats
 
     @classmethod
     def steady(cls, demand_bps: Floats, start_bps: Floats) -> Sources:
-        """Without bursts, and all of them well behaved."""
+        """Sources without bursts, all rate-controlled."""
         never = np.zeros(len(demand_bps))
         return cls(demand_bps, start_bps, np.ones(len(demand_bps), dtype=np.bool_), never, never)
 
 
 class Totals:
-    """What was counted, each moment times its weight: bytes, if not said; divide by `seconds`."""
+    """Sums, each moment times its weight: bytes, unless noted; divide by `seconds`."""
 
     def __init__(self, links: int, flows: int) -> None:
         self.seconds = 0.0
@@ -92,7 +92,6 @@ class Totals:
     def add(
         self, weight: float, served: Floats, queue: Floats, sent: Floats, delivered: Floats
     ) -> None:
-        """One step more."""
         self.seconds += weight * STEP_SECONDS
         self.served += weight * served
         self.queue += (weight * STEP_SECONDS) * queue
@@ -102,7 +101,7 @@ class Totals:
 
 
 class Fluid:
-    """A part of the network with the flows in it. `step` lets `STEP_SECONDS` pass."""
+    """A part of the network with the flows in it. `step` simulates `STEP_SECONDS`."""
 
     def __init__(
         self,
@@ -116,13 +115,13 @@ class Fluid:
         topology = world.topology
         self._is_infiniband = topology.fabric is Fabric.INFINIBAND
         self._sources = sources
-        # What waits in front of the first link is in the host's memory: nobody's queue.
+        # Bytes in front of the first link are in the host's memory: in no queue.
         self.uses = Uses.of(paths.path[:, 1:], topology.links)
         links = self.links = self.uses.links
         self._flow, self._link = self.uses.flow, self.uses.link
         self._first = np.flatnonzero(self.uses.hop == 0)
         self._is_last = np.append(self._flow[1:] != self._flow[:-1], True)
-        # Beside the links one more, which stands for "from the host": it is never full.
+        # One index beyond the links stands for "from the host": it is never full.
         self._ingress = np.where(self.uses.hop == 0, len(links), np.roll(self._link, 1))
         self._is_lossy = ~paths.is_lossless[self._flow] & (not self._is_infiniband)
         self._has_lossy = bool(self._is_lossy.any())
@@ -148,11 +147,11 @@ class Fluid:
         """Bytes of each flow that were dropped in front of each link of its path, see `uses`."""
 
     def _find_supply(self) -> None:
-        """What flows have to send in one step, and how much of it they may save up."""
+        """Compute what flows can send in one step, and how much of it they may save up."""
         sources = self._sources
         self._arriving = sources.demand_bps * (STEP_SECONDS / 8)
         self._waiting = np.where(np.isinf(self._arriving), np.inf, 0.0)
-        # Nobody saves up more than a window: the rest of the ring would have stopped by then.
+        # A flow saves up at most a window: the rest of the ring would have stopped by then.
         self._waiting_most = np.where(
             np.isinf(self._arriving), np.inf, np.maximum(WINDOW_BYTES, self._arriving)
         )
@@ -161,11 +160,11 @@ class Fluid:
         self._has_bursts = bool(self._is_bursty.any())
 
     def _find_buffers(self, world: World) -> None:
-        """How much each link's far end may hold of what came over it."""
+        """Compute how much each link's far end may hold of what came over it."""
         topology, links = world.topology, self.links
         far, near = topology.target_switch[links], topology.source_switch[links]
         self._near_switch = near
-        # Switches of this scene are numbered anew; the first place stands for "no switch".
+        # Switches of this scene get new numbers; the first place stands for "no switch".
         switches = np.unique(np.concatenate([[-1], far, near]))
         self._far, self._near = np.searchsorted(switches, far), np.searchsorted(switches, near)
         share = np.where(switches >= 0, world.switch_buffer_share[switches], 1.0)
@@ -182,7 +181,7 @@ class Fluid:
         self._frames_per_step = STEP_SECONDS * self._line_bps / (PAUSE_BITS / 2)
 
     def _find_nics(self, paths: Paths, capacity: Floats, built: Floats, nics: int) -> None:
-        """The NICs that send, and what they can fetch from memory in one step."""
+        """Find the NICs that send, and what they can fetch from memory in one step."""
         senders, self._sender = np.unique(paths.source, return_inverse=True)
         self._fetch_bytes = capacity[senders] * STEP_SECONDS / 8
         up = np.searchsorted(self.links, 2 * nics + senders)
@@ -192,7 +191,7 @@ class Fluid:
     # One step ----------------------------------------------------------------------------------
 
     def step(self, weight: float = 1.0) -> None:
-        """Let one step pass; what happens in it counts ``weight`` times (0: not at all)."""
+        """Simulate one step; its events count ``weight`` times (0: not at all)."""
         sent = self._fetch()
         out, served, backlog = self._serve(weight)
         self.queued -= out
@@ -217,7 +216,7 @@ class Fluid:
                 self.totals.flow_notified += weight * notified
 
     def _fetch(self) -> Floats:
-        """What NICs take from memory: limiters, windows, slots and their own buffers bound it."""
+        """Bytes that NICs take from memory, bounded by limiters, windows, slots and buffers."""
         arriving = self._arriving
         if self._has_bursts:
             phase = np.mod(self.time_s + STEP_SECONDS / 2, self._period)
@@ -235,7 +234,7 @@ class Fluid:
         return sent
 
     def _serve(self, weight: float) -> tuple[Floats, Floats, Floats]:
-        """What leaves in front of each link: by use, by link, and all that stood there."""
+        """Bytes that leave in front of each link: by use, by link, and all that stood there."""
         backlog = add_up(self._link, self.queued, len(self.links))
         if self._has_lossy:
             may_go = self.queued * (self._is_lossy | ~self.is_paused[self._link])
@@ -254,7 +253,7 @@ class Fluid:
         return out, served, backlog
 
     def _drop(self, queue: Floats, weight: float) -> Floats:
-        """Throw away what nothing protects and does not fit; the queues that are left."""
+        """Drop unprotected bytes that do not fit; returns the remaining queues."""
         unprotected = np.where(self._is_lossy, self.queued, 0.0)
         lossy = add_up(self._link, unprotected, len(self.links))
         limit = np.where(
@@ -287,7 +286,7 @@ class Fluid:
     # Back-pressure -----------------------------------------------------------------------------
 
     def _threshold(self, queue: Floats) -> Floats:
-        """For each switch, what one of its ports may fill, given what stands in it."""
+        """For each switch, the bytes that one of its ports may fill at these queues."""
         used = add_up(self._near, queue, len(self._memory))
         threshold: Floats = np.maximum(PORT_BUFFER_SHARE * (self._memory - used), XOFF_LEAST_BYTES)
         return threshold
@@ -304,6 +303,6 @@ class Fluid:
         self.is_paused = held > np.where(was, xoff * XON_SHARE, xoff)
         if weight > 0 and (was.any() or self.is_paused.any()):
             self.totals.paused += weight * STEP_SECONDS * was
-            # One to stop, one to go on, and repetitions while it lasts.
+            # One frame to stop, one to go on, and repetitions while it lasts.
             frames = (was != self.is_paused) + self.is_paused * self._frames_per_step
             self.totals.pause_frames += weight * frames

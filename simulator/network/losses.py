@@ -1,9 +1,8 @@
-"""What bit errors and lost packets cost: forward error correction, then go-back-N.
+"""The cost of bit errors and lost packets: forward error correction, then go-back-N.
 
-A bad cable flips bits. The code of the link mends nearly all of them, until suddenly it does not: a
-codeword with too many wrong symbols is lost, and with it the packets it carries. The sender of a
-lost packet starts again from there, or, when nothing follows that would show the gap, waits for its
-timer.
+A bad cable flips bits. The link's code corrects nearly all of them up to a sharp limit: a codeword
+with too many wrong symbols is lost, and with it the packets it carries. The sender of a lost packet
+starts again from there, or, when no later packet shows the gap, waits for its timer.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from simulator.topology.model import Fabric, Floats
 from simulator.world import World
 
 MTU_BYTES = 4096
-"""Payload of a packet: the largest that RDMA knows, and what training clusters use."""
+"""Payload of a packet: the largest that RDMA allows, and what training clusters use."""
 HEADER_BYTES = {Fabric.ROCE: 82, Fabric.INFINIBAND: 26}
 """RoCEv2: preamble and gap 20, Ethernet 18, IPv4 20, UDP 8, BTH 12, ICRC 4. InfiniBand: LRH 8, BTH
 12, ICRC 4, VCRC 2. RETH is left out: only the first packet of a message has one."""
@@ -48,9 +47,9 @@ class LinkErrors:
     """What errors do on each directed link; rates per bit are of all bits, idle ones too."""
 
     corrected_per_bit: Floats
-    """Bits that correction mends."""
+    """Bits that correction repairs."""
     symbol_errors_per_bit: Floats
-    """Symbols in codewords that it cannot mend."""
+    """Symbols in codewords that it cannot repair."""
     packet_corruption: Floats
     """Probability that a packet of full size arrives damaged."""
     packet_loss: Floats
@@ -59,7 +58,7 @@ class LinkErrors:
 
 @dataclass(frozen=True, eq=False)
 class Recovery:
-    """What go-back-N makes of a loss probability."""
+    """The effect of go-back-N at a loss probability."""
 
     sent_per_delivered: Floats
     """Packets on the wire for one that counts: 1 without loss."""
@@ -73,7 +72,7 @@ def wire_efficiency(fabric: Fabric) -> float:
 
 
 def packet_bytes(fabric: Fabric) -> float:
-    """Of a full packet on the wire."""
+    """Size of a full packet on the wire."""
     return float(MTU_BYTES + HEADER_BYTES[fabric])
 
 
@@ -122,7 +121,7 @@ def codeword_failures(raw_ber: Floats) -> tuple[Floats, Floats]:
 
 
 def link_errors(world: World) -> LinkErrors:
-    """What the raw bit error rates of a world's links come to."""
+    """Error rates of a world's links from their raw bit error rates."""
     lost, symbols = codeword_failures(world.link_raw_ber)
     packet_bits = 8 * packet_bytes(world.topology.fabric)
     # A packet begins and ends somewhere inside a codeword, so it touches one more than it fills.
@@ -138,7 +137,7 @@ def link_errors(world: World) -> LinkErrors:
 
 
 def recover(loss: Floats, line_bps: Floats, packet_bits: float) -> Recovery:
-    """What flows get through, each alone at its line rate, when packets are lost with ``loss``.
+    """Goodput of flows, each alone at its line rate, when packets are lost with ``loss``.
 
     A gap throws away what was in flight (`ROUND_TRIP_SECONDS` of it), which is sent again and costs
     the wire; a lost tail costs a timer, in which the wire is free.

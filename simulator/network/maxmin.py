@@ -1,8 +1,8 @@
-"""Who gets how much of the links: max-min fairness by progressive filling.
+"""Max-min fair shares of links, by progressive filling.
 
-Everyone's rate grows alike until a link is full; who crosses it stops there, the others go on. What
-grows is a *variable*: a flow by itself, or all flows of a ring at once, because they advance
-together; a variable uses a link as often as its flows cross it.
+All rates grow alike until a link is full; the variables that cross it stop there, the others go on.
+A *variable* is a flow by itself, or all flows of a ring at once, because they advance together; a
+variable uses a link as often as its flows cross it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ TIE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
-    """Rates of variables, and what holds each of them back."""
+    """Rates of variables, and the link that limits each of them."""
 
     rate: Floats
-    """Of each variable; infinite for one that neither a link nor its own limit holds."""
+    """Of each variable; infinite for one that neither a link nor its own limit bounds."""
     is_held: Bools
-    """For each use: this link is what holds this variable back."""
+    """For each use: this link limits this variable."""
 
 
 def share(variable: Ints, link: Ints, usage: Floats, capacity: Floats, limit: Floats) -> Sharing:
     """Max-min rates of ``len(limit)`` variables over ``len(capacity)`` links.
 
     Variable ``variable[i]`` at rate r takes ``usage[i] * r`` of link ``link[i]``; it never gets
-    more than its ``limit``. A round finishes every link whose share is the least of all who cross
-    it, so there are as many rounds as bottlenecks depend on each other, not as there are of them.
+    more than its ``limit``. A round finishes every link whose share is the least for all its
+    variables, so the number of rounds is the depth of dependent bottlenecks, not their number.
     """
     rate = np.full(len(limit), np.nan)
     is_held = np.zeros(len(variable), dtype=np.bool_)
@@ -59,5 +59,5 @@ def share(variable: Ints, link: Ints, usage: Floats, capacity: Floats, limit: Fl
         open_use = open_use[~ends]
         if not len(open_use):
             break
-    # Who uses nothing has only its own limit.
+    # A variable that uses no link has only its own limit.
     return Sharing(rate=np.where(np.isnan(rate), limit, rate), is_held=is_held)

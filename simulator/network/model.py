@@ -1,4 +1,4 @@
-"""What the network gives to the traffic of one moment: speeds, and what its counters count."""
+"""The network's answer for the traffic of one moment: speeds, and counter rates."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class LinkRates:
 
     links: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
     bytes: Floats = field(default_factory=_empty)
-    """On the wire at the sending end, with headers and what is sent again."""
+    """On the wire at the sending end, with headers and retransmissions."""
     packets: Floats = field(default_factory=_empty)
     lost_packets: Floats = field(default_factory=_empty)
     """Damaged or vanished on the link itself: sent and never received."""
     dropped_packets: Floats = field(default_factory=_empty)
-    """Thrown away in front of the link, because its queue was full: never sent over it."""
+    """Dropped in front of the link, because its queue was full: never sent over it."""
     marked_packets: Floats = field(default_factory=_empty)
     """Marked ECN-CE on the way into the link."""
     paused_share: Floats = field(default_factory=_empty)
     """Of time in which the far end forbade sending (pause frames)."""
     pause_frames: Floats = field(default_factory=_empty)
-    """That the far end sent for it."""
+    """Pause frames that the far end sent for it."""
     waiting_share: Floats = field(default_factory=_empty)
     """Of time in which there was something to send and no credit (InfiniBand)."""
     queue_bytes: Floats = field(default_factory=_empty)
@@ -46,14 +46,13 @@ class LinkRates:
 
     @cached_property
     def has_queues(self) -> bool:
-        """Whether anything stood anywhere."""
         return bool(self.queue_peak_bytes.any())
 
 
 SUMMED = tuple(
     one.name for one in fields(LinkRates) if one.name not in {"links", "queue_peak_bytes"}
 )
-"""What makes sense when it is multiplied by time."""
+"""Columns that may be multiplied by time."""
 
 
 @dataclass(eq=False)
@@ -66,11 +65,11 @@ class NicRates:
     cnp_sent: Floats = field(default_factory=_empty)
     """Congestion notifications that this receiver sent."""
     cnp_handled: Floats = field(default_factory=_empty)
-    """And that this sender got."""
+    """Congestion notifications that this sender received."""
     out_of_sequence: Floats = field(default_factory=_empty)
     """Gaps that this receiver saw."""
     sequence_errors: Floats = field(default_factory=_empty)
-    """Negative acknowledgements that this sender got."""
+    """Negative acknowledgements that this sender received."""
     ack_timeouts: Floats = field(default_factory=_empty)
     """Losses that this sender noticed only by its timer."""
     retransmitted_packets: Floats = field(default_factory=_empty)
@@ -82,7 +81,7 @@ class NicRates:
 
     @cached_property
     def is_calm(self) -> bool:
-        """Whether nobody notices anything."""
+        """Whether all columns are zero."""
         return not self.table.any()
 
 
@@ -91,7 +90,7 @@ NOTICED = tuple(one.name for one in fields(NicRates) if one.name != "nics")
 
 @dataclass(eq=False)
 class Solution:
-    """How one set of active units fares as long as nothing changes.
+    """Speeds and counter rates of one set of active units as long as nothing changes.
 
     ``speed`` and ``flow_bps`` have one entry for each pattern asked for, in its order.
     """
@@ -101,6 +100,6 @@ class Solution:
     cannot move, infinite for active ones without flows."""
     flow_bps: list[Floats]
     """What each flow could move by itself, bits of payload a second: at least its unit's pace, more
-    where the rest of the unit holds it up. 0 for flows of units that are not active."""
+    where the rest of the unit limits it. 0 for flows of units that are not active."""
     links: LinkRates
     nics: NicRates

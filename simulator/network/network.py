@@ -1,4 +1,4 @@
-"""The network as the engine sees it: asked for the speeds of what is active, it answers."""
+"""The network as the engine sees it: returns the speeds of active units."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ SOLUTIONS_BYTES_MAX = 256 << 20
 """Memory for solutions: a thousand mixtures of units of a cluster of 128 hosts, twenty of 4,096. A
 job of eight rails that run by themselves comes to 256 mixtures."""
 STATES_KEPT = 8
-"""States of the network that are remembered: healthy, and those that a flapping link or a host that
-comes and goes returns to."""
+"""States of the network that stay cached: healthy, and those that a flapping link or a rebooting
+host returns to."""
 SCENES_KEPT = 256
-"""Congested parts of the network that are remembered for each state."""
+"""Congested parts of the network that stay cached for each state."""
 
 _Active = Sequence[tuple[Pattern, Bools]]
 _Key = tuple[bytes, tuple[tuple[Pattern, bytes], ...]]
@@ -52,7 +52,7 @@ _Key = tuple[bytes, tuple[tuple[Pattern, bytes], ...]]
 
 @dataclass(eq=False)
 class _State:
-    """The network between two changes, and what has been found out about it."""
+    """The network between two changes, and the results cached for it."""
 
     digest: bytes
     links: Links
@@ -66,16 +66,15 @@ class _State:
 
     @classmethod
     def of(cls, world: World, digest: bytes) -> _State:
-        """As this world has it now."""
         links = Links.of(world, link_errors(world))
         background_bps = np.array([mean_bps(one) for one in world.background])
         return cls(digest, links, background_paths(world, links), background_bps)
 
 
 class Network:
-    """Shares links among flows, and runs the fluid where they fight for them.
+    """Shares links among flows, and runs the fluid where they compete for them.
 
-    Solutions are remembered and shared: nobody may write into them. They depend on what the network
+    Solutions are cached and shared: no caller may write into them. They depend on what the network
     can feel of a world and on nothing else, so they outlast changes of anything else, and are there
     when a world comes back to an earlier state.
     """
@@ -90,7 +89,7 @@ class Network:
         self._solutions_bytes = 0
 
     def solve(self, world: World, active: _Active) -> Solution:
-        """How the active units of these patterns fare together."""
+        """The solution for the active units of these patterns together."""
         state = self._look_at(world)
         key = (state.digest, tuple((pattern, units.tobytes()) for pattern, units in active))
         found = self._solutions.get(key)
@@ -106,7 +105,7 @@ class Network:
         return solution
 
     def solve_alone(self, world: World, pattern: Pattern, unit: int) -> Solution:
-        """How one unit fares if no other is there; its counters are without the background's."""
+        """The solution for one unit alone; its counters are without the background's."""
         only = np.zeros(pattern.units, dtype=np.bool_)
         only[unit] = True
         solution = self.solve(world, [(pattern, only)])
@@ -116,7 +115,7 @@ class Network:
         return without_background(solution, self.solve(world, []), own)
 
     def wire(self, world: World, pattern: Pattern) -> Wire:
-        """What one collective of each unit of a pattern puts on the links."""
+        """Bytes that one collective of each unit of a pattern puts on the links."""
         state = self._look_at(world)
         if pattern not in state.wires:
             paths = self._paths_of(world, pattern)
@@ -124,7 +123,7 @@ class Network:
         return state.wires[pattern]
 
     def _look_at(self, world: World) -> _State:
-        """What is known of the network as this world has it now."""
+        """The cached state of the network for this world."""
         if self._state is not None and self._known == (world, world.version):
             return self._state
         self._known = (world, world.version)
@@ -136,7 +135,7 @@ class Network:
         return state
 
     def _paths_of(self, world: World, pattern: Pattern) -> Paths:
-        """Of all flows of a pattern, routed once for each state of the network."""
+        """Paths of all flows of a pattern, routed once for each state of the network."""
         state = self._look_at(world)
         if pattern not in state.paths:
             state.paths[pattern] = find_paths(
@@ -172,7 +171,6 @@ class Network:
         return Mixture(crowd, fair, feeding, fluid)
 
     def _whole(self, world: World, patterns: tuple[Pattern, ...]) -> Mixture:
-        """The mixture of all units of these patterns."""
         wholes = self._look_at(world).wholes
         if patterns not in wholes:
             everyone = [(pattern, np.ones(pattern.units, dtype=np.bool_)) for pattern in patterns]
@@ -180,7 +178,7 @@ class Network:
         return wholes[patterns]
 
     def _solve(self, world: World, active: _Active, *, counts_background: bool = True) -> Solution:
-        """Rates of flows, the paces of units that follow, and what counters make of them."""
+        """Rates of flows, the resulting paces of units, and counter rates."""
         links = self._look_at(world).links
         patterns = tuple(pattern for pattern, _ in active)
         is_whole = _is_whole(active)
@@ -190,7 +188,7 @@ class Network:
         is_measured = np.zeros(flows.count, dtype=np.bool_)
         if fluid is not None:
             able = _able_bps(links, mixture, own, own, is_measured)
-            # Nobody waits for the background: it never sends more than it has.
+            # No unit waits for the background: it never sends more than it has.
             able[flows.first_background :] = own[flows.first_background :]
             own, is_measured = _after_congestion(own, able, *fluid)
         speeds, pace = _paces(active, own)
@@ -209,9 +207,9 @@ class Network:
         )
 
     def _settle(self, world: World, scene: Scene) -> Settled:
-        """As the fluid says, which is asked once for each scene.
+        """Run the fluid, once for each scene.
 
-        Other units come and go on links that have nothing to do with it.
+        Other units come and go on links that are not part of the scene.
         """
         scenes = self._look_at(world).scenes
         key = scene.key()
@@ -224,7 +222,6 @@ class Network:
 
 
 def _is_whole(active: _Active) -> bool:
-    """Whether all units are active."""
     return all(units.all() for _, units in active)
 
 
@@ -235,7 +232,6 @@ def _here(active: _Active, background: int) -> Bools:
 
 
 def _share(links: Links, crowd: Crowd, is_here: Bools) -> Fair:
-    """Fair rates of the active flows."""
     flows = crowd.flows
     which = np.flatnonzero(is_here[crowd.uses.flow]).astype(np.int32)
     uses = crowd.uses.take(which)
@@ -261,7 +257,7 @@ def _able_bps(
     room = np.full(flows.count, np.inf)
     np.minimum.at(room, uses.flow, np.maximum(free, 0.0)[uses.link])
     able = np.minimum(pace + room / flows.paths.wire_per_payload, flows.paths.limit_bps)
-    # Where the fluid held a flow up, what seems free on its links was not free for it.
+    # Where the fluid limited a flow, capacity that seems free on its links was not free for it.
     able = np.where(is_measured, own, able)
     larger: Floats = np.where(mixture.fair.own_bps > 0, np.maximum(able, pace), 0.0)
     return larger
@@ -280,9 +276,9 @@ def _after_congestion(
 ) -> tuple[Floats, Bools]:
     """Rates of flows, with those that the fluid has measured, and which these are.
 
-    In the fluid, flows that nothing holds up send at their unit's fair pace. Where the one that is
-    held up gets more than that (FIFO queues favour who pushes hardest), the unit goes as fast as it
-    does: the others follow as far as they are able.
+    In the fluid, flows that nothing limits send at their unit's fair pace. Where the limited one
+    gets more than that (FIFO queues favour the sender that pushes hardest), the unit goes as fast
+    as it does: the others follow as far as they are able.
     """
     at = scene.flows
     is_greedy = np.isinf(scene.sources.demand_bps)

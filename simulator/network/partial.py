@@ -1,13 +1,14 @@
-"""How congestion of a whole phase looks when only some of its units are there.
+"""Congestion of a whole phase when only some of its units are active.
 
-The fluid is dear, and units of a phase start and end one after the other: hundreds of mixtures, few
-of which last. So it is run for mixtures with all their units only. While some are missing, those
-that are there get fair shares of the links as they are then, and each keeps its part of what
-congestion does in the whole:
+The fluid is expensive, and units of a phase start and end one after the other: hundreds of
+mixtures, few of which last. So it runs only for mixtures with all their units. While some are
+missing, the active ones get fair shares of the links, and each keeps its part of the congestion of
+the whole:
 
 * a flow moves the same share of its fair rate, and as many of its packets are marked or dropped;
-* a link queues, pauses and waits in proportion to how much of its traffic is there, and not at all
-  where it carries all that it is fed.
+
+* a link queues, pauses and waits in proportion to the share of its traffic that is active, and not
+at all where it carries all that it is fed.
 
 That is exact for a link that is as full as before, and in between a straight line between full and
 idle. A link that is congested in a part only, where flows go faster than in the whole, shares its
@@ -27,14 +28,14 @@ from simulator.network.fluid import Totals
 from simulator.topology.model import Bools, Floats
 
 ALL_TRAFFIC = 0.99
-"""Of a link's traffic in the whole: from here on it is all there."""
+"""Share of a link's traffic in the whole from which on all of it counts as active."""
 _NOTHING = 1e-300
-"""What 0 is taken for where it is divided by."""
+"""Replaces 0 in divisors."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Flows of a crowd that are active together, and what congestion makes of them."""
+    """Flows of a crowd that are active together, and their congestion."""
 
     crowd: Crowd
     fair: Fair
@@ -44,10 +45,10 @@ class Mixture:
 
 
 def scale(whole: Mixture, feeding: Feeding, links_total: int) -> tuple[Scene, Settled] | None:
-    """What congestion comes to in a part of a mixture; None if the whole is not congested.
+    """Congestion in a part of a mixture; None if the whole is not congested.
 
-    The scene is the whole's: flows of it that are not there, or that no congestion reaches any
-    more, are as if they were alone.
+    The scene is the whole's: its flows that are not active, or that congestion does not reach any
+    more, count as alone.
     """
     if whole.fluid is None:
         return None
@@ -58,7 +59,7 @@ def scale(whole: Mixture, feeding: Feeding, links_total: int) -> tuple[Scene, Se
     is_reached[here], reached = reach_of(scene.paths.path[here], feeding.congested, links_total)
     due = np.maximum(scene.fair_bps, _NOTHING)
     shares = _traffic_shares(whole, feeding, reached)
-    # Who pushes hardest gets more than its fair share, but only from others that are there.
+    # The sender that pushes hardest gets more than its fair share, but only from active others.
     at_most = np.where(_all_there(whole, shares, links_total), np.inf, 1.0)
     kept = np.where(is_reached, np.minimum(settled.payload_bps / due, at_most), 1.0)
     return scene, Settled(
@@ -71,7 +72,7 @@ def scale(whole: Mixture, feeding: Feeding, links_total: int) -> tuple[Scene, Se
 
 
 def _traffic_shares(whole: Mixture, feeding: Feeding, reached: Bools) -> Floats:
-    """For each link of the fluid, how much of its traffic is there; 0 where all is well now."""
+    """For each link of the fluid, the active share of its traffic; 0 if not congested now."""
     assert whole.fluid is not None
     links = whole.fluid[1].links
     at = np.searchsorted(whole.crowd.uses.links, links)
@@ -96,7 +97,7 @@ def _all_there(whole: Mixture, shares: Floats, links_total: int) -> Bools:
 
 
 def _scaled(whole: Totals, shares: Floats, traffic: Floats) -> Totals:
-    """Those of links times their shares, those of flows times the traffic that they make now."""
+    """Sums of links times their shares, sums of flows times their present traffic."""
     totals = Totals(0, 0)
     totals.seconds = whole.seconds
     for name, column in vars(whole).items():

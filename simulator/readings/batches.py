@@ -4,12 +4,12 @@ A `Reporter` is every production agent at once: the same series, records and eve
 names, in the same wire format, by each host's own clock, of the sources `ethtool`,
 `flight_recorder`, `host`, `ib_sysfs`, `links`, `nccl_debug`, `nccl_inspector`, `netdev`, `nvml` and
 `steps`; and the agent that polls the switches, by `snmp` or `ib_fabric`
-(`simulator.readings.poller`). What it does not send are the agents' numbers about themselves
-(`fabric_agent_…`, but for named absences), and what `bursts` and `configuration` would find.
+(`simulator.readings.poller`). It does not send the agents' metrics about themselves
+(`fabric_agent_…`, but for named absences), nor what `bursts` and `configuration` would find.
 
-An agent that is dead reads and sends nothing. When it is back it reads what ranks have written into
-their logs meanwhile, so that collectives and steps come late; samples of that time are nobody's. A
-batch that is lost on the way leaves a gap in its host's sequence, for good.
+A dead agent reads and sends nothing. When it is back it reads what ranks have written into their
+logs meanwhile, so that collectives and steps come late; samples of that time are lost. A lost batch
+leaves a gap in its host's sequence, for good.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ BATCH_COLLECTIVES_MAX = 20_000
 BATCH_STEPS_MAX = 5_000
 BATCH_EVENTS_MAX = 1_000
 BOOT_BYTES = 8
-"""Of the name of a numbering, as an agent draws it."""
+"""Length of the random name of a numbering."""
 NS_PER_MS = 1_000_000
 DEFAULT_POLLER = PollerSpec()
 
@@ -57,7 +57,7 @@ class Content:
         self.events: list[Event] = []
 
     def split(self) -> list[Content]:
-        """What each batch gets of it: at least one batch, and records in one piece each."""
+        """The parts for each batch: at least one batch, and records in one piece each."""
         records = split_records(join_records(self.records), BATCH_COLLECTIVES_MAX)
         spans = -(-len(self.spans) // BATCH_STEPS_MAX)
         events = -(-len(self.events) // BATCH_EVENTS_MAX)
@@ -72,7 +72,7 @@ class Content:
 
 
 class HostAgent:
-    """The numbering, the table and the waiting readings of one host's agent."""
+    """The numbering, the series table and the unsent readings of one host's agent."""
 
     def __init__(self) -> None:
         self.boot = ""
@@ -97,7 +97,7 @@ class Reporter:
     ) -> None:
         """``flush_ticks``: snapshots that one batch gathers; an agent flushes every few seconds.
 
-        ``poller``: who polls the switches; None where nobody does.
+        ``poller``: the agent that polls the switches; None for none.
         """
         self._topology = topology
         self._cluster = cluster
@@ -134,7 +134,7 @@ class Reporter:
             self._poller = Poller(topology, poller, cluster, run, BATCH_SAMPLES_MAX)
 
     def batches(self, snapshot: Snapshot) -> Iterator[bytes]:
-        """What arrives of this snapshot, host by host and then of the switches, compressed."""
+        """The arriving batches of this snapshot, compressed: host by host, then the switches'."""
         world = snapshot.world
         is_read = ~(world.host_is_down | world.host_agent_is_dead)
         self._ranks.update(snapshot)
@@ -158,10 +158,10 @@ class Reporter:
         if self._poller is not None:
             yield from self._poller.batches(snapshot)
 
-    # Beginning anew ------------------------------------------------------------------------------
+    # Restarts ------------------------------------------------------------------------------------
 
     def _start_agents(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Let agents that were away begin anew: after a boot with another numbering."""
+        """Restart agents that were away: after a boot with another numbering."""
         boot_unix_ns = snapshot.hosts.boot_unix_ns
         is_booted = is_read & (boot_unix_ns != self._boot_unix_ns)
         is_started = is_booted | (is_read & ~self._was_read)
@@ -172,8 +172,8 @@ class Reporter:
         for section in self._sections if started else ():
             section.restart(started, booted)
         for host in np.flatnonzero(is_booted | ~is_read).tolist():
-            # Samples and events that an agent held when it died are lost. How far it has read a log
-            # is saved when a batch is: records that were in none are read again.
+            # Samples and events that an agent held when it died are lost. An agent saves its
+            # position in a log with each batch: records that were in none are read again.
             agent = self._agents[host]
             agent.times_ms, agent.frames, agent.content.events = [], [], []
         self._boot_unix_ns = np.where(is_read, boot_unix_ns, self._boot_unix_ns)
@@ -181,13 +181,13 @@ class Reporter:
 
     def _boot_name(self, host: int, boot_unix_ns: int) -> str:
         """The name of a numbering: another for each boot of each host of each run."""
-        said = f"{self._seed} {self._start_unix_ns} {host} {boot_unix_ns}"
-        return blake2b(said.encode(), digest_size=BOOT_BYTES).hexdigest()
+        identity = f"{self._seed} {self._start_unix_ns} {host} {boot_unix_ns}"
+        return blake2b(identity.encode(), digest_size=BOOT_BYTES).hexdigest()
 
     # One host ------------------------------------------------------------------------------------
 
     def _gather(self, host: int, agent: HostAgent, time_ms: int) -> Iterator[bytes]:
-        """Put a host's readings of this tick to those that wait for its next batch."""
+        """Append a host's readings of this tick to those of its next batch."""
         parts = tuple(section.rows(host) for section in self._sections)
         rows = sum(map(len, parts))
         is_full = (len(agent.frames) + 1) * rows > BATCH_SAMPLES_MAX
@@ -207,7 +207,7 @@ class Reporter:
             content.events += section.events(host)
 
     def _flush(self, host: int, agent: HostAgent) -> Iterator[bytes]:
-        """The batches of what waits: one, unless there is more than an agent puts into one."""
+        """The batches of unsent readings: one, unless they exceed the size of a batch."""
         if not agent.frames:
             return
         samples = agent.table.columns(agent.times_ms, agent.frames)

@@ -1,6 +1,6 @@
-"""What the agent's `nccl_inspector` source says: records of collectives, and counters of them.
+"""The agent's `nccl_inspector` source: records of collectives, and counters of them.
 
-A record is written when the operation has ended on its rank, so that what hangs is not here. Times
+A record is written when the operation has ended on its rank, so hung operations are missing. Times
 are microseconds of the host's own clock, as Inspector writes them.
 """
 
@@ -51,16 +51,16 @@ _ITSELF = tuple(
         "files_left_out",
     )
 )
-"""What the source says about itself, in this order."""
+"""Metrics of the source about itself, in this order."""
 _POINT_TO_POINT = frozenset({Operation.SEND, Operation.RECV})
 _PAIRS = {
     Operation.SEND: (Operation.SEND, Operation.RECV),
     Operation.RECV: (Operation.RECV, Operation.SEND),
     Operation.SEND_RECV: (Operation.SEND_RECV, Operation.SEND_RECV),
 }
-"""What the two ends of an exchange between two ranks are called."""
+"""Names of the two ends of an exchange between two ranks."""
 _NAMED = frozenset(NAMES)
-"""Collectives that Inspector has a name for; the agent knows others only as such."""
+"""Collectives that Inspector has a name for; the agent reports all others as unnamed."""
 
 _Key = tuple[str, int, Operation, str]
 """Communicator, rank in it, operation and job: one tally of an agent."""
@@ -68,14 +68,14 @@ _Key = tuple[str, int, Operation, str]
 
 @dataclass(eq=False)
 class Shape:
-    """What is the same in all blocks of a pattern, for each rank of each unit."""
+    """What is constant in all blocks of a pattern, for each rank of each unit."""
 
     host: Places
     context: Places
     """Numbers of the host's contexts."""
     tally: Places
     speaker: Places
-    """Numbers of ranks of communicators, each introduced by one event."""
+    """Numbers of ranks of communicators, each announced by one event."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,6 @@ class Lines:
     """For each host of the cluster: when its ranks wrote this, by its clock."""
 
     def select(self, which: Bools) -> Lines:
-        """Only these lines."""
         return replace(
             self,
             host=self.host[which],
@@ -107,7 +106,7 @@ class Lines:
 
 @dataclass(eq=False)
 class Speaker:
-    """A process as a rank of a communicator: what the event that introduces it says."""
+    """A process as a rank of a communicator: the content of its `communicator` event."""
 
     host: int
     labels: dict[str, str]
@@ -115,7 +114,7 @@ class Speaker:
 
 
 class Tallies:
-    """What the agents counted, by number of tally; columns grow by doubling."""
+    """The agents' counters, by number of tally; columns grow by doubling."""
 
     def __init__(self) -> None:
         self.keys: list[_Key] = []
@@ -127,7 +126,7 @@ class Tallies:
         self._numbers: dict[tuple[int, _Key], int] = {}
 
     def number(self, host: int, key: _Key) -> int:
-        """The number of a tally, which is made if it is new."""
+        """The number of a tally; a new one is added."""
         number = self._numbers.setdefault((host, key), len(self.keys))
         if number == len(self.keys):
             self.keys.append(key)
@@ -143,7 +142,7 @@ class Tallies:
         self.seen_s = np.concatenate([self.seen_s, np.full(more, -np.inf)])
 
     def forget(self, which: Places) -> None:
-        """Report these no more; should they come again they begin at zero."""
+        """Stop reporting these; a later operation starts them at zero."""
         self.counts[:, which] = 0
         self.seen_s[which] = -np.inf
 
@@ -163,7 +162,6 @@ class Thinner:
         self._last_ns: Counts = np.full(hosts, -_LATEST_NS)
 
     def keeps(self, host: Places, sequence: int, time_ns: Counts) -> Bools:
-        """Whether each record is passed on."""
         self._rows += np.bincount(host, minlength=len(self._rows))
         np.minimum.at(self._first_ns, host, time_ns)
         np.maximum.at(self._last_ns, host, time_ns)
@@ -189,7 +187,6 @@ class Thinner:
         self._first_ns[:], self._last_ns[:] = _LATEST_NS, -_LATEST_NS
 
     def restart(self, hosts: Sequence[int]) -> None:
-        """These agents begin anew."""
         self.power[list(hosts)] = 0
         self.thinned[list(hosts)] = 0
 
@@ -217,7 +214,7 @@ class CollectiveSection:
         self._lost = [0] * hosts
         self._read_s: float | None = None
 
-    # What a section does -------------------------------------------------------------------------
+    # Section -------------------------------------------------------------------------------------
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
         """Take the collectives that ended since the agents last read."""
@@ -240,7 +237,7 @@ class CollectiveSection:
         self._forget(old)
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002 - as every section
-        """Counters begin at zero, and every communicator is introduced again."""
+        """Counters restart at zero, and every communicator is announced again."""
         self._thinner.restart(started)
         self._forget(np.flatnonzero(np.isin(self._tallies.host, list(started))))
         for number, speaker in enumerate(self._speakers):
@@ -248,7 +245,7 @@ class CollectiveSection:
                 self._is_introduced[number] = False
 
     def rows(self, host: int) -> Rows:
-        """Three counters a tally, losses, and what the source says about itself."""
+        """Three counters a tally, losses, and the source's metrics about itself."""
         rows = self._rows[host]
         if rows is None:
             rows = self._rows[host] = self._make_rows(host)
@@ -270,17 +267,17 @@ class CollectiveSection:
         return np.concatenate([counts.T.ravel(), np.zeros(self._lost[host]), itself])
 
     def events(self, host: int) -> list[Event]:
-        """A `communicator` event for each rank that is heard for the first time."""
+        """A `communicator` event for each rank that appears for the first time."""
         return self._events[host]
 
     def records(self, host: int) -> Records | None:
-        """What the host's agent passes on of this tick."""
+        """The records that the host's agent sends of this tick."""
         return self._gathered.of_host(host)
 
     # One block -----------------------------------------------------------------------------------
 
     def _write(self, snapshot: Snapshot, block: CollectiveBlock, clock_ns: Counts) -> Lines:
-        """What the ranks of a block write when they have left it, by their clocks of this tick."""
+        """The lines that the ranks of a block write when they leave it, by their clocks."""
         shape = self._shape_of(block)
         is_done = np.isfinite(block.entry_s) & np.isfinite(block.exit_s)
         host = shape.host[is_done]
@@ -296,7 +293,7 @@ class CollectiveSection:
         )
 
     def _take(self, lines: Lines, time_s: float) -> None:
-        """Read lines: count them, and pass on what is not thinned out."""
+        """Count lines, and send those that are not thinned out."""
         host, tally, numbers = lines.host, lines.tally, lines.numbers
         is_new = self._tallies.seen_s[tally] == -np.inf
         if is_new.any():
@@ -344,7 +341,7 @@ class CollectiveSection:
                 )
             )
 
-    # What repeats --------------------------------------------------------------------------------
+    # Constants of patterns -----------------------------------------------------------------------
 
     def _shape_of(self, block: CollectiveBlock) -> Shape:
         edition = self._ranks.edition(block.job)
@@ -355,7 +352,7 @@ class CollectiveSection:
         return shape
 
     def _make_shape(self, block: CollectiveBlock) -> Shape:
-        """Number every rank's context, tally and introduction: once for each pattern."""
+        """Number every rank's context, tally and announcement: once for each pattern."""
         job = self._ranks.jobs[block.job]
         host = job.rank_host[block.members].astype(np.intp)
         context, tally, speaker = (np.empty_like(host) for _ in range(3))
@@ -379,13 +376,13 @@ class CollectiveSection:
         number = self._speaker_numbers.setdefault(key, len(self._speakers))
         if number == len(self._speakers):
             labels = {"communicator": context.communicator, "rank": str(context.rank)}
-            said = {
+            attributes = {
                 "ranks": str(context.ranks),
                 "nodes": str(nodes),
                 "pid": str(context.pid),
                 "job": context.job,
             }
-            self._speakers.append(Speaker(host, labels, said))
+            self._speakers.append(Speaker(host, labels, attributes))
         return number
 
     def _forget(self, tallies: Places) -> None:
@@ -409,13 +406,12 @@ class CollectiveSection:
 
 
 def labels_of(key: _Key) -> dict[str, str]:
-    """The labels of a rank's counters."""
     communicator, rank, operation, job = key
     return {"job": job, "rank": str(rank), "communicator": communicator, "operation": operation}
 
 
 def make_context(block: CollectiveBlock, communicator: str, rank: int, pid: int) -> Context:
-    """What is the same in all records of a rank of a block."""
+    """What is constant in all records of a rank of a block."""
     operation = block.operation if block.operation in _NAMED else Operation.OTHER
     peer = None
     if block.operation in _PAIRS:

@@ -1,7 +1,7 @@
-"""What the agent's `nccl_debug` source says: who talks to whom in which communicator, by which NIC.
+"""The agent's `nccl_debug` source: the peers and NICs of each rank in each communicator.
 
-NCCL prints it once, when a job begins (`simulator.interfaces.nccl_debug`); the agent passes it on
-when it next reads, and an agent that was away then has it later.
+NCCL prints it once, when a job begins (`simulator.interfaces.nccl_debug`); the agent sends it at
+its next read, and an agent that was away sends it later.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ITSELF = tuple(
     f"fabric_job_nccl_{what}"
     for what in ("warnings_total", "debug_skipped_bytes_total", "debug_files_left_out")
 )
-"""What the source says about itself: nothing goes wrong here, so these stand at 0."""
+"""The source's metrics about itself: always 0 here."""
 
 
 class DebugSection:
@@ -43,14 +43,15 @@ class DebugSection:
         self._ranks = ranks
         self._editions: dict[str, int] = {}
         self._waiting: list[list[Event]] = [[] for _ in range(topology.hosts)]
-        """What the logs of each host hold and its agent has not read."""
+        """Events from the logs of each host that its agent has not read."""
         self._files: list[dict[str, int]] = [{} for _ in range(topology.hosts)]
-        """Of each host, by file, how many ranks of communicators it told of; -1 if not read."""
+        """For each host, by file: the number of ranks of communicators read from it; -1 if not
+        read."""
         self._rows: list[Rows] = [()] * topology.hosts
         self._events: dict[int, list[Event]] = {}
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Take what jobs that have just begun print."""
+        """Read the output of jobs that have just begun."""
         for name, job in self._ranks.jobs.items():
             edition = self._ranks.edition(name)
             if job.communicators and self._editions.get(name) != edition:
@@ -72,12 +73,12 @@ class DebugSection:
                 self._waiting[host] = []
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002
-        """An agent goes on behind what it has read, and has forgotten how much that was."""
+        """A restarted agent continues where it stopped, and its counts start again."""
         for host in started:
             self._files[host] = dict.fromkeys(self._files[host], -1)
 
     def rows(self, host: int) -> Rows:
-        """Nothing until there is a log."""
+        """Empty until there is a log."""
         return self._rows[host]
 
     def values(self, host: int) -> Floats:
@@ -95,7 +96,7 @@ class DebugSection:
     # One job -------------------------------------------------------------------------------------
 
     def _introduce(self, job: JobStatus) -> None:
-        """Put what every rank prints to its host."""
+        """Assign each rank's output to its host."""
         hosts = job.rank_host.tolist()
         counts: dict[int, int] = {}
         layout = place_ranks(job)
@@ -125,7 +126,7 @@ class DebugSection:
         local = np.flatnonzero(hosts == hosts[place]).tolist()
         gpu = int(job.rank_gpu[rank]) % self._topology.gpus_per_host
         before, after = (place - 1) % size, (place + 1) % size
-        said = {
+        attributes = {
             words.RANKS: str(size),
             words.NCCL_VERSION: VERSION,
             words.PID: str(job.rank_pid[rank]),
@@ -138,17 +139,17 @@ class DebugSection:
             words.LOCAL_RANK: str(local.index(place)),
         }
         if hosts[before] != hosts[place] or hosts[after] != hosts[place]:
-            said[words.GPU_DIRECT] = "1"
-            said[words.DEVICES] = self._topology.device_name(int(job.rank_nic[rank]))
+            attributes[words.GPU_DIRECT] = "1"
+            attributes[words.DEVICES] = self._topology.device_name(int(job.rank_nic[rank]))
         for channel in range(CHANNELS):
-            said[words.ring_attribute(channel)] = words.encode_neighbours(before, after)
+            attributes[words.ring_attribute(channel)] = words.encode_neighbours(before, after)
             above = int(parents[channel][place])
             below = np.flatnonzero(parents[channel] == place).tolist()[:CHILDREN]
             branch = words.encode_branch(above if above >= 0 else None, below)
-            said[words.tree_attribute(channel)] = branch
+            attributes[words.tree_attribute(channel)] = branch
         # Rank 0 prints whole rings, and NCCL cuts the line.
         if place == 0 and len(" ".join(map(str, range(size)))) <= RING_CHARACTERS_MAX:
-            said[words.RINGS] = words.encode_rings([list(range(size))] * CHANNELS)
+            attributes[words.RINGS] = words.encode_rings([list(range(size))] * CHANNELS)
         labels = {words.COMMUNICATOR: communicator_id(communicator), words.RANK: str(place)}
-        known = {name: text for name, text in said.items() if text}
+        known = {name: text for name, text in attributes.items() if text}
         return Event(kind=words.COMMUNICATOR, time_ns=0, labels=labels, attributes=known)

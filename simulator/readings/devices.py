@@ -1,4 +1,4 @@
-"""What sections of devices share: as many rows on every host, and one matrix of numbers."""
+"""Base of sections about devices: constant rows on every host, and one matrix of numbers."""
 
 from __future__ import annotations
 
@@ -23,26 +23,24 @@ class DeviceSection(abc.ABC):
         self._rows: list[Rows | None] = [None] * hosts
 
     def rows(self, host: int) -> Rows:
-        """Made when they are first asked for."""
+        """Made at the first call."""
         rows = self._rows[host]
         if rows is None:
             rows = self._rows[host] = self.make_rows(host)
         return rows
 
     @abc.abstractmethod
-    def make_rows(self, host: int) -> Rows:
-        """The rows of a host."""
-
+    def make_rows(self, host: int) -> Rows: ...
     def values(self, host: int) -> Floats:
         """The host's line of the matrix."""
         numbers: Floats = self._matrix[host]
         return numbers
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: B027
-        """Nothing is kept, unless a section says otherwise."""
+        """Does nothing: a section without state needs no restart."""
 
     def events(self, host: int) -> list[Event]:  # noqa: ARG002 - a section's signature
-        """None, unless a section says otherwise."""
+        """Empty: a section without events."""
         return []
 
     def show(self, columns: Sequence[Floats | Counts]) -> None:
@@ -55,7 +53,7 @@ class Extenders:
     """Narrow counters that wrap, as numbers that only a reset lowers: the agent's rule, for many.
 
     A counter that fell has wrapped if the way forward over its end is less than half its range;
-    else it was reset, and what it shows is what was counted since.
+    else it was reset, and its value is what was counted since.
     """
 
     def __init__(self, width: Width, devices: int, counters: int) -> None:
@@ -64,7 +62,7 @@ class Extenders:
         self._extended: Counts = np.zeros((devices, counters), dtype=np.int64)
 
     def extend(self, raw: Counts, is_read: Bools) -> Counts:
-        """The extended numbers; those of devices that nobody reads stay as they are."""
+        """The extended numbers; those of devices that no agent reads stay as they are."""
         forward = raw - self._raw
         has_fallen = forward < 0
         forward += np.where(has_fallen, self._range, 0)
@@ -75,5 +73,5 @@ class Extenders:
         return self._extended
 
     def forget(self, devices: Bools) -> None:
-        """These begin anew: their host has booted."""
+        """Restart these: their host has booted."""
         self._raw[devices] = -1

@@ -1,8 +1,7 @@
-"""What the agent's `flight_recorder` source says: of a stuck job, how far each rank has come.
+"""The agent's `flight_recorder` source: the progress of each rank of a stuck job.
 
-Dumps are seldom, so records are made one by one here. The agent reads a dump when nobody writes to
-it any more, a tick after it was written; here it is told at once. An agent that was away tells it
-when it is back.
+Dumps are rare, so records are made one by one here. A production agent reads a dump a tick after
+its last write; here it is read at once. An agent that was away reads it when it is back.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _ITSELF = tuple(
 )
 
 Dump = dict[str, Any]
-"""What a rank's file holds."""
+"""The content of a rank's file."""
 
 
 @dataclass(eq=False)
@@ -70,7 +69,6 @@ class DumpSection:
         self._records: dict[int, Records] = {}
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Take the dumps that were written since the last tick."""
         jobs = {job.name: job for job in snapshot.jobs}
         for dump in snapshot.dumps:
             job = jobs.get(dump.job)
@@ -85,10 +83,10 @@ class DumpSection:
                 self._take(host, waiting, int(snapshot.host_unix_ns(host, snapshot.time_s)))
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:
-        """The files are still there, so that nothing is forgotten."""
+        """Nothing is forgotten: the files are still there."""
 
     def rows(self, host: int) -> Rows:
-        """Nothing until there is a dump."""
+        """Empty until there is a dump."""
         return self._rows[host]
 
     def values(self, host: int) -> Floats:
@@ -99,15 +97,13 @@ class DumpSection:
         return np.array([*itself, *self._pending[host].values()], dtype=np.float64)
 
     def events(self, host: int) -> list[Event]:
-        """What each new dump says of its rank and its groups."""
+        """Events about each new dump's rank and its groups."""
         return self._events.get(host, [])
 
     def records(self, host: int) -> Records | None:
-        """The operations of new dumps."""
         return self._records.get(host)
 
     def _take(self, host: int, dumps: dict[int, Dump], time_ns: int) -> None:
-        """Read the dumps of one host."""
         records: list[Collective] = []
         events: list[Event] = []
         for rank, dump in dumps.items():
@@ -134,11 +130,10 @@ class DumpSection:
             self._records[host] = Records(np.array(places, dtype=np.intp), numbers)
 
 
-# What a dump says --------------------------------------------------------------------------------
+# Content of a dump -------------------------------------------------------------------------------
 
 
 def find_groups(dump: Dump, rank: int) -> dict[str, Group]:
-    """The groups of a rank, by name."""
     groups = {}
     for name, config in dump["pg_config"].items():
         members = msgspec.json.decode(config["ranks"], type=list[int])
@@ -153,7 +148,6 @@ def find_groups(dump: Dump, rank: int) -> dict[str, Group]:
 
 
 def find_operation(profiling_name: str) -> Operation:
-    """What a name of the profiler means."""
     if profiling_name.startswith("nccl:send "):
         return Operation.SEND
     if profiling_name.startswith("nccl:recv "):
@@ -169,7 +163,6 @@ def find_peer(profiling_name: str) -> int | None:
 
 
 def read_entry(entry: Dump, groups: dict[str, Group]) -> Collective:
-    """One operation of one rank."""
     group = groups[entry["process_group"][0]]
     name, is_pair = entry["profiling_name"], entry["is_p2p"]
     operation = find_operation(name)
@@ -203,7 +196,7 @@ def status_of(dump: Dump, number: str) -> dict[str, str]:
 
 
 def describe_dump(dump: Dump, rank: int, records: list[Collective], time_ns: int) -> Event:
-    """The event that says that a rank was dumped."""
+    """The event that reports a rank's dump."""
     states = [record.state for record in records]
     pending = len(states) - states.count(State.COMPLETED)
     status = msgspec.json.encode({name: status_of(dump, name) for name in dump["pg_status"]})
@@ -240,8 +233,8 @@ def describe_groups(dump: Dump, groups: dict[str, Group], time_ns: int) -> list[
         if (number := numbers.get(group.name)) is not None:
             attributes |= {"pg_id": str(number), **status_of(dump, str(number))}
         labels = {words.COMMUNICATOR: group.communicator, words.RANK: str(group.rank)}
-        said = {name: value for name, value in attributes.items() if value}
+        present = {name: value for name, value in attributes.items() if value}
         events.append(
-            Event(kind=words.PROCESS_GROUP, time_ns=time_ns, labels=labels, attributes=said)
+            Event(kind=words.PROCESS_GROUP, time_ns=time_ns, labels=labels, attributes=present)
         )
     return events

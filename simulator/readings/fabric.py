@@ -1,7 +1,7 @@
-"""What the agent's sources `ib_sysfs`, `netdev` and `ethtool` say of every NIC.
+"""The agent's sources `ib_sysfs`, `netdev` and `ethtool`, for every NIC.
 
-A label that the agent looks at once a minute (the speed's name in `fabric_port_info`) changes here
-at once.
+A label that the agent reads once a minute (the speed's name in `fabric_port_info`) changes here at
+once.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def port_facts(topology: Topology, nic: int) -> dict[str, str]:
 
 
 def driver_facts(topology: Topology, nic: int) -> dict[str, str]:
-    """Labels of `fabric_nic_driver_info`: what ``ethtool -i`` says."""
+    """Labels of `fabric_nic_driver_info`: the output of ``ethtool -i``."""
     model = nic_model(topology)
     return {
         "driver": DRIVER_NAMES[topology.fabric],
@@ -79,14 +79,13 @@ def driver_facts(topology: Topology, nic: int) -> dict[str, str]:
 
 
 class NicSection(DeviceSection):
-    """A source that says the same of every NIC."""
+    """A source with the same rows for every NIC."""
 
     def __init__(self, topology: Topology) -> None:
         super().__init__(topology.hosts)
         self._topology = topology
 
     def make_rows(self, host: int) -> Rows:
-        """NIC by NIC."""
         size = self._topology.nics_per_host
         nics = range(host * size, (host + 1) * size)
         return tuple(row for nic in nics for row in self.rows_of_nic(nic))
@@ -106,13 +105,13 @@ class PortSection(NicSection):
         self._extenders: Extenders | None = None
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002
-        """Extended counters outlive an agent, because it keeps their state, and not a boot."""
+        """Extended counters survive an agent's restart, because it saves them, but not a boot."""
         if self._extenders is not None:
             nic_host = np.arange(self._topology.nics) // self._topology.nics_per_host
             self._extenders.forget(np.isin(nic_host, list(booted)))
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """All counters as the agent understands them."""
+        """All counters as the agent converts them."""
         counters = hca_columns(snapshot)
         if not self._names:
             self._meet(list(counters))
@@ -141,7 +140,7 @@ class PortSection(NicSection):
         )
 
     def _meet(self, paths: list[str]) -> None:
-        """See which counters there are; they never change."""
+        """Record which counters exist; they never change."""
         self._names = {path: PORT_COUNTERS[path] for path in paths}
         for path in paths:
             directory = path.partition("/")[0]
@@ -150,7 +149,7 @@ class PortSection(NicSection):
         self._extenders = Extenders(WRAPS_32, self._topology.nics, wrapping)
 
     def _extend(self, counters: dict[str, Counts], is_read: Bools) -> dict[str, Counts]:
-        """The counters, those of 32 bits that wrap as if they were wide."""
+        """The counters, with those of 32 bits extended."""
         assert self._extenders is not None
         wrapping = [path for path, name in self._names.items() if name.width == WRAPS_32]
         raw = np.column_stack([counters[path] for path in wrapping])

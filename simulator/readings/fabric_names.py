@@ -1,7 +1,7 @@
-"""What the agent calls the counters of mlx5: its tables for sysfs, netdev and ethtool, once more.
+"""The agent's names of mlx5's counters: a copy of its tables for sysfs, netdev and ethtool.
 
-The simulator may not import the agent, so that names and factors stand here again; a test holds
-both against each other. Keys are those of `simulator.interfaces.columns`.
+The simulator may not import the agent, so names and factors are repeated here; a test compares
+both. Keys are those of `simulator.interfaces.columns`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MEGABIT = 1e6
 
 
 class Name(NamedTuple):
-    """What a native counter is called; ``factor`` times its number is the metric's value."""
+    """The metric of a native counter; ``factor`` times its number is the metric's value."""
 
     metric: str
     factor: float = 1.0
@@ -28,7 +28,7 @@ class Name(NamedTuple):
 
 
 def _names(prefix: str, metrics: dict[str, str], width: Width) -> dict[str, Name]:
-    """Names of one width, with what all paths and all metrics begin and end with."""
+    """Names of one width, with the common prefix of paths and of metrics."""
     return {
         f"{prefix}/{native}": Name(f"fabric_port_{metric}_total", width=width)
         for native, metric in metrics.items()
@@ -225,4 +225,4 @@ ETHTOOL_COUNTERS: dict[str, Name] = {
         for event in ("unplug", "bus_stuck", "high_temp", "bad_shorted")
     },
 }
-"""What is not here, an agent does not pass on."""
+"""An agent does not send any other counter."""

@@ -1,4 +1,4 @@
-"""What the agent calls NVML's answers: its tables once more, for an H200; a test holds them equal.
+"""The agent's names of NVML's answers: a copy of its tables, for an H200; a test compares both.
 
 Keys are those of `simulator.interfaces.machine_tree.gpu_columns`.
 """
@@ -118,7 +118,7 @@ FIELDS = {
     230: "recovery_action",
     **dict.fromkeys(_PCIE_ERRORS, "pcie_link_errors_total"),
 }
-"""Fields of the whole GPU that stand still or are refused."""
+"""Fields of the whole GPU that stay constant or are refused."""
 
 
 def _labels_of_field(number: int) -> Labels:
@@ -176,7 +176,7 @@ LINK_BYTES = {
     "field 138": ("fabric_gpu_nvlink_link_transmit_bytes_total", "transmit"),
     "field 139": ("fabric_gpu_nvlink_link_receive_bytes_total", "receive"),
 }
-"""In kibibytes by link, and the word for their sum."""
+"""In kibibytes by link, and the direction of their sum."""
 
 _LINK = "fabric_gpu_nvlink_link"
 REFUSED: tuple[tuple[str, Labels], ...] = (
@@ -203,4 +203,4 @@ REFUSED: tuple[tuple[str, Labels], ...] = (
     (f"{_LINK}_symbol_errors_total", ()),
     (f"{_LINK}_symbol_error_ratio", ()),
 )
-"""What an H200 does not have: named as missing."""
+"""Metrics that an H200 lacks: reported as missing."""

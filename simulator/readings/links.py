@@ -1,8 +1,8 @@
-"""What the agent's `links` source says: that a NIC's link went down, came up or changed its rate.
+"""The agent's `links` source: a NIC's link went down, came up or changed its rate.
 
-Its states are those of the ticks. An agent looks ten times a second, so that an event's time is
-that of the look that followed the change. What goes down and comes back between two ticks is told
-as a flap, where the port counts its downs: on InfiniBand, and not on Ethernet.
+Its states are those of the ticks. An agent reads ten times a second, so an event's time is that of
+the read that followed the change. A link that goes down and comes back between two ticks is
+reported as a flap, where the port counts its downs: on InfiniBand, and not on Ethernet.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class LinkSection(DeviceSection):
         self._counted: Counts = np.full(nics, -1, dtype=np.int64)
         """The port's own count of downs, at the last read; -1 before the first."""
         self._early: Counts = np.zeros(nics, dtype=np.int64)
-        """Downs that were told and that the port has not counted yet."""
+        """Downs that were reported and that the port has not counted yet."""
         self._downs: Counts = np.zeros(nics, dtype=np.int64)
         self._events: dict[int, list[Event]] = {}
 
@@ -56,7 +56,7 @@ class LinkSection(DeviceSection):
         )
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002
-        """The source keeps nothing: the first sight is no change."""
+        """The source keeps no state: its first read reports no change."""
         nic_host = np.arange(self._topology.nics) // self._topology.nics_per_host
         fresh = np.isin(nic_host, list(started))
         self._was_seen[fresh] = False
@@ -64,35 +64,35 @@ class LinkSection(DeviceSection):
         self._early[fresh] = self._downs[fresh] = 0
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Compare every link with how it was at the last tick."""
+        """Compare every link with its state at the last tick."""
         self._events = {}
         is_seen: Bools = is_read[snapshot.world.nic_host]
         is_up = link_is_up(snapshot.world)
-        told = self._tell_states(snapshot, is_seen, is_up)
-        self._tell_rates(snapshot, is_seen & is_up)
-        self._tell_flaps(snapshot, is_seen, told)
+        reported = self._report_states(snapshot, is_seen, is_up)
+        self._report_rates(snapshot, is_seen & is_up)
+        self._report_flaps(snapshot, is_seen, reported)
         self._was_seen |= is_seen
         self._was_up = np.where(is_seen, is_up, self._was_up)
         self.show([self._downs])
 
-    def _tell_states(self, snapshot: Snapshot, is_seen: Bools, is_up: Bools) -> Counts:
-        """Links that are down or up again; how many downs were told, for each NIC."""
+    def _report_states(self, snapshot: Snapshot, is_seen: Bools, is_up: Bools) -> Counts:
+        """Report links that are down or up again; returns the downs reported, for each NIC."""
         changed = is_seen & self._was_seen & (is_up != self._was_up)
-        told: Counts = (changed & ~is_up).astype(np.int64)
-        self._downs += told
+        reported: Counts = (changed & ~is_up).astype(np.int64)
+        self._downs += reported
         for nic in np.flatnonzero(changed).tolist():
             kind = "link_up" if is_up[nic] else "link_down"
             time_s = self._look_s(snapshot, kind, nic)
             words = WORDS[not is_up[nic]], WORDS[bool(is_up[nic])]
             self._change(snapshot, nic, kind, words, time_s)
-        return told
+        return reported
 
-    def _tell_rates(self, snapshot: Snapshot, is_told: Bools) -> None:
-        """Links that have another rate than when they were last up."""
+    def _report_rates(self, snapshot: Snapshot, is_reported: Bools) -> None:
+        """Report links that have another rate than when they were last up."""
         columns = port_columns(snapshot)
         rates = np.column_stack([columns["rate"], columns["lanes"]])
         before = self._rates
-        changed = is_told & (before[:, 0] >= 0) & (rates != before).any(axis=1)
+        changed = is_reported & (before[:, 0] >= 0) & (rates != before).any(axis=1)
         for nic in np.flatnonzero(changed).tolist():
             was, now = (
                 rate_text(self._topology, int(rate), int(lanes), is_up=True)
@@ -100,14 +100,14 @@ class LinkSection(DeviceSection):
             )
             if was != now:
                 self._change(snapshot, nic, "link_rate", (was, now), snapshot.time_s)
-        self._rates = np.where(is_told[:, np.newaxis], rates, before)
+        self._rates = np.where(is_reported[:, np.newaxis], rates, before)
 
-    def _tell_flaps(self, snapshot: Snapshot, is_seen: Bools, told: Counts) -> None:
-        """Downs that the port has counted and nobody has seen."""
+    def _report_flaps(self, snapshot: Snapshot, is_seen: Bools, reported: Counts) -> None:
+        """Report downs that the port has counted and no read has seen."""
         counted = hca_columns(snapshot)["counters/link_downed"]
         grown = np.where(self._counted >= 0, np.maximum(counted - self._counted, 0), 0)
-        known = told + self._early
-        early = np.minimum(told, np.maximum(0, known - grown))
+        known = reported + self._early
+        early = np.minimum(reported, np.maximum(0, known - grown))
         flaps = np.where(is_seen, np.maximum(grown - known, 0), 0)
         self._early = np.where(is_seen, early, self._early)
         self._counted = np.where(is_seen, counted, self._counted)
@@ -121,7 +121,7 @@ class LinkSection(DeviceSection):
     # One event -----------------------------------------------------------------------------------
 
     def _look_s(self, snapshot: Snapshot, kind: str, nic: int) -> float:
-        """When the look came that saw the change: after it, and not after this tick."""
+        """The time of the first read after the change, not after this tick."""
         ends = {self._topology.up(nic), self._topology.down(nic)}
         happened = (each for each in snapshot.happenings if each.kind == kind)
         moments = [each.time_s for each in happened if each.link in ends]
@@ -166,5 +166,4 @@ class LinkSection(DeviceSection):
         return f"{self._topology.device_name(nic)} port {PORT}"
 
     def events(self, host: int) -> list[Event]:
-        """Those of this tick."""
         return self._events.get(host, [])

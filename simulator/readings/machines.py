@@ -1,6 +1,6 @@
-"""What the agent's sources `nvml` and `host` say of GPUs and of the host itself.
+"""The agent's sources `nvml` and `host`: GPUs and the host itself.
 
-Of ranks' processes see `simulator.readings.processes`.
+Ranks' processes are in `simulator.readings.processes`.
 """
 
 from __future__ import annotations
@@ -62,16 +62,15 @@ XIDS = {
     94: ("memory error that hit one application only", "restart the job, then reset the GPU"),
     95: ("memory error that may have hit every application", "drain the host and reset the GPU"),
 }
-"""What the agent says of an XID: its meaning and what to do; those that faults here cause."""
+"""The agent's text for an XID: its meaning and what to do; those that simulated faults cause."""
 
 
 def gpu_labels(topology: Topology, gpu: int) -> dict[str, str]:
-    """The labels of everything about a GPU."""
     return {"gpu": str(gpu % topology.gpus_per_host), "uuid": gpu_uuid(topology, gpu)}
 
 
 def explain_xid(number: int) -> str:
-    """What an XID means and what to do, in the agent's words."""
+    """The agent's text: what an XID means and what to do."""
     if number not in XIDS:
         return f"XID {number}: see NVIDIA's XID catalogue"
     meaning, action = XIDS[number]
@@ -79,9 +78,9 @@ def explain_xid(number: int) -> str:
 
 
 class GpuSection(DeviceSection):
-    """`nvml`: numbers of each GPU, but for its processes.
+    """`nvml`: numbers of each GPU, without its processes.
 
-    A GPU that has fallen off the bus says so, and nothing else.
+    A GPU that has fallen off the bus reports only that.
     """
 
     def __init__(self, topology: Topology, ranks: Ranks) -> None:
@@ -96,7 +95,6 @@ class GpuSection(DeviceSection):
         self._steady: Floats = np.tile(np.array(steady, dtype=np.float64), (topology.gpus, 1))
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:  # noqa: ARG002 - a section's
-        """Everything that NVML says now."""
         gpus = snapshot.gpus
         now = gpus.nvlink_transmit_bytes, gpus.nvlink_receive_bytes
         columns = gpu_columns(snapshot, self._nvlink or now)
@@ -108,7 +106,7 @@ class GpuSection(DeviceSection):
             numbers += [*links, np.sum(links, axis=0)]
         every = np.ones(self._topology.gpus)
         processes = self._count_processes()
-        said = np.column_stack(
+        numbers = np.column_stack(
             [
                 every,
                 *numbers,
@@ -118,10 +116,10 @@ class GpuSection(DeviceSection):
                 np.maximum(0.0, processes - PROCESSES_MAX),
             ]
         )
-        said[self.is_lost] = ABSENT
+        numbers[self.is_lost] = ABSENT
         is_up = np.where(self.is_lost, 0.0, 1.0)
         is_missing = np.where(self.is_lost, 1.0, ABSENT)
-        self.show([is_up, is_missing, said])
+        self.show([is_up, is_missing, numbers])
 
     def _note_lost(self, snapshot: Snapshot) -> None:
         for happening in snapshot.happenings:
@@ -130,14 +128,13 @@ class GpuSection(DeviceSection):
         self.is_lost = self._fell & snapshot.world.gpu_is_dead
 
     def _count_processes(self) -> Floats:
-        """How many processes compute on each GPU."""
+        """The number of processes that compute on each GPU."""
         counts = np.zeros(self._topology.gpus)
         for job in self._ranks.jobs.values():
             counts += np.bincount(job.rank_gpu, minlength=self._topology.gpus)
         return counts
 
     def make_rows(self, host: int) -> Rows:
-        """GPU by GPU."""
         size = self._topology.gpus_per_host
         gpus = range(host * size, (host + 1) * size)
         return tuple(row for gpu in gpus for row in self._rows_of_gpu(gpu))
@@ -183,7 +180,7 @@ PROCESSES_MAX = 64
 
 
 class XidSection:
-    """`nvml`: XIDs, counted and told."""
+    """`nvml`: XIDs, as counters and events."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -194,7 +191,6 @@ class XidSection:
         self._events: dict[int, list[Event]] = {}
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Take the XIDs of this tick."""
         self._events = {}
         size = self._topology.gpus_per_host
         for happening in snapshot.happenings:
@@ -219,7 +215,7 @@ class XidSection:
         self._events.setdefault(host, []).append(event)
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002
-        """Counts begin anew with the agent."""
+        """Counters restart with the agent."""
         size = self._topology.gpus_per_host
         for host in started:
             self._counts[host], self._rows[host] = {}, None
@@ -251,7 +247,6 @@ class XidSection:
         return np.concatenate([last.astype(np.float64), counts])
 
     def events(self, host: int) -> list[Event]:
-        """Those of this tick."""
         return self._events.get(host, [])
 
 
@@ -277,7 +272,7 @@ _PLAIN = (
     "load1",
     "gpu_processes",
 )
-"""What changes, besides processor time."""
+"""Changing metrics, besides processor time."""
 _STILL = (
     "pressure_irq_stalled_seconds_total",
     "memory_writeback_bytes",
@@ -291,7 +286,7 @@ _STILL = (
     "compaction_stalls_total",
     "oom_kills_total",
 )
-"""What stands at 0 on every host."""
+"""Metrics that are 0 on every host."""
 _LEFT_OUT = ("cgroups", "gpu_processes")
 
 
@@ -308,7 +303,6 @@ class HostSection(DeviceSection):
         self._same_rows: Rows = (*modes, *plain, *left_out)
 
     def make_rows(self, host: int) -> Rows:  # noqa: ARG002 - the same on every host
-        """One for each metric."""
         return self._same_rows
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:  # noqa: ARG002 - a section's
@@ -331,7 +325,6 @@ class HostSection(DeviceSection):
         self.show([*modes, *plain, *(zero for _ in (*_STILL, *_LEFT_OUT))])
 
     def _count_processes(self) -> Floats:
-        """Ranks on each host."""
         counts = np.zeros(self._topology.hosts)
         for job in self._ranks.jobs.values():
             counts += np.bincount(job.rank_host, minlength=self._topology.hosts)

@@ -1,8 +1,8 @@
 """The agent that polls all switches of a cluster: a machine beside the hosts, with a true clock.
 
-Of its own machine it tells nothing. A round of thousands of ports does not fit one batch: switches
-travel in the same groups at every poll, each with the whole of its series table, as an agent sends
-them.
+It sends nothing about its own machine. A round of thousands of ports does not fit one batch:
+switches travel in the same groups at every poll, each with the whole of its series table, as an
+agent sends them.
 
 Memory: the packed table of a port of 68 series (SONiC) has 8 kB, so 128 switches with 64 ports keep
 65 MB. Making it takes 0.8 ms of the first poll for each port.
@@ -31,14 +31,14 @@ NS_PER_MS = 1_000_000
 
 @dataclass(frozen=True)
 class PollerSpec:
-    """Who polls, and how often."""
+    """The polling agent's name and interval."""
 
     name: str = "poller-0"
     """Of the agent and its host."""
     interval_s: float = 10.0
     """From one poll to the next: real ones ask every 10 to 30 s."""
     flavour: Flavour = Flavour.SONIC
-    """Whose tables Ethernet switches speak; it decides which metrics there are."""
+    """The vendor whose MIBs Ethernet switches answer; it decides which metrics there are."""
 
 
 class Group:
@@ -59,7 +59,7 @@ class Group:
         values: Floats = numbers[self._slots]
         is_shown: Bools = ~np.isnan(values)
         if not np.array_equal(is_shown, self._is_shown):
-            # Rows are made anew: to keep them would take five times the packed table.
+            # Rows are recomputed: keeping them would take five times the packed table.
             cells = sorted(cell for switch in self._switches for cell in self._view.cells(switch))
             chosen = [cell for cell, is_row in zip(cells, is_shown, strict=True) if is_row]
             self._packed, self._index = pack(chosen)
@@ -75,7 +75,7 @@ def pack(cells: Sequence[Cell]) -> tuple[msgspec.Raw, bytes]:
 
 
 class Poller:
-    """One agent that asks every switch, again and again."""
+    """One agent that polls every switch."""
 
     def __init__(
         self, topology: Topology, spec: PollerSpec, cluster: str, run: str, samples_max: int
@@ -92,7 +92,7 @@ class Poller:
         self._next_s = -np.inf
 
     def batches(self, snapshot: Snapshot) -> Iterator[bytes]:
-        """What the poller sends at this tick: nothing, unless it is time to poll."""
+        """The batches of this tick: none, unless a poll is due."""
         if snapshot.time_s < self._next_s - ROUNDING_SECONDS:
             return
         self._next_s = snapshot.time_s + self._spec.interval_s

@@ -1,6 +1,6 @@
-"""What the agent's sources `nvml` and `host` say of ranks' processes, and so of jobs.
+"""The agent's sources `nvml` and `host`: ranks' processes, and so jobs.
 
-`fabric_job_info` is how the service learns which job and rank runs where.
+The service learns from `fabric_job_info` which job and rank runs where.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from simulator.snapshot import Counts, JobStatus, Snapshot
 from simulator.topology.model import Bools, Floats, Topology
 
 STATES = {"running": "R", "sleeping": "S", "uninterruptible": "D", "stopped": "T", "zombie": "Z"}
-"""What the agent calls the kernel's letters."""
+"""The agent's words for the kernel's state letters."""
 UNINTERRUPTIBLE_SECONDS = 10.0
-"""How long a process must stand in the kernel before the agent makes an event of it."""
+"""How long a process must stay in the kernel before the agent sends an event."""
 
 _PREFIX = "fabric_host_gpu_process"
 
 
 @dataclass(eq=False)
 class Processes:
-    """The processes of one job, and what the agents know of each."""
+    """The processes of one job, and the agents' state of each."""
 
     job: JobStatus
     edition: int
@@ -46,25 +46,24 @@ class Processes:
     first: Places
     """Where each host's ranks begin in ``order``; one more than hosts."""
     gpu: list[int]
-    """Of each rank, on its host, as its launcher's convention has it."""
+    """Of each rank, on its host, by its launcher's convention."""
     local_rank: list[int]
     kernel: RankProcesses
     since_s: Floats
-    """Since when it stands in the kernel, NaN if it does not."""
+    """Since when it is in uninterruptible sleep, NaN if it is not."""
     since_ticks: Counts
     """Its processor time then."""
-    is_told: Bools
-    """Whether an event told of it."""
+    is_reported: Bools
+    """Whether an event has reported it."""
     numbers: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """[ranks, rows of a rank], in the order of ``order``."""
 
     def ranks_of(self, host: int) -> list[int]:
-        """The ranks on a host."""
         ranks: list[int] = self.order[self.first[host] : self.first[host + 1]].tolist()
         return ranks
 
     def labels(self, rank: int) -> dict[str, str]:
-        """By which the agent's host source knows a rank's process."""
+        """Labels of a rank's process in the agent's host source."""
         return {
             "pid": str(self.job.rank_pid[rank]),
             "gpu": str(self.gpu[rank]),
@@ -74,7 +73,7 @@ class Processes:
 
 
 def meet(snapshot: Snapshot, job: JobStatus, edition: int) -> Processes:
-    """The processes of a job that has just been seen for the first time."""
+    """The processes of a job at its first tick."""
     topology = snapshot.topology
     order = np.argsort(job.rank_host, kind="stable").astype(np.intp)
     first = np.searchsorted(job.rank_host[order], np.arange(topology.hosts + 1)).astype(np.intp)
@@ -97,7 +96,7 @@ def meet(snapshot: Snapshot, job: JobStatus, edition: int) -> Processes:
         kernel=RankProcesses(snapshot, job),
         since_s=np.full(job.ranks, np.nan),
         since_ticks=np.zeros(job.ranks, dtype=np.int64),
-        is_told=np.zeros(job.ranks, dtype=np.bool_),
+        is_reported=np.zeros(job.ranks, dtype=np.bool_),
     )
 
 
@@ -113,10 +112,10 @@ class ProcessSection:
         self._layouts: list[tuple[tuple[str, int], ...]] = [()] * topology.hosts
         self._events: dict[int, list[Event]] = {}
 
-    # What a section does -------------------------------------------------------------------------
+    # Section -------------------------------------------------------------------------------------
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """See who runs, and how."""
+        """Update the processes of all running jobs."""
         self._events = {}
         before, self._jobs = self._jobs, {}
         for name, job in self._ranks.jobs.items():
@@ -126,16 +125,16 @@ class ProcessSection:
             known.job = job
             self._jobs[name] = known
             self._look(snapshot, known)
-            self._tell_stills(snapshot, known, is_read)
+            self._report_stills(snapshot, known, is_read)
         for name, gone in before.items():
             if self._jobs.get(name) is not gone:
-                self._tell_gone(snapshot, gone, is_read)
+                self._report_gone(snapshot, gone, is_read)
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002
-        """An agent that begins anew has told nothing yet."""
+        """A restarted agent has sent no event yet."""
         for known in self._jobs.values():
             ours = np.isin(known.job.rank_host, list(started))
-            known.since_s[ours], known.is_told[ours] = np.nan, False
+            known.since_s[ours], known.is_reported[ours] = np.nan, False
 
     def rows(self, host: int) -> Rows:
         """Of each rank on the host."""
@@ -166,7 +165,7 @@ class ProcessSection:
     # Numbers -------------------------------------------------------------------------------------
 
     def _look(self, snapshot: Snapshot, known: Processes) -> None:
-        """Take what the kernel and the driver say of each process."""
+        """Read the kernel's and the driver's numbers of each process."""
         job, kernel = known.job, known.kernel
         kernel.go_on(snapshot)
         every = np.ones(job.ranks)
@@ -205,31 +204,31 @@ class ProcessSection:
 
     # Events --------------------------------------------------------------------------------------
 
-    def _tell_stills(self, snapshot: Snapshot, known: Processes, is_read: Bools) -> None:
-        """An event for each process that has stood in the kernel for long."""
+    def _report_stills(self, snapshot: Snapshot, known: Processes, is_read: Bools) -> None:
+        """An event for each process that has been in uninterruptible sleep for long."""
         is_still = known.kernel.states == "D"
         ticks = known.kernel.cpu_ticks
         has_moved = np.isnan(known.since_s) | (ticks != known.since_ticks)
         since_s = np.where(has_moved, snapshot.time_s, known.since_s)
         known.since_s = np.where(is_still, since_s, np.nan)
         known.since_ticks = ticks
-        known.is_told &= is_still
+        known.is_reported &= is_still
         seconds = snapshot.time_s - known.since_s
-        is_news = (seconds >= UNINTERRUPTIBLE_SECONDS) & ~known.is_told
+        is_news = (seconds >= UNINTERRUPTIBLE_SECONDS) & ~known.is_reported
         is_news &= is_read[known.job.rank_host]
-        known.is_told |= is_news
+        known.is_reported |= is_news
         channel = WAIT_CHANNELS["D"]
         for rank in np.flatnonzero(is_news).tolist():
-            said = {"state": "D", "seconds": f"{seconds[rank]:.0f}", "wait_channel": channel}
+            attributes = {"state": "D", "seconds": f"{seconds[rank]:.0f}", "wait_channel": channel}
             what = f"it is uninterruptible in {channel}"
-            self._tell(snapshot, known, rank, "gpu_process_uninterruptible", what, said)
+            self._report(snapshot, known, rank, "gpu_process_uninterruptible", what, attributes)
 
-    def _tell_gone(self, snapshot: Snapshot, gone: Processes, is_read: Bools) -> None:
+    def _report_gone(self, snapshot: Snapshot, gone: Processes, is_read: Bools) -> None:
         """An event for each process that has ended."""
         for rank in np.flatnonzero(is_read[gone.job.rank_host]).tolist():
-            self._tell(snapshot, gone, rank, "gpu_process_gone", "it is not there any more", {})
+            self._report(snapshot, gone, rank, "gpu_process_gone", "it is not there any more", {})
 
-    def _tell(
+    def _report(
         self,
         snapshot: Snapshot,
         known: Processes,

@@ -1,4 +1,4 @@
-"""Who runs where: the ranks of all jobs as the agents see them."""
+"""Where ranks run: the ranks of all jobs as the agents see them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ class Ranks:
         self._editions: dict[str, int] = {}
 
     def update(self, snapshot: Snapshot) -> None:
-        """Take over who runs now."""
         self.jobs = {job.name: job for job in snapshot.jobs if job.is_running}
         for job in snapshot.jobs:
             processes = job.rank_host.tobytes(), job.rank_pid.tobytes()
@@ -24,5 +23,5 @@ class Ranks:
                 self._editions[job.name] = self._editions.get(job.name, -1) + 1
 
     def edition(self, job: str) -> int:
-        """Counts how often a job's processes were others; -1 for a job that was never seen."""
+        """Counts changes of a job's processes; -1 for a job never seen."""
         return self._editions.get(job, -1)

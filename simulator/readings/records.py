@@ -1,7 +1,7 @@
 """Records of collectives as columns, from blocks of a snapshot straight to the wire.
 
-No object is made for a record: what repeats of a rank (its `Context`) is made once and numbered,
-and everything else is numpy until `tobytes`.
+No object is made for a record: the constant part of a rank (its `Context`) is made once and
+numbered, and everything else is numpy until `tobytes`.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Records(NamedTuple):
 
 
 class Contexts:
-    """What repeats in a host's records, numbered: each host has numbers of its own."""
+    """The constant parts of a host's records, numbered: each host has numbers of its own."""
 
     def __init__(self, hosts: int) -> None:
         self._numbers: list[dict[Context, int]] = [{} for _ in range(hosts)]
         self._lists: list[list[Context]] = [[] for _ in range(hosts)]
 
     def number(self, host: int, context: Context) -> int:
-        """The number of a context, which is given one if it is new."""
+        """The number of a context; a new one is added."""
         numbers = self._numbers[host]
         number = numbers.setdefault(context, len(numbers))
         if number == len(self._lists[host]):
@@ -49,7 +49,6 @@ class Contexts:
 
 
 def join_records(parts: Sequence[Records]) -> Records:
-    """All of them, in order."""
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -68,7 +67,7 @@ def split_records(records: Records, most: int) -> list[Records]:
 
 
 def pack_records(records: Records, contexts: Sequence[Context]) -> Collectives:
-    """As they travel; the table holds only contexts that are used."""
+    """The wire format; the table holds only contexts that are used."""
     used, place = np.unique(records.context, return_inverse=True)
     columns = {
         name: column.astype("<i8", copy=False).tobytes()
@@ -82,7 +81,7 @@ def pack_records(records: Records, contexts: Sequence[Context]) -> Collectives:
 
 
 class Gathered:
-    """Records of one tick of all hosts, sorted by host when they are asked for."""
+    """Records of one tick of all hosts, sorted by host on demand."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[Places, Places, Counts]] = []
@@ -94,7 +93,7 @@ class Gathered:
         self._sorted = None
 
     def of_host(self, host: int) -> Records | None:
-        """What was added for a host, in the order it came; None if nothing was."""
+        """Records added for a host, in order; None if there are none."""
         if not self._parts:
             return None
         if self._sorted is None:

@@ -1,8 +1,8 @@
-"""Rows of a batch's series table, and how numbers find their row.
+"""Rows of a batch's series table, and the order of their numbers.
 
 A source of the agent becomes a `Section`: its rows for a host, which hardly ever change, and at
-every tick a vector of numbers in the order of those rows. A number that is not there is NaN: the
-row is then left out, as an agent leaves it out that has nothing to say.
+every tick a vector of numbers in the order of those rows. An absent number is NaN: the row is then
+left out, as an agent leaves out a series without a value.
 
 Memory: a host of 8 NICs and 8 GPUs has about 3,400 rows, which are kept packed (0.3 MB); so 128
 hosts take 40 MB and 4,096 hosts over a gigabyte.
@@ -26,33 +26,33 @@ from simulator.topology.model import Bools, Floats
 Row = tuple[str, Labels]
 """A metric and its canonical labels; rows sort as the agent's batches are sorted."""
 Rows = tuple[Row, ...]
-"""Compared by identity: a section gives the same object as long as nothing about it changed."""
+"""Compared by identity: a section returns the same object while its rows do not change."""
 
 MISSING_METRIC = "fabric_agent_reading_missing"
-"""What a named absence is sent as (the agent's exposition names it so)."""
+"""The metric of a named absence (as in the agent's exposition)."""
 ABSENT = np.nan
 
 
 def make_row(metric: str, labels: Mapping[str, str] | None = None) -> Row:
-    """The row of a series; empty labels are left out, as in every series of ours."""
+    """The row of a series; empty labels are left out, as in every series."""
     return metric, canonical_labels(labels or {})
 
 
 def missing_row(row: Row, reason: Reason, source: str) -> Row:
-    """The row that says, with the value 1, that a reading is absent and why."""
+    """The row with value 1 that names an absent reading and the reason."""
     metric, labels = row
-    said = {"metric": metric, "reason": reason.value, "source": source}
-    return make_row(MISSING_METRIC, {**dict(labels), **said})
+    absence = {"metric": metric, "reason": reason.value, "source": source}
+    return make_row(MISSING_METRIC, {**dict(labels), **absence})
 
 
 class Section(Protocol):
     """What one source of the agent reports, for all hosts at once."""
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Take what is new for the hosts whose agents read now; others stay as they were."""
+        """Read new data of the hosts whose agents read now; others stay as they were."""
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:
-        """Forget what agents do not know any more: those that started anew, and of a new boot."""
+        """Forget the state that agents lose when they start, and when their host boots."""
 
     def rows(self, host: int) -> Rows:
         """The rows of a host: the same object until something about them changes."""
@@ -61,7 +61,7 @@ class Section(Protocol):
         """A number for each row; NaN where there is none."""
 
     def events(self, host: int) -> list[Event]:
-        """What happened since the last tick, by the host's clock."""
+        """Events since the last tick, by the host's clock."""
 
 
 class Columns(NamedTuple):
@@ -92,7 +92,7 @@ class Table:
         self._packed = msgspec.Raw(b"")
 
     def holds(self, parts: tuple[Rows, ...]) -> bool:
-        """Whether these very rows are arranged here."""
+        """Whether exactly these rows are arranged here."""
         return len(parts) == len(self._parts) and all(
             one is other for one, other in zip(parts, self._parts, strict=True)
         )

@@ -1,4 +1,4 @@
-"""What the agent's `steps` source says: the marks of training loops, and counters of them."""
+"""The agent's `steps` source: the marks of training loops, and counters of them."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _COUNTED = (
 _PHASE = "fabric_step_phase_seconds_total"
 _DROPPED = "fabric_step_marks_dropped_total"
 _REFUSALS = ("limit", "unparseable")
-"""Reasons why the agent drops marks: told as soon as there is a loop at all."""
+"""Reasons why the agent drops marks: reported as soon as there is a loop."""
 
 
 @dataclass(eq=False)
 class Loops:
-    """What was counted of the ranks of one job, a number for each rank."""
+    """Counters of the ranks of one job, a number for each rank."""
 
     edition: int
     marks: Counts
@@ -43,12 +43,11 @@ class Loops:
 
     @classmethod
     def begin(cls, ranks: int, edition: int) -> Loops:
-        """Nothing counted yet."""
         marks, steps, start, duration = (np.zeros(ranks, dtype=np.int64) for _ in range(4))
         return cls(edition, marks, steps, start, duration)
 
     def count(self, phase: str, ranks: Places, start_ns: Counts, end_ns: Counts) -> None:
-        """Add a mark of each of these ranks."""
+        """Count one mark of each of these ranks."""
         self.marks[ranks] += 1
         if phase:
             sums = self.phase_ns.setdefault(phase, np.zeros_like(self.marks))
@@ -73,7 +72,7 @@ class Loops:
         return np.column_stack(columns).astype(np.float64)
 
     def forget(self, ranks: Bools) -> None:
-        """These begin at zero."""
+        """Restart these at zero."""
         columns = (self.marks, self.steps, self.last_start_ns, self.last_duration_ns)
         for column in (*columns, *self.phase_ns.values()):
             column[ranks] = 0
@@ -85,7 +84,7 @@ class Marks:
 
     job: JobStatus
     edition: int
-    """Of the job's processes: those of another edition are counted anew."""
+    """Of the job's processes: those of another edition are counted separately."""
     step: int
     phase: str
     """Empty for the whole step."""
@@ -95,7 +94,6 @@ class Marks:
     end_ns: Counts
 
     def select(self, which: Bools) -> Marks:
-        """Only these marks."""
         return replace(
             self,
             rank=self.rank[which],
@@ -118,7 +116,7 @@ class StepSection:
         self._layouts: list[tuple[object, ...]] = [()] * topology.hosts
         self._values: list[Floats] = [np.zeros(0)] * topology.hosts
 
-    # What a section does -------------------------------------------------------------------------
+    # Section -------------------------------------------------------------------------------------
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
         """Take the steps that ended since the agents last read."""
@@ -136,13 +134,13 @@ class StepSection:
         self._lay_out()
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002 - as every section
-        """Counters begin at zero, as after every restart of an agent."""
+        """Counters restart at zero, as after every restart of an agent."""
         for name, loops in self._loops.items():
             if name in self._ranks.jobs:
                 loops.forget(np.isin(self._ranks.jobs[name].rank_host, list(started)))
 
     def rows(self, host: int) -> Rows:
-        """Of each loop its counters; then what the source refused."""
+        """The counters of each loop; then the refused marks."""
         return self._rows[host]
 
     def values(self, host: int) -> Floats:
@@ -154,13 +152,12 @@ class StepSection:
         return []
 
     def spans(self, host: int) -> list[StepSpan]:
-        """The marks of this tick."""
         return self._spans[host]
 
     # One block -----------------------------------------------------------------------------------
 
     def _write(self, snapshot: Snapshot, block: StepBlock, job: JobStatus) -> Iterator[Marks]:
-        """What the ranks mark of a step, by their clocks of this tick: phases, then the whole."""
+        """The marks of the ranks in a step, by their clocks: phases, then the whole."""
         edition = self._ranks.edition(job.name)
         for phase, (start_s, end_s) in (*block.phases.items(), ("", (block.start_s, block.end_s))):
             rank = np.flatnonzero(np.isfinite(start_s) & np.isfinite(end_s))
@@ -177,7 +174,7 @@ class StepSection:
             )
 
     def _take(self, marks: Marks) -> None:
-        """Read marks: count them, and pass all on."""
+        """Count marks, and send all of them."""
         job = marks.job
         if job.name in self._ranks.jobs and marks.edition == self._ranks.edition(job.name):
             loops = self._loops.get(job.name)
@@ -202,7 +199,7 @@ class StepSection:
     # Rows ----------------------------------------------------------------------------------------
 
     def _lay_out(self) -> None:
-        """Put the numbers of every loop to its host; rows are made anew where loops changed."""
+        """Assign the numbers of every loop to its host; rows change where loops changed."""
         hosts = range(self._topology.hosts)
         layouts: list[list[object]] = [[] for _ in hosts]
         loops_of: list[list[tuple[str, list[int], list[str]]]] = [[] for _ in hosts]

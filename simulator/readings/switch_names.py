@@ -1,8 +1,8 @@
-"""What a poller calls what switches say: the sources `snmp` and `ib_fabric`, once more.
+"""A poller's names of switch counters: copies of the tables of `snmp` and `ib_fabric`.
 
-The simulator may not import the agent, so that names and factors stand here again; a test holds
-both against each other on the same switches. Which metrics an Ethernet switch has depends on whose
-tables it speaks (`Flavour`).
+The simulator may not import the agent, so names and factors are repeated here; a test compares both
+on the same switches. The metrics of an Ethernet switch depend on the MIBs that it answers
+(`Flavour`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ STANDARD = (
     _port("module_receive_power_watts", Number.RECEIVE_WATTS),
     _port("module_transmit_power_watts", Number.SEND_WATTS),
 )
-"""What every maker's switches have: IF-MIB, EtherLike-MIB, ENTITY-SENSOR-MIB."""
+"""In switches of every maker: IF-MIB, EtherLike-MIB, ENTITY-SENSOR-MIB."""
 
 STANDARD_ABSENT = (
     "receive_broadcast_packets_total",
@@ -91,7 +91,7 @@ STANDARD_ABSENT = (
     "receive_alignment_errors_total",
     "receive_mac_errors_total",
 )
-"""Columns of tables that simulated switches have without these columns."""
+"""Columns that are missing in the tables of simulated switches."""
 
 
 def columns_of(flavour: Flavour) -> tuple[Column, ...]:
@@ -106,7 +106,7 @@ def columns_of(flavour: Flavour) -> tuple[Column, ...]:
 
 
 def absent_metrics(flavour: Flavour) -> tuple[str, ...]:
-    """What the source names as absent, of a switch as a whole."""
+    """The metrics that the source reports as absent, of a switch as a whole."""
     more = {
         Flavour.CUMULUS: ("link_downed_total", "link_ups_total"),
         Flavour.JUNIPER: ("queue_early_discarded_packets_total",),
@@ -187,7 +187,7 @@ FACTS: dict[Flavour, Labels] = {
         "version": "22.2R3-EVO",
     },
 }
-"""What the source makes of a switch's description (`switch_tables.PRODUCTS`)."""
+"""The source's labels from a switch's description (`switch_tables.PRODUCTS`)."""
 
 # InfiniBand -------------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class InfinibandNumber(enum.IntEnum):
     """1 once the switch was found; the same for all its ports, as the next two."""
     UP = 1
     SILENT = 2
-    """1 while a switch that is known does not answer."""
+    """1 while a known switch does not answer."""
     LINK = 3
     """1 while there is a neighbour."""
     STATE = 4
@@ -248,4 +248,4 @@ COUNTERS: dict[str, tuple[str, int]] = {
         }.items()
     },
 }
-"""IBTA's counters: what each is called, and by what it is multiplied."""
+"""IBTA's counters: metric and factor."""

@@ -1,11 +1,11 @@
-"""What a poller reads of all switches: over SNMP on RoCE, over management datagrams on InfiniBand.
+"""A poller's readings of all switches: over SNMP on RoCE, over management datagrams on InfiniBand.
 
-A *view* gives a matrix of numbers, [number, switch port], at every poll, and says which cell of it
-each series of a switch shows. Numbers of a switch as a whole stand at its first port.
+A *view* gives a matrix of numbers, [number, switch port], at every poll, and maps each series of a
+switch to a cell of it. Numbers of a switch as a whole stand at its first port.
 
 The poller reads everything at every poll. A production `snmp` source reads names, neighbours and
-optics only every few rounds and repeats them in between; and what the sources say about their own
-work (how long a poll took, how many rows a table had, flaws) is left out.
+optics only every few rounds and repeats them in between. The sources' metrics about their own work
+(duration of a poll, rows of a table, flaws) are left out.
 """
 
 from __future__ import annotations
@@ -77,14 +77,13 @@ class View(Protocol):
     ports: Ports
 
     def read(self, snapshot: Snapshot) -> Floats:
-        """The matrix of this moment; NaN where there is nothing to say."""
+        """The matrix of this moment; NaN where a number is absent."""
 
-    def cells(self, switch: int) -> Iterator[Cell]:
-        """The series of one switch."""
+    def cells(self, switch: int) -> Iterator[Cell]: ...
 
 
 def make_view(topology: Topology, flavour: Flavour) -> View:
-    """How this fabric's switches are read."""
+    """The view for this fabric's switches."""
     if topology.fabric is Fabric.INFINIBAND:
         return InfinibandView(topology)
     return SnmpView(topology, flavour)
@@ -94,7 +93,7 @@ def make_view(topology: Topology, flavour: Flavour) -> View:
 
 
 class SnmpView:
-    """Switches as `snmp` sees them. They are asked over a network of their own, and all answer."""
+    """Switches as `snmp` sees them. A management network connects them, and all answer."""
 
     def __init__(self, topology: Topology, flavour: Flavour) -> None:
         self._topology = topology
@@ -187,10 +186,9 @@ class SnmpView:
 class InfinibandView:
     """Switches as `ib_fabric` sees them: through the fabric itself.
 
-    A switch without a live cable cannot be asked; once found, it is still reported as down. Parts
-    of a fabric that have lost each other are all read: pollers have an HCA in each. What became of
-    discarded packets (PortXmitDiscardDetails) is not told: where credits are waited for, there are
-    none.
+    A switch without a live cable cannot be read; once found, it is still reported as down.
+    Partitions of a fabric are all read: pollers have an HCA in each. The reasons of discards
+    (PortXmitDiscardDetails) are not reported: where senders wait for credits, there are none.
     """
 
     def __init__(self, topology: Topology) -> None:
@@ -257,7 +255,7 @@ class InfinibandView:
                 yield make_row(metric, labels), place, position
 
     def _neighbour(self, back: int) -> Labels:
-        """What a scan says of the sender of this link."""
+        """Labels that a scan reports of the sender of this link."""
         topology = self._topology
         switch = int(topology.source_switch[back])
         if switch >= 0:
@@ -274,6 +272,6 @@ class InfinibandView:
         }
 
 
-def _where(is_told: Bools, numbers: Floats | Counts | Bools) -> Floats:
-    told: Floats = np.where(is_told, numbers, ABSENT)
-    return told
+def _where(is_known: Bools, numbers: Floats | Counts | Bools) -> Floats:
+    known: Floats = np.where(is_known, numbers, ABSENT)
+    return known

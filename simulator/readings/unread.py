@@ -1,7 +1,8 @@
-"""What processes wrote to files while the agent of their host was dead, until it is back.
+"""Lines that processes wrote to files while the agent of their host was dead.
 
-An agent keeps how far it has read every log, so that it goes on there after a restart: records and
-marks come late, and none is missing. It reads some megabytes a second then; here all comes at once.
+An agent saves its position in every log and continues there after a restart: records and marks come
+late, and none is missing. A production agent then reads some megabytes a second; here all comes at
+once.
 """
 
 from __future__ import annotations
@@ -13,20 +14,17 @@ from simulator.readings.records import Places
 from simulator.topology.model import Bools
 
 HISTORY_SECONDS = 3600.0
-"""How long what nobody reads is kept: as far back as an agent looks that sees a file for the first
-time. One that was away for longer finds older lines, too, which are left out to save memory: a host
-of 8 ranks with 100 operations a second each has 250 MB an hour."""
+"""How long unread lines are kept: as far back as an agent reads in a file that it sees for the
+first time. An agent that was away for longer would find older lines, too; they are left out to save
+memory: a host of 8 ranks with 100 operations a second each has 250 MB an hour."""
 
 
 class Written(Protocol):
     """Some lines of logs, of ranks on different hosts."""
 
     @property
-    def host(self) -> Places:
-        """The host of each line."""
-
-    def select(self, which: Bools) -> Self:
-        """Only these lines."""
+    def host(self) -> Places: ...
+    def select(self, which: Bools) -> Self: ...
 
 
 WrittenT = TypeVar("WrittenT", bound=Written)
@@ -40,7 +38,7 @@ class Unread(Generic[WrittenT]):
         """With the true time of the tick at which they were written."""
 
     def read(self, fresh: Iterable[WrittenT], time_s: float, is_read: Bools) -> Iterator[WrittenT]:
-        """What the agents that read now find; the rest goes on waiting."""
+        """Lines for the agents that read now; the rest stays."""
         before, self._waiting = self._waiting, []
         if is_read.all() and not before:
             yield from fresh

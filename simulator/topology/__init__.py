@@ -1,1 +1,1 @@
-"""Clusters to choose from, and the way of a flow through them."""
+"""Cluster topologies, and the paths of flows through them."""

@@ -1,4 +1,4 @@
-"""From an order (`ClusterSpec`) to a cabled cluster (`Topology`)."""
+"""Builds a cabled cluster (`Topology`) from a `ClusterSpec`."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ TOPOLOGIES: dict[str, Callable[[ClusterSpec], Wiring]] = {
     "dragonfly": dragonfly.wire,
     "single": single.wire,
 }
-"""Shapes by the name that a spec calls them."""
+"""Shapes by the name that a spec uses."""
 
 HOSTS_MIN = 2
-"""One host has nobody to talk to over a network."""
+"""One host uses no network."""
 HOSTS_MAX = 4096
-"""With 8 NICs each a quarter of a million directed links: what memory and time are planned for."""
+"""With 8 NICs each a quarter of a million directed links: memory and time are planned for that."""
 PER_HOST_MAX = 16
-"""GPUs or NICs of one host: the largest that are sold."""
+"""GPUs or NICs of one host: the most in hosts on the market."""
 SWITCH_PORTS_MIN = 4
 """Two down and two up: less is no fabric."""
 SWITCH_PORTS_MAX = 255
 """Ports count in one byte of their addresses (`Topology.switch_mac`). A 51.2 Tb/s chip has 256 at
 200 Gb/s, one of which is then left unused."""
 OVERSUBSCRIPTION_MAX = 64.0
-"""Beyond this a leaf's uplink is a bottleneck whatever is simulated."""
+"""Beyond this a leaf's uplink is a bottleneck in every simulation."""
 ETHERNET_SUFFIX = "GbE"
-"""How Ethernet's speeds end; InfiniBand's have names of their own (`NDR`)."""
+"""Suffix of Ethernet speeds; InfiniBand's have names of their own (`NDR`)."""
 
 
 @dataclass(frozen=True)
 class PcieSlot:
-    """A slot as drivers tell it, and what it carries in each direction."""
+    """A PCIe slot as drivers report it, and its bandwidth in each direction."""
 
     generation: int
     width: int
@@ -76,14 +76,14 @@ def pcie_slot(speed: Speed) -> PcieSlot:
 
 
 def build(spec: ClusterSpec) -> Topology:
-    """The cluster, cabled. Raises SettingsError where the order cannot be filled."""
+    """The cluster, cabled. Raises SettingsError if the spec is impossible."""
     _check_names(spec)
     _check_numbers(spec)
     return _assemble(spec, TOPOLOGIES[spec.topology](spec))
 
 
 def _check_names(spec: ClusterSpec) -> None:
-    """Every name is known, and the speed is one of the fabric's."""
+    """Check that every name is known, and that the speed is one of the fabric's."""
     for what, name, known in (
         ("topology", spec.topology, TOPOLOGIES),
         ("fabric", spec.fabric, tuple(Fabric)),
@@ -103,7 +103,6 @@ def _check_names(spec: ClusterSpec) -> None:
 
 
 def _check_numbers(spec: ClusterSpec) -> None:
-    """Every number is within its limits."""
     limits: tuple[tuple[str, float, float, float], ...] = (
         ("hosts", spec.hosts, HOSTS_MIN, HOSTS_MAX),
         ("gpus_per_host", spec.gpus_per_host, 1, PER_HOST_MAX),

@@ -18,7 +18,7 @@ from simulator.topology.model import Ints, LinkKind, Switch
 from simulator.topology.spec import ClusterSpec, Wiring, share_out
 
 ROUTERS_WANTED = 4
-"""Hosts are spread over at least so many routers, as far as they go round: two groups of two are
+"""Hosts are spread over at least so many routers, if there are enough hosts: two groups of two are
 the smallest dragonfly."""
 
 
@@ -60,7 +60,7 @@ def wire(spec: ClusterSpec) -> Wiring:
 
 
 def _hosts_per_router(spec: ClusterSpec) -> int:
-    """As asked for, or as a quarter of a router's ports and `ROUTERS_WANTED` allow."""
+    """As the spec asks, or as a quarter of a router's ports and `ROUTERS_WANTED` allow."""
     if spec.hosts_per_leaf:
         return min(spec.hosts_per_leaf, spec.hosts)
     fitting = spec.switch_ports // 4 // spec.nics_per_host

@@ -1,8 +1,9 @@
 """A fat tree: leaves, spines, and cores where there are too many leaves for spines alone.
 
-All NICs of a host hang on one leaf, the switch of its rack: that is what tells a fat tree from the
+All NICs of a host hang on one leaf, the switch of its rack: that is the difference from the
 rail-optimised kind, which shares the tiers above the leaves (`wire_above`). Leaves may be
-oversubscribed, spines never are: people save at the leaf, where they know who sits next to whom.
+oversubscribed, spines never are: sites save at the leaf, where they control which hosts are
+neighbours.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from simulator.topology.spec import ClusterSpec, Wiring, share_out
 def wire(spec: ClusterSpec) -> Wiring:
     """Leaves with whole hosts on them. The last leaf may be half empty, its uplinks are whole."""
     fitting = max(1, spec.switch_ports // 2 // spec.nics_per_host)
-    # Two leaves at least, unless somebody insists: on one there would be no tree to look at.
+    # Two leaves at least, unless the spec sets hosts_per_leaf: one leaf alone is no tree.
     leaf_hosts = min(spec.hosts, spec.hosts_per_leaf or min(fitting, -(-spec.hosts // 2)))
     ports = leaf_hosts * spec.nics_per_host
     uplinks = share_out(ports, spec.oversubscription)
@@ -49,7 +50,7 @@ def fewest(uplinks: int, lower: int, ports: int) -> int:
     """How many upper switches: the fewest that divide the uplinks and have the ports for them.
 
     Each of ``lower`` switches then has equally many cables to each. At least two, where there are
-    two uplinks: nobody builds a fabric that one switch can take down. For 8, 16, 24 and 32 leaves
+    two uplinks: a fabric must survive the loss of one switch. For 8, 16, 24 and 32 leaves
     of 32 uplinks this gives 4, 8, 16 and 16 spines of 64 ports, as NVIDIA's tables for 1 to 4
     scalable units do.
 
@@ -77,7 +78,6 @@ def mesh(lower: Ints, upper: Ints, parallel: int) -> tuple[Ints, Ints]:
 def _wire_two_tiers(
     spec: ClusterSpec, leaves: list[Switch], nic_switch: Ints, uplinks: int
 ) -> Wiring:
-    """Spines that all leaves share."""
     count = fewest(uplinks, len(leaves), spec.switch_ports) if len(leaves) > 1 else 0
     first = len(leaves)
     lower = np.arange(first, dtype=np.int32)

@@ -1,10 +1,10 @@
-"""What is cabled to what: hosts with their NICs, switches, and every link twice, once a direction.
+"""The cabling: hosts with their NICs, switches, and every link twice, once a direction.
 
 Everything is numbers and columns, because a cluster of 4,096 hosts has a quarter of a million
 directed links. Nodes are numbered in three ranges: the host side of each NIC's PCIe slot, the NICs,
 the switches. Links begin with four ranges of one per NIC (`pcie_out`, `pcie_in`, `up`, `down`), and
-links between switches follow. A *port* is named by the link that leaves it: what port ``l`` sends
-goes over link ``l``, and what it receives came over link ``reverse[l]``.
+links between switches follow. A *port* is named by the link that leaves it: port ``l`` sends over
+link ``l`` and receives over link ``reverse[l]``.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ NO_LINK."""
 NO_LINK = -1
 
 NIC_ADDRESSES = 0x02_00_00_00_00_00
-"""The first MAC of NICs, one each. The 2 says "locally administered": no maker owns it."""
+"""The first MAC of NICs, one each. The 2 means "locally administered": no maker owns it."""
 SWITCH_ADDRESSES = 0x02_00_01_00_00_00
 """The first MAC of switches: each has `ADDRESSES_PER_SWITCH`, its own and then its ports'."""
 ADDRESSES_PER_SWITCH = 256
 
 SONIC_PORT, SONIC_STEP = "Ethernet{number}", 4
-"""What Ethernet switches call their ports unless a scenario says another maker: by the first of the
-four lanes, from 0."""
+"""Port names of Ethernet switches, unless a scenario names another maker: the number of the first
+of the four lanes, from 0."""
 
 
 class Fabric(enum.StrEnum):
@@ -89,7 +89,7 @@ SPEEDS = {
 
 @dataclass(frozen=True)
 class Switch:
-    """One switch: what people call it and where it stands (0 is the tier that hosts hang on)."""
+    """One switch: its name and its tier (0 is the tier that hosts hang on)."""
 
     name: str
     tier: int
@@ -116,23 +116,22 @@ class Topology:
     """The other direction of the same cable, or PCIe slot."""
     kind: NDArray[np.int8]
     bits_per_second: Floats
-    """As built; what is left of it is the world's business."""
+    """As built; `World` holds what faults leave of it."""
     port: Ints
     """Number of the port at ``source``: from 1 on a switch, 1 on a NIC, 0 for PCIe."""
 
     @property
     def nics(self) -> int:
-        """How many NICs there are; NIC ``host * nics_per_host + i`` is the host's ``i``-th."""
+        """The number of NICs; NIC ``host * nics_per_host + i`` is the host's ``i``-th."""
         return self.hosts * self.nics_per_host
 
     @property
     def gpus(self) -> int:
-        """How many GPUs there are, numbered as NICs are."""
+        """The number of GPUs, numbered as NICs are."""
         return self.hosts * self.gpus_per_host
 
     @property
     def links(self) -> int:
-        """How many directed links there are."""
         return len(self.source)
 
     def pcie_out(self, nic: Nics) -> Nics:
@@ -157,7 +156,6 @@ class Topology:
         return 4 * self.nics
 
     def switch_node(self, switch: int) -> int:
-        """The node number of a switch."""
         return 2 * self.nics + switch
 
     @cached_property
@@ -173,20 +171,19 @@ class Topology:
     # Names -----------------------------------------------------------------------------------
 
     def host_name(self, host: int) -> str:
-        """As `hostname` says it."""
+        """As `hostname` prints it."""
         return f"node{host:04d}"
 
     def device_name(self, nic: int) -> str:
-        """As `/sys/class/infiniband` says it."""
+        """As in `/sys/class/infiniband`."""
         return f"mlx5_{nic % self.nics_per_host}"
 
     def interface_name(self, nic: int) -> str:
-        """As `/sys/class/net` says it."""
+        """As in `/sys/class/net`."""
         kind = "ib" if self.fabric is Fabric.INFINIBAND else "eth"
         return f"{kind}{nic % self.nics_per_host}"
 
     def host_of_nic(self, nic: int) -> int:
-        """The host that a NIC is in."""
         return nic // self.nics_per_host
 
     def port_name(self, link: int) -> str:
@@ -198,14 +195,14 @@ class Topology:
         return f"{self.host_name(self.host_of_nic(nic))}/{self.device_name(nic)}"
 
     def switch_port_name(self, link: int) -> str:
-        """As the switch itself calls the port that a link leaves: a number on InfiniBand."""
+        """The switch's own name of the port that a link leaves: a number on InfiniBand."""
         number = int(self.port[link])
         if self.fabric is Fabric.INFINIBAND:
             return str(number)
         return SONIC_PORT.format(number=SONIC_STEP * (number - 1))
 
     def nic_mac(self, nic: int) -> str:
-        """As `/sys/class/net/…/address` and a neighbour's LLDP table say it."""
+        """As in `/sys/class/net/…/address` and in a neighbour's LLDP table."""
         return _mac_text(NIC_ADDRESSES + nic)
 
     def nic_guid(self, nic: int) -> int:
@@ -217,7 +214,6 @@ class Topology:
         return _mac_text(SWITCH_ADDRESSES + switch * ADDRESSES_PER_SWITCH + port)
 
     def switch_guid(self, switch: int) -> int:
-        """The node GUID of an InfiniBand switch."""
         return _guid(SWITCH_ADDRESSES + switch * ADDRESSES_PER_SWITCH)
 
 

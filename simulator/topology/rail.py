@@ -1,11 +1,11 @@
 """Rail-optimised: the i-th NICs of a pod's hosts share a leaf, and a ring of them never leaves it.
 
-This is how DGX SuperPODs are cabled, and what most training clusters copied: a pod (NVIDIA's
-scalable unit, 32 hosts) has one leaf for each rail, and spines reach *all* leaves, not only those
-of one rail. Rails of their own, joined by nothing, are cheaper, but then one host's NIC 0 cannot
-talk to another's NIC 1, which all-to-all needs; spines for each rail with a core above cost a tier
-more than spines that are shared. So traffic between hosts of a pod on one rail has one switch to
-cross, and all other traffic goes over spines (and cores, see `fat_tree.wire_above`).
+This is how DGX SuperPODs are cabled, and most training clusters copy it: a pod (NVIDIA's scalable
+unit, 32 hosts) has one leaf for each rail, and spines reach *all* leaves, not only those of one
+rail. Separate rails are cheaper, but then one host's NIC 0 cannot reach another's NIC 1, which
+all-to-all needs; spines for each rail with a core above cost a tier more than shared spines. So
+traffic between hosts of a pod on one rail crosses one switch, and all other traffic goes over
+spines (and cores, see `fat_tree.wire_above`).
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The way of a flow: which links it crosses from one host's memory to another's.
+"""The path of a flow: which links it crosses from one host's memory to another's.
 
 A switch forwards towards the switch that the target hangs on, over any live link that brings the
 flow nearer. Where there are several, RoCE switches choose by a hash of the flow's identity (ECMP),
 each with its own seed; InfiniBand switches have one fixed choice for each target (D-mod-k), which
-spreads targets, not flows. Nothing here knows of polarisation or of bad luck: equal seeds make the
-tiers choose alike, and few flows collide, as in real fabrics.
+spreads targets, not flows. Polarisation and collisions are not modelled as such: equal seeds make
+the tiers choose alike, and few flows collide, as in real fabrics.
 
 Distances are those of routing protocols that have converged: a dead cable is not used, nor is a
 spine whose only cable to the target's leaf is dead. Paths go up and then down and never through a
 leaf on the way (that would need valleys, which real fabrics forbid), in a dragonfly over one cable
-between groups if there is one that lives. What cannot be reached gets the path that it had when all
-was well, with the dead link in it, and stalls there.
+between groups if there is a live one. A flow to an unreachable target keeps its path of the healthy
+fabric, with the dead link in it, and stalls there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GLOBAL_WEIGHT = 3
 """A cable between groups weighs more than a local hop on either side of another one, so minimal
 paths (local, global, local: 5) are preferred to two global hops (6)."""
 DISTANCE_MAX = {False: FABRIC_HOPS_MAX, True: 2 * GLOBAL_WEIGHT}
-"""The longest way that is tried, in weights, by whether there are global cables: up and down over
+"""The longest path that is tried, in weights, by whether there are global cables: up and down over
 three tiers; or a detour inside a group, or over a third group."""
 
 CACHED_STATES = 8
@@ -64,12 +64,12 @@ class _Ports:
 
 @dataclass(frozen=True, eq=False)
 class _Reach:
-    """How far it is over the links that live. Columns are switches and one that is none."""
+    """Distances over the live links. Columns are switches and one that is none."""
 
     distance: Distances
     """[goal, switch]: weights to the goal."""
     onward: Distances
-    """The same for a flow that comes from another switch: leaves of a tree send nobody on."""
+    """The same for a flow that comes from another switch: leaves of a tree forward no such flow."""
     neighbour: Ints
     """As of `_Ports`, with dead ports leading nowhere."""
     farthest: int
@@ -78,8 +78,8 @@ class _Reach:
 def route(world: World, source_nic: Ints, target_nic: Ints, key: Ints) -> Ints:
     """The links of each flow in order, [flows, HOPS_MAX], padded with NO_LINK.
 
-    ``key`` is the identity of the connection, all of what a hash could see of it (ports, queue
-    pair). Rows of flows inside a host are empty: they do not use the network.
+    ``key`` is the identity of the connection, all input of the hash (ports, queue pair). Rows of
+    flows inside a host are empty: they do not use the network.
     """
     topology = world.topology
     rows = np.full((len(source_nic), HOPS_MAX), NO_LINK, dtype=np.int32)
@@ -112,7 +112,8 @@ def _cross(world: World, source: Ints, target: Ints, key: Ints) -> tuple[Ints, I
     hops, length = _walk(world, _reach(topology, dead.tobytes()), leaf[source], target, key)
     lost = np.flatnonzero(length < 0)
     if len(lost):
-        # As if all were well: any such path has a dead link in it, or it would have been found.
+        # As in the healthy fabric: any such path has a dead link in it, or it would have been
+        # found.
         whole = _reach(topology, b"")
         part = _walk(world, whole, leaf[source[lost]], target[lost], key[lost])
         hops[lost], length[lost] = part
@@ -138,7 +139,7 @@ def _walk(world: World, reach: _Reach, start: Ints, target: Ints, key: Ints) -> 
         arrived = at[moving] == end[moving]
         length[moving[arrived]] = hop + 1
         moving = moving[~arrived]
-    # Whoever is still on the way took a detour that is too long to count as a route.
+    # A flow still on the way took a detour that is too long to count as a route.
     hops[moving] = NO_LINK
     return hops, length
 
@@ -170,10 +171,10 @@ def _next_link(world: World, reach: _Reach, at: Ints, goal: Ints, target: Ints, 
 
 
 def _choose_by_hash(world: World, at: Ints, key: Ints) -> Bits:
-    """What each flow's switch makes of its identity: even over all of 64 bits.
+    """The hash of each flow's identity at its switch: even over all of 64 bits.
 
-    The mixing is splitmix64's finaliser; any good one would do, as long as it is only one, because
-    polarisation is what happens when two switches compute the same.
+    The mixing is splitmix64's finaliser; any good one would do, as long as all switches use the
+    same one: polarisation is what happens when two switches compute the same.
     """
     bits = world.switch_hash_bits[at].astype(np.uint64)
     seen = key.astype(np.uint32).astype(np.uint64) & ((np.uint64(1) << bits) - np.uint64(1))
@@ -278,8 +279,8 @@ def _reach(topology: Topology, dead: bytes) -> _Reach:
 def _is_farther(ports: _Ports, healthy: _Reach, neighbour: Ints, owners: Ints) -> Bools:
     """For each goal: whether one of the switches with dead links has lost its last way to it.
 
-    Where nobody has, all distances to the goal are as they were, and most cables have a twin or a
-    way around of equal length: that is why a death costs milliseconds and not a new computation.
+    Where none has, all distances to the goal stay, and most cables have a twin or a way around of
+    equal length: that is why a dead link costs milliseconds and not a new computation.
     """
     is_farther = np.zeros(len(ports.goals), dtype=np.bool_)
     for owner in owners:
@@ -291,7 +292,7 @@ def _is_farther(ports: _Ports, healthy: _Reach, neighbour: Ints, owners: Ints) -
 
 
 def _onward(ports: _Ports, distance: Distances, farthest: int) -> Distances:
-    """Distances for flows that come from another switch: leaves of a tree send nobody on."""
+    """Distances for flows that come from another switch: leaves of a tree do not forward them."""
     onward = distance.copy()
     onward[:, :-1][:, ~ports.is_transit] = farthest + 1
     onward[np.arange(len(ports.goals)), ports.goals] = 0
@@ -330,7 +331,7 @@ def _distances(ports: _Ports, neighbour: Ints, goal_switch: Ints, farthest: int)
 
 
 def _edges(ports: _Ports, neighbour: Ints, weight: int) -> tuple[Ints, Ints, Ints]:
-    """Live neighbours by switch: who has any, where each one's begin, and all of them."""
+    """Live neighbours by switch: the switches with any, where each one's begin, and all of them."""
     switches = len(ports.count)
     row, column = np.nonzero((neighbour < switches) & (ports.weight == weight))
     pair = np.unique(row * (switches + 1) + neighbour[row, column])
@@ -338,12 +339,11 @@ def _edges(ports: _Ports, neighbour: Ints, weight: int) -> tuple[Ints, Ints, Int
     return owner.astype(np.int32), first.astype(np.int32), (pair % (switches + 1)).astype(np.int32)
 
 
-# Looking around -----------------------------------------------------------------------------------
+# Neighbours ---------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=CACHED_STATES)
 def leaf_of_nic(topology: Topology) -> Ints:
-    """For each NIC: the switch that it hangs on."""
     leaf = topology.target_switch[topology.up(np.arange(topology.nics, dtype=np.int32))]
     leaf.flags.writeable = False
     return leaf

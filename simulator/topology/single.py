@@ -1,7 +1,7 @@
-"""One switch with everything on it.
+"""One switch with all hosts on it.
 
-Small real captures come from such a place (eight hosts in a ring at 10 Gb/s), and the simulator is
-held against them here, where no routing can excuse a difference.
+Small real captures come from such a network (eight hosts in a ring at 10 Gb/s); tests compare the
+simulator with them here, where routing cannot cause a difference.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What one asks for when one asks for a cluster, and how a shape answers with cables.
+"""The specification of a cluster, and a shape's answer in cables.
 
-A shape (`rail`, `fat_tree`, …) decides who is cabled to whom and nothing else; `build` checks the
-request and turns the answer into a `Topology`. Both stand on these two records.
+A shape (`rail`, `fat_tree`, …) decides only which ports are cabled together; `build` checks the
+specification and turns the answer into a `Topology`. Both use these two records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OPPOSITE = {
     LinkKind.LOCAL: LinkKind.LOCAL,
     LinkKind.GLOBAL: LinkKind.GLOBAL,
 }
-"""What a cable between switches is when it is looked at from its other end."""
+"""The kind of a cable between switches, seen from its other end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class Wiring:
 
 
 def share_out(total: int, oversubscription: float) -> int:
-    """Cables that stand against ``total`` ports: rounded up, so never thinner than asked for.
+    """Cables that stand against ``total`` ports: rounded up, so never thinner than requested.
 
     >>> share_out(32, 1.0), share_out(32, 3.0), share_out(1, 4.0)
     (32, 11, 1)

@@ -13,8 +13,9 @@ import tempfile
 import time
 
 from alerts.window import NS, Ports
+from api.correlate import things
 from api.correlate.readings import GridReader
-from api.correlate.things import PORT_LEVELS, PORT_READINGS, read_ports
+from api.correlate.things import read_ports
 from api.correlate.windows import grid_of
 from api.store.store import Store, StoreUrl
 from collector.contract.identity import metric_id
@@ -47,7 +48,7 @@ NAMES = """
 def fill(store: Store, ports: int) -> int:
     """Samples of all ports' readings; how many."""
     times = (BEFORE_S + WINDOW_S + WINDOWS * PERIOD_S) // PERIOD_S
-    names = [f"fabric_port_{name}" for name in (*PORT_READINGS, *PORT_LEVELS)]
+    names = [choice.metric for choice in things.PORTS.choices]
     for number, name in enumerate(names):
         values = {
             "metric": metric_id(name),

@@ -20,7 +20,7 @@ import pytest
 from dashboards.grafana.boards import discover
 from dashboards.grafana.classic import to_classic
 from dashboards.grafana.model import Board, Panel, Query, Row, Variable
-from dashboards.grafana.picture.ask import HttpSource, Series, Span
+from tests.grafana_ask import HttpSource, Series, Span
 from tests.grafana_data import DATA_SETS, DataSet, Made, kept, served
 from tests.grafana_judge import Outcome, Where, judge, metrics_asked
 from tests.grafana_prometheus import loaded_prometheus, requests_of

@@ -267,18 +267,21 @@ def test_a_server_that_goes_on_failing_is_given_up(grafana: Stand) -> None:
         ),
         (Fault("GET /health", 200, b"[]"), "does not answer as a Grafana does"),
         (Fault("GET /folders", 200, b"{not json"), "no JSON"),
+        (Fault("GET /folders", 200, b"null"), "no JSON but 'null'"),
+        (Fault("GET /folders", 200, b'{"a\\u001b": 1}'), "does not answer as a Grafana does"),
         (
             Fault("GET /folders", 422, b'{"message":"validation failed"}'),
             "422, refused (validation",
         ),
     ],
-    ids=["404", "page", "login", "other", "broken", "422"],
+    ids=["404", "page", "login", "other", "broken", "null", "shape", "422"],
 )
 def test_what_is_no_grafana_s_answer_is_named(grafana: Stand, fault: Fault, said: str) -> None:
     grafana.double.faults.append(fault)
     done = grafana.push()
     assert done.status == 2
     assert said in done.text
+    assert "\\u001b" not in done.text, "the SDK shows answers as they are, on the terminal"
     assert grafana.double.writes == []
 
 

@@ -28,6 +28,7 @@ from api.inventory.tables import Base, DeviceKind
 from api.limits import PAGE_MAX
 from collector.contract.errors import InventoryError
 from collector.contract.identity import PortId
+from tests.cut import CUT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -250,7 +251,9 @@ CHOICES = st.dictionaries(
 
 
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=CUT.examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     st.lists(st.tuples(NAMES, st.integers(0, 4), CHOICES), min_size=1, max_size=6),

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 
-from api.kubernetes.access import Access, find_access
-from api.kubernetes.client import Cluster
-from api.kubernetes.errors import ObjectChanged, ObjectMissing, WatchGone
-from api.kubernetes.lease import Leadership
+from api.remote.kubernetes.access import Access, find_access
+from api.remote.kubernetes.client import Cluster
+from api.remote.kubernetes.errors import ObjectChanged, ObjectMissing, WatchGone
+from api.remote.kubernetes.lease import Leadership
 from tests.kubernetes_double import ADMIN, KubernetesDouble
 from tests.kubernetes_stand import ServiceDouble, action, run_once
 

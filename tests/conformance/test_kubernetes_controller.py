@@ -15,14 +15,14 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from api.kubernetes import client, lease
-from api.kubernetes import controller as controllers
-from api.kubernetes.access import Access
-from api.kubernetes.client import Cluster
-from api.kubernetes.controller import Mode
-from api.kubernetes.errors import ClusterAway, ClusterOdd, ClusterRefused
-from api.kubernetes.lease import Leadership
-from api.top.client import Away, Busy, Odd, Refused
+from api.remote.client import Away, Busy, Odd, Refused
+from api.remote.kubernetes import client, lease
+from api.remote.kubernetes import controller as controllers
+from api.remote.kubernetes.access import Access
+from api.remote.kubernetes.client import Cluster
+from api.remote.kubernetes.controller import Mode
+from api.remote.kubernetes.errors import ClusterAway, ClusterOdd, ClusterRefused
+from api.remote.kubernetes.lease import Leadership
 from tests.kubernetes_double import READER, STRANGER, WRITER, Fault, KubernetesDouble
 from tests.kubernetes_stand import LEASE, ServiceDouble, action, run_once, running
 from tests.ports import free_port

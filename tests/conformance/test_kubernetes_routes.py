@@ -16,11 +16,11 @@ from api.evaluate import lead, task
 from api.health import board
 from api.inventory.sightings import LinkEnd, Observation, Sighting
 from api.inventory.tables import DeviceKind
-from api.kubernetes import gateway
-from api.kubernetes.access import Access
-from api.kubernetes.gateway import Gateway
-from api.kubernetes.service import Service
-from api.top.client import Target
+from api.remote.answers import Service
+from api.remote.client import AsyncClient, Target
+from api.remote.kubernetes import gateway
+from api.remote.kubernetes.access import Access
+from api.remote.kubernetes.gateway import Gateway
 from api.topology import cache
 from tests.incidents import HOLDER, NS, Teller, slow_link
 from tests.kubernetes_double import WRITER, KubernetesDouble
@@ -156,7 +156,7 @@ def through_gateway(url: str, *asked: tuple[str, str, bytes]) -> list[httpx.Resp
     """What the program beside a scheduler answers to method, path and body."""
 
     async def main() -> list[httpx.Response]:
-        service = Service(Target(url=url))
+        service = Service(AsyncClient(Target(url=url), "test"))
         async with (
             Gateway(service).serve("127.0.0.1:0") as port,
             httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,

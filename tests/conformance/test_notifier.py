@@ -22,8 +22,9 @@ from api.inventory.tables import NoticeState
 from api.metrics import ServiceMetrics
 from api.notify.http import Outcome, Verdict, make_client
 from api.notify.outbox import Outbox
-from api.notify.receivers import Receiver, make_receiver
-from api.notify.settings import NotifySettings, ReceiverTable
+from api.notify.receivers import Means, Receiver, discover, make_receiver
+from api.notify.settings import NotifySettings
+from api.notify.table import ReceiverTable
 from api.notify.task import Book, Notifier
 from collector.contract.errors import InventoryError
 from tests.alerting import GROUP, Listener, make_alert
@@ -57,8 +58,10 @@ class Crashing:
         return call
 
 
-class Phone:
+class Phone(Receiver):
     """A receiver in memory, up or down."""
+
+    name = "phone"
 
     def __init__(self) -> None:
         self.is_up = True
@@ -359,7 +362,9 @@ def send_all(
     async def run() -> Side:
         async with make_client() as client:
             side = Side(inventory, Phone())
-            side.receiver = make_receiver(table, client, url, side.clock)
+            side.receiver = make_receiver(
+                table, Means(client=client, external_url=url, clock=side.clock)
+            )
             side.restart()
             await story(side)
             return side
@@ -505,6 +510,16 @@ async def later_story(side: Side, alert: Alert) -> None:
     await side.step([], HOUR)
 
 
+def test_every_receiver_is_found_by_its_file() -> None:
+    found = discover()
+    assert set(found) >= {"apprise", "pagerduty", "slack", "webhook"}
+    for name, receiver in found.items():
+        assert receiver.name == name
+        assert receiver.__doc__
+        assert issubclass(receiver.Table, ReceiverTable)
+        assert not receiver.takes("")
+
+
 @pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
 def test_mail_goes_out_through_apprise(inventory: Inventory) -> None:
     mails: list[str] = []
@@ -530,7 +545,7 @@ def test_mail_goes_out_through_apprise(inventory: Inventory) -> None:
         port = server.sockets[0].getsockname()[1]
         address = f"mailto://127.0.0.1:{port}?from=us@example.org&to=oncall@example.org"
         table = ReceiverTable(name="pager", type="apprise", url=address)
-        side.receiver = make_receiver(table, None, "", side.clock)  # type: ignore[arg-type]
+        side.receiver = make_receiver(table, side.receiver._means)  # type: ignore[attr-defined]
         side.restart()
         async with server:
             await side.step([down(host="n1")])

@@ -1,7 +1,8 @@
 """The floors of the scoreboard, on a fixed set of cases and a seed; `make score` runs them all.
 
-One fault of each cause, and what only looks like one, each on a cluster that its seed draws. Nobody
-tunes on this seed. They are run as a user runs them, so that the command needs no runs of its own.
+One fault of each cause, and what only looks like one, each on a cluster that its seed draws. No
+detector is tuned on this seed. A run takes two of the cases in turn (`tests.cut`) and runs them as
+a user does, so that the command needs no runs of its own.
 """
 
 from pathlib import Path
@@ -11,12 +12,14 @@ import pytest
 
 from api.score.marks import Marks
 from api.score.report import Scoreboard
+from tests.cut import CUT
 from tests.service import launch
 
 TOP_1_MIN = 0.97
 PRECISION_MIN = 0.95
 DELAY_P90_MAX_S = 15.0
-CASES = [
+BENIGN = {"checkpoints", "clock_skew"}
+ALL_CASES = [
     "slow_nic",
     "bad_cable",
     "link_flap",
@@ -28,10 +31,13 @@ CASES = [
     "checkpoints",
     "clock_skew",
 ]
+CASES = CUT.choose(ALL_CASES, len(ALL_CASES))
+FAULTS = [case for case in CASES if case not in BENIGN]
 SEED = 1001
 PROCESSES = 2
 
-pytestmark = pytest.mark.slow(600)
+pytestmark = pytest.mark.slow(150)
+needs_faults = pytest.mark.skipif(not FAULTS, reason="this cut has no fault")
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +66,9 @@ def test_the_scoreboard_is_written_and_shown(written: Path, board: Scoreboard) -
     assert [run.case for run in board.runs] == CASES
     said = (written / "said").read_text("utf-8")
     assert [name for name in CASES if f"{name} {SEED}" not in said] == []
-    assert "| host_steal | 1 |" in (written / "score.md").read_text("utf-8")
-    assert "host_steal" in said.rpartition("By fault")[2]
+    table = (written / "score.md").read_text("utf-8")
+    assert [name for name in FAULTS if f"| {name} | 1 |" not in table] == []
+    assert [name for name in FAULTS if name not in said.rpartition("By fault")[2]] == []
 
 
 def test_every_run_came_to_its_end(marks: Marks) -> None:
@@ -69,21 +76,24 @@ def test_every_run_came_to_its_end(marks: Marks) -> None:
     assert marks.runs == len(CASES)
 
 
+@needs_faults
 def test_the_first_thing_said_of_a_fault_is_right(marks: Marks) -> None:
     assert marks.overall.top_1 is not None
     assert marks.overall.top_1 >= TOP_1_MIN, marks.confusion
 
 
+@needs_faults
 def test_hardly_anything_said_is_wrong(marks: Marks) -> None:
     assert marks.overall.precision is not None
     assert marks.overall.precision >= PRECISION_MIN, marks.confusion
 
 
+@needs_faults
 def test_faults_are_named_within_seconds(marks: Marks) -> None:
     assert marks.overall.delay_p90_s is not None
     assert marks.overall.delay_p90_s <= DELAY_P90_MAX_S, marks.by_fault
 
 
 def test_nothing_is_said_of_what_is_no_fault(marks: Marks) -> None:
-    assert marks.benign_seconds > 0
+    assert (marks.benign_seconds > 0) == (len(CASES) > len(FAULTS))
     assert marks.false_incidents == 0, marks.confusion

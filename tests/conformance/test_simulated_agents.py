@@ -1,7 +1,7 @@
-"""Fast mode against the production agent: both say the same of the same snapshot.
+"""Fast mode against the production agent: both send the same for the same snapshot.
 
 Trees are written as for an agent, the agent's own sources read them with the settings that such an
-agent has, and what they say must be what the fast mode's batches hold.
+agent has, and their readings must equal the fast mode's batches.
 """
 
 import copy
@@ -89,7 +89,7 @@ class Trees:
                 new.load_state(msgspec.msgpack.decode(msgspec.msgpack.encode(old.save_state())))
 
     def read(self, host: int) -> dict[str, list[Reading]]:
-        """What each source says now.
+        """The readings of each source now.
 
         A dump is read when it looks the same for the second time, or after a while.
         """
@@ -112,7 +112,7 @@ def make_sources(root: Path) -> list[Source]:
     return [kinds[name](settings.sources[name]) for name in SOURCES]
 
 
-# What both say, in one shape ---------------------------------------------------------------------
+# Both outputs in one shape -----------------------------------------------------------------------
 
 
 def samples_read(readings: dict[str, list[Reading]]) -> SampleSet:
@@ -191,7 +191,7 @@ def check_equal(readings: dict[str, list[Reading]], batch: Batch) -> None:
 
 
 def run_both(folder: Path, topology: Topology, snapshots: Iterable[Snapshot]) -> list[Batch]:
-    """Let both tell of one snapshot after the other, and compare; the last batches."""
+    """Compare both on one snapshot after the other; returns the last batches."""
     trees = Trees(folder, topology)
     reporter = Reporter(topology, "", START_UNIX_NS, seed=5, poller=None)
     batches: list[Batch] = []
@@ -289,8 +289,8 @@ def test_links_that_change_are_told_alike(fabric: Fabric, tmp_path: Path) -> Non
                 name: sent[name] for name in sent if name[0] == "fabric_port_downs_seen_total"
             }
             events = [each for each in batch.events if each.kind.startswith("link_")]
-            told = [each for each in read["links"] if isinstance(each, Event)]
-            assert canonical(events) == canonical(told)
+            reported = [each for each in read["links"] if isinstance(each, Event)]
+            assert canonical(events) == canonical(reported)
             kinds[-1] += [each.kind for each in events]
     assert kinds[:4] == [[], ["link_down"], ["link_up", "link_rate"], ["link_rate"]]
     # On Ethernet mlx5 counts no downs there.
@@ -379,7 +379,7 @@ def test_a_simulated_run_is_told_alike_at_every_tick(fabric: Fabric, tmp_path: P
 
 
 def test_the_agents_tables_are_the_same_as_ours() -> None:
-    """Of names that no snapshot shows, too: whatever mlx5 is asked for here, the agent knows."""
+    """Also names that no snapshot shows: the agent knows every mlx5 counter used here."""
     for path, name in PORT_COUNTERS.items():
         directory, _, native = path.partition("/")
         row = {"counters": rdma.CLASSIC, "hw_counters": rdma.MLX5}[directory][native]

@@ -1,7 +1,7 @@
 """Every fault shows what it would show in a real cluster, where it would, and then it is over.
 
 A fault only turns knobs. That its counters and records look right is the work of all models
-together, so each runs here in a whole cluster at its worst: `SHOWS` says what must be seen of it.
+together, so each runs here in a whole cluster at its worst: `SHOWS` holds what must be visible.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,7 @@ class Struck:
         return [one for seen in self.watched.seen for one in seen.happenings if one.kind == kind]
 
     def text(self, name: str) -> list[str]:
-        """What a file below /sys of every NIC says now."""
+        """The content of a file below /sys of every NIC now."""
         return live_texts(self.watched.last)[name]
 
     def slower(self) -> float:
@@ -196,7 +196,7 @@ def shows_pcie_downtrain(struck: Struck) -> None:
 def shows_slow_nic(struck: Struck) -> None:
     for name in ("pause_frames", "wait_ns", "lost_packets", "dropped_packets", "downs"):
         assert not struck.links(name).any(), name
-    # Whoever is behind it gets what it sends at its own slow pace, and has long left by the clock.
+    # Ranks behind it receive its data at its slow pace, and have long left by the clock.
     block = struck.watched.reductions(SETTLED_S, WHEN.look_s)[-1]
     (unit,) = np.flatnonzero((block.members == NIC).any(axis=1))
     column = int(np.flatnonzero(block.members[unit] == NIC)[0])
@@ -230,7 +230,9 @@ def peaks(struck: Struck) -> np.ndarray:
 def shows_storage_neighbour(struck: Struck) -> None:
     assert load(struck) > 0.9
     if struck.topology.fabric is Fabric.ROCE:
-        assert struck.nics("cnp_handled")[BEFORE_NIC] > 0, "our sender is told to slow down"
+        assert struck.nics("cnp_handled")[BEFORE_NIC] > 0, (
+            "the sender receives congestion notifications"
+        )
         assert struck.links("marked_packets")[struck.topology.down(NIC)] > 0
     else:
         assert struck.links("wait_ns")[struck.topology.up(BEFORE_NIC)] > 1e9
@@ -426,7 +428,7 @@ def shows_counter_reset(struck: Struck) -> None:
 
 
 def shows_a_restart(struck: Struck) -> None:
-    """What its host counts begins anew, what its switch counts goes on."""
+    """Its host's counters restart, its switch's counters go on."""
     last, before = struck.watched.last, struck.watched.at(BEFORE_S)
     link = struck.topology.down(struck.place.nic)
     assert last.host_links.bits[link] < last.links.bits[link]
@@ -441,7 +443,7 @@ SHOWS: dict[str, Callable[[Struck], None]] = {
     if name.startswith("shows_") and name.removeprefix("shows_") in FAULTS
 }
 EVERYONE_SLOWER = {"equal_power_cap"}
-"""Harmless, for nobody is late: but all are slower."""
+"""Harmless, for no rank is late: but all are slower."""
 BOTH_FABRICS = (
     "bad_cable",
     "buffer_pressure",

@@ -51,7 +51,7 @@ ABOUT_THE_POLL = (
     "fabric_switch_table_rows",
     "fabric_subnet_",
 )
-"""Beginnings of metrics that say how the asking went; fast mode leaves them out."""
+"""Prefixes of metrics about polling itself; fast mode leaves them out."""
 OWN_TRAFFIC_BYTES = 1_000_000
 """More than ibsim counts of the questions themselves."""
 TRAFFIC = ("_bytes_total", "_packets_total")
@@ -80,7 +80,7 @@ def small(fabric: Fabric, speed: str = "") -> Topology:
     )
 
 
-# What both say, in one shape ---------------------------------------------------------------------
+# Both outputs in one shape -----------------------------------------------------------------------
 
 
 def samples_read(readings: Iterable[Reading], source: str) -> SampleSet:
@@ -312,7 +312,7 @@ def test_a_switch_that_nothing_reaches_is_told_alike(tmp_path: Path) -> None:
 
 
 def check_silence(sent: SampleSet, name: str) -> None:
-    """A switch that is known and does not answer: only that is said of it."""
+    """A known switch that does not answer: the poller reports only that."""
     metrics = {metric for metric, labels in sent if ("host", name) in labels}
     assert metrics == {"fabric_switch_info", "fabric_switch_up", MISSING_METRIC}
     assert sent["fabric_switch_up", (("host", name), ("method", "ib"))] == 0
@@ -385,7 +385,7 @@ def at_loopback(
 
 @needs_ibsim
 def test_a_poller_says_what_ib_fabric_reads_from_ibsim(tmp_path: Path) -> None:
-    """On HDR, the fastest that ibsim knows; it says of every link that it could be 12X wide."""
+    """On HDR, the fastest that ibsim knows; it reports every link as capable of 12X."""
     topology = small(Fabric.INFINIBAND, "HDR")
     console, fast = Console(topology), Fast(topology)
     first = healthy_snapshot(topology)
@@ -399,8 +399,8 @@ def test_a_poller_says_what_ib_fabric_reads_from_ibsim(tmp_path: Path) -> None:
             running.sweep()
             read = samples_read(source.read(Host(Path("/"))), "ib_fabric")
             sent = fast.poll(snapshot)
-            read, told = without_ibsims_own(read), without_ibsims_own(sent)
-            check_equal(read, told, own_bytes=OWN_TRAFFIC_BYTES)
+            read, sent_by_fast = without_ibsims_own(read), without_ibsims_own(sent)
+            check_equal(read, sent_by_fast, own_bytes=OWN_TRAFFIC_BYTES)
     assert any(metric == "fabric_port_transmit_wait_seconds_total" for metric, _ in sent)
     check_silence(sent, topology.switches[alone].name)
 
@@ -431,7 +431,7 @@ def without_ibsims_own(samples: SampleSet) -> SampleSet:
 
 
 class Onlooker:
-    """An evaluator that says nothing and looks at the cables that the service knows."""
+    """An evaluator without output that reads the service's cables."""
 
     def __init__(self, service: SimulatedService) -> None:
         self._service = service

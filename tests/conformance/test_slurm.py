@@ -1,7 +1,7 @@
 """`fabricscope slurm` between a service and programs like Slurm's, which record their calls."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from api.inventory.actions import ACTIONS
-from collector import cli
+from api.remote.client import Client, Target
+from api.remote.slurm import cli, follow
 from collector.cli import main
-from collector.slurm import follow
 from tests.acting import Stage, acting
 from tests.service import eventually
 from tests.slurm_double import SlurmDouble
@@ -79,6 +79,15 @@ def site(
         eventually(lambda: stage.get("/v1/actions")["evidence"] == "fresh", "fresh evidence")
         capsys.readouterr()
         yield Site(stage, slurm, capsys, caplog)
+
+
+def answering(answer: httpx.Response) -> Callable[..., Client]:
+    """A client to which every question is answered so."""
+
+    def make(target: Target, name: str, **_: object) -> Client:
+        return Client(target, name, transport=httpx.MockTransport(lambda _: answer))
+
+    return make
 
 
 # --- the executor -------------------------------------------------------------------------------
@@ -294,12 +303,7 @@ def test_a_topology_is_written_whole_or_not_at_all(site: Site, tmp_path: Path) -
     }
     answers = httpx.Response(200, content=json.dumps(cables))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(
-            "collector.slurm.service.make_client",
-            lambda url, _: httpx.Client(
-                base_url=url, transport=httpx.MockTransport(lambda _: answers)
-            ),
-        )
+        patched.setattr(cli, "Client", answering(answers))
         site.run("topology", "--out", str(out))
     assert out.read_text().splitlines()[1:] == [
         "SwitchName=leaf0 Nodes=node[0-1]",

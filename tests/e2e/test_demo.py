@@ -182,6 +182,7 @@ def check_series(client: httpx.Client, host: str, device: str) -> None:
     assert len(query(client, "fabric_gpu_temperature_celsius")) == HOSTS * 8
 
 
+@pytest.mark.rotating(6)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("programs", [1, 6])
 def test_a_signal_at_any_moment_leaves_nothing(
@@ -199,6 +200,7 @@ def test_a_signal_at_any_moment_leaves_nothing(
     assert "Traceback" not in running.text
 
 
+@pytest.mark.rotating(3)
 def test_it_ends_by_itself_and_keeps_what_it_was_told_to_keep(tmp_path: Path) -> None:
     kept, picture = tmp_path / "kept", tmp_path / "demo.svg"
     words = ("--quiet", "--seconds", "3", "--data", str(kept), "--svg", str(picture))

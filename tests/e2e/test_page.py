@@ -59,6 +59,9 @@ VIEWS = {
 }
 """Every view and part of one; `{incident}` is the culprit's."""
 
+each_view = pytest.mark.rotating(6, "views")
+"""Of the views a run looks at two parts of six; the others come in turn (`tests.cut`)."""
+
 Opener = Callable[[], AbstractContextManager[Watched]]
 
 
@@ -272,16 +275,19 @@ def test_promql_is_completed_and_run(seen: Watched) -> None:
 # --- what every view must be ----------------------------------------------------------------------
 
 
+@each_view
 def test_a_view_makes_no_error_and_asks_nobody_else(view: Watched) -> None:
     assert view.faults == []
     expect(view.page.get_by_role("main")).not_to_be_empty()
     expect(view.page.locator(".state.failed")).to_have_count(0)
 
 
+@each_view
 def test_a_view_is_accessible(view: Watched) -> None:
     assert view.axe() == []
 
 
+@each_view
 def test_a_view_can_be_read_in_the_dark(view: Watched) -> None:
     view.page.emulate_media(color_scheme="dark")
     try:
@@ -291,6 +297,7 @@ def test_a_view_can_be_read_in_the_dark(view: Watched) -> None:
         view.page.emulate_media(color_scheme="light")
 
 
+@each_view
 def test_a_view_fits_a_phone(view: Watched) -> None:
     view.page.set_viewport_size({"width": PHONE_WIDTH, "height": HEIGHT})
     try:

@@ -22,6 +22,7 @@ from api.limits import BODY_BYTES_MAX
 from collector.contract import wire
 from collector.contract.model import Event, Sample, Series
 from tests import remote_write as rw
+from tests.cut import CUT
 from tests.service import ServiceProcess, eventually
 
 if sys.version_info >= (3, 14):
@@ -31,7 +32,7 @@ else:
 
 NOW_MS = int(time.time() * 1000)
 NATIVE = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
-FEW = settings(max_examples=60)
+FEW = settings(max_examples=CUT.examples(60))
 
 
 @pytest.fixture(scope="module")

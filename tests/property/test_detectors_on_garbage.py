@@ -30,20 +30,29 @@ from alerts.window import (
     Window,
 )
 from api.correlate import things
+from api.correlate.readings import Target
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
+from tests.cut import CUT
 
 START_NS = 1_800_000_000 * NS
 ODD = np.array([0.0, 1.0, 4.0, 0.5, 1e-300, 5.0, 1e3, 4e11, -1.0, 1e30, np.nan, np.inf, -np.inf])
 """Values that readings have, should not have, and cannot have."""
 TIMES = np.array([0, -5 * NS, ABSENT, 1 << 61, START_NS, START_NS + 30 * NS])
-PORT_NAMES = tuple(dict.fromkeys([*things.PORT_READINGS, *things.PORT_LEVELS, *things.NIC_READINGS,
-                                  *things.NIC_LEVELS]))  # fmt: skip
-GPU_NAMES = (*things.GPU_READINGS, *things.GPU_LEVELS)
-HOST_NAMES = (*things.HOST_READINGS, *things.HOST_LEVELS, "cpu_seconds_total:steal",
+
+
+def names_of(*targets: Target) -> tuple[str, ...]:
+    """Readings of these kinds of things that are not split by a label."""
+    choices = (choice for target in targets for choice in target.choices)
+    return tuple(dict.fromkeys(choice.reading for choice in choices if not choice.split))
+
+
+PORT_NAMES = names_of(things.PORTS, things.NICS)
+GPU_NAMES = names_of(things.GPUS)
+HOST_NAMES = (*names_of(things.HOSTS), "cpu_seconds_total:steal",
               "cpu_seconds_total:user", "step_phase_seconds_total:data")  # fmt: skip
 SEEDS = st.integers(0, 1 << 32)
-EXAMPLES = 40
+EXAMPLES = CUT.examples(40)
 
 
 class Garbage:

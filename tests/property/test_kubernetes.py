@@ -10,13 +10,13 @@ import pytest
 import yaml
 from hypothesis import given
 
-from api.kubernetes.access import read_kubeconfig
-from api.kubernetes.client import decode
-from api.kubernetes.errors import ClusterOdd
 from api.kubernetes.extender import NotAsked, filter_nodes, prioritize, read_question
-from api.kubernetes.objects import Node
-from api.kubernetes.plan import TAINT_KEY, Known, plan_fleet
-from api.kubernetes.service import Action
+from api.remote.answers import Action
+from api.remote.kubernetes.access import read_kubeconfig
+from api.remote.kubernetes.client import decode
+from api.remote.kubernetes.errors import ClusterOdd
+from api.remote.kubernetes.objects import Node
+from api.remote.kubernetes.plan import TAINT_KEY, Known, plan_fleet
 from collector.contract.errors import SettingsError
 from collector.contract.node_labels import VALUE, label_value
 from tests.kubernetes_double import check_node, merge
@@ -118,8 +118,8 @@ def test_whatever_stands_and_whenever_it_dies_taints_keep_their_promises(
         known = Known(actions=None if is_doubt else actions)
         nodes = [msgspec.convert(each, Node) for each in cluster.values()]
         plan = plan_fleet(nodes, known, NOW, share)
-        assert not (is_doubt and plan.writes)
-        for write in plan.writes[:dies_after]:
+        assert not (is_doubt and plan.changes)
+        for write in plan.changes[:dies_after]:
             cluster[write.node] = merge(cluster[write.node], write.patch)
             check_node(cluster[write.node])
         assert len(ours(cluster)) <= allowed

@@ -16,6 +16,7 @@ from api.ingest.columns import Acceptance
 from api.ingest.otlp import OtlpSeries, decode_otlp, parse_json, parse_protobuf
 from api.ingest.otlp_names import label_name, metric_name
 from collector.contract.errors import WireError
+from tests.cut import CUT
 
 NOW_MS = int(time.time() * 1000)
 ACCEPTANCE = Acceptance.at(NOW_MS, 30)
@@ -54,7 +55,7 @@ def test_any_bytes_are_a_request_or_refused(body: bytes) -> None:
 
 
 @given(requests, st.integers(0, 400), st.integers(0, 255))
-@settings(max_examples=200)
+@settings(max_examples=CUT.examples(200))
 def test_a_damaged_request_is_a_request_or_refused(
     message: ExportMetricsServiceRequest, place: int, value: int
 ) -> None:

@@ -1,7 +1,8 @@
 """Whatever one asks of whatever series, we answer as a running Prometheus does.
 
-Two variables ask for more: PROMQL_COUNT, how many questions, and PROMQL_SEED, which ones. Ten
-thousand, with a summary: `python -m tests.promql_oracle --count 10000 --seed 7`.
+A run asks two parts of ten thousand questions in turn (`tests.cut`), `make test-all` all of them.
+PROMQL_SEED asks others. By hand, with a summary:
+`python -m tests.promql_oracle --count 10000 --seed 7`.
 """
 
 import os
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests import promql_oracle, promql_random
+from tests.cut import CUT
+from tests.promql_oracle import QUESTIONS_PER_DATA_SET
 from tests.promql_random import Level
 
-COUNT = int(os.environ.get("PROMQL_COUNT", "400"))
+DATA_SETS, PARTS_PER_DATA_SET = 40, 2
 SEED = int(os.environ.get("PROMQL_SEED", "1"))
 
 EXPLAINED_MAX = 10
@@ -22,14 +25,17 @@ EXPLAINED_MAX = 10
 @pytest.mark.slow
 @pytest.mark.peer("prometheus")
 def test_random_questions_have_the_answers_of_prometheus(tmp_path: Path) -> None:
+    size = QUESTIONS_PER_DATA_SET // PARTS_PER_DATA_SET
+    parts = CUT.parts(DATA_SETS * PARTS_PER_DATA_SET)
+    numbers = [number for part in parts for number in range(part * size, (part + 1) * size)]
     with promql_oracle.running_pair(tmp_path) as pair:
-        score = promql_oracle.ask_at_random(pair, COUNT, SEED)
+        score = promql_oracle.ask_at_random(pair, numbers, SEED)
         shown = [
             pair.explain(question, found) for question, found in score.differences[:EXPLAINED_MAX]
         ]
     assert not shown, "\n".join([f"PROMQL_SEED={SEED}", *shown, score.table()])
     # Questions that find nothing prove little; the random ones must not become such.
-    assert score.agreed - score.empty > COUNT / 2, score.table()
+    assert score.agreed - score.empty > len(numbers) / 2, score.table()
 
 
 def test_a_seed_says_everything() -> None:

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from collector.contract import wire
 from collector.meter import Meter
 from collector.spool import Spool
+from tests.cut import CUT
 from tests.fakes import sample
 
 BYTES_MAX = 1500
@@ -147,5 +148,5 @@ class SpoolMachine(RuleBasedStateMachine):
             shutil.rmtree(self.folder)
 
 
-SpoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40)
+SpoolMachine.TestCase.settings = settings(max_examples=CUT.examples(60), stateful_step_count=40)
 TestSpool = SpoolMachine.TestCase

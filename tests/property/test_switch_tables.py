@@ -16,6 +16,7 @@ from collector.snmp.plans import read_index
 from collector.snmp.switch import Pace, SwitchReader
 from collector.snmp.words import mac_of, network_address_of, text_of
 from collector.tables.switches import Part, Switchbooks, load_shipped
+from tests.cut import CUT
 
 SYSTEM: Oid = (1, 3, 6, 1, 2, 1, 1)
 NAMES: tuple[Oid, ...] = (
@@ -101,7 +102,7 @@ def check_readings(readings: list[Reading]) -> None:
             assert -1e7 < each.value < 2**80
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=CUT.examples(40), deadline=None)
 @given(st.data(), st.sampled_from(PROFILES))
 def test_any_switch_is_polled_to_the_end(data: st.DataObject, profile: str) -> None:
     clock = iter(range(10**18, 2 * 10**18, 10**9))

@@ -15,6 +15,7 @@ from collector.contract import records, wire
 from collector.contract.collective import Collective, Operation, State, StepSpan, Timing
 from collector.contract.errors import WireError, WireTooLarge
 from collector.contract.model import Event, Sample, Series
+from tests.cut import CUT
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -203,7 +204,7 @@ def test_a_column_of_the_wrong_type_is_a_batch_or_a_wire_error(
 
 
 @given(batches(), st.data())
-@settings(max_examples=50)
+@settings(max_examples=CUT.examples(50))
 def test_a_batch_cut_short_is_a_wire_error(
     made: tuple[list[Sample], wire.Batch], data: st.DataObject
 ) -> None:

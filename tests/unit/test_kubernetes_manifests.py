@@ -19,8 +19,8 @@ import pytest
 import yaml
 from cryptography import x509
 
-from api.kubernetes import cli
-from api.kubernetes.cli import LEASE
+from api.remote.kubernetes import cli
+from api.remote.kubernetes.cli import LEASE
 from api.settings import ServiceSettings
 from api.tokens.file import read_token_file
 from api.version import VERSION

@@ -15,7 +15,8 @@ from urllib.parse import quote
 from alerts.rulebook.notices import Notice, Status
 from api.notify.http import Outcome, Verdict, quieten, strike
 from api.notify.message import plain_text, say
-from api.notify.settings import ReceiverTable, secret_of
+from api.notify.receivers import Means, Receiver
+from api.notify.table import ReceiverTable, secret_of
 from collector.contract.errors import SettingsError
 
 NOTICE_HEADER = "X-Fabricscope-Notice"
@@ -23,12 +24,13 @@ MAIL_SCHEMES = ("mailto://", "mailtos://")
 """Those of which Apprise takes headers (`+NAME=VALUE`)."""
 
 
-class AppriseReceiver:
+class AppriseReceiver(Receiver):
     """Hands notices to Apprise. It answers yes or no, and rarely why."""
 
-    def __init__(self, table: ReceiverTable, external_url: str) -> None:
-        self._table = table
-        self._external_url = external_url
+    name = "apprise"
+
+    def __init__(self, table: ReceiverTable, means: Means) -> None:
+        super().__init__(table, means)
         # One thread a receiver: one that hangs must not take those of everybody else.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"apprise-{table.name}")
         self._is_busy = False
@@ -73,8 +75,8 @@ class AppriseReceiver:
             return Outcome(verdict=Verdict.RETRY, detail="Apprise does not know such an address")
         resolved = notice.status is Status.RESOLVED
         done = sender.notify(
-            body=plain_text(notice, self._external_url),
-            title=say(notice, self._external_url).title,
+            body=plain_text(notice, self._means.external_url),
+            title=say(notice, self._means.external_url).title,
             notify_type=library.NotifyType.SUCCESS if resolved else library.NotifyType.FAILURE,
             body_format=library.NotifyFormat.TEXT,
         )
@@ -93,3 +95,6 @@ def with_header(url: str, notice_id: str) -> str:
         return url
     mark = "&" if "?" in url else "?"
     return f"{url}{mark}{quote('+')}{NOTICE_HEADER}={notice_id}"
+
+
+RECEIVER = AppriseReceiver

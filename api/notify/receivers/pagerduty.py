@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from alerts.rulebook.notices import Notice
 from api.notify.message import pagerduty_event
-from api.notify.receivers.posting import PostingReceiver
+from api.notify.posting import PostingReceiver
 
 EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
 """Where events go, unless `url` says otherwise (the EU's service region has its own)."""
@@ -13,8 +13,13 @@ EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
 class PagerDutyReceiver(PostingReceiver):
     """Triggers and resolves. A repetition changes nothing there: its dedup_key is the group's."""
 
+    name = "pagerduty"
+    needs = "key"
     default_url = EVENTS_URL
 
     def body(self, notice: Notice, key: str) -> object:
         """An event; the key is a part of it."""
-        return pagerduty_event(notice, key, self._external_url)
+        return pagerduty_event(notice, key, self._means.external_url)
+
+
+RECEIVER = PagerDutyReceiver

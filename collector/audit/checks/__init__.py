@@ -4,7 +4,7 @@ A check is a pure function of a host's facts. It names the settings that it look
 not be read of those is what it may have missed.
 
 To add one: write `collector/audit/checks/<what_is_wrong>.py` with ``CHECK = Check(...)``, facts on
-which it speaks and facts on which it must not to `tests/unit/collector/test_audit_checks.py`.
+which it reports and facts on which it must not to `tests/unit/collector/test_audit_checks.py`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_about_jobs(self) -> bool:
-        """Whether it looks at what differs from job to job."""
         return any(each.startswith(NCCL_PREFIX) or each in JOB_SETTINGS for each in self.reads)
 
     def sees(self, setting: str) -> bool:
-        """Whether the check looks at this setting."""
         if setting in self.reads:
             return True
         return any(each.endswith("*") and setting.startswith(each[:-1]) for each in self.reads)

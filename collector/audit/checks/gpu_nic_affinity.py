@@ -20,7 +20,6 @@ COST = "Each byte crosses the link between sockets, which is slower than a 400 G
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Findings about each GPU."""
     nics = facts.fabric_nics
     if not nics or not facts.gpus:
         return
@@ -32,13 +31,13 @@ def judge_sockets(facts: Facts, nics: list[str]) -> Iterator[Finding]:
     """GPUs at a socket that has no training NIC."""
     node_of = {device: facts.number(device, NUMA_NODE) for device in (*facts.gpus, *nics)}
     if any(node is None for node in node_of.values()):
-        return  # a virtual machine often does not know
+        return  # a virtual machine often does not report it
     nic_nodes = {node_of[nic] for nic in nics}
     gpu_nodes = {node_of[gpu] for gpu in facts.gpus}
     far = [gpu for gpu in facts.gpus if node_of[gpu] not in nic_nodes]
     if not far:
         return
-    # With fewer NICs than sockets, somebody has to be far: that is how the machine was built.
+    # With fewer NICs than sockets, some GPU has to be far: the machine was built that way.
     is_mistake = len(nics) >= len(gpu_nodes)
     known = [facts.get(device, NUMA_NODE) for device in (*far, *nics)]
     yield Finding(

@@ -50,7 +50,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def may_use_dma_buf(facts: Facts) -> bool:
-    """Whether kernel and driver are new enough, or do not say how old they are."""
+    """Whether kernel and driver are new enough, or do not report their versions."""
     kernel = _VERSION.match(facts.value("", KERNEL))
     driver = facts.value("", NVIDIA_DRIVER).partition(".")[0]
     is_new = kernel is None or (int(kernel[1]), int(kernel[2])) >= DMA_BUF_KERNEL

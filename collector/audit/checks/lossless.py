@@ -1,7 +1,7 @@
 """Settings of a RoCE NIC that contradict each other: trust, PFC, ECN and the mark of the traffic.
 
-Which of lossless, lossy or something between is right is the fabric's choice; here is only said
-what cannot be right in any.
+Which of lossless, lossy or something between is right is the fabric's choice; this check only
+reports combinations that are wrong in any.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
     roce = [n for n in facts.active_fabric_nics if facts.value(n, LINK_LAYER) == ETHERNET]
     for job in facts.jobs:
         mark = facts.get(job, NCCL_CLASS)
-        # The NICs of a host are alike, or `unlike_nics` says so: the first speaks for all.
+        # The NICs of a host are alike, or `unlike_nics` reports it: the first stands for all.
         if mark is not None and roce:
             yield from judge_mark(facts, roce[0], mark)
 
@@ -102,7 +102,7 @@ def judge_ecn(facts: Facts, nic: str) -> Iterator[Finding]:
 
 
 def judge_mark(facts: Facts, nic: str, mark: Fact) -> Iterator[Finding]:
-    """Traffic whose mark the NIC does not look at, or that it puts outside the lossless class."""
+    """Traffic whose mark the NIC ignores, or that it puts outside the lossless class."""
     trust, pfc = facts.value(nic, TRUST), numbers(facts.value(nic, PFC))
     if not mark.value.isdecimal() or int(mark.value) > 255 or not int(mark.value):  # noqa: PLR2004 - a byte
         return
@@ -149,7 +149,7 @@ def numbers(text: str) -> frozenset[int]:
 
 @lru_cache(maxsize=1024)
 def priority_of(mapping: str, code: int) -> int | None:
-    """The priority of a DSCP by a map as `0:0-7 3:24-31`; None if the map does not say.
+    """The priority of a DSCP by a map as `0:0-7 3:24-31`; None if the map lacks it.
 
     >>> priority_of("0:0-25 3:26", 26), priority_of("", 26)
     (3, None)

@@ -13,7 +13,7 @@ from collector.audit.settings import NCCL_PREFIX, NONE
 PER_RANK = frozenset({"NCCL_DEBUG_FILE", "NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE"})
 """Variables that name a file to write: each rank has its own."""
 RANK_OF_JOB = re.compile(r"(job .*) (?:rank|process) [0-9]+")
-"""What a rank is called whose variables differ from its job's."""
+"""The device name of a rank whose variables differ from its job's."""
 
 
 def judge(facts: Facts) -> Iterator[Finding]:

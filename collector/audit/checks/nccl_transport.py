@@ -1,4 +1,4 @@
-"""Variables that take NCCL off its fast ways: InfiniBand, NVLink, shared memory."""
+"""Variables that disable NCCL's fast transports: InfiniBand, NVLink, shared memory."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def judge_interfaces(facts: Facts, job: str) -> Iterator[Finding]:
         expected="the training network, if NCCL's data may ever go over TCP",
         why="All data go there."
         if carries_data
-        else "Only start-up goes there now; without RDMA all data would, and nobody would be told.",
+        else "Only start-up goes there now; without RDMA all data would, without a warning.",
         source=SOURCE.format(INTERFACES),
         fix=f"export {INTERFACES}=<an interface of the training network>; set NCCL_NET=IB, "
         "so that NCCL stops instead of falling back",
@@ -141,7 +141,7 @@ def judge_interfaces(facts: Facts, job: str) -> Iterator[Finding]:
 
 
 def unset_fix(fact: Fact) -> str:
-    """How a variable is got rid of, by where it was found."""
+    """How to remove a variable, by where it was found."""
     if fact.origin.startswith("proc/"):
         return f"unset {fact.setting} in the job's script and where it is submitted"
     return f"remove {fact.setting} from /{fact.origin}"

@@ -40,7 +40,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def judge_forced(facts: Facts, job: str) -> Iterator[Finding]:
-    """Choices that somebody made in NCCL's place."""
+    """Choices that a user made in NCCL's place."""
     for name, why in FORCED.items():
         fact = facts.get(job, name)
         if fact is None:
@@ -61,7 +61,7 @@ def judge_forced(facts: Facts, job: str) -> Iterator[Finding]:
 
 
 def missing_file(job: str, fact: Fact) -> Finding:
-    """A file that NCCL was told to read and that is not there."""
+    """A file that a variable names and that is not there."""
     name = fact.value.partition("=")[0]
     return Finding(
         check="nccl_tuning",

@@ -41,7 +41,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
             source="Linux, sysctl/kernel: numa_balancing",
             fix="sysctl kernel.numa_balancing=0",
             confidence=0.4,
-            cost="Short stalls of ranks, and with them of everyone who waits for them.",
+            cost="Short stalls of ranks, and of all ranks that wait for them.",
         )
 
 

@@ -52,7 +52,7 @@ def judge(facts: Facts) -> Iterator[Finding]:
         if count < NEIGHBOURS_MIN or count < MAJORITY_SHARE * len(known):
             continue
         differing = [nic for nic, fact in known.items() if fact.value != common]
-        if setting == INTERFACE_MTU:  # a small MTU is `mtu`'s to tell
+        if setting == INTERFACE_MTU:  # `mtu` reports a small MTU
             sizes = {nic: parse_number(known[nic].value) or 0.0 for nic in differing}
             differing = [nic for nic in differing if sizes[nic] >= ROCE_MTU_MIN]
         rule = compared(setting)

@@ -1,10 +1,10 @@
-"""What switches show over SNMP, by maker: tables of OIDs → catalog metrics, one TOML each.
+"""Numbers of switches over SNMP, by maker: tables of OIDs → catalog metrics, one TOML each.
 
 `standard.toml` holds what every maker has (IF-MIB, EtherLike-MIB, …) and is read from all switches.
-A maker's file says how its switches are recognised (`[profile]`) and adds its own tables. A new
+A maker's file defines how to recognise its switches (`[profile]`) and adds its own tables. A new
 switch needs a new file and no code: docs/how-to/poll-switches.md shows how to write one.
 
-Nothing here touches a switch: these are words, checked against the catalog when they are loaded.
+Nothing here touches a switch: these are data, checked against the catalog when they are loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collector.contract.errors import CatalogError
 from collector.snmp.model import Oid
 
 STANDARD = "standard"
-"""The file whose tables every switch is asked for; a switch that nobody knows has only these."""
+"""The file whose tables every switch is asked for; a switch of an unknown maker has only these."""
 INTERFACE = "interface"
 """The name of the part of an index that is an ifIndex."""
 
@@ -35,7 +35,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One part of a row's index, in the order in which the MIB names them."""
 
     name: str
-    """`interface` for an ifIndex; else what ``where`` calls it."""
+    """`interface` for an ifIndex; else the name that ``where`` uses."""
     label: str = ""
     """The label that it becomes; none if empty."""
     add: int = 0
@@ -64,9 +64,9 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     signed: bool = False
     """Whether the number may be negative."""
     values: dict[str, float] = {}
-    """For an enumeration: what each number is to us. Others say nothing."""
+    """For an enumeration: our value of each number. Others are left out."""
     none: list[int] = []
-    """Numbers by which the switch says that it has none."""
+    """Numbers that mean "none" on this switch."""
     labels: dict[str, str] = {}
     where: dict[str, int] = {}
     """Only rows whose index has these numbers, by the parts' names."""
@@ -85,7 +85,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A plain word is a part that becomes a label of that name, or `interface`."""
     columns: list[Column]
     discontinuity: int = 0
-    """A column that says when the counters of an interface began anew; 0 if there is none."""
+    """A column with the time of the last reset of an interface's counters; 0 if there is none."""
     slow: bool = False
     """Read as rarely as sensors."""
 
@@ -98,7 +98,7 @@ class Sensors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How to recognise a maker's switches, and what their description says about them."""
+    """How to recognise a maker's switches, and how to read their description."""
 
     name: str
     vendor: str = ""
@@ -120,7 +120,7 @@ class SwitchFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sensors: list[Sensors] = []
 
 
-# Checked and spelled out, ready to be asked for --------------------------------------------------
+# Checked and expanded, ready to be walked --------------------------------------------------------
 
 
 class Cell(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +135,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wraps(self) -> bool:
-        """Whether it is a counter that begins anew at 2**32."""
+        """Whether it is a counter that wraps at 2**32."""
         return self.is_counter and self.spec.bits == BITS[0]
 
 
@@ -159,7 +159,7 @@ class SensorWalk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Switchbook(msgspec.Struct, frozen=True, kw_only=True):
-    """What one kind of switch is asked for."""
+    """The tables of one kind of switch."""
 
     profile: Profile
     walks: tuple[Walk, ...]
@@ -167,7 +167,7 @@ class Switchbook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Switchbooks:
-    """All kinds of switches that we know."""
+    """All known kinds of switches."""
 
     def __init__(self, files: dict[str, SwitchFile]) -> None:
         if STANDARD not in files:
@@ -186,15 +186,13 @@ class Switchbooks:
 
     @property
     def names(self) -> list[str]:
-        """Every profile's name."""
         return list(self._books)
 
     def named(self, name: str) -> Switchbook | None:
-        """The book of this name."""
         return self._books.get(name)
 
     def find(self, object_id: Oid, description: str) -> Switchbook:
-        """The book for a switch that introduces itself like this."""
+        """The book for a switch with this sysObjectID and sysDescr."""
         for book in self._books.values():
             if any(re.search(pattern, description) for pattern in book.profile.descriptions):
                 return book
@@ -269,7 +267,6 @@ def _spell(file: SwitchFile, name: str, catalog: Catalog) -> Switchbook:
 
 
 def _spell_table(table: Table, name: str, catalog: Catalog) -> Walk:
-    """One table, ready to be walked."""
     parts = tuple(
         part if isinstance(part, Part) else Part(name=part, label="" if part == INTERFACE else part)
         for part in table.index
@@ -335,7 +332,7 @@ def _check_column(column: Column, parts: tuple[Part, ...], where: str, catalog: 
     if not 1 <= column.repeat <= COLUMNS_MAX or column.step < 1 or column.column < 1:
         refuse("column, repeat and step are numbers from 1")
     if column.repeat > 1 and not column.label:
-        refuse("repeat needs a label that tells the columns apart")
+        refuse("repeat needs a label that distinguishes the columns")
     if unknown := sorted(set(column.where) - {part.name for part in parts}):
         refuse(f"where names {unknown}, which are not in the index")
     if not all(key.lstrip("-").isdigit() for key in column.values):

@@ -8,40 +8,20 @@ trend is never drawn further ahead than it was looked back.
 
 from __future__ import annotations
 
-from dashboards.grafana.expressions import (
-    HERE,
-    PORT,
-    PORT_RATE,
-    per_port,
-    utilisation,
-)
-from dashboards.grafana.model import (
-    Board,
-    Colour,
-    Column,
-    Draw,
-    Jump,
-    Panel,
-    Query,
-    Row,
-    Step,
-    Unit,
-)
-from dashboards.grafana.shapes import TO_HOST, TO_PORT, asked, lines, number
+from dashboards.grafana.expressions import HERE, PORT, PORT_RATE, per_port, utilisation
+from dashboards.grafana.limits import PLAIN, UNEVEN_STEPS, fine_until
+from dashboards.grafana.model import Board, Column, Draw, Panel, Query, Row, Unit
+from dashboards.grafana.shapes import TO_THIS_SWITCH, asked, lines, named, number, table, value
 from dashboards.grafana.variables import CLUSTER
 
 FULL = 0.8
 """Knob capacity_average: the mean of a link above which it has no room."""
-FULL_STEPS = (Step(None, Colour.FINE), Step(FULL, Colour.WARN), Step(0.95, Colour.BAD))
+FULL_STEPS = fine_until(warn=FULL, bad=0.95)
 """And knob capacity_peak."""
-UPLINK_STEPS = (Step(None, Colour.FINE), Step(0.7, Colour.WARN))
+UPLINK_STEPS = fine_until(warn=0.7)
 """Knob capacity_uplinks_average."""
-UNEVEN_STEPS = (Step(None, Colour.FINE), Step(1.5, Colour.WARN))
-"""Knob capacity_imbalance."""
-PLAIN = (Step(None, Colour.PLAIN),)
 HOTTEST = 15
 DAY_SECONDS = 86_400
-TO_SWITCH_HOST = Jump(title="The switch", to="switch", variables={"switch": "host"})
 
 SWITCHES = f"fabric_switch_up{{{HERE}}}"
 NEIGHBOURS = f'label_join({SWITCHES}, "peer_name", "", "host")'
@@ -138,7 +118,7 @@ GLANCE = Row(
             "Ports that send more than 80 % of their rate, over 5 minutes: above that a queue "
             "forms at every small burst (capacity_average, a policy of ours). Usual: 0.",
             f"count({SENDS_NOW} > {FULL}) or 0 * count({SENDS_NOW})",
-            (Step(None, Colour.FINE), Step(1, Colour.WARN)),
+            fine_until(warn=1),
         ),
         number(
             "Uplinks, mean",
@@ -199,7 +179,7 @@ LINKS = Row(
             "line at 80 % (capacity_average).",
             {"{{tier}}": by_tier("avg", SENDS)},
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(FULL, Colour.WARN)),
+            fine_until(warn=FULL),
         ),
         lines(
             "Room left by tier",
@@ -220,24 +200,21 @@ LINKS = Row(
                 "99 % of the time": f"histogram_quantile(0.99, {BURSTS})",
             },
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(0.95, Colour.WARN)),
+            fine_until(warn=0.95),
         ),
-        Panel(
-            title="Fullest ports",
-            text=f"The {HOTTEST} ports that sent most over the range shown, by their rate; beside "
+        table(
+            "Fullest ports",
+            f"The {HOTTEST} ports that sent most over the range shown, by their rate; beside "
             "it the last 5 minutes. The same ports every day need more links or other jobs. "
             "Colours from 80 % (capacity_average) and 95 % on (capacity_peak), policies of ours.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 f"topk({HOTTEST}, {utilisation('transmit', '$__range')})",
                 f"{SENDS_NOW} and topk({HOTTEST}, {utilisation('transmit', '$__range')})",
             ),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="device", title="Device", jump=TO_PORT),
-                Column(label="port", title="Port", jump=TO_PORT),
-                Column(label="Value", title="In the range", unit=Unit.RATIO, steps=FULL_STEPS),
-                Column(label="Value #B", title="Now", unit=Unit.RATIO, steps=FULL_STEPS),
+            (
+                *named("host device port"),
+                value("In the range", Unit.RATIO, FULL_STEPS),
+                value("Now", Unit.RATIO, FULL_STEPS, of="B"),
             ),
             sort_by="In the range",
         ),
@@ -248,31 +225,25 @@ OVER = "[$__range:$__interval]"
 TREND = Row(
     title="Where it goes",
     panels=(
-        Panel(
-            title="Trend by tier",
-            text="Mean utilisation of each tier now and over the range shown; how much it changes "
+        table(
+            "Trend by tier",
+            "Mean utilisation of each tier now and over the range shown; how much it changes "
             "in a day at the pace of that range; and where it would be after as long again, if "
             "it went on like this. Choose a range of days or weeks: within an hour it only tells "
             "whether a job has begun or ended. Further ahead is not told, because load moves in "
             "steps, when jobs come and go. Colour from 80 % on (capacity_average).",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 by_tier("avg", SENDS_NOW),
                 by_tier("avg", utilisation("transmit", "$__range")),
                 f"deriv(({by_tier('avg', SENDS)}){OVER}) * {DAY_SECONDS}",
                 f"clamp(predict_linear(({by_tier('avg', SENDS)}){OVER}, $__range_s), 0, 1)",
             ),
-            columns=(
+            (
                 Column(label="tier", title="Tier"),
-                Column(label="Value", title="Now", unit=Unit.RATIO),
-                Column(label="Value #B", title="In the range", unit=Unit.RATIO),
-                Column(label="Value #C", title="A day", unit=Unit.RATIO),
-                Column(
-                    label="Value #D",
-                    title="After as long again",
-                    unit=Unit.RATIO,
-                    steps=(Step(None, Colour.FINE), Step(FULL, Colour.WARN)),
-                ),
+                value("Now", Unit.RATIO),
+                value("In the range", Unit.RATIO, of="B"),
+                value("A day", Unit.RATIO, of="C"),
+                value("After as long again", Unit.RATIO, fine_until(warn=FULL), of="D"),
             ),
             sort_by="Now",
         ),
@@ -303,39 +274,35 @@ BETWEEN = Row(
             "policy of ours.",
             draw=Draw.BARS,
             queries=(Query(expr=DOWN_TO_UP, legend="{{host}}", is_instant=True),),
-            steps=(Step(None, Colour.FINE), Step(1.001, Colour.LOOK), Step(2, Colour.WARN)),
+            steps=fine_until(look=1.001, warn=2),
             decimals=2,
-            jump=TO_SWITCH_HOST,
+            jump=TO_THIS_SWITCH,
             width=8,
         ),
-        Panel(
-            title="Uplinks of each switch",
-            text="Mean utilisation of a switch's uplinks as they send. From 70 % on the switch "
+        lines(
+            "Uplinks of each switch",
+            "Mean utilisation of a switch's uplinks as they send. From 70 % on the switch "
             "needs more of them, or fewer jobs across it (capacity_uplinks_average, a policy of "
             "ours; the rule pack tells after an hour).",
-            queries=(Query(expr=f"avg by (cluster, host) ({UPLINKS_SEND})", legend="{{host}}"),),
-            unit=Unit.RATIO,
-            steps=UPLINK_STEPS,
-            jump=TO_SWITCH_HOST,
+            {"{{host}}": f"avg by (cluster, host) ({UPLINKS_SEND})"},
+            Unit.RATIO,
+            UPLINK_STEPS,
+            jump=TO_THIS_SWITCH,
             width=8,
         ),
-        Panel(
-            title="Unevenness of uplinks",
-            text="The busiest uplink of a switch by the mean of all of them. 1 is even; from 1.5 "
+        lines(
+            "Unevenness of uplinks",
+            "The busiest uplink of a switch by the mean of all of them. 1 is even; from 1.5 "
             "on hashing puts too many flows on one link (capacity_imbalance, a policy of ours). "
             "Only where the mean is above 20 %: below it nobody is hurt (capacity_imbalance_load).",
-            queries=(
-                Query(
-                    expr=f"max by (cluster, host) ({UPLINKS_SEND})"
-                    f" / (avg by (cluster, host) ({UPLINKS_SEND}) > 0.2)",
-                    legend="{{host}}",
-                ),
-            ),
+            {
+                "{{host}}": f"max by (cluster, host) ({UPLINKS_SEND})"
+                f" / (avg by (cluster, host) ({UPLINKS_SEND}) > 0.2)"
+            },
             steps=UNEVEN_STEPS,
-            jump=TO_SWITCH_HOST,
+            jump=TO_THIS_SWITCH,
             width=8,
-            is_empty_fine=True,
-            empty_text="No switch's uplinks are loaded above 20 %.",
+            silence="No switch's uplinks are loaded above 20 %.",
         ),
     ),
 )

@@ -13,6 +13,7 @@ from dashboards.grafana.expressions import (
     NIC,
     PORT,
     PORT_RATE,
+    SOMEBODY_LOOKS,
     per_nic,
     per_port,
     utilisation,
@@ -25,28 +26,18 @@ from dashboards.grafana.limits import (
     STOPPED_STEPS,
     UNEVEN_STEPS,
     WAIT_STEPS,
+    fine_until,
 )
-from dashboards.grafana.model import (
-    Board,
-    Colour,
-    Column,
-    Draw,
-    Jump,
-    Panel,
-    Query,
-    Row,
-    Step,
-    Unit,
-)
+from dashboards.grafana.model import Board, Column, Query, Row, Unit
 from dashboards.grafana.shapes import (
     ANY_IS_ODD,
-    TO_HOST,
-    TO_JOB,
-    TO_PORT,
-    TO_SWITCH_PORT,
+    TO_THIS_SWITCH,
     asked,
     lines,
+    named,
     number,
+    table,
+    value,
 )
 from dashboards.grafana.variables import CLUSTER
 
@@ -65,7 +56,6 @@ LOADED = 0.2
 PACKETS = 1000
 """Knob congestion_packets_least: with fewer packets a second there is no share."""
 CAUSES = "congestion|pause_storm|microburst"
-TO_THIS_SWITCH = Jump(title="The switch", to="switch", variables={"switch": "host"})
 NAME = "{{host}} {{device}} {{port}}"
 
 
@@ -109,9 +99,9 @@ SWITCH_IS_STOPPED = f"max by (cluster, host) ({by_frames('receive')})"
 VICTIMS = f"({measured('receive')} > {SHARE} or {by_frames('receive')} > {FRAMES_SHARE})"
 PAUSE_SEEN = f"({measured('receive')} or {by_frames('receive')})"
 SUSPECT_COLUMNS = (
-    Column(label="Value", title="Stops more than it is stopped", unit=Unit.RATIO),
-    Column(label="Value #B", title="Stops others", unit=Unit.RATIO, steps=STOPPED_STEPS),
-    Column(label="Value #C", title="Is stopped", unit=Unit.RATIO, steps=STOPPED_STEPS),
+    value("Stops more than it is stopped", Unit.RATIO),
+    value("Stops others", Unit.RATIO, STOPPED_STEPS, of="B"),
+    value("Is stopped", Unit.RATIO, STOPPED_STEPS, of="C"),
 )
 
 
@@ -129,8 +119,6 @@ RECEIVED = f"({per_port('fabric_port_receive_packets_total', '5m')} > {PACKETS})
 SENT = f"({per_port('fabric_port_transmit_packets_total', '5m')} > {PACKETS})"
 SENDS, RECEIVES = utilisation("transmit", "5m"), utilisation("receive", "5m")
 INCIDENTS = f'max by ({INCIDENT}) (fabric_incident{{cause=~"{CAUSES}"}})'
-SOMEBODY_LOOKS = "0 * max(fabric_service_evaluation_leads == 1)"
-"""0 while a service of ours evaluates, and nothing otherwise."""
 
 GLANCE = Row(
     title="Is anybody held back?",
@@ -188,86 +176,69 @@ GLANCE = Row(
 WHERE = Row(
     title="With whom does it begin?",
     panels=(
-        Panel(
-            title="Who stops others: measured time",
-            text="Interfaces of hosts, and ports that measure it: shares of the last 5 minutes in "
+        table(
+            "Who stops others: measured time",
+            "Interfaces of hosts, and ports that measure it: shares of the last 5 minutes in "
             "which they kept their neighbour from sending and in which they were kept from it. "
             "The first stops others and is stopped by nobody: a host that cannot take what "
             "arrives (PCIe, memory, the process that should receive). Whoever has both passes it "
             f"on. From {SHARE:.0%} on the rule pack warns, 30 % is near a storm (pause_share, "
             "pause_share_heavy: folklore, there is no public number).",
-            draw=Draw.TABLE,
-            queries=suspects(measured("transmit"), measured("receive")),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="device", title="Device", jump=TO_PORT),
-                Column(label="port", title="Port"),
-                *SUSPECT_COLUMNS,
-            ),
+            suspects(measured("transmit"), measured("receive")),
+            (*named("host device"), Column(label="port", title="Port"), *SUSPECT_COLUMNS),
+            silence="Nobody stops anybody, as far as time is measured.",
             sort_by="Stops more than it is stopped",
-            is_empty_fine=True,
-            empty_text="Nobody stops anybody, as far as time is measured.",
         ),
-        Panel(
-            title="Who stops others: switches, by frames",
-            text="Switches count pause frames and no time: the share is the longest that the "
+        table(
+            "Who stops others: switches, by frames",
+            "Switches count pause frames and no time: the share is the longest that the "
             "frames of the worst port can have stopped (65,535 quanta of 512 bits each, IEEE "
             "802.1Qbb). A switch that stops others while none of its ports is stopped has a queue "
             "of its own that is full; one with both passes on what comes from further along: "
             "follow its stopped ports to their neighbours.",
-            draw=Draw.TABLE,
-            queries=suspects(SWITCH_STOPS, SWITCH_IS_STOPPED),
-            columns=(
+            suspects(SWITCH_STOPS, SWITCH_IS_STOPPED),
+            (
                 Column(label="host", title="Switch", jump=TO_THIS_SWITCH),
                 *SUSPECT_COLUMNS,
             ),
+            silence="No switch stops anybody.",
             sort_by="Stops more than it is stopped",
-            is_empty_fine=True,
-            empty_text="No switch stops anybody.",
         ),
-        Panel(
-            title="Who is stopped by whom",
-            text="Ports of switches that are stopped, and who is at the other end of their cable: "
+        table(
+            "Who is stopped by whom",
+            "Ports of switches that are stopped, and who is at the other end of their cable: "
             "that is who stops them. Read it as a path: from a stopped port to its neighbour, and "
             "there to the next, until a neighbour is stopped by nobody. Neighbours are as LLDP or "
             "the subnet names them.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 f"topk({ROWS}, {by_frames('receive')} > 0)",
                 f"max by ({PORT}, peer_name, peer_port) (fabric_link_info{{{HERE}}})"
                 f" and on ({PORT}) topk({ROWS}, {by_frames('receive')} > 0)",
             ),
-            columns=(
+            (
                 Column(label="host", title="Stopped switch", jump=TO_THIS_SWITCH),
-                Column(label="port", title="Port", jump=TO_PORT),
+                *named("port"),
                 Column(label="peer_name", title="Stopped by"),
-                Column(label="peer_port", title="Its port"),
-                Column(label="Value", title="Is stopped", unit=Unit.RATIO, steps=STOPPED_STEPS),
+                *named("peer_port"),
+                value("Is stopped", Unit.RATIO, STOPPED_STEPS),
             ),
+            silence="No port of a switch is stopped.",
             sort_by="Is stopped",
-            is_empty_fine=True,
-            empty_text="No port of a switch is stopped.",
         ),
-        Panel(
-            title="What the judge says",
-            text="Open incidents whose cause is congestion, a pause storm or microbursts: the "
+        table(
+            "What the judge says",
+            "Open incidents whose cause is congestion, a pause storm or microbursts: the "
             "culprit by host and device, or by switch and port, and how sure it is. They may span "
             "clusters, so all are shown.",
-            draw=Draw.TABLE,
-            queries=asked(INCIDENTS),
-            columns=(
-                Column(label="cause", title="Cause"),
-                Column(label="reason", title="Reason"),
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="device", title="Device", jump=TO_PORT),
+            asked(INCIDENTS),
+            (
+                *named("cause reason host device"),
                 Column(label="switch", title="Switch"),
-                Column(label="switch_port", title="Switch port", jump=TO_SWITCH_PORT),
-                Column(label="job", title="Job", jump=TO_JOB),
-                Column(label="Value", title="Sure", unit=Unit.RATIO),
+                *named("switch_port job"),
+                value("Sure", Unit.RATIO),
             ),
+            silence="No such incident is open.",
             sort_by="Sure",
-            is_empty_fine=True,
-            empty_text="No such incident is open.",
         ),
     ),
 )
@@ -395,49 +366,45 @@ QUEUES = (
 WHY = Row(
     title="Where is too much traffic?",
     panels=(
-        Panel(
-            title="Hottest links",
-            text="Bytes over 5 minutes by the link's rate: the fullest, as they send and receive. "
+        table(
+            "Hottest links",
+            "Bytes over 5 minutes by the link's rate: the fullest, as they send and receive. "
             "60 to 80 % is how full a busy link may be on average; at 80 % the rule pack warns "
             "(capacity_average, a common limit of planning), 95 % is full (capacity_peak).",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 f"topk({ROWS}, {SENDS} > 0)",
                 f"{RECEIVES} and topk({ROWS}, {SENDS} > 0)",
             ),
-            columns=(
+            (
                 Column(label="host", title="Host or switch"),
                 Column(label="device", title="Device"),
-                Column(label="port", title="Port", jump=TO_PORT),
-                Column(label="Value", title="Sends", unit=Unit.RATIO, steps=FULL_STEPS),
-                Column(label="Value #B", title="Receives", unit=Unit.RATIO, steps=FULL_STEPS),
+                *named("port"),
+                value("Sends", Unit.RATIO, FULL_STEPS),
+                value("Receives", Unit.RATIO, FULL_STEPS, of="B"),
             ),
+            silence="No link carries anything.",
             sort_by="Sends",
-            is_empty_fine=True,
-            empty_text="No link carries anything.",
         ),
-        Panel(
-            title="Uneven uplinks",
-            text="Switches whose uplinks share the load unevenly: how many times the mean the "
+        table(
+            "Uneven uplinks",
+            "Switches whose uplinks share the load unevenly: how many times the mean the "
             "busiest carries, its own load, and the mean. From 1.5 times on at a mean above "
             f"{LOADED:.0%} the rule pack warns (capacity_imbalance, capacity_imbalance_load: "
             "policies of ours). Few large flows that hash to one uplink do this. Only of leaves "
             "whose neighbours are known; the numbers are recorded by the rules.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 uneven(UPLINKS),
                 f"max by (cluster, host) ({UPLINKS})",
                 f"avg by (cluster, host) ({UPLINKS})",
             ),
-            columns=(
+            (
                 Column(label="host", title="Switch", jump=TO_THIS_SWITCH),
-                Column(label="Value", title="Times the mean", unit=Unit.NONE),
-                Column(label="Value #B", title="Busiest", unit=Unit.RATIO, steps=FULL_STEPS),
-                Column(label="Value #C", title="Mean", unit=Unit.RATIO),
+                value("Times the mean", Unit.NONE),
+                value("Busiest", Unit.RATIO, FULL_STEPS, of="B"),
+                value("Mean", Unit.RATIO, of="C"),
             ),
+            silence="No uplinks are known, or the rules are not evaluated.",
             sort_by="Times the mean",
-            is_empty_fine=True,
-            empty_text="No uplinks are known, or the rules are not evaluated.",
         ),
         lines(
             "Uneven uplinks over time",
@@ -483,7 +450,7 @@ WHY = Row(
                 )
             },
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(0.15, Colour.WARN)),
+            fine_until(warn=0.15),
             silence="No NIC tells how PCIe holds it up.",
         ),
     ),

@@ -18,44 +18,40 @@ from dashboards.grafana.expressions import (
     NIC_RATE,
     PORT,
     PORT_RATE,
+    SOMEBODY_LOOKS,
     on_ports,
     per_nic,
     per_port,
     utilisation,
 )
-from dashboards.grafana.model import (
-    Board,
-    Colour,
-    Column,
-    Draw,
-    Jump,
-    Panel,
-    Query,
-    Row,
-    Step,
-    Unit,
+from dashboards.grafana.limits import (
+    GPU_HOURS_STEPS,
+    LOSS_STEPS,
+    STOPPED_STEPS,
+    SURE,
+    SURE_STEPS,
+    fine_until,
 )
+from dashboards.grafana.model import Board, Column, Panel, Row, Unit
 from dashboards.grafana.shapes import (
     ANY_IS_ODD,
-    TO_HOST,
     TO_JOB,
     TO_PORT,
-    TO_SWITCH,
-    TO_SWITCH_PORT,
+    TO_THIS_SWITCH,
     asked,
+    lines,
+    named,
     number,
+    table,
+    value,
 )
 from dashboards.grafana.variables import CLUSTER
 
-SURE = 0.5
-"""Knob incidents_confidence: from here on an incident pages."""
 SEEN_WITHIN = "1h"
 """Knob self_agent_window: who was seen within this time and is not now is missing."""
 WORST = 8
 """Rows of a table of worst things: as many as a person reads."""
 
-SOMEBODY_LOOKS = "0 * max(fabric_service_evaluation_leads == 1)"
-"""0 while a service of ours evaluates, and nothing otherwise."""
 
 # --- the first row --------------------------------------------------------------------------------
 
@@ -94,7 +90,7 @@ GLANCE = Row(
             "their steps, replayed without the culprit. Usual: 0. The colours begin at one GPU "
             "for an hour and at a host of 8 for an hour (a policy of ours).",
             f"{LOST_GPU_HOURS} or {SOMEBODY_LOOKS}",
-            (Step(None, Colour.FINE), Step(1, Colour.WARN), Step(8, Colour.BAD)),
+            GPU_HOURS_STEPS,
             decimals=1,
         ),
         number(
@@ -135,67 +131,49 @@ SINCE = "min by (incident) (min_over_time(timestamp(fabric_incident)[1d:30s]))"
 FIRST = Row(
     title="What comes first",
     panels=(
-        Panel(
-            title="Open incidents",
-            text="One row for each incident and job that suffers from it; the costliest is first. "
+        table(
+            "Open incidents",
+            "One row for each incident and job that suffers from it; the costliest is first. "
             "The culprit is named by host, device and GPU, or by switch and port; a link by both "
             "of its ends. `Sure` is the judge's confidence: below "
             "50 % an incident does not page (incidents_confidence, a policy of ours). Cost "
             "is what this job has lost so far, over its GPUs. The names lead to their boards.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 INCIDENTS,
                 f"time() - (0 * {INCIDENTS} + on (incident) group_left () {SINCE})",
                 f"0 * {INCIDENTS} + on (incident, job) group_left ()"
                 " sum by (incident, job) (fabric_incident_lost_gpu_seconds_total) / 3600",
             ),
-            columns=(
-                Column(label="cause", title="Cause"),
-                Column(label="reason", title="Reason"),
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="device", title="Device", jump=TO_PORT),
-                Column(label="gpu", title="GPU", width=60),
-                Column(label="switch", title="Switch", jump=TO_SWITCH),
-                Column(label="switch_port", title="Switch port", jump=TO_SWITCH_PORT),
-                Column(label="job", title="Job", jump=TO_JOB),
-                Column(label="Value #B", title="Lasts", unit=Unit.SECONDS),
-                Column(
-                    label="Value",
-                    title="Sure",
-                    unit=Unit.RATIO,
-                    steps=(Step(None, Colour.GREY), Step(SURE, Colour.BAD)),
-                ),
-                Column(label="Value #C", title="GPU hours"),
+            (
+                *named("cause reason host device gpu switch switch_port job"),
+                value("Lasts", Unit.SECONDS, of="B"),
+                value("Sure", Unit.RATIO, SURE_STEPS),
+                value("GPU hours", of="C"),
             ),
+            silence="No incident is open. Whether anybody looks is said by the first number.",
             sort_by="GPU hours",
             width=24,
-            is_empty_fine=True,
-            empty_text="No incident is open. Whether anybody looks is said by the first number.",
         ),
-        Panel(
-            title="GPUs lost to incidents",
-            text="How many GPUs' work is lost at each moment, by cause: GPU seconds lost in a "
+        lines(
+            "GPUs lost to incidents",
+            "How many GPUs' work is lost at each moment, by cause: GPU seconds lost in a "
             "second. Usual: nothing. It ends when the incident does.",
-            queries=(Query(expr=LOST_GPUS, legend="{{cause}}"),),
+            {"{{cause}}": LOST_GPUS},
             is_stacked=True,
-            is_empty_fine=True,
-            empty_text="No job loses time to an incident.",
+            silence="No job loses time to an incident.",
         ),
-        Panel(
-            title="Network's share of each job's time",
-            text="Share of the time in which the median rank was inside a collective that all "
+        lines(
+            "Network's share of each job's time",
+            "Share of the time in which the median rank was inside a collective that all "
             "ranks had entered: waiting for bytes, not for a rank. Above 25 % the network is worth "
             "a look (collectives_network_share, a goal of ours; published shares are 20 % to more "
             "than 50 %).",
-            queries=(
-                Query(
-                    expr="max by (cluster, job)"
-                    f" (fabric_job_network_share_ratio{{{HERE_OR_NOWHERE}}})",
-                    legend="{{job}}",
-                ),
-            ),
-            unit=Unit.RATIO,
-            steps=(Step(None, Colour.FINE), Step(0.25, Colour.WARN)),
+            {
+                "{{job}}": "max by (cluster, job)"
+                f" (fabric_job_network_share_ratio{{{HERE_OR_NOWHERE}}})"
+            },
+            Unit.RATIO,
+            fine_until(warn=0.25),
             jump=TO_JOB,
         ),
     ),
@@ -212,56 +190,39 @@ def of_job(metric: str) -> str:
 JOBS = Row(
     title="Jobs that run",
     panels=(
-        Panel(
-            title="Jobs",
-            text="Every job that is seen: ranks whose place is known, its median step, the shares "
+        table(
+            "Jobs",
+            "Every job that is seen: ranks whose place is known, its median step, the shares "
             "of its time that the network takes and that ranks wait for a late one, and how long "
             "ago a step ended (only of jobs that mark their steps). Colours: network from 25 % on "
             "(collectives_network_share, a goal of ours), waiting from 20 % on "
             "(stragglers_job_wait, a policy of ours), no step for 10 minutes "
             "(collectives_stopped_min_seconds, after PyTorch's NCCL watchdog).",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 of_job("fabric_job_ranks"),
                 of_job("fabric_job_step_seconds"),
                 of_job("fabric_job_network_share_ratio"),
                 of_job("fabric_job_wait_share_ratio"),
                 f"time() - {of_job('fabric_step_last_completed_time_seconds')}",
             ),
-            columns=(
-                Column(label="job", title="Job", jump=TO_JOB),
-                Column(label="cluster", title="Cluster"),
-                Column(label="Value", title="Ranks"),
-                Column(label="Value #B", title="Step", unit=Unit.SECONDS),
-                Column(
-                    label="Value #C",
-                    title="Network",
-                    unit=Unit.RATIO,
-                    steps=(Step(None, Colour.FINE), Step(0.25, Colour.WARN)),
-                ),
-                Column(
-                    label="Value #D",
-                    title="Waiting",
-                    unit=Unit.RATIO,
-                    steps=(Step(None, Colour.FINE), Step(0.2, Colour.WARN)),
-                ),
-                Column(
-                    label="Value #E",
-                    title="Last step ago",
-                    unit=Unit.SECONDS,
-                    steps=(Step(None, Colour.FINE), Step(600, Colour.BAD)),
-                ),
+            (
+                *named("job cluster"),
+                value("Ranks"),
+                value("Step", Unit.SECONDS, of="B"),
+                value("Network", Unit.RATIO, fine_until(warn=0.25), of="C"),
+                value("Waiting", Unit.RATIO, fine_until(warn=0.2), of="D"),
+                value("Last step ago", Unit.SECONDS, fine_until(bad=600), of="E"),
             ),
             sort_by="Network",
             empty_text="No job is seen.",
         ),
-        Panel(
-            title="Step time",
-            text="Median duration of each job's last steps, by the rhythm of its collectives. A "
+        lines(
+            "Step time",
+            "Median duration of each job's last steps, by the rhythm of its collectives. A "
             "job's own past is what to compare with: 10 % more is a change (FALCON, MegaScale; "
             "collectives_step_slower).",
-            queries=(Query(expr=of_job("fabric_job_step_seconds"), legend="{{job}}"),),
-            unit=Unit.SECONDS,
+            {"{{job}}": of_job("fabric_job_step_seconds")},
+            Unit.SECONDS,
             jump=TO_JOB,
         ),
     ),
@@ -317,30 +278,22 @@ STOPS_OTHERS = (
     f"({most(PORT, 'fabric_port_transmit_pause_seconds_total')}"
     f" or {on_ports(most(NIC, 'fabric_nic_transmit_pause_seconds_total'))}) > 0"
 )
-NAMES = (
-    Column(label="host", title="Host or switch", jump=TO_PORT),
-    Column(label="device", title="Device", jump=TO_PORT),
-    Column(label="port", title="Port", jump=TO_PORT),
-)
+NAMES = (Column(label="host", title="Host or switch", jump=TO_PORT), *named("device port"))
 
 
 def worst(title: str, text: str, exprs: Sequence[str], columns: Sequence[Column]) -> Panel:
     """The ports that stand out, each with its names; sorted by the first number."""
-    return Panel(
-        title=title,
-        text=text,
-        draw=Draw.TABLE,
-        queries=asked(*(f"topk({WORST}, {expr})" for expr in exprs)),
-        columns=(*NAMES, *columns),
+    return table(
+        title,
+        text,
+        asked(*(f"topk({WORST}, {expr})" for expr in exprs)),
+        (*NAMES, *columns),
+        silence="No port stands out.",
         sort_by=columns[0].title,
-        is_empty_fine=True,
-        empty_text="No port stands out.",
     )
 
 
-LOSS_STEPS = (Step(None, Colour.FINE), Step(1e-5, Colour.LOOK), Step(1e-4, Colour.BAD))
-STOPPED_STEPS = (Step(None, Colour.FINE), Step(0.05, Colour.WARN), Step(0.3, Colour.BAD))
-FULL_STEPS = (Step(None, Colour.FINE), Step(0.8, Colour.WARN), Step(0.95, Colour.BAD))
+FULL_STEPS = fine_until(warn=0.8, bad=0.95)
 
 LINKS = Row(
     title="Worst links",
@@ -354,21 +307,8 @@ LINKS = Row(
             "(NVIDIA UFM's packet drop rate plugin; errors_ber_long, errors_ber_short).",
             (ERROR_RATE, WRONG_CHECKSUM),
             (
-                Column(
-                    label="Value",
-                    title="Error rate",
-                    unit=Unit.SCIENTIFIC,
-                    steps=(
-                        Step(None, Colour.FINE),
-                        Step(1e-15, Colour.LOOK),
-                        Step(1e-14, Colour.BAD),
-                    ),
-                ),
-                Column(
-                    label="Value #B",
-                    title="Bad frames",
-                    unit=Unit.EVENTS_PER_SECOND,
-                ),
+                value("Error rate", Unit.SCIENTIFIC, fine_until(look=1e-15, bad=1e-14)),
+                value("Bad frames", Unit.EVENTS_PER_SECOND, of="B"),
             ),
         ),
         worst(
@@ -397,10 +337,8 @@ LINKS = Row(
             "there is no public number).",
             (STOPPED, STOPS_OTHERS),
             (
-                Column(label="Value", title="Is stopped", unit=Unit.RATIO, steps=STOPPED_STEPS),
-                Column(
-                    label="Value #B", title="Stops others", unit=Unit.RATIO, steps=STOPPED_STEPS
-                ),
+                value("Is stopped", Unit.RATIO, STOPPED_STEPS),
+                value("Stops others", Unit.RATIO, STOPPED_STEPS, of="B"),
             ),
         ),
         worst(
@@ -411,8 +349,8 @@ LINKS = Row(
             "(capacity_peak).",
             (utilisation("transmit", "5m"), utilisation("receive", "5m")),
             (
-                Column(label="Value", title="Sends", unit=Unit.RATIO, steps=FULL_STEPS),
-                Column(label="Value #B", title="Receives", unit=Unit.RATIO, steps=FULL_STEPS),
+                value("Sends", Unit.RATIO, FULL_STEPS),
+                value("Receives", Unit.RATIO, FULL_STEPS, of="B"),
             ),
         ),
     ),
@@ -451,58 +389,45 @@ XIDS = (
 HOSTS = Row(
     title="Hosts to drain",
     panels=(
-        Panel(
-            title="Hosts to drain",
-            text="Hosts that an open incident blames (for anything but congestion), that have a "
+        table(
+            "Hosts to drain",
+            "Hosts that an open incident blames (for anything but congestion), that have a "
             "broken GPU or NIC by the alerts of the rule pack, or that are silent; with the ranks "
             "that run there, which draining would end. Drain those whose incident is at least 50 % "
             "sure (incidents_confidence), or that have a broken part; of the others find out "
             "first. Usual: nobody.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 BLAMED,
                 BROKEN,
                 SILENT_FOR,
                 f"{RANKS} and on (host) ({BLAMED} or {BROKEN} or {SILENT_FOR})",
             ),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(
-                    label="Value",
-                    title="Blamed",
-                    unit=Unit.RATIO,
-                    steps=(Step(None, Colour.GREY), Step(SURE, Colour.BAD)),
-                ),
-                Column(
-                    label="Value #B",
-                    title="Broken parts",
-                    steps=(Step(None, Colour.FINE), Step(1, Colour.BAD)),
-                ),
-                Column(label="Value #C", title="Silent for", unit=Unit.SECONDS),
-                Column(label="Value #D", title="Ranks"),
+            (
+                *named("host"),
+                value("Blamed", Unit.RATIO, SURE_STEPS),
+                value("Broken parts", steps=fine_until(bad=1), of="B"),
+                value("Silent for", Unit.SECONDS, of="C"),
+                value("Ranks", of="D"),
             ),
+            silence="No host needs to be drained.",
             sort_by="Blamed",
-            is_empty_fine=True,
-            empty_text="No host needs to be drained.",
         ),
-        Panel(
-            title="XIDs",
-            text="Errors that NVIDIA's driver reported within the range shown, by number; of "
+        table(
+            "XIDs",
+            "Errors that NVIDIA's driver reported within the range shown, by number; of "
             "dcgm-exporter, which tells only the last number, those that changed. Reboot the host "
             "after 79 and 167; reset the GPU after 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, "
             "143 and 155 to 158; 48, 74 and 144 to 150 have a procedure; after most others "
             "restart the application (NVIDIA's XID catalogue; knobs gpus_xids_…). Usual: none.",
-            draw=Draw.TABLE,
-            queries=asked(XIDS),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
+            asked(XIDS),
+            (
+                *named("host"),
                 Column(label="gpu", title="GPU"),
                 Column(label="xid", title="XID"),
-                Column(label="Value", title="Times"),
+                value("Times"),
             ),
+            silence="No XID.",
             sort_by="Times",
-            is_empty_fine=True,
-            empty_text="No XID.",
         ),
     ),
 )
@@ -510,42 +435,35 @@ HOSTS = Row(
 SILENT = Row(
     title="Who is silent",
     panels=(
-        Panel(
-            title="Hosts without readings",
-            text=f"Hosts that gave readings within {SEEN_WITHIN} and have given none for five "
+        table(
+            "Hosts without readings",
+            f"Hosts that gave readings within {SEEN_WITHIN} and have given none for five "
             "minutes, and for how long: the host is down, its agent or exporter has ended, or it "
             f"cannot reach the service. After {SEEN_WITHIN} it is forgotten (self_agent_window).",
-            draw=Draw.TABLE,
-            queries=asked(SILENT_FOR),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="Value", title="Silent for", unit=Unit.SECONDS),
-            ),
+            asked(SILENT_FOR),
+            (*named("host"), value("Silent for", Unit.SECONDS)),
+            silence="Every host reports.",
             sort_by="Silent for",
             height=6,
-            is_empty_fine=True,
-            empty_text="Every host reports.",
         ),
-        Panel(
-            title="Switches without answer",
-            text="Switches that did not answer when they were last asked, or that nobody asks any "
+        table(
+            "Switches without answer",
+            "Switches that did not answer when they were last asked, or that nobody asks any "
             "more. Their ports' counters stand still: a fault there is not seen. The rule pack "
             "warns after 3 minutes (links_switch_for, a policy of ours).",
-            draw=Draw.TABLE,
-            queries=asked(SWITCHES_AWAY),
-            columns=(
+            asked(SWITCHES_AWAY),
+            (
                 Column(
                     label="host",
                     title="Switch",
-                    jump=Jump(title="The switch", to="switch", variables={"switch": "host"}),
+                    jump=TO_THIS_SWITCH,
                 ),
-                Column(label="Value", title="What is wrong"),
+                value("What is wrong"),
             ),
+            silence="Every switch answers.",
             values={"0": "does not answer", "1": "nobody asks it"},
             sort_by="What is wrong",
             height=6,
-            is_empty_fine=True,
-            empty_text="Every switch answers.",
         ),
     ),
 )

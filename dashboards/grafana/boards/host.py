@@ -9,28 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboards.grafana.expressions import HERE, HERE_OR_NOWHERE, INCIDENT
-from dashboards.grafana.model import (
-    Board,
-    Colour,
-    Column,
-    Draw,
-    Jump,
-    Panel,
-    Query,
-    Row,
-    Step,
-    Unit,
-)
+from dashboards.grafana.cable import PAUSE_BITS
+from dashboards.grafana.expressions import HERE, HERE_OR_NOWHERE, INCIDENT, SOMEBODY_LOOKS
+from dashboards.grafana.limits import PLAIN, SURE, SURE_STEPS, fine_until
+from dashboards.grafana.model import Board, Colour, Draw, Panel, Row, Step, Unit
 from dashboards.grafana.shapes import (
     ANY_IS_BAD,
     NOT_MEASURED,
-    TO_JOB,
-    TO_PORT,
-    TO_SWITCH_PORT,
+    TO_RANKS,
     asked,
     lines,
+    named,
     number,
+    over_time,
+    table,
+    value,
 )
 from dashboards.grafana.variables import CLUSTER, HOST
 
@@ -43,8 +36,6 @@ REPLAYS = 8 / 60
 PAUSED = 0.05
 PAUSED_MUCH = 0.3
 """Knobs pause_share and pause_share_heavy: policies of ours after folklore."""
-PAUSE_BITS = 65_535 * 512
-"""A pause frame stops a port for at most 65,535 times 512 bits (IEEE 802.1Qbb)."""
 STALLED = 0.15
 """Knob congestion_pcie_stalled: a policy of ours."""
 FULL = 0.8
@@ -52,8 +43,6 @@ FULL_PEAK = 0.95
 """Knobs capacity_average and capacity_peak: 80 % is a common planning limit."""
 RESENT = 1.0
 """Knobs loss_ack_timeouts (NVIDIA NVSentinel) and congestion_retransmits: one a second."""
-SURE = 0.5
-"""Knob incidents_confidence: from here on an incident pages."""
 PRESSURE = 0.1
 """A tenth of the time: a policy of ours, what a straggling job loses (stragglers_waited_for)."""
 
@@ -142,15 +131,14 @@ GLANCE = Row(
             "Incidents",
             "Open incidents whose culprit is on this host. Usual: 0. Nothing at all means that no "
             "service of ours evaluates.",
-            'count(max by (incident) (fabric_incident{host="$host"}))'
-            " or 0 * max(fabric_service_evaluation_leads == 1)",
+            f'count(max by (incident) (fabric_incident{{host="$host"}})) or {SOMEBODY_LOOKS}',
         ),
         number(
             "GPUs busy",
             "Share of time in which any kernel ran, in the mean of its GPUs. A GPU that waits in "
             "a collective runs one too.",
             f"avg({gpus('fabric_gpu_utilization_ratio')})",
-            (Step(None, Colour.PLAIN),),
+            PLAIN,
             Unit.RATIO,
         ),
         number(
@@ -190,82 +178,56 @@ GLANCE = Row(
 
 # --- what the judge says ----------------------------------------------------------------------
 
-TO_RANKS = Jump(title="Who waits for whom", to="ranks", variables={"job": "job"})
 JUDGE = Row(
     title="What is said about it",
     panels=(
-        Panel(
-            title="Incidents of this host",
-            text="What the judge says is wrong here, the job that suffers, and what it has cost. "
+        table(
+            "Incidents of this host",
+            "What the judge says is wrong here, the job that suffers, and what it has cost. "
             f"Below {SURE:.0%} sure an incident does not page (incidents_confidence, a policy of "
             "ours).",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 f'max by ({INCIDENT}) (fabric_incident{{host="$host"}})',
                 f'0 * max by ({INCIDENT}) (fabric_incident{{host="$host"}})'
                 " + on (incident, job) group_left () sum by (incident, job)"
                 " (fabric_incident_lost_gpu_seconds_total) / 3600",
             ),
-            columns=(
-                Column(label="cause", title="Cause"),
-                Column(label="reason", title="Reason"),
-                Column(label="gpu", title="GPU", width=60),
-                Column(label="device", title="Device", jump=TO_PORT),
-                Column(label="switch_port", title="Switch port", jump=TO_SWITCH_PORT),
-                Column(label="job", title="Job", jump=TO_JOB),
-                Column(label="rank", title="Rank", width=60),
-                Column(
-                    label="Value",
-                    title="Sure",
-                    unit=Unit.RATIO,
-                    steps=(Step(None, Colour.GREY), Step(SURE, Colour.BAD)),
-                ),
-                Column(label="Value #B", title="GPU hours", unit=Unit.HOURS),
+            (
+                *named("cause reason gpu device switch_port job rank"),
+                value("Sure", Unit.RATIO, SURE_STEPS),
+                value("GPU hours", Unit.HOURS, of="B"),
             ),
+            silence="No open incident names this host.",
             sort_by="GPU hours",
             height=6,
-            is_empty_fine=True,
-            empty_text="No open incident names this host.",
         ),
-        Panel(
-            title="Alerts of this host",
-            text="What fires about this host, its GPUs, NICs and ports. Most of it is the sign of "
+        table(
+            "Alerts of this host",
+            "What fires about this host, its GPUs, NICs and ports. Most of it is the sign of "
             "an incident: begin with that.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 "max by (alertname, severity, device, port, gpu, rank, job)"
                 f' (ALERTS{{alertstate="firing", severity!="none", {ABOUT}}})'
             ),
-            columns=(
-                Column(label="alertname", title="Alert"),
-                Column(label="severity", title="Severity", width=90),
-                Column(label="device", title="Device", jump=TO_PORT),
-                Column(label="gpu", title="GPU", width=60),
-                Column(label="rank", title="Rank", width=60),
-                Column(label="job", title="Job", jump=TO_JOB),
-            ),
+            named("alertname severity device gpu rank job"),
+            silence="No alert about this host fires.",
             height=6,
-            is_empty_fine=True,
-            empty_text="No alert about this host fires.",
         ),
-        Panel(
-            title="Ranks that run here",
-            text="How much later than the median rank the ranks of this host enter their "
+        lines(
+            "Ranks that run here",
+            "How much later than the median rank the ranks of this host enter their "
             "collectives. All of them late together is the host; one is its GPU. Up to a few "
             "milliseconds either way is usual.",
-            queries=(
-                Query(
-                    expr=f"max by (job, rank) (fabric_rank_lateness_seconds{{{ABOUT}}})",
-                    legend="{{job}} rank {{rank}}",
-                ),
-            ),
-            unit=Unit.SECONDS,
+            {
+                "{{job}} rank {{rank}}": "max by (job, rank)"
+                f" (fabric_rank_lateness_seconds{{{ABOUT}}})"
+            },
+            Unit.SECONDS,
             least=None,
             jump=TO_RANKS,
             width=24,
             height=7,
-            is_empty_fine=True,
-            empty_text="No job's collectives are seen on this host.",
+            silence="No job's collectives are seen on this host.",
         ),
     ),
 )
@@ -293,7 +255,7 @@ WORK = Row(
             "ring all NICs of a job send the same.",
             {"{{device}} {{port}}": by_line("transmit")},
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(FULL, Colour.LOOK), Step(FULL_PEAK, Colour.WARN)),
+            fine_until(look=FULL, warn=FULL_PEAK),
         ),
         third(
             "PCIe: what GPUs send",
@@ -316,7 +278,7 @@ WORK = Row(
             "Received by the rate of the link, with the same limits as transmit.",
             {"{{device}} {{port}}": by_line("receive")},
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(FULL, Colour.LOOK), Step(FULL_PEAK, Colour.WARN)),
+            fine_until(look=FULL, warn=FULL_PEAK),
         ),
         third(
             "PCIe: link by its best",
@@ -348,7 +310,7 @@ HELD = Row(
                 "gpu {{gpu}} power": gpu_rate("fabric_gpu_power_violation_seconds_total"),
             },
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(THROTTLE, Colour.WARN)),
+            fine_until(warn=THROTTLE),
         ),
         third(
             "Network: paused, or without credit",
@@ -365,7 +327,7 @@ HELD = Row(
                 ),
             },
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(PAUSED, Colour.LOOK), Step(PAUSED_MUCH, Colour.BAD)),
+            fine_until(look=PAUSED, bad=PAUSED_MUCH),
             "No pause and no lack of credit is measured here.",
         ),
         third(
@@ -378,24 +340,21 @@ HELD = Row(
                 "{{device}} reads": STALLS.format("read", ON, "read", ON),
             },
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(STALLED, Colour.WARN)),
+            fine_until(warn=STALLED),
             "This NIC's driver does not count stalls.",
         ),
-        Panel(
-            title="GPU: why the clock is what it is",
-            text="What the driver gives as the reason for each GPU's clock. A power cap is usual "
+        over_time(
+            Draw.STATES,
+            "GPU: why the clock is what it is",
+            "What the driver gives as the reason for each GPU's clock. A power cap is usual "
             "under full load; heat and a slowdown by the hardware (overheating, power supply) are "
             "not.",
-            draw=Draw.STATES,
-            queries=(
-                Query(
-                    expr="max by (gpu) ("
-                    f"4 * clamp_max({bit(0x8)} + {bit(0x80)}, 1)"
-                    f" + 2 * clamp_max({bit(0x20)} + {bit(0x40)}, 1)"
-                    f" + {bit(0x4)})",
-                    legend="gpu {{gpu}}",
-                ),
-            ),
+            {
+                "gpu {{gpu}}": "max by (gpu) ("
+                f"4 * clamp_max({bit(0x8)} + {bit(0x80)}, 1)"
+                f" + 2 * clamp_max({bit(0x20)} + {bit(0x40)}, 1)"
+                f" + {bit(0x4)})"
+            },
             values={
                 "0": "free",
                 "1": "power cap",
@@ -436,7 +395,7 @@ HELD = Row(
                 "{{device}} no buffer": nic_rate("fabric_nic_receive_out_of_buffer_total"),
             },
             Unit.PACKETS_PER_SECOND,
-            (Step(None, Colour.FINE), Step(1, Colour.WARN)),
+            fine_until(warn=1),
             "This NIC's driver does not count them.",
         ),
     ),
@@ -468,7 +427,7 @@ BROKEN = Row(
                 "{{device}} adaptive": port_rate("fabric_port_adaptive_retransmits_total"),
             },
             Unit.EVENTS_PER_SECOND,
-            (Step(None, Colour.FINE), Step(RESENT, Colour.WARN)),
+            fine_until(warn=RESENT),
             "Nobody counts retransmissions here: they are RDMA's.",
         ),
         third(
@@ -477,15 +436,15 @@ BROKEN = Row(
             "riser or retimer; line at 8 a minute (gpus_pcie_replays_per_minute, DCGM's source).",
             {"gpu {{gpu}}": gpu_rate("fabric_gpu_pcie_replays_total")},
             Unit.EVENTS_PER_SECOND,
-            (Step(None, Colour.FINE), Step(REPLAYS, Colour.WARN)),
+            fine_until(warn=REPLAYS),
         ),
-        Panel(
-            title="GPU: last XID",
-            text="Number of the last error that the driver reported about each GPU; 0 is none. "
+        over_time(
+            Draw.STATES,
+            "GPU: last XID",
+            "Number of the last error that the driver reported about each GPU; 0 is none. "
             "79: the GPU has left the bus; 48 and 94: memory; 74 and 144 to 150: NVLink; 13 and "
             "31: mostly the program. NVIDIA's XID catalogue says what each asks for.",
-            draw=Draw.STATES,
-            queries=(Query(expr=gpus("fabric_gpu_xid_last"), legend="gpu {{gpu}}"),),
+            {"gpu {{gpu}}": gpus("fabric_gpu_xid_last")},
             values={"0": "none"},
             steps=ANY_IS_BAD,
             width=THIRD,
@@ -533,7 +492,7 @@ HEAT = Row(
                 f" / on (gpu) ({gpus('fabric_gpu_temperature_slowdown_celsius')} > 0)"
             },
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(HOT, Colour.BAD)),
+            fine_until(bad=HOT),
         ),
         third(
             "Temperature",
@@ -557,23 +516,22 @@ HEAT = Row(
             {"gpu {{gpu}}": gpus("fabric_gpu_memory_used_bytes")},
             Unit.BYTES,
         ),
-        Panel(
-            title="State of the GPUs' memory",
-            text="Rows of memory that were replaced after errors, whether a replacement waits for "
+        table(
+            "State of the GPUs' memory",
+            "Rows of memory that were replaced after errors, whether a replacement waits for "
             "a reset, and whether one failed: then the GPU has to be exchanged.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 gpus("fabric_gpu_remapped_rows_uncorrected"),
                 gpus("fabric_gpu_remapped_rows_corrected"),
                 gpus("fabric_gpu_row_remap_pending"),
                 gpus("fabric_gpu_row_remap_failed"),
             ),
-            columns=(
-                Column(label="gpu", title="GPU", width=60),
-                Column(label="Value", title="After uncorrected", steps=ANY_IS_BAD),
-                Column(label="Value #B", title="After corrected"),
-                Column(label="Value #C", title="Waits for a reset", steps=ANY_IS_BAD),
-                Column(label="Value #D", title="Failed", steps=ANY_IS_BAD),
+            (
+                *named("gpu"),
+                value("After uncorrected", steps=ANY_IS_BAD),
+                value("After corrected", of="B"),
+                value("Waits for a reset", steps=ANY_IS_BAD, of="C"),
+                value("Failed", steps=ANY_IS_BAD, of="D"),
             ),
             sort_by="After uncorrected",
             width=16,
@@ -606,7 +564,7 @@ MACHINE = Row(
                 "disk, all": pressure("io_stalled"),
             },
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(PRESSURE, Colour.WARN)),
+            fine_until(warn=PRESSURE),
         ),
         third(
             "Processors",
@@ -668,7 +626,7 @@ MACHINE = Row(
                 f"fabric_host_cgroup_cpu_throttled_seconds_total{{{ON}}}[$__rate_interval]))"
             },
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(PRESSURE, Colour.WARN)),
+            fine_until(warn=PRESSURE),
             "No cgroup with a quota holds a GPU here.",
         ),
     ),

@@ -8,18 +8,19 @@ this board is empty, and only a Prometheus that scrapes it can call (alert Fabri
 from __future__ import annotations
 
 from dashboards.grafana.expressions import HERE
-from dashboards.grafana.model import (
-    Board,
-    Colour,
-    Column,
-    Draw,
-    Panel,
-    Query,
-    Row,
-    Step,
-    Unit,
+from dashboards.grafana.limits import fine_until
+from dashboards.grafana.model import Board, Colour, Column, Draw, Panel, Query, Row, Step, Unit
+from dashboards.grafana.shapes import (
+    ANY_IS_ODD,
+    TO_HOST,
+    asked,
+    lines,
+    named,
+    number,
+    over_time,
+    table,
+    value,
 )
-from dashboards.grafana.shapes import ANY_IS_ODD, TO_HOST, asked, lines, number
 from dashboards.grafana.variables import CLUSTER, INSTANCE
 
 SERVICE = 'instance=~"$instance"'
@@ -132,11 +133,7 @@ INGEST = Row(
             "Rows that wait or are being inserted. Above 2 million the rule pack warns "
             "(self_pending_rows), at 4 million senders get 503 and keep what they have.",
             {"{{instance}}": f"sum by (instance) (fabric_service_pending_rows{{{SERVICE}}})"},
-            steps=(
-                Step(None, Colour.FINE),
-                Step(2_000_000, Colour.WARN),
-                Step(4_000_000, Colour.BAD),
-            ),
+            steps=fine_until(warn=2_000_000, bad=4_000_000),
         ),
         lines(
             "Time of an insert",
@@ -148,7 +145,7 @@ INGEST = Row(
                 "90th percentile": slowest("fabric_service_commit_seconds", 0.9),
             },
             Unit.SECONDS,
-            (Step(None, Colour.FINE), Step(1, Colour.WARN)),
+            fine_until(warn=1),
         ),
         lines(
             "Inserts",
@@ -190,7 +187,7 @@ JUDGE = Row(
                 "99th percentile": slowest("fabric_service_evaluation_seconds", 0.99),
             },
             Unit.SECONDS,
-            (Step(None, Colour.FINE), Step(5, Colour.WARN)),
+            fine_until(warn=5),
         ),
         lines(
             "Time of detectors",
@@ -219,7 +216,7 @@ JUDGE = Row(
                 "group": slowest("fabric_service_rule_group_seconds", 0.9),
             },
             Unit.SECONDS,
-            (Step(None, Colour.FINE), Step(5, Colour.LOOK), Step(30, Colour.WARN)),
+            fine_until(look=5, warn=30),
         ),
         lines(
             "Rules that fail or come late",
@@ -235,17 +232,12 @@ JUDGE = Row(
             },
             Unit.EVENTS_PER_SECOND,
         ),
-        Panel(
-            title="Who leads",
-            text="The process that evaluates; of all that share an inventory one does. Two at "
+        over_time(
+            Draw.STATES,
+            "Who leads",
+            "The process that evaluates; of all that share an inventory one does. Two at "
             "once, or none for minutes, is a fault (alert FabricEvaluationStopped).",
-            draw=Draw.STATES,
-            queries=(
-                Query(
-                    expr=f"max by (instance) (fabric_service_evaluation_leads{{{SERVICE}}})",
-                    legend="{{instance}}",
-                ),
-            ),
+            {"{{instance}}": f"max by (instance) (fabric_service_evaluation_leads{{{SERVICE}}})"},
             values={"0": "stands by", "1": "leads"},
             steps=(Step(None, Colour.GREY), Step(1, Colour.FINE)),
         ),
@@ -273,7 +265,7 @@ TELLING = Row(
                 f" (fabric_service_notices_oldest_seconds{{{SERVICE}}})"
             },
             Unit.SECONDS,
-            (Step(None, Colour.FINE), Step(300, Colour.BAD)),
+            fine_until(bad=300),
             width=8,
             silence="No receiver is set up in the service.",
         ),
@@ -321,57 +313,42 @@ TELLING = Row(
 AGENT_ROW = Row(
     title="Agents",
     panels=(
-        Panel(
-            title="Agents missing",
-            text="Agents that reported within an hour and have not for five minutes: the host is "
+        table(
+            "Agents missing",
+            "Agents that reported within an hour and have not for five minutes: the host is "
             "down or drained, the agent has ended, or it cannot reach the service. When it "
             "started is all that is left of it (self_agent_window).",
-            draw=Draw.TABLE,
-            queries=asked(f"{AGENTS_MISSING} * 1000"),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="cluster", title="Cluster"),
-                Column(label="Value", title="Had started", unit=Unit.MOMENT),
-            ),
+            asked(f"{AGENTS_MISSING} * 1000"),
+            (*named("host cluster"), value("Had started", Unit.MOMENT)),
+            silence="Every agent reports.",
             sort_by="Had started",
             width=8,
-            is_empty_fine=True,
-            empty_text="Every agent reports.",
         ),
-        Panel(
-            title="Sources down",
-            text="Sources whose last read ended with a fault or not in time, and since when it "
+        table(
+            "Sources down",
+            "Sources whose last read ended with a fault or not in time, and since when it "
             "has not succeeded. What they read is not seen on that host (self_source_for, 10 "
             "minutes).",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 "max by (cluster, host, source)"
                 f" (fabric_agent_source_last_success_age_seconds{{{HERE}}})"
                 " and on (cluster, host, source)"
                 f" max by (cluster, host, source) (fabric_agent_source_up{{{HERE}}}) == 0"
             ),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="source", title="Source"),
-                Column(
-                    label="Value",
-                    title="Without success for",
-                    unit=Unit.SECONDS,
-                    steps=(Step(None, Colour.FINE), Step(600, Colour.WARN)),
-                ),
+            (
+                *named("host source"),
+                value("Without success for", Unit.SECONDS, fine_until(warn=600)),
             ),
+            silence="Every source of every agent can be read.",
             sort_by="Without success for",
             width=8,
-            is_empty_fine=True,
-            empty_text="Every source of every agent can be read.",
         ),
-        Panel(
-            title="Clocks that are wrong",
-            text="Hosts whose samples the service refused in the last 15 minutes as too old or "
+        table(
+            "Clocks that are wrong",
+            "Hosts whose samples the service refused in the last 15 minutes as too old or "
             "from the future. Times of hosts are compared to tell who is late: a wrong clock "
             "makes that host blind. Usual: none (alert FabricAgentClock).",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 "sum by (cluster, host, rule) ("
                 + since_then(
                     "fabric_agent_refused_samples_total",
@@ -379,15 +356,10 @@ AGENT_ROW = Row(
                 )
                 + ")"
             ),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="rule", title="Refused as"),
-                Column(label="Value", title="Samples"),
-            ),
+            (*named("host"), Column(label="rule", title="Refused as"), value("Samples")),
+            silence="No clock is wrong by more than the service accepts.",
             sort_by="Samples",
             width=8,
-            is_empty_fine=True,
-            empty_text="No clock is wrong by more than the service accepts.",
         ),
         lines(
             "Readings that are missing",
@@ -396,26 +368,19 @@ AGENT_ROW = Row(
             "faults; saturated counters count no more until somebody resets them.",
             {"{{reason}}": f"sum by (reason) (fabric_agent_source_missing{{{HERE}}})"},
         ),
-        Panel(
-            title="Sources by what they miss",
-            text=f"The {WORST} sources that miss most readings now, over all hosts, by reason. A "
+        table(
+            "Sources by what they miss",
+            f"The {WORST} sources that miss most readings now, over all hosts, by reason. A "
             "source that misses as much on every host has a driver without those counters; on one "
             "host alone it is that host.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 f"topk({WORST}, sum by (source, reason) (fabric_agent_source_missing{{{HERE}}})"
                 " > 0)",
                 f"count by (source, reason) (fabric_agent_source_missing{{{HERE}}} > 0)",
             ),
-            columns=(
-                Column(label="source", title="Source"),
-                Column(label="reason", title="Reason"),
-                Column(label="Value", title="Readings"),
-                Column(label="Value #B", title="Hosts"),
-            ),
+            (*named("source reason"), value("Readings"), value("Hosts", of="B")),
+            silence="No reading is missing.",
             sort_by="Readings",
-            is_empty_fine=True,
-            empty_text="No reading is missing.",
         ),
         Panel(
             title="Fullest spools",
@@ -431,7 +396,7 @@ AGENT_ROW = Row(
                 ),
             ),
             unit=Unit.RATIO,
-            steps=(Step(None, Colour.FINE), Step(0.8, Colour.WARN)),
+            steps=fine_until(warn=0.8),
             most=1.0,
             jump=TO_HOST,
         ),
@@ -445,7 +410,7 @@ AGENT_ROW = Row(
                 "median": f"quantile(0.5, fabric_agent_spool_oldest_age_seconds{{{HERE}}})",
             },
             Unit.SECONDS,
-            (Step(None, Colour.FINE), Step(300, Colour.WARN)),
+            fine_until(warn=300),
         ),
     ),
 )

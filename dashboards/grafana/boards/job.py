@@ -11,29 +11,22 @@ from dashboards.grafana.expressions import (
     HERE,
     HERE_OR_NOWHERE,
     INCIDENT,
+    SOMEBODY_LOOKS,
     per_port,
     utilisation,
 )
-from dashboards.grafana.model import (
-    Board,
-    Colour,
-    Column,
-    Draw,
-    Jump,
-    Panel,
-    Query,
-    Row,
-    Step,
-    Unit,
-)
+from dashboards.grafana.limits import GPU_HOURS_STEPS, PLAIN, SURE, SURE_STEPS, fine_until
+from dashboards.grafana.model import Board, Column, Draw, Row, Unit
 from dashboards.grafana.shapes import (
     TO_HOST,
-    TO_PORT,
-    TO_SWITCH,
-    TO_SWITCH_PORT,
+    TO_RANKS,
     asked,
     lines,
+    named,
     number,
+    over_time,
+    table,
+    value,
 )
 from dashboards.grafana.variables import CLUSTER, JOB
 
@@ -53,8 +46,6 @@ LONG = 0.001
 """Knob collectives_transfer_min_seconds, a policy of ours: shorter ones are bound by latency."""
 TAIL_FACTOR = 5
 """Knob collectives_tail_factor: a policy of ours."""
-SURE = 0.5
-"""Knob incidents_confidence: from here on an incident pages."""
 RANKS_SHOWN = 64
 """Rows of the heat map, the latest ranks: as many as can be told apart."""
 LINES_SHOWN = 10
@@ -64,7 +55,6 @@ MINE = f'job="$job", {HERE_OR_NOWHERE}'
 RANK = "rank, host"
 GROUP = "communicator, operation, size"
 BANDWIDTH = f"fabric_communicator_bus_bandwidth_bytes_per_second{{{MINE}}}"
-TO_RANKS = Jump(title="Who waits for whom", to="ranks", variables={"job": "job"})
 
 HOSTS = (
     f"(max by (host) (fabric_rank_lateness_seconds{{{MINE}}})"
@@ -101,8 +91,6 @@ STEP_TIME = of_job("fabric_job_step_seconds")
 NETWORK = of_job("fabric_job_network_share_ratio")
 WAIT = of_job("fabric_job_wait_share_ratio")
 WAITED = f"max by ({RANK}) (rate(fabric_rank_waited_for_seconds_total{{{MINE}}}[$__rate_interval]))"
-SOMEBODY_LOOKS = "0 * max(fabric_service_evaluation_leads == 1)"
-"""0 while a service of ours evaluates, and nothing otherwise."""
 LOST = 'fabric_incident_lost_gpu_seconds_total{job="$job"}'
 
 # --- how slow, and what of --------------------------------------------------------------------
@@ -115,7 +103,7 @@ GLANCE = Row(
             "Median duration of the last steps, by the rhythm of the job's collectives. What is "
             "usual depends on the job: see the number beside it.",
             STEP_TIME,
-            (Step(None, Colour.PLAIN),),
+            PLAIN,
             Unit.SECONDS,
             2,
         ),
@@ -127,11 +115,7 @@ GLANCE = Row(
             "a job that has just begun, and close to 0 for one that was slow from its beginning.",
             f"max(avg_over_time(fabric_job_step_seconds{{{MINE}}}[5m])"
             f" / quantile_over_time(0.5, fabric_job_step_seconds{{{MINE}}}[6h])) - 1",
-            (
-                Step(None, Colour.FINE),
-                Step(REGRESSION, Colour.LOOK),
-                Step(STEP_SLOWER, Colour.BAD),
-            ),
+            fine_until(look=REGRESSION, bad=STEP_SLOWER),
             Unit.RATIO,
             1,
         ),
@@ -142,7 +126,7 @@ GLANCE = Row(
             "(collectives_network_share, a goal of ours; published shares are 20 % to more than "
             "50 %).",
             NETWORK,
-            (Step(None, Colour.FINE), Step(NETWORK_SHARE, Colour.WARN)),
+            fine_until(warn=NETWORK_SHARE),
             Unit.RATIO,
             1,
         ),
@@ -152,7 +136,7 @@ GLANCE = Row(
             "not come yet: it waited for a rank, whatever the network does. Above "
             f"{JOB_WAIT:.0%} there is an alert (stragglers_job_wait, a policy of ours).",
             WAIT,
-            (Step(None, Colour.FINE), Step(JOB_WAIT / 2, Colour.LOOK), Step(JOB_WAIT, Colour.WARN)),
+            fine_until(look=JOB_WAIT / 2, warn=JOB_WAIT),
             Unit.RATIO,
             1,
         ),
@@ -168,7 +152,7 @@ GLANCE = Row(
             "replayed without the culprit. Usual: 0.",
             f"sum(max_over_time({LOST}[$__range]) - ({LOST} offset $__range"
             f" or 0 * max_over_time({LOST}[$__range]))) / 3600 or {SOMEBODY_LOOKS}",
-            (Step(None, Colour.FINE), Step(1, Colour.WARN), Step(8, Colour.BAD)),
+            GPU_HOURS_STEPS,
             Unit.HOURS,
             1,
         ),
@@ -178,21 +162,19 @@ GLANCE = Row(
 TIME = Row(
     title="Where does the time go?",
     panels=(
-        Panel(
-            title="A step, split",
-            text="The median step in three parts: computing (everything outside of collectives), "
+        lines(
+            "A step, split",
+            "The median step in three parts: computing (everything outside of collectives), "
             "waiting for ranks that come late, and transfer. The part that grew says where to "
             "look: computing at the GPUs, waiting below at the ranks, transfer at the collectives. "
             "Communication that runs beside computing counts as transfer, so this is an upper "
             "bound where both overlap.",
-            queries=(
-                Query(
-                    expr=f"clamp_min({STEP_TIME} * (1 - {NETWORK} - {WAIT}), 0)", legend="compute"
-                ),
-                Query(expr=f"{STEP_TIME} * {WAIT}", legend="wait"),
-                Query(expr=f"{STEP_TIME} * {NETWORK}", legend="transfer"),
-            ),
-            unit=Unit.SECONDS,
+            {
+                "compute": f"clamp_min({STEP_TIME} * (1 - {NETWORK} - {WAIT}), 0)",
+                "wait": f"{STEP_TIME} * {WAIT}",
+                "transfer": f"{STEP_TIME} * {NETWORK}",
+            },
+            Unit.SECONDS,
             is_stacked=True,
         ),
         lines(
@@ -203,7 +185,7 @@ TIME = Row(
             "(stragglers_job_wait). A job whose waiting rises is not slow because of the network.",
             {"network": NETWORK, "waiting for ranks": WAIT},
             Unit.RATIO,
-            (Step(None, Colour.FINE), Step(NETWORK_SHARE, Colour.WARN)),
+            fine_until(warn=NETWORK_SHARE),
         ),
         lines(
             "Step time by rank",
@@ -242,37 +224,33 @@ MOST_WAITED_FOR = (
 RANKS = Row(
     title="If it waits: for whom?",
     panels=(
-        Panel(
-            title="Lateness of ranks",
-            text="How much later than the median rank each enters its collectives, as the median "
+        over_time(
+            Draw.HEAT,
+            "Lateness of ranks",
+            "How much later than the median rank each enters its collectives, as the median "
             "of ten seconds; early ones are shown as 0. One bright row is a straggler: its GPU, "
             "its host or its data. Several rows of one host are the host. A bright column is a "
             f"moment that hit all. The {RANKS_SHOWN} ranks that were latest within the range.",
-            draw=Draw.HEAT,
-            queries=(
-                Query(
-                    expr=worst(
-                        RANKS_SHOWN,
-                        f"clamp_min({of_ranks('fabric_rank_lateness_seconds')}, 0)",
-                        "max_over_time",
-                        "fabric_rank_lateness_seconds",
-                    ),
-                    legend="{{rank}} on {{host}}",
-                ),
-            ),
-            unit=Unit.SECONDS,
+            {
+                "{{rank}} on {{host}}": worst(
+                    RANKS_SHOWN,
+                    f"clamp_min({of_ranks('fabric_rank_lateness_seconds')}, 0)",
+                    "max_over_time",
+                    "fabric_rank_lateness_seconds",
+                )
+            },
+            Unit.SECONDS,
             width=16,
             height=12,
         ),
-        Panel(
-            title="Ranks that others wait for",
-            text="Share of the time that others waited for each rank, the latest comer of each "
+        table(
+            "Ranks that others wait for",
+            "Share of the time that others waited for each rank, the latest comer of each "
             f"collective. From {WAITED_FOR:.0%} on it is a straggler (stragglers_waited_for, after "
             f"ByteDance's what-if study). Late: by which share of a step, from {LATE:.0%} on "
             "(stragglers_lateness; MegaScale, FALCON). Last in: of how many of its operations it "
             "was the last. The host's board says why.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 MOST_WAITED_FOR,
                 f"clamp_min(max by ({RANK}) "
                 f"(avg_over_time(fabric_rank_lateness_seconds{{{MINE}}}[5m])), 0)"
@@ -282,39 +260,27 @@ RANKS = Row(
                 f" / scalar(sum(rate(fabric_rank_last_in_total{{{MINE}}}[5m])))"
                 f" and on ({RANK}) {MOST_WAITED_FOR}",
             ),
-            columns=(
-                Column(label="rank", title="Rank", width=60),
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(
-                    label="Value",
-                    title="Waited for",
-                    unit=Unit.RATIO,
-                    steps=(Step(None, Colour.FINE), Step(WAITED_FOR, Colour.BAD)),
-                ),
-                Column(
-                    label="Value #B",
-                    title="Late",
-                    unit=Unit.RATIO,
-                    steps=(Step(None, Colour.FINE), Step(LATE, Colour.BAD)),
-                ),
-                Column(label="Value #C", title="Last in", unit=Unit.RATIO),
+            (
+                *named("rank host"),
+                value("Waited for", Unit.RATIO, fine_until(bad=WAITED_FOR)),
+                value("Late", Unit.RATIO, fine_until(bad=LATE), of="B"),
+                value("Last in", Unit.RATIO, of="C"),
             ),
             sort_by="Waited for",
             width=8,
             height=12,
         ),
-        Panel(
-            title="Waiting for each rank",
-            text="The same over time, of the ranks that were waited for most within the range. A "
+        lines(
+            "Waiting for each rank",
+            "The same over time, of the ranks that were waited for most within the range. A "
             "straggler begins at some moment: look at its host at that moment.",
-            queries=(
-                Query(
-                    expr=worst(LINES_SHOWN, WAITED, "rate", "fabric_rank_waited_for_seconds_total"),
-                    legend="{{rank}} on {{host}}",
-                ),
-            ),
-            unit=Unit.RATIO,
-            steps=(Step(None, Colour.FINE), Step(WAITED_FOR, Colour.WARN)),
+            {
+                "{{rank}} on {{host}}": worst(
+                    LINES_SHOWN, WAITED, "rate", "fabric_rank_waited_for_seconds_total"
+                )
+            },
+            Unit.RATIO,
+            fine_until(warn=WAITED_FOR),
             jump=TO_HOST,
             width=24,
         ),
@@ -346,15 +312,14 @@ COLLECTIVES = Row(
             },
             Unit.BYTES_PER_SECOND,
         ),
-        Panel(
-            title="Bandwidth against the past and against tests",
-            text="Now: the median of the job's groups. Worst: the slowest group. Past: the median "
+        table(
+            "Bandwidth against the past and against tests",
+            "Now: the median of the job's groups. Worst: the slowest group. Past: the median "
             f"of six hours; {REGRESSION:.0%} below it is a regression (collectives_regression, "
             "after SuperBench). Test: what nccl-tests reached on this cluster, the best of any "
             "number of ranks; a job is usually somewhat below, 30 % below is told "
             "(collectives_below_test, a policy of ours).",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 f"quantile by ({BY_SIZE}) (0.5, {BANDWIDTH})",
                 f"min by ({BY_SIZE}) ({BANDWIDTH})",
                 f"quantile by ({BY_SIZE}) (0.5, quantile_over_time(0.5, {BANDWIDTH}[6h]))",
@@ -362,45 +327,34 @@ COLLECTIVES = Row(
                 f"(fabric_baseline_bus_bandwidth_bytes_per_second{{{HERE_OR_NOWHERE}}})"
                 f" and on ({BY_SIZE}) {BANDWIDTH}",
             ),
-            columns=(
-                Column(label="operation", title="Operation"),
-                Column(label="size", title="Size", width=90),
-                Column(label="Value", title="Now", unit=Unit.BYTES_PER_SECOND),
-                Column(label="Value #B", title="Worst", unit=Unit.BYTES_PER_SECOND),
-                Column(label="Value #C", title="Past", unit=Unit.BYTES_PER_SECOND),
-                Column(label="Value #D", title="Test", unit=Unit.BYTES_PER_SECOND),
+            (
+                *named("operation size"),
+                value("Now", Unit.BYTES_PER_SECOND),
+                value("Worst", Unit.BYTES_PER_SECOND, of="B"),
+                value("Past", Unit.BYTES_PER_SECOND, of="C"),
+                value("Test", Unit.BYTES_PER_SECOND, of="D"),
             ),
             sort_by="Now",
         ),
-        Panel(
-            title="Slowest groups",
-            text="How much longer a group's operations take than the median of the job's groups "
+        table(
+            "Slowest groups",
+            "How much longer a group's operations take than the median of the job's groups "
             "with the same operation and size: 2 is twice as long. One slow link slows its whole "
             "group, so the group that stands out has it; which pairs it is made of is on the "
             "board of ranks. A job of one group has nothing to compare: always 1. Transfers below "
             "1 ms are bound by latency and left out (collectives_transfer_min_seconds).",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 SLOWEST,
                 f"max by ({GROUP}) ({BANDWIDTH}) and on ({GROUP}) {SLOWEST}",
                 f"max by ({GROUP}) (fabric_communicator_transfer_seconds{{{MINE}}})"
                 f" and on ({GROUP}) {SLOWEST}",
             ),
-            columns=(
+            (
                 Column(label="communicator", title="Group"),
-                Column(label="operation", title="Operation"),
-                Column(label="size", title="Size", width=90),
-                Column(
-                    label="Value",
-                    title="Times as long",
-                    steps=(
-                        Step(None, Colour.FINE),
-                        Step(1 + REGRESSION, Colour.LOOK),
-                        Step(1.5, Colour.BAD),
-                    ),
-                ),
-                Column(label="Value #B", title="Bus bandwidth", unit=Unit.BYTES_PER_SECOND),
-                Column(label="Value #C", title="Transfer", unit=Unit.SECONDS),
+                *named("operation size"),
+                value("Times as long", steps=fine_until(look=1 + REGRESSION, bad=1.5)),
+                value("Bus bandwidth", Unit.BYTES_PER_SECOND, of="B"),
+                value("Transfer", Unit.SECONDS, of="C"),
             ),
             sort_by="Times as long",
             jump=TO_RANKS,
@@ -417,35 +371,24 @@ COLLECTIVES = Row(
                 f" / (fabric_communicator_transfer_seconds{{{MINE}}} > 0))"
             },
             Unit.NONE,
-            (Step(None, Colour.FINE), Step(TAIL_FACTOR, Colour.WARN)),
+            fine_until(warn=TAIL_FACTOR),
         ),
     ),
 )
 
 # --- what is to blame -------------------------------------------------------------------------
 
-SURE_STEPS = (Step(None, Colour.GREY), Step(SURE, Colour.BAD))
-CULPRIT = (
-    Column(label="cause", title="Cause"),
-    Column(label="reason", title="Reason"),
-    Column(label="rank", title="Rank", width=60),
-    Column(label="host", title="Host", jump=TO_HOST),
-    Column(label="gpu", title="GPU", width=60),
-    Column(label="device", title="Device", jump=TO_PORT),
-    Column(label="switch", title="Switch", jump=TO_SWITCH),
-    Column(label="switch_port", title="Switch port", jump=TO_SWITCH_PORT),
-)
+CULPRIT = named("cause reason rank host gpu device switch switch_port")
 BLAME = Row(
     title="What is to blame?",
     panels=(
-        Panel(
-            title="Incidents of this job",
-            text="What the judge says is wrong, with the culprit and what it has cost this job so "
+        table(
+            "Incidents of this job",
+            "What the judge says is wrong, with the culprit and what it has cost this job so "
             "far: time of its steps that would not have passed without it, and the same over all "
             f"of its GPUs. Below {SURE:.0%} sure an incident does not page (incidents_confidence, "
             "a policy of ours). The names lead to their boards.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 f'max by ({INCIDENT}) (fabric_incident{{job="$job"}})',
                 f'0 * max by ({INCIDENT}) (fabric_incident{{job="$job"}})'
                 " + on (incident, job) group_left ()"
@@ -453,38 +396,35 @@ BLAME = Row(
                 f'0 * max by ({INCIDENT}) (fabric_incident{{job="$job"}})'
                 f" + on (incident, job) group_left () sum by (incident, job) ({LOST}) / 3600",
             ),
-            columns=(
+            (
                 *CULPRIT,
-                Column(label="Value", title="Sure", unit=Unit.RATIO, steps=SURE_STEPS),
-                Column(label="Value #B", title="Time lost", unit=Unit.SECONDS),
-                Column(label="Value #C", title="GPU hours", unit=Unit.HOURS),
+                value("Sure", Unit.RATIO, SURE_STEPS),
+                value("Time lost", Unit.SECONDS, of="B"),
+                value("GPU hours", Unit.HOURS, of="C"),
             ),
+            silence="No incident of this job is open.",
             sort_by="GPU hours",
             width=24,
             height=7,
-            is_empty_fine=True,
-            empty_text="No incident of this job is open.",
         ),
-        Panel(
-            title="What detectors see",
-            text="Findings about this job before they are judged: each by the evidence of one "
+        table(
+            "What detectors see",
+            "Findings about this job before they are judged: each by the evidence of one "
             "detector alone, 0 to 1. Several may have one cause, and a symptom of another trouble "
             "is a finding too. Usual: none, or weak ones.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 "max by (detector, cause, reason, rank, host, gpu, device, port, switch, "
                 'switch_port) (fabric_finding{job="$job"})'
             ),
-            columns=(
+            (
                 Column(label="detector", title="Detector"),
                 *CULPRIT,
-                Column(label="Value", title="Clear", unit=Unit.RATIO),
+                value("Clear", Unit.RATIO),
             ),
+            silence="No detector has found anything about this job.",
             sort_by="Clear",
             width=24,
             height=7,
-            is_empty_fine=True,
-            empty_text="No detector has found anything about this job.",
         ),
     ),
 )
@@ -502,15 +442,14 @@ RESENT = " + on (host) ".join(
 MACHINES = Row(
     title="Its hosts",
     panels=(
-        Panel(
-            title="Hosts at a glance",
-            text="Each host of the job: how busy its GPUs are in the mean, the lowest clock of "
+        table(
+            "Hosts at a glance",
+            "Each host of the job: how busy its GPUs are in the mean, the lowest clock of "
             "a GPU by its highest one, the warmest GPU, its busiest port by the line, "
             "retransmission events a second, and the share of time in which tasks waited for a "
             "processor. One host that differs from the others is the one to open. In a job that "
             "waits, the culprit is the host that does not: it is as busy as ever.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 of_hosts(f"avg by (host) (fabric_gpu_utilization_ratio{{{HERE}}})"),
                 of_hosts(CLOCK),
                 of_hosts(f"max by (host) (fabric_gpu_temperature_celsius{{{HERE}}})"),
@@ -521,14 +460,14 @@ MACHINES = Row(
                     f"(rate(fabric_host_pressure_cpu_waiting_seconds_total{{{HERE}}}[5m]))"
                 ),
             ),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="Value", title="GPUs busy", unit=Unit.RATIO),
-                Column(label="Value #B", title="Lowest clock", unit=Unit.RATIO),
-                Column(label="Value #C", title="Warmest GPU", unit=Unit.CELSIUS),
-                Column(label="Value #D", title="Busiest port", unit=Unit.RATIO),
-                Column(label="Value #E", title="Retransmissions", unit=Unit.EVENTS_PER_SECOND),
-                Column(label="Value #F", title="CPU pressure", unit=Unit.RATIO),
+            (
+                *named("host"),
+                value("GPUs busy", Unit.RATIO),
+                value("Lowest clock", Unit.RATIO, of="B"),
+                value("Warmest GPU", Unit.CELSIUS, of="C"),
+                value("Busiest port", Unit.RATIO, of="D"),
+                value("Retransmissions", Unit.EVENTS_PER_SECOND, of="E"),
+                value("CPU pressure", Unit.RATIO, of="F"),
             ),
             sort_by="Warmest GPU",
             width=24,

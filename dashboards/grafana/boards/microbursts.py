@@ -8,9 +8,25 @@ from __future__ import annotations
 
 from dashboards.grafana.cable import leading, leading_to_ports, worst
 from dashboards.grafana.expressions import HERE, NIC, PORT, PORT_RATE
-from dashboards.grafana.limits import BURSTS_STEPS, HARM_STEPS, PEAK_STEPS, QUEUE_STEPS
+from dashboards.grafana.limits import (
+    BURSTS_STEPS,
+    HARM_STEPS,
+    PEAK_STEPS,
+    PLAIN,
+    QUEUE_STEPS,
+    fine_until,
+)
 from dashboards.grafana.model import Board, Colour, Column, Draw, Panel, Query, Row, Step, Unit
-from dashboards.grafana.shapes import ANY_IS_ODD, TO_HOST, TO_PORT, asked, lines, number
+from dashboards.grafana.shapes import (
+    ANY_IS_ODD,
+    asked,
+    lines,
+    named,
+    number,
+    over_time,
+    table,
+    value,
+)
 from dashboards.grafana.variables import CLUSTER
 
 ROWS = 15
@@ -19,7 +35,7 @@ SIDE = f"{PORT}, direction"
 """One direction of a port, or of an interface, which has no port."""
 NAME = "{{host}} {{device}} {{port}} {{direction}}"
 HOST = "cluster, host"
-COARSE_STEPS = (Step(None, Colour.FINE), Step(0.1, Colour.WARN))
+COARSE_STEPS = fine_until(warn=0.1)
 """Knobs bursts_resolution (seconds) and bursts_missed_share: both a tenth."""
 FROM_LEAST = 0.01
 """Less than this share of the line is no ring that anybody waits for."""
@@ -70,7 +86,7 @@ GLANCE = Row(
             "Moments above half of a line's rate, over all ports and both directions. Every "
             "collective is one, so a busy cluster has some; what matters is where they do harm.",
             f"sum({BURSTS})",
-            (Step(None, Colour.PLAIN),),
+            PLAIN,
             Unit.EVENTS_PER_SECOND,
             1,
         ),
@@ -126,17 +142,16 @@ GLANCE = Row(
 WHO = Row(
     title="Who has bursts that averages hide?",
     panels=(
-        Panel(
-            title="Ports with the highest peaks",
-            text="The last second of each port and direction, by the line's rate: the peak over "
+        table(
+            "Ports with the highest peaks",
+            "The last second of each port and direction, by the line's rate: the peak over "
             "the finest window that the counter allows, the peak over 10 milliseconds (comparable "
             "between ports), the mean, and how many times the mean the peak is. Then bursts a "
             "second, the share of time above half of the line, and how fine the counter is. "
             "A high peak at a low mean fills queues that no utilisation shows. 95 % is full "
             "(capacity_peak), one burst a second more than steps make (bursts_rate); both are "
             "policies of ours.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 f"topk({ROWS}, {PEAK} > 0)",
                 *(
                     f"{expr} and on ({SIDE}) topk({ROWS}, {PEAK} > 0)"
@@ -150,29 +165,22 @@ WHO = Row(
                     )
                 ),
             ),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="device", title="Device", jump=TO_PORT),
+            (
+                *named("host device"),
                 Column(label="port", title="Port"),
                 Column(label="direction", title="Direction"),
-                Column(label="Value", title="Peak", unit=Unit.RATIO, steps=PEAK_STEPS),
-                Column(label="Value #B", title="Over 10 ms", unit=Unit.RATIO, steps=PEAK_STEPS),
-                Column(label="Value #C", title="Mean", unit=Unit.RATIO),
-                Column(label="Value #D", title="Times the mean", unit=Unit.NONE),
-                Column(
-                    label="Value #E",
-                    title="Bursts",
-                    unit=Unit.EVENTS_PER_SECOND,
-                    steps=BURSTS_STEPS,
-                ),
-                Column(label="Value #F", title="Busy", unit=Unit.RATIO),
-                Column(label="Value #G", title="Resolution", unit=Unit.SECONDS, steps=COARSE_STEPS),
+                value("Peak", Unit.RATIO, PEAK_STEPS),
+                value("Over 10 ms", Unit.RATIO, PEAK_STEPS, of="B"),
+                value("Mean", Unit.RATIO, of="C"),
+                value("Times the mean", Unit.NONE, of="D"),
+                value("Bursts", Unit.EVENTS_PER_SECOND, BURSTS_STEPS, of="E"),
+                value("Busy", Unit.RATIO, of="F"),
+                value("Resolution", Unit.SECONDS, COARSE_STEPS, of="G"),
             ),
+            silence="Nothing was sent, or no fast sampler runs.",
             sort_by="Peak",
             width=24,
             height=10,
-            is_empty_fine=True,
-            empty_text="Nothing was sent, or no fast sampler runs.",
         ),
         lines(
             "Peaks",
@@ -224,15 +232,14 @@ WHO = Row(
             HARM_STEPS,
             silence="Nobody counts marks and drops, there is no traffic, or no rules run.",
         ),
-        Panel(
-            title="Bursts of each port",
-            text="Bursts a second of the ports with most, a row for each direction: what lights up "
+        over_time(
+            Draw.HEAT,
+            "Bursts of each port",
+            "Bursts a second of the ports with most, a row for each direction: what lights up "
             "together belongs to one collective, one alone is somebody else's traffic.",
-            draw=Draw.HEAT,
-            queries=(Query(expr=leading(BURSTS), legend=NAME),),
-            unit=Unit.EVENTS_PER_SECOND,
-            is_empty_fine=True,
-            empty_text="No bursts.",
+            {NAME: leading(BURSTS)},
+            Unit.EVENTS_PER_SECOND,
+            silence="No bursts.",
         ),
     ),
 )
@@ -293,22 +300,19 @@ TIME = Row(
             is_empty_fine=True,
             empty_text="Nobody sends, or no fast sampler runs.",
         ),
-        Panel(
-            title="Smoothest senders",
-            text="Ports that send at least 1 % of their line and vary least, with their means. "
+        table(
+            "Smoothest senders",
+            "Ports that send at least 1 % of their line and vary least, with their means. "
             "Among ports of one job with the same mean, a port that is much smoother than the "
             "rest is the one that the rest wait for.",
-            draw=Draw.TABLE,
-            queries=asked(SMOOTHEST, f"{MEAN} and on ({SIDE}) {SMOOTHEST}"),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="device", title="Device", jump=TO_PORT),
+            asked(SMOOTHEST, f"{MEAN} and on ({SIDE}) {SMOOTHEST}"),
+            (
+                *named("host device"),
                 Column(label="port", title="Port"),
-                Column(label="Value", title="Variation", unit=Unit.RATIO),
-                Column(label="Value #B", title="Mean", unit=Unit.RATIO),
+                value("Variation", Unit.RATIO),
+                value("Mean", Unit.RATIO, of="B"),
             ),
-            is_empty_fine=True,
-            empty_text="Nobody sends that much, or no fast sampler runs.",
+            silence="Nobody sends that much, or no fast sampler runs.",
         ),
     ),
 )
@@ -353,33 +357,31 @@ ELSEWHERE = Row(
 SAMPLER = Row(
     title="How finely, and how reliably, does the sampler look?",
     panels=(
-        Panel(
-            title="Samplers",
-            text="Each host's sampler. Resolution: how far apart two readings of its coarsest "
+        table(
+            "Samplers",
+            "Each host's sampler. Resolution: how far apart two readings of its coarsest "
             "counter really are; a burst that is shorter is seen smaller than it was, and 0.1 "
             "seconds is too coarse (bursts_resolution). Missed: share of ticks that passed while "
             "it did not run; from 10 % on its bursts are not to be trusted (bursts_missed_share), "
             "so give it a processor of its own. Late: the latest tick of the last second; rates "
             "stay right, because the time is measured. Both limits are policies of ours.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 MISSED,
                 f"max by ({HOST}) (fabric_burst_resolution_seconds{{{HERE}}})",
                 LATE,
                 COST,
                 of_host("restarts_total", "1h"),
             ),
-            columns=(
-                Column(label="host", title="Host", jump=TO_HOST),
-                Column(label="Value", title="Missed", unit=Unit.RATIO, steps=COARSE_STEPS),
-                Column(label="Value #B", title="Resolution", unit=Unit.SECONDS, steps=COARSE_STEPS),
-                Column(label="Value #C", title="Late", unit=Unit.SECONDS),
-                Column(label="Value #D", title="Processors", unit=Unit.NONE),
-                Column(label="Value #E", title="Restarts in an hour", unit=Unit.NONE),
+            (
+                *named("host"),
+                value("Missed", Unit.RATIO, COARSE_STEPS),
+                value("Resolution", Unit.SECONDS, COARSE_STEPS, of="B"),
+                value("Late", Unit.SECONDS, of="C"),
+                value("Processors", Unit.NONE, of="D"),
+                value("Restarts in an hour", Unit.NONE, of="E"),
             ),
+            silence="No fast sampler runs.",
             sort_by="Missed",
-            empty_text="No fast sampler runs.",
-            is_empty_fine=True,
         ),
         lines(
             "Resolution",

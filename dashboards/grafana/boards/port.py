@@ -42,6 +42,7 @@ from dashboards.grafana.limits import (
     MARKED_STEPS,
     MODULE_STEPS,
     PEAK_STEPS,
+    PLAIN,
     QUEUE_STEPS,
     RAW_ERROR_STEPS,
     STATE_STEPS,
@@ -50,7 +51,16 @@ from dashboards.grafana.limits import (
     WAIT_STEPS,
 )
 from dashboards.grafana.model import Board, Colour, Column, Draw, Panel, Query, Row, Step, Unit
-from dashboards.grafana.shapes import ANY_IS_BAD, TO_PORT, asked, lines, number
+from dashboards.grafana.shapes import (
+    ANY_IS_BAD,
+    asked,
+    lines,
+    named,
+    number,
+    over_time,
+    table,
+    value,
+)
 from dashboards.grafana.variables import CLUSTER, DEVICE, PORT_OWNER
 from dashboards.grafana.variables import PORT as PORT_CHOICE
 
@@ -81,7 +91,7 @@ GLANCE = Row(
             "What the link came up with. Usual: what its kind of port has everywhere else. Some "
             "drivers (EFA) say the same number whatever the device does.",
             f"max({BITS})",
-            (Step(None, Colour.PLAIN),),
+            PLAIN,
             Unit.BITS_PER_SECOND,
         ),
         number(
@@ -150,16 +160,13 @@ FULLNESS = (
 FULL = Row(
     title="How full is it?",
     panels=(
-        Panel(
-            title="Utilisation",
-            text="Bytes by the link's rate, both ways; a mean over the time between two points, "
+        lines(
+            "Utilisation",
+            "Bytes by the link's rate, both ways; a mean over the time between two points, "
             f"which hides what is shorter. {FULLNESS}",
-            queries=(
-                Query(expr=share_of_line("transmit"), legend="sends"),
-                Query(expr=share_of_line("receive"), legend="receives"),
-            ),
-            unit=Unit.RATIO,
-            steps=FULL_STEPS,
+            {"sends": share_of_line("transmit"), "receives": share_of_line("receive")},
+            Unit.RATIO,
+            FULL_STEPS,
             most=1.0,
         ),
         Panel(
@@ -219,15 +226,14 @@ def every_port(metric: str, over: str = "5m") -> str:
 ENDS = Row(
     title="What do both ends of the cable say?",
     panels=(
-        Panel(
-            title="Both ends",
-            text="The chosen port and the one at the other end of its cable, as far as one of "
+        table(
+            "Both ends",
+            "The chosen port and the one at the other end of its cable, as far as one of "
             "them tells of the other (LLDP, or the subnet of InfiniBand). What one end sends the "
             "other receives: errors are counted where they arrive, so the end with errors names "
             "the cable and the direction, and not the device at fault. Rates are over 5 minutes, "
             "error rates over 12. Colours as in the panels below.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 both_ends(f"min by ({PORT}) (fabric_port_state{{{HERE}}})"),
                 both_ends(ALL_RATES),
                 both_ends(
@@ -248,22 +254,20 @@ ENDS = Row(
                 ),
                 both_ends(f"max by ({PORT}) (fabric_port_could_be_faster{{{HERE}}})"),
             ),
-            values=STATES,
-            columns=(
+            (
                 Column(label="host", title="Host"),
                 Column(label="device", title="Device"),
-                Column(label="port", title="Port", jump=TO_PORT),
-                Column(label="Value", title="State", steps=STATE_STEPS),
-                Column(label="Value #B", title="Rate", unit=Unit.BITS_PER_SECOND),
-                Column(label="Value #C", title="Sends", unit=Unit.RATIO, steps=FULL_STEPS),
-                Column(
-                    label="Value #D", title="Error rate", unit=Unit.SCIENTIFIC, steps=ERROR_STEPS
-                ),
-                Column(label="Value #E", title="Bad frames", unit=Unit.EVENTS_PER_SECOND),
-                Column(label="Value #F", title="Thrown away", unit=Unit.PACKETS_PER_SECOND),
-                Column(label="Value #G", title="Light in", unit=Unit.DECIBEL_MILLIWATTS),
-                Column(label="Value #H", title="Could be faster", unit=Unit.NONE, steps=ANY_IS_BAD),
+                *named("port"),
+                value("State", steps=STATE_STEPS),
+                value("Rate", Unit.BITS_PER_SECOND, of="B"),
+                value("Sends", Unit.RATIO, FULL_STEPS, of="C"),
+                value("Error rate", Unit.SCIENTIFIC, ERROR_STEPS, of="D"),
+                value("Bad frames", Unit.EVENTS_PER_SECOND, of="E"),
+                value("Thrown away", Unit.PACKETS_PER_SECOND, of="F"),
+                value("Light in", Unit.DECIBEL_MILLIWATTS, of="G"),
+                value("Could be faster", Unit.NONE, ANY_IS_BAD, of="H"),
             ),
+            values=STATES,
             width=24,
             height=5,
             empty_text="No such port is read. An interface without an RDMA port has its panels "
@@ -286,35 +290,32 @@ def lanes(metric: str) -> str:
 DAMAGE = Row(
     title="Does it damage bits?",
     panels=(
-        Panel(
-            title="Bit error rate after correction",
-            text="Symbol errors of 12 minutes by the bits that the link's speed carries in that "
+        lines(
+            "Bit error rate after correction",
+            "Symbol errors of 12 minutes by the bits that the link's speed carries in that "
             "time, at both ends where both count. Usual: 0. Limits: 1e-15 and 1e-14, at which "
             "NVIDIA UFM's packet drop rate plugin takes a link out (errors_ber_long and "
             "errors_ber_short; the first is meant over 125 minutes). Fewer than three errors "
             "prove nothing (errors_least).",
-            queries=(Query(expr=ERROR_RATE, legend=END),),
-            unit=Unit.SCIENTIFIC,
-            steps=ERROR_STEPS,
+            {END: ERROR_RATE},
+            Unit.SCIENTIFIC,
+            ERROR_STEPS,
             empty_text="Nobody counts symbols of this port.",
         ),
-        Panel(
-            title="Bit error rate before correction",
-            text="Bits that error correction repaired, by the bits of the link's speed. Long "
+        lines(
+            "Bit error rate before correction",
+            "Bits that error correction repaired, by the bits of the link's speed. Long "
             "optical links have 1e-6 to 3e-5 and are fine: correction is made for it. From 1e-4 "
             "on it is close to failing (errors_raw_ber: half and less of the 2.4e-4 for which "
             "IEEE 802.3 designs RS(544,514)); ten times the day before is a trend "
             "(errors_trend_ratio, a policy of ours).",
-            queries=(
-                Query(
-                    expr=f"{nic_rate('fabric_nic_phy_receive_corrected_bits_total')} / {NIC_BITS}",
-                    legend="{{device}}",
-                ),
-            ),
-            unit=Unit.SCIENTIFIC,
-            steps=RAW_ERROR_STEPS,
-            is_empty_fine=True,
-            empty_text="Nobody counts corrected bits of this port (interfaces of hosts do).",
+            {
+                "{{device}}": nic_rate("fabric_nic_phy_receive_corrected_bits_total")
+                + f" / {NIC_BITS}"
+            },
+            Unit.SCIENTIFIC,
+            RAW_ERROR_STEPS,
+            silence="Nobody counts corrected bits of this port (interfaces of hosts do).",
         ),
         lines(
             "Damaged on arrival",
@@ -577,27 +578,20 @@ MODULE_SILENT = "No module tells: copper has no light, and not every agent reads
 LIGHT = Row(
     title="Are its optics well?",
     panels=(
-        Panel(
-            title="Light",
-            text="Power of each lane at both ends: light that comes in and that goes out. 3 dB "
+        lines(
+            "Light",
+            "Power of each lane at both ends: light that comes in and that goes out. 3 dB "
             "less than the day before, or than its other lanes, is half of the light and where "
             "the rule pack warns (errors_light_ratio, a policy of ours). Slowly falling is a "
             "dirty or dying fibre. -40 dBm stands for no light at all.",
-            queries=(
-                Query(
-                    expr=light("fabric_port_module_receive_power_watts"),
-                    legend=f"{END} {{{{lane}}}} in",
-                ),
-                Query(
-                    expr=light("fabric_port_module_transmit_power_watts"),
-                    legend=f"{END} {{{{lane}}}} out",
-                ),
-            ),
-            unit=Unit.DECIBEL_MILLIWATTS,
+            {
+                f"{END} {{{{lane}}}} in": light("fabric_port_module_receive_power_watts"),
+                f"{END} {{{{lane}}}} out": light("fabric_port_module_transmit_power_watts"),
+            },
+            Unit.DECIBEL_MILLIWATTS,
             least=None,
             width=8,
-            is_empty_fine=True,
-            empty_text=MODULE_SILENT,
+            silence=MODULE_SILENT,
         ),
         lines(
             "Laser current",
@@ -625,14 +619,12 @@ LIGHT = Row(
 LIFE = Row(
     title="Did it go down, or slow down?",
     panels=(
-        Panel(
-            title="State over time",
-            text="Whether the port carried traffic, at both ends. One end down and the other "
+        over_time(
+            Draw.STATES,
+            "State over time",
+            "Whether the port carried traffic, at both ends. One end down and the other "
             "active is a device that restarts or a cable that lost one direction.",
-            draw=Draw.STATES,
-            queries=(
-                Query(expr=both_ends(f"min by ({PORT}) (fabric_port_state{{{HERE}}})"), legend=END),
-            ),
+            {END: both_ends(f"min by ({PORT}) (fabric_port_state{{{HERE}}})")},
             values=STATES,
             steps=STATE_STEPS,
             width=8,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from dashboards.grafana.expressions import HERE_OR_NOWHERE
+from dashboards.grafana.limits import PLAIN, fine_until
 from dashboards.grafana.model import (
     Board,
     Colour,
@@ -17,12 +18,11 @@ from dashboards.grafana.model import (
     Jump,
     Matrix,
     Panel,
-    Query,
     Row,
     Step,
     Unit,
 )
-from dashboards.grafana.shapes import asked, lines, number
+from dashboards.grafana.shapes import asked, lines, number, over_time, table, value
 from dashboards.grafana.variables import CLUSTER, JOB
 
 SLOWER = 1.05
@@ -43,13 +43,8 @@ PAIRS_SHOWN = 20
 
 MINE = f'job="$job", {HERE_OR_NOWHERE}'
 PAIR = "source, target"
-SLOW_STEPS = (Step(None, Colour.FINE), Step(SLOWER, Colour.LOOK), Step(SLOW, Colour.BAD))
-WAIT_STEPS = (
-    Step(None, Colour.FINE),
-    Step(WAITED_FOR / 2, Colour.LOOK),
-    Step(WAITED_FOR, Colour.BAD),
-)
-PLAIN = (Step(None, Colour.PLAIN),)
+SLOW_STEPS = fine_until(look=SLOWER, bad=SLOW)
+WAIT_STEPS = fine_until(look=WAITED_FOR / 2, bad=WAITED_FOR)
 TO_SOURCE = Jump(title="The host that sends", to="host", variables={"host": "source"})
 TO_TARGET = Jump(title="The host that receives", to="host", variables={"host": "target"})
 MANY_RANKS = (
@@ -149,7 +144,7 @@ GLANCE = Row(
             "group, or it has too many pairs to be looked at every minute. "
             "`/v1/jobs/JOB/matrix` looks at more. Usual: 0.",
             f"{UNPLACED_BYTES} / ({UNPLACED_BYTES} + sum({BY_HOST}) > 0) or {UNPLACED_BYTES}",
-            (Step(None, Colour.FINE), Step(UNPLACED, Colour.WARN)),
+            fine_until(warn=UNPLACED),
             Unit.RATIO,
             1,
         ),
@@ -252,47 +247,43 @@ SLOWEST = f"topk({PAIRS_SHOWN}, {pairs('transfer_ratio', 'host')})"
 TIME = Row(
     title="Since when?",
     panels=(
-        Panel(
-            title="Slow pairs over time",
-            text="The same of transfers, over time: the pairs of hosts that were slowest within "
+        over_time(
+            Draw.HEAT,
+            "Slow pairs over time",
+            "The same of transfers, over time: the pairs of hosts that were slowest within "
             "the range, one row each. 1 is as long as others take. A row that is bright from some "
             "moment on is a link that went bad then: look at its ports at that moment.",
-            draw=Draw.HEAT,
-            queries=(
-                Query(expr=worst("transfer_ratio", "host"), legend="{{source}} → {{target}}"),
-            ),
+            {"{{source}} → {{target}}": worst("transfer_ratio", "host")},
             least=1.0,
             decimals=2,
             height=10,
         ),
-        Panel(
-            title="Waiting over time",
-            text="Which host's ranks waited for which other's, the longest within the range. Many "
+        over_time(
+            Draw.HEAT,
+            "Waiting over time",
+            "Which host's ranks waited for which other's, the longest within the range. Many "
             "rows with one target: that target is late.",
-            draw=Draw.HEAT,
-            queries=(Query(expr=worst("wait_ratio", "host"), legend="{{source}} → {{target}}"),),
-            unit=Unit.RATIO,
+            {"{{source}} → {{target}}": worst("wait_ratio", "host")},
+            Unit.RATIO,
             height=10,
-            is_empty_fine=True,
-            empty_text=NOBODY_WAITS,
+            silence=NOBODY_WAITS,
         ),
-        Panel(
-            title="Slowest pairs of hosts",
-            text="The pairs whose operations take longest by the median of those like them, what "
+        table(
+            "Slowest pairs of hosts",
+            "The pairs whose operations take longest by the median of those like them, what "
             "they carry, and how long the sender's ranks wait for the receiver's. Both names lead "
             "to their hosts: compare their ports at this moment.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 SLOWEST,
                 f"{BY_HOST} and on ({PAIR}) {SLOWEST}",
                 f"{pairs('wait_ratio', 'host')} and on ({PAIR}) {SLOWEST}",
             ),
-            columns=(
+            (
                 Column(label="source", title="From", jump=TO_SOURCE),
                 Column(label="target", title="To", jump=TO_TARGET),
-                Column(label="Value", title="Times as long", steps=SLOW_STEPS),
-                Column(label="Value #B", title="Bytes", unit=Unit.BYTES_PER_SECOND),
-                Column(label="Value #C", title="Waits", unit=Unit.RATIO, steps=WAIT_STEPS),
+                value("Times as long", steps=SLOW_STEPS),
+                value("Bytes", Unit.BYTES_PER_SECOND, of="B"),
+                value("Waits", Unit.RATIO, WAIT_STEPS, of="C"),
             ),
             sort_by="Times as long",
         ),
@@ -304,7 +295,7 @@ TIME = Row(
                 "{{source}}": f"sum by (source) ({BETWEEN})"
                 f" / scalar(avg(sum by (source) ({BETWEEN})))"
             },
-            steps=(Step(None, Colour.FINE), Step(UNEVEN, Colour.WARN)),
+            steps=fine_until(warn=UNEVEN),
             silence="Nothing goes from host to host, or no collectives are seen.",
         ),
     ),

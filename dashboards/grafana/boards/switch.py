@@ -9,23 +9,23 @@ from dashboards.grafana.limits import (
     FULL_STEPS,
     LOSS_STEPS,
     MODULE_STEPS,
+    PLAIN,
     QUEUE_STEPS,
     STATE_STEPS,
     STATES,
     STOPPED_STEPS,
 )
-from dashboards.grafana.model import (
-    Board,
-    Colour,
-    Column,
-    Draw,
-    Panel,
-    Query,
-    Row,
-    Step,
-    Unit,
+from dashboards.grafana.model import Board, Colour, Column, Draw, Panel, Row, Step, Unit
+from dashboards.grafana.shapes import (
+    ANY_IS_ODD,
+    asked,
+    lines,
+    named,
+    number,
+    over_time,
+    table,
+    value,
 )
-from dashboards.grafana.shapes import ANY_IS_ODD, TO_PORT, asked, lines, number
 from dashboards.grafana.variables import CLUSTER, SWITCH
 
 IT = f'{HERE}, host="$switch"'
@@ -116,7 +116,7 @@ GLANCE = Row(
             "Ports active",
             "Ports that carry traffic now, of all that it has.",
             f"count({STATE} >= 4) or 0 * count({STATE})",
-            (Step(None, Colour.PLAIN),),
+            PLAIN,
         ),
         number(
             "Ports lost",
@@ -140,7 +140,7 @@ GLANCE = Row(
             "The highest temperature inside the switch. What is too hot differs by model: compare "
             "it with its neighbours.",
             f"max(fabric_switch_temperature_celsius{{{IT}}})",
-            (Step(None, Colour.PLAIN),),
+            PLAIN,
             Unit.CELSIUS,
         ),
     ),
@@ -152,17 +152,16 @@ NEIGHBOUR = f"max by ({PORT}, peer_name, peer_port) (fabric_link_info{{{IT}}})"
 PORTS = Row(
     title="Which of its ports stands out?",
     panels=(
-        Panel(
-            title="All ports",
-            text="Every port: its neighbour as LLDP or the subnet names it, and what it did in the "
+        table(
+            "All ports",
+            "Every port: its neighbour as LLDP or the subnet names it, and what it did in the "
             "last 5 minutes (errors: 12). Shares of the line's rate, of time, of packets. Limits: "
             "60, 80 and 95 % full (capacity_average, capacity_peak), an error rate of 1e-15 and "
             "1e-14 (NVIDIA UFM's packet drop rate plugin), 5 and 30 % held back (pause_share, "
             "pause_share_heavy), a loss of 1e-5 and 1e-4 (loss_ratio_go_back_n, loss_ratio). Where "
             "pause frames are counted and not their time, it is the longest that they can have "
             "stopped the port.",
-            draw=Draw.TABLE,
-            queries=asked(
+            asked(
                 STATE,
                 f"max by ({PORT}) (fabric_port_rate_bits_per_second{{{IT}}})",
                 full("transmit", "5m"),
@@ -174,47 +173,43 @@ PORTS = Row(
                 f"{thrown_away('5m')} / {packets('transmit', '5m')}",
                 NEIGHBOUR,
             ),
-            values=STATES,
-            columns=(
-                Column(label="port", title="Port", jump=TO_PORT),
+            (
+                *named("port"),
                 Column(label="peer_name", title="Neighbour"),
-                Column(label="peer_port", title="Its port"),
-                Column(label="Value", title="State", steps=STATE_STEPS),
-                Column(label="Value #B", title="Rate", unit=Unit.BITS_PER_SECOND),
-                Column(label="Value #C", title="Sends", unit=Unit.RATIO, steps=FULL_STEPS),
-                Column(label="Value #D", title="Receives", unit=Unit.RATIO, steps=FULL_STEPS),
-                Column(
-                    label="Value #E", title="Error rate", unit=Unit.SCIENTIFIC, steps=ERROR_STEPS
-                ),
-                Column(label="Value #F", title="Bad frames", unit=Unit.EVENTS_PER_SECOND),
-                Column(label="Value #G", title="Held back", unit=Unit.RATIO, steps=STOPPED_STEPS),
-                Column(
-                    label="Value #H", title="Stops others", unit=Unit.RATIO, steps=STOPPED_STEPS
-                ),
-                Column(label="Value #I", title="Thrown away", unit=Unit.RATIO, steps=LOSS_STEPS),
+                *named("peer_port"),
+                value("State", steps=STATE_STEPS),
+                value("Rate", Unit.BITS_PER_SECOND, of="B"),
+                value("Sends", Unit.RATIO, FULL_STEPS, of="C"),
+                value("Receives", Unit.RATIO, FULL_STEPS, of="D"),
+                value("Error rate", Unit.SCIENTIFIC, ERROR_STEPS, of="E"),
+                value("Bad frames", Unit.EVENTS_PER_SECOND, of="F"),
+                value("Held back", Unit.RATIO, STOPPED_STEPS, of="G"),
+                value("Stops others", Unit.RATIO, STOPPED_STEPS, of="H"),
+                value("Thrown away", Unit.RATIO, LOSS_STEPS, of="I"),
             ),
+            values=STATES,
             sort_by="Sends",
             width=24,
             height=14,
             empty_text="No port of this switch is read.",
         ),
-        Panel(
-            title="How full each port is, as it sends",
-            text="Bytes by the line's rate, a row for each port. One uplink that is dark while "
+        over_time(
+            Draw.HEAT,
+            "How full each port is, as it sends",
+            "Bytes by the line's rate, a row for each port. One uplink that is dark while "
             "others are bright is an uneven spread of flows; a bright one is where queues build. "
             "80 % is where the rule pack warns (capacity_average).",
-            draw=Draw.HEAT,
-            queries=(Query(expr=full("transmit"), legend="{{port}}"),),
-            unit=Unit.RATIO,
+            {"{{port}}": full("transmit")},
+            Unit.RATIO,
             most=1.0,
             height=10,
         ),
-        Panel(
-            title="State of each port",
-            text="Whether each port carried traffic. Many that go down together are the switch or "
+        over_time(
+            Draw.STATES,
+            "State of each port",
+            "Whether each port carried traffic. Many that go down together are the switch or "
             "a line card; one that comes and goes is a cable.",
-            draw=Draw.STATES,
-            queries=(Query(expr=STATE, legend="{{port}}"),),
+            {"{{port}}": STATE},
             values=STATES,
             steps=STATE_STEPS,
             height=10,
@@ -427,12 +422,11 @@ BODY = Row(
             },
             silence="Nobody counts flaws of reading this switch.",
         ),
-        Panel(
-            title="What it is",
-            text="Vendor, model and version, as each way of asking has it.",
-            draw=Draw.TABLE,
-            queries=asked(f"fabric_switch_info{{{IT}}}"),
-            columns=tuple(
+        table(
+            "What it is",
+            "Vendor, model and version, as each way of asking has it.",
+            asked(f"fabric_switch_info{{{IT}}}"),
+            tuple(
                 Column(label=label, title=title)
                 for label, title in (
                     ("method", "Asked by"),

@@ -1,4 +1,4 @@
-/** Numbers as people say them. Base units go in; nothing here knows about places or times of day. */
+/** Numbers for people. Takes base units; nothing here depends on places or times of day. */
 import { zoneName } from "./zone";
 
 const SI = ["", "k", "M", "G", "T", "P"];

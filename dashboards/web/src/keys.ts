@@ -1,4 +1,4 @@
-/** The keyboard: `g` and a letter goes to a view, `?` shows what there is. Nothing while somebody types. */
+/** The keyboard: `g` and a letter goes to a view, `?` lists the keys. Ignored while the reader types. */
 import { signal } from "@preact/signals";
 import { go, href } from "./route";
 import { theme } from "./theme";

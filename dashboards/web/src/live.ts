@@ -32,7 +32,7 @@ export const isStale = computed(
 type Listener = (change: Change) => void;
 const listeners = new Set<Listener>();
 
-/** Be told of every change, until the returned function is called. */
+/** Calls `listener` on every change, until the returned function is called. */
 export function onChange(listener: Listener): () => void {
   listeners.add(listener);
   return () => listeners.delete(listener);
@@ -73,7 +73,7 @@ function take(message: Message): void {
   connection.value = "live";
   if (NEWS.has(message.event))
     for (const listener of listeners) listener(JSON.parse(message.data) as Change);
-  // Also after "ready" and "missed": what was not told must be asked for.
+  // Also after "ready" and "missed": the page must fetch the changes it did not receive.
   changes.value++;
 }
 

@@ -1,4 +1,4 @@
-/** What an hour of a GPU costs, as this browser was told in Settings. */
+/** What an hour of a GPU costs, as entered in Settings and kept in this browser. */
 import { type Price, parsePrice } from "./parts/verdict-cost";
 
 const KEY = "fabricscope.gpu-hour-price";

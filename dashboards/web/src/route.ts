@@ -22,7 +22,7 @@ export function parse(hash: string): Route {
   return { path: path.split("/").filter(Boolean).map(decoded), query };
 }
 
-/** A link that somebody mangled must not break the page. */
+/** A mangled link must not break the page. */
 function decoded(word: string): string {
   try {
     return decodeURIComponent(word);

@@ -3,7 +3,7 @@ function found(): Storage | undefined {
   try {
     return globalThis.localStorage;
   } catch {
-    // Whoever shows a file within another page, as build servers do, forbids it.
+    // A build server that shows the file within another page forbids it.
     return undefined;
   }
 }

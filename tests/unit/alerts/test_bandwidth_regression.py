@@ -19,7 +19,7 @@ def past_of(transfer_ns: float, operations: int = 40) -> dict[Kind, Past]:
     return {KIND: Past(transfer_ns=transfer_ns, skew_ns=0.0, operations=operations)}
 
 
-def test_a_kind_that_was_faster_in_the_past_is_told_as_context() -> None:
+def test_a_kind_that_was_faster_in_the_past_is_found_as_context() -> None:
     job = make_job([Group(range(8))], past=past_of(TRANSFER_NS * 0.8))
     (found,) = detect(make_window(job))
     assert found.is_context
@@ -36,7 +36,7 @@ def test_a_kind_as_fast_as_ever_is_not_mentioned() -> None:
     assert detect(make_window(job)) == []
 
 
-def test_half_of_what_nccl_tests_reached_is_told() -> None:
+def test_half_of_what_nccl_tests_reached_is_found() -> None:
     tested = BUS_BYTES / TRANSFER_NS * 1e9
     job = make_job([Group(range(8))], baselines={KIND: 2 * tested})
     (found,) = detect(make_window(job))
@@ -58,7 +58,7 @@ def test_a_past_or_a_test_that_makes_no_sense_is_left_out(odd: float) -> None:
     assert detect(make_window(job)) == []
 
 
-def test_without_past_and_tests_nothing_is_said() -> None:
+def test_without_past_and_tests_nothing_is_found() -> None:
     job = make_job([Group(range(8))])
     assert detect(make_window(job)) == []
     empty = msgspec.structs.replace(

@@ -28,10 +28,10 @@ def test_the_next_rank_waits_as_long_behind_a_nic_that_is_slow_both_ways(ranks: 
     assert sends_as_slowly(window, 1, *STRETCH) is True
 
 
-def test_nothing_is_said_of_rings_that_are_as_fast_as_ever() -> None:
+def test_no_answer_for_rings_that_are_as_fast_as_ever() -> None:
     assert sends_as_slowly(window_of(4, {}), 1, *STRETCH) is None
 
 
-def test_nothing_is_said_without_a_time_before() -> None:
+def test_no_answer_without_a_time_before() -> None:
     window = window_of(4, {0: CHUNK})
     assert sends_as_slowly(window, 1, START_NS, START_NS + 20 * NS) is None

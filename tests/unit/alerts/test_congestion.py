@@ -19,7 +19,7 @@ FULL = 0.97 * LINE / 8
 
 
 def steady_neighbour() -> SmallFabric:
-    """Somebody fills node 3's port, and its packets arrive marked."""
+    """Foreign traffic fills node 3's port, and its packets arrive marked."""
     fabric = SmallFabric()
     fabric.carry(leaf_port(3), host(3), FULL, LATE)
     fabric.set("receive_ecn_marked_packets_total", host(3), FULL / PACKET_BYTES / 50, LATE)
@@ -51,7 +51,7 @@ def test_a_neighbour_that_fills_a_nic_s_port_is_congestion_there() -> None:
     assert len(found.evidence) == 2
 
 
-def test_a_full_port_is_told_at_the_first_reading() -> None:
+def test_a_full_port_is_found_at_the_first_reading() -> None:
     fabric = SmallFabric()
     fabric.carry(leaf_port(3), host(3), FULL, slice(23, None))
     fabric.set("receive_ecn_marked_packets_total", host(3), 3e5, slice(23, None))

@@ -28,7 +28,7 @@ def test_healthy_gpus_are_not_accused() -> None:
     assert detect(machines()) == []
 
 
-def test_a_storm_of_corrected_errors_is_told_with_its_rate() -> None:
+def test_a_storm_of_corrected_errors_is_found_with_its_rate() -> None:
     window = machines()
     gpu_values(window, "ecc_corrected_errors_total")[BAD, -3:] = 300.0
     (finding,) = detect(window)
@@ -104,7 +104,7 @@ def test_states_that_stood_before_are_less_clear_than_new_ones() -> None:
     assert detect(old)[0].strength < detect(new)[0].strength
 
 
-def test_rows_replaced_after_failures_are_told_when_they_grow() -> None:
+def test_rows_replaced_after_failures_are_found_when_they_grow() -> None:
     window = machines()
     gpu_values(window, "remapped_rows_uncorrected")[:] = 3.0
     assert detect(window) == []
@@ -131,7 +131,7 @@ def test_the_order_of_rows_and_events_changes_nothing() -> None:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
 def test_garbage_neither_raises_nor_accuses(value: float) -> None:
-    odd = (xid(48, host="nobody"), xid(48, gpu="x"), Event(kind="gpu_xid", time_ns=0, labels={}))
+    odd = (xid(48, host="unknown"), xid(48, gpu="x"), Event(kind="gpu_xid", time_ns=0, labels={}))
     window = machines(events=odd)
     for one in window.gpus.readings.values():
         one.values[:] = value

@@ -32,10 +32,10 @@ def test_a_gpu_with_a_power_limit_of_its_own_is_named_with_its_evidence() -> Non
     assert finding.since_ns == GRID.end_ns - 4 * GRID.step_ns
     assert finding.until_ns is None
     assert finding.strength > 0.9
-    told = {one.metric: (one.value, one.baseline) for one in finding.evidence}
-    assert told["fabric_gpu_sm_clock_hertz"] == (1410e6, 1980e6)
-    assert told["fabric_gpu_power_violation_seconds_total"] == (0.7, 0.0)
-    assert told["fabric_gpu_power_limit_watts"] == (318.0, 700.0)
+    evidence = {one.metric: (one.value, one.baseline) for one in finding.evidence}
+    assert evidence["fabric_gpu_sm_clock_hertz"] == (1410e6, 1980e6)
+    assert evidence["fabric_gpu_power_violation_seconds_total"] == (0.7, 0.0)
+    assert evidence["fabric_gpu_power_limit_watts"] == (318.0, 700.0)
 
 
 def test_one_reading_is_enough_where_reason_and_violation_agree() -> None:
@@ -58,7 +58,7 @@ def test_what_is_over_has_an_end() -> None:
     assert finding.until_ns == GRID.start_ns + 10 * GRID.step_ns
 
 
-def test_an_equal_power_cap_accuses_nobody() -> None:
+def test_an_equal_power_cap_accuses_no_gpu() -> None:
     window = power_capped()
     for reading in ("sm_clock_hertz", "clock_event_reasons", "power_violation_seconds_total"):
         values = gpu_values(window, reading)
@@ -66,7 +66,7 @@ def test_an_equal_power_cap_accuses_nobody() -> None:
     assert detect(window) == []
 
 
-def test_silicon_that_differs_under_a_common_cap_accuses_nobody() -> None:
+def test_silicon_that_differs_under_a_common_cap_accuses_no_gpu() -> None:
     window = machines()
     clocks = gpu_values(window, "sm_clock_hertz")
     clocks[:] = np.linspace(1500e6, 1700e6, len(clocks))[:, None]

@@ -1,4 +1,4 @@
-"""Jobs that stand still: for good, with somebody to name; or for a while, with nobody."""
+"""Jobs that stand still: for good, with a culprit; or for a while, without one."""
 
 import msgspec
 import numpy as np
@@ -61,7 +61,7 @@ def test_a_host_whose_gpus_are_idle_while_all_others_wait_has_not_launched() -> 
 
 
 def half_launched() -> Window:
-    """Half of the job, one host, has launched nothing, and its peers' recorders say so."""
+    """Half of the job, one host, has launched nothing, and its peers' recorders show it."""
     idle = {4: 0.0, 5: 0.0, 6: 0.0, 7: 0.0}
     window = hung(odd={"utilization_ratio": idle, "power_watts": dict.fromkeys(idle, 75.0)})
     (job,) = window.jobs
@@ -87,7 +87,7 @@ def test_one_of_two_hosts_that_has_not_launched_is_named_by_its_peers_dumps() ->
     assert {one.rank for one in finding.accomplices} >= {5, 6, 7}
 
 
-def test_dumps_of_a_job_whose_gpus_are_all_idle_accuse_nobody() -> None:
+def test_dumps_of_a_job_whose_gpus_are_all_idle_accuse_no_rank() -> None:
     window = half_launched()
     idle = msgspec.structs.replace(
         window.gpus.readings["utilization_ratio"],
@@ -125,7 +125,7 @@ def test_a_host_that_fell_silent_with_the_job_is_named() -> None:
     assert not hang.detect(gone)
 
 
-def test_powers_that_differ_anyway_name_nobody() -> None:
+def test_powers_that_differ_anyway_name_no_gpu() -> None:
     spread = {row: 225.0 * (0.6 + 0.12 * row) for row in range(8)}
     assert not hang.detect(hung(odd={"power_watts": spread}))
 
@@ -179,7 +179,7 @@ def test_a_port_that_is_down_is_named() -> None:
     assert finding.culprit == Culprit(job="training", host="node2", device="mlx5_1", port="1")
 
 
-def test_nobody_is_named_where_all_wait_alike_and_only_after_half_a_minute() -> None:
+def test_no_culprit_is_named_where_all_wait_alike_and_only_after_half_a_minute() -> None:
     assert not hang.detect(hung(20.0))
     (finding,) = hang.detect(hung(40.0))
     assert (finding.cause, finding.culprit) == (Cause.STALL, Culprit(job="training"))
@@ -248,7 +248,7 @@ def test_the_missing_end_of_a_message_is_to_blame() -> None:
     assert blame(both) is None
 
 
-def test_dumps_in_which_all_are_alike_or_most_are_missing_accuse_nobody() -> None:
+def test_dumps_in_which_all_are_alike_or_most_are_missing_accuse_no_rank() -> None:
     everyone = dict.fromkeys(range(4), LAUNCHED)
     assert blame(dumped(wait("a", 5, everyone, [0, 1, 2, 3]))) is None
     assert blame(dumped(wait("a", 5, {0: LAUNCHED}, [0, 1, 2, 3]))) is None
@@ -293,7 +293,7 @@ def stalled(seconds: float, *, ranks: int = 8, times: int = 1) -> JobWindow:
     return msgspec.structs.replace(job, records=moved, operations=split(moved))
 
 
-def test_a_collective_that_all_stand_in_for_seconds_is_a_stall_of_nobody() -> None:
+def test_a_collective_that_all_stand_in_for_seconds_is_a_stall_without_a_culprit() -> None:
     (finding,) = stall.detect(make_window(stalled(8.0), is_live=False))
     assert (finding.cause, finding.culprit) == (Cause.STALL, Culprit(job="training"))
     assert finding.last_ns - finding.since_ns == pytest.approx(8 * NS, rel=0.01)
@@ -360,7 +360,7 @@ def test_waiting_for_a_rank_is_no_stall() -> None:
     assert not stall.detect(make_window(make_job(extra_ms=pause)))
 
 
-def test_odd_data_stalls_nobody() -> None:
+def test_odd_data_is_no_stall() -> None:
     job = make_job()
     empty: Records = job.records.select(slice(0))
     for records in (empty, job.records.select(slice(1))):

@@ -45,7 +45,7 @@ def test_waiting_counts_from_where_it_hurts(reading: str, harmless: float, grave
     assert finding.culprit == Culprit(host="node3")
 
 
-def test_what_all_hosts_do_together_accuses_nobody() -> None:
+def test_what_all_hosts_do_together_accuses_none() -> None:
     window = machines(8)
     host_values(window, "pressure_io_stalled_seconds_total")[:, -4:] = 0.4
     host_values(window, DATA)[:, 10:12] = 5.0

@@ -64,7 +64,7 @@ def test_a_share_above_the_goal_is_context_with_both_figures() -> None:
     assert finding.evidence[0].baseline == network_share.SHARE_MAX
 
 
-def test_a_share_below_the_goal_or_too_few_steps_say_nothing() -> None:
+def test_a_share_below_the_goal_or_too_few_steps_find_nothing() -> None:
     assert not network_share.detect(with_transfer(0.2))
     assert not network_share.detect(with_transfer(0.4, steps=3))
     job = make_job(steps=20)

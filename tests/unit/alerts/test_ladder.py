@@ -1,4 +1,4 @@
-"""Exits of a ring as a ladder: which edges are slow, and when nothing can be said."""
+"""Exits of a ring as a ladder: which edges are slow, and when exits do not show it."""
 
 import msgspec
 import numpy as np
@@ -91,7 +91,7 @@ def test_the_order_of_the_ring_is_that_of_its_channels() -> None:
     assert (ladder.source[edge], ladder.target[edge]) == (6, 1)
 
 
-def test_around_a_rank_nobody_saw_both_edges_are_suspected_alike() -> None:
+def test_around_a_rank_without_records_both_edges_are_suspected_alike() -> None:
     job = make_job([Group(range(8), {2: 0.03}, SLOW)])
     stretch = slow_stretch(job)
     kept: np.ndarray = job.records.rank != 3

@@ -136,7 +136,7 @@ def test_without_names_of_hosts_the_rank_is_named() -> None:
     assert found.culprit.rank == 3
 
 
-def test_operations_of_one_length_cannot_be_told_from_clocks() -> None:
+def test_operations_of_one_length_cannot_be_separated_from_clocks() -> None:
     assert found_in(two_kinds(NIC, kinds=1, operations=60)) == []
 
 
@@ -156,7 +156,7 @@ def test_a_ladder_that_is_missing_from_every_third_operation_does_not_last() -> 
     assert found_in(with_records(job, msgspec.structs.replace(job.records, **mixed))) == []
 
 
-def test_a_ladder_far_lower_than_transfers_are_long_says_nothing() -> None:
+def test_a_ladder_far_lower_than_transfers_are_long_proves_nothing() -> None:
     """Something small is always in the same order; what makes the ring slow is something else."""
     job = two_kinds({})
     exits = job.records.exit_ns.copy()

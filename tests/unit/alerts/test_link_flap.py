@@ -29,7 +29,7 @@ def test_any_count_of_a_down_is_a_flap(name: str) -> None:
     assert [victim.rank for victim in found.victims] == [3]
 
 
-def test_both_ends_tell_of_one_flap() -> None:
+def test_both_ends_show_one_flap() -> None:
     fabric = SmallFabric()
     fabric.set("link_downed_total", host(3), 0.2, slice(20, 21))
     fabric.set("link_downed_total", leaf_port(3), 0.2, slice(19, 21))
@@ -46,7 +46,7 @@ def test_a_cable_between_switches_is_named_by_a_port() -> None:
     assert found.culprit == Culprit(switch="leaf-0", switch_port="6")
 
 
-def test_news_of_the_agent_tell_the_exact_time() -> None:
+def test_an_agent_s_event_gives_the_exact_time() -> None:
     fabric = SmallFabric()
     labels = {"host": "node3", "device": "mlx5_0", "port": "1"}
     time_ns = START_NS + 21 * STEP_NS + 123 * NS // 100
@@ -82,7 +82,7 @@ def test_a_port_that_was_never_up_is_not_used() -> None:
 
 def test_a_host_that_goes_with_all_its_links_is_no_flap() -> None:
     fabric = SmallFabric()
-    # A host with two NICs: the window says so by its rows.
+    # A host with two NICs: the window has a row for each.
     fabric.cables[3] = (host(3), leaf_port(3))
     window = fabric.window()
     for number, place in ((3, window.ports.row_of["node3", "mlx5_0", "1"]), (2, 2)):
@@ -104,7 +104,7 @@ def test_a_switch_that_takes_its_links_along_is_named_once() -> None:
     assert (found.culprit, found.reason) == (Culprit(switch="spine-1"), Reason.SWITCH)
 
 
-def test_a_flap_long_ago_and_one_now_are_told_as_the_one_now() -> None:
+def test_a_flap_long_ago_and_one_now_are_found_as_the_one_now() -> None:
     fabric = SmallFabric()
     fabric.set("link_downed_total", host(3), 0.2, slice(2, 3))
     fabric.set("link_downed_total", host(3), 0.2, slice(20, 21))
@@ -123,7 +123,7 @@ def test_garbage_accuses_no_link() -> None:
     check_garbage_accuses_nobody(detect, COUNTERS)
 
 
-def test_a_state_is_told_as_it_was_read_and_changes_are_counted() -> None:
+def test_a_state_is_shown_as_it_was_read_and_changes_are_counted() -> None:
     fabric = SmallFabric()
     fabric.set("state", host(3), 4.0)
     fabric.set("state", host(3), 1.0, slice(20, 22))

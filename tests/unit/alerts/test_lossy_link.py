@@ -1,4 +1,4 @@
-"""Damaged, dropped and vanished packets: who is named, and when nobody is."""
+"""Damaged, dropped and vanished packets: which part is named, and when none is."""
 
 import numpy as np
 
@@ -212,7 +212,7 @@ def test_lossy_flows_vote_where_packets_are_not_counted() -> None:
     assert (found.culprit, found.reason) == (Culprit(switch="leaf-0"), Reason.SWITCH)
 
 
-def test_where_everybody_is_always_out_of_sequence_nobody_is_accused() -> None:
+def test_where_all_are_always_out_of_sequence_none_is_accused() -> None:
     fabric = SmallFabric()
     for number in range(8):
         fabric.set(GAPS[0], host(number), 40.0)
@@ -227,5 +227,5 @@ def test_damage_does_not_depend_on_the_order_of_ports() -> None:
     check_order_does_not_matter(detect, fabric)
 
 
-def test_garbage_accuses_nobody_of_losing() -> None:
+def test_garbage_accuses_none_of_losing() -> None:
     check_garbage_accuses_nobody(detect, (*DAMAGE, *DISCARDS, *RESENT, *GAPS))

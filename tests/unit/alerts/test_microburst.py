@@ -1,4 +1,4 @@
-"""Bursts into a NIC: told from congestion by the room that the mean leaves."""
+"""Bursts into a NIC: separated from congestion by the room that the mean leaves."""
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_waits_for_credits_show_the_queue_on_infiniband() -> None:
     assert [found.culprit for found in detect(fabric.window())] == [NODE_3]
 
 
-def test_waits_at_another_leaf_are_somebody_else_s_queue() -> None:
+def test_waits_at_another_leaf_are_another_queue() -> None:
     fabric = SmallFabric()
     fabric.carry(leaf_port(3), host(3), SENT + 0.2 * LINE / 8, LATE)
     fabric.set("transmit_wait_seconds_total", ("spine-0", "3"), 0.4, LATE)  # into leaf-1
@@ -83,7 +83,7 @@ def test_what_began_within_the_only_cell_may_be_anything() -> None:
     assert congestion.detect(window) == []
 
 
-def test_traffic_of_a_neighbour_without_a_queue_hurts_nobody() -> None:
+def test_traffic_of_a_neighbour_without_a_queue_is_no_fault() -> None:
     fabric = SmallFabric()
     fabric.carry(leaf_port(7), host(7), 0.2 * LINE / 8, LATE)
     assert detect(fabric.window()) == []

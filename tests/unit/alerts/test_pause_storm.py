@@ -1,4 +1,4 @@
-"""Who stopped whom: NICs that hold their switch back, and those who only wait."""
+"""Pause storms: NICs that hold their switch back, and ports that only wait."""
 
 from alerts.detectors.pause_storm import detect
 from collector.contract.verdict import Cause, Culprit, Reason
@@ -89,7 +89,7 @@ def test_a_storm_that_is_older_than_the_window_is_still_one() -> None:
         fabric.set("transmit_pause_seconds_total", host(number), 0.45 if number == 3 else 0.0)
     (found,) = detect(fabric.window())
     assert found.culprit == NODE_3
-    # Its own past is the storm: its peers say what is usual.
+    # Its own past is the storm: its peers show what is usual.
     assert found.evidence[0].baseline == 0.0
     assert "0 % is usual" in found.evidence[0].text
 
@@ -108,5 +108,5 @@ def test_storms_do_not_depend_on_the_order_of_ports() -> None:
     check_order_does_not_matter(detect, infiniband_storm())
 
 
-def test_garbage_pauses_nobody() -> None:
+def test_garbage_is_no_storm() -> None:
     check_garbage_accuses_nobody(detect, SOURCES)

@@ -91,7 +91,7 @@ def test_stalls_do_not_depend_on_the_order_of_ports() -> None:
     check_order_does_not_matter(detect, fabric)
 
 
-def test_garbage_stalls_nobody() -> None:
+def test_garbage_is_no_stall() -> None:
     check_garbage_accuses_nobody(detect, (*STALLS, "pcie_buffer_overflow_packets_total"))
 
 

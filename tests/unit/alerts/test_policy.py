@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alerts.health.blame import BLAMES, charges_of
+from alerts.health.blame import charges_of
 from alerts.health.judge import stand
 from alerts.health.model import NS, Charge, HealthState, Hold, Standing, Target
 from alerts.incident import Incident, IncidentState
@@ -34,6 +34,7 @@ from alerts.policy.model import Breaker, Limits, Match, Mode, Policy, Quiet, Ret
 from alerts.policy.record import BY_POLICY, record
 from collector.contract.errors import SettingsError
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
+from tests.cut import CUT
 
 START = 1_794_740_400 * NS  # a Sunday, 11:00 UTC
 FLEET = tuple(f"node{number}" for number in range(100))
@@ -204,7 +205,7 @@ def test_a_weak_charge_against_the_host_is_below_a_rule_s_risk() -> None:
         cause=Cause.LOSSY_LINK,
         reason=Reason.UNKNOWN,
         confidence=0.9,
-        weight=BLAMES[Cause.LOSSY_LINK, None].host,
+        weight=Cause.LOSSY_LINK.facts.blame.host,
         half_life_s=60,
         since_ns=START,
         until_ns=None,
@@ -542,7 +543,7 @@ def test_a_policy_that_is_turned_on_ends_its_shadows() -> None:
 # --- for all fleets ------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=CUT.examples(60), deadline=None)
 @given(
     share=st.sampled_from([0.0, 0.02, 0.05]),
     mode=st.sampled_from([Mode.SHADOW, Mode.APPROVE, Mode.ENFORCE]),

@@ -32,12 +32,12 @@ def test_a_reading_of_both_targets_is_called_as_it_was_read() -> None:
     )
     ports = make_ports(["node0", "node1"], netdev=["eth2", "eth3"], readings=both)
     window = msgspec.structs.replace(make_window(), ports=ports)
-    told = [
+    evidence = [
         observe(window, row, "receive_bytes_total", Span(0, 1), text="", value=1.0, unit="")
         for row in (0, 1)
     ]
-    assert [one.metric for one in told] == [
+    assert [one.metric for one in evidence] == [
         "fabric_port_receive_bytes_total",
         "fabric_nic_receive_bytes_total",
     ]
-    assert told[1].labels == {"host": "node1", "device": "eth3"}
+    assert evidence[1].labels == {"host": "node1", "device": "eth3"}

@@ -37,7 +37,7 @@ def test_both_ends_are_one_finding() -> None:
     assert [found.culprit for found in detect(fabric.window())] == [NODE_3]
 
 
-def test_a_port_that_was_always_slower_than_its_peers_is_told_with_less_certainty() -> None:
+def test_a_port_that_was_always_slower_than_its_peers_is_found_with_less_certainty() -> None:
     fabric = SmallFabric()
     fabric.set(RATE, host(3), 200e9)
     window = fabric.window()
@@ -78,7 +78,7 @@ def test_a_rate_that_is_back_has_an_end() -> None:
     assert found.until_ns == START_NS + 14 * STEP_NS
 
 
-def test_news_of_the_agent_tell_when_it_fell() -> None:
+def test_an_agent_s_event_gives_when_it_fell() -> None:
     fabric = SmallFabric()
     fabric.set(RATE, host(3), 100e9, slice(20, None))
     time_ns = START_NS + 20 * STEP_NS - 2 * NS
@@ -89,7 +89,7 @@ def test_news_of_the_agent_tell_when_it_fell() -> None:
 
 
 @pytest.mark.parametrize("rate", [np.nan, 0.0, -1.0])
-def test_a_rate_that_is_none_accuses_nobody(rate: float) -> None:
+def test_a_rate_that_is_none_accuses_no_port(rate: float) -> None:
     fabric = SmallFabric()
     fabric.set(RATE, host(3), rate, slice(20, None))
     assert detect(fabric.window()) == []

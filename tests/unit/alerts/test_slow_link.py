@@ -1,4 +1,4 @@
-"""Who a job's own times accuse when its transfers are slow, and when nobody is accused."""
+"""What a job's own times accuse when its transfers are slow, and when they accuse nothing."""
 
 import msgspec
 import numpy as np
@@ -31,7 +31,7 @@ def one_finding(window: Window) -> Finding:
     return found
 
 
-def test_a_slow_nic_is_named_with_when_and_whom_it_delays() -> None:
+def test_a_slow_nic_is_named_with_when_and_its_victims() -> None:
     found = one_finding(make_window(make_job([Group(range(8), NIC, SLOW)])))
     assert found.cause is Cause.SLOW_LINK
     assert (found.culprit.host, found.culprit.device) == ("node3", "mlx5_0")
@@ -140,7 +140,7 @@ def with_rates(window: Window, cell_ns: int) -> Window:
 
 
 def test_the_nic_that_never_waits_is_suspected_more() -> None:
-    """Of two ends of a slow direction; readings over seconds say nothing."""
+    """Of two ends of a slow direction; readings over seconds do not decide."""
     window = make_window(make_job([Group(range(8), {2: 0.01}, SLOW)]))
     found = one_finding(with_rates(window, 20_000_000))
     assert found.culprit.host == "node3"
@@ -215,7 +215,7 @@ def test_less_than_a_second_is_not_enough_without_a_ladder() -> None:
     assert detect(make_window(job)) == []
 
 
-def test_what_is_usual_is_said_with_each_piece_of_evidence() -> None:
+def test_what_is_usual_is_given_with_each_piece_of_evidence() -> None:
     found = one_finding(make_window(make_job([Group(range(8), NIC, SLOW)])))
     transfer, ladder = found.evidence
     assert transfer.text.startswith("all_reduce of 8 MiB took 14")
@@ -224,7 +224,7 @@ def test_what_is_usual_is_said_with_each_piece_of_evidence() -> None:
     assert 0 < ladder.baseline < 0.02 * ladder.value
 
 
-# Nobody is accused ------------------------------------------------------------------------------
+# Nothing is accused -----------------------------------------------------------------------------
 
 
 def test_a_healthy_job_is_left_alone() -> None:
@@ -262,7 +262,7 @@ def test_one_operation_that_stood_still_is_no_slow_link() -> None:
     assert detect(make_window(stalled)) == []
 
 
-def test_small_operations_say_nothing_of_a_link() -> None:
+def test_small_operations_prove_nothing_about_a_link() -> None:
     group = Group(range(8), NIC, SLOW, size_bytes=1024)
     assert detect(make_window(make_job([group]))) == []
 
@@ -294,7 +294,7 @@ def test_while_data_still_comes_a_moment_is_not_enough() -> None:
 
 
 @pytest.mark.parametrize("ranks", [4, 8])
-def test_where_all_look_alike_nobody_is_named(ranks: int) -> None:
+def test_where_all_look_alike_none_is_named(ranks: int) -> None:
     """Every edge is as slow as every other: the job suffers, and its times accuse no one."""
     everyone = dict.fromkeys(range(ranks), 0.01)
     found = one_finding(make_window(make_job([Group(range(ranks), everyone, SLOW)])))
@@ -337,19 +337,19 @@ def test_the_order_of_operations_does_not_matter() -> None:
 @pytest.mark.parametrize(
     ("ranks", "operations"), [(1, 60), (8, 1), (2, 1), (8, 4), (2, 5)], ids=str
 )
-def test_too_little_data_accuses_nobody(ranks: int, operations: int) -> None:
+def test_too_little_data_accuses_nothing(ranks: int, operations: int) -> None:
     job = make_job([Group(range(ranks))], operations=operations)
     assert detect(make_window(job)) == []
 
 
-def test_nothing_at_all_accuses_nobody() -> None:
+def test_nothing_at_all_accuses_nothing() -> None:
     job = make_job([Group(range(8))])
     empty = with_records(job, job.records.select(slice(0, 0)))
     assert detect(make_window(empty)) == []
     assert detect(make_window()) == []
 
 
-def test_times_that_are_all_equal_absent_or_backwards_accuse_nobody() -> None:
+def test_times_that_are_all_equal_absent_or_backwards_accuse_nothing() -> None:
     job = make_job([Group(range(8))])
     records = job.records
     equal = msgspec.structs.replace(
@@ -362,7 +362,7 @@ def test_times_that_are_all_equal_absent_or_backwards_accuse_nobody() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_noise_without_any_sense_accuses_nobody(seed: int) -> None:
+def test_noise_without_any_sense_accuses_nothing(seed: int) -> None:
     job = make_job([Group(range(8)), Group([1, 2, 3])])
     random = np.random.default_rng(seed)
     count = len(job.records)
@@ -375,7 +375,7 @@ def test_noise_without_any_sense_accuses_nobody(seed: int) -> None:
     assert detect(make_window(with_records(job, noise))) == []
 
 
-def test_members_and_rings_that_nobody_knows_do_no_harm() -> None:
+def test_members_and_rings_that_are_unknown_do_no_harm() -> None:
     job = make_job([Group(range(8), NIC, SLOW)])
     unknown = msgspec.structs.replace(job, communicators={}, ranks={})
     found = one_finding(make_window(unknown))

@@ -1,4 +1,4 @@
-"""Late ranks: who is late itself, who only looks so, and what is nobody's fault."""
+"""Late ranks: which are late themselves, which only look so, and what is no fault."""
 
 import msgspec
 import numpy as np
@@ -28,7 +28,7 @@ def with_records(job: JobWindow, records: Records) -> JobWindow:
     return msgspec.structs.replace(job, records=records, operations=split(records))
 
 
-def test_one_slow_rank_is_named_and_nobody_it_delays() -> None:
+def test_one_slow_rank_is_named_and_none_that_it_delays() -> None:
     job = make_job(extra_ms=extra({5: 30.0}))
     (finding,) = detect(make_window(job))
     assert finding.cause is Cause.STRAGGLER
@@ -76,12 +76,12 @@ def test_an_end_is_seen() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_equal_work_accuses_nobody(seed: int) -> None:
+def test_equal_work_accuses_no_rank(seed: int) -> None:
     assert not detect(make_window(make_job(seed=seed)))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_work_that_is_unequal_at_random_accuses_nobody(seed: int) -> None:
+def test_work_that_is_unequal_at_random_accuses_no_rank(seed: int) -> None:
     random = np.random.default_rng(seed)
     uneven = np.abs(random.normal(0.0, 15.0, (STEPS, RANKS)))
     assert not detect(make_window(make_job(extra_ms=uneven, seed=seed)))
@@ -142,7 +142,7 @@ def test_clocks_far_apart_change_nothing() -> None:
     )
 
 
-def test_a_clock_that_is_set_accuses_nobody() -> None:
+def test_a_clock_that_is_set_accuses_no_rank() -> None:
     job = make_job(steps=STEPS, compute_ms=1000.0)
     records = job.records
     later = (records.host == 1) & (records.entry_ns > job.steps[25].start_ns)
@@ -153,7 +153,7 @@ def test_a_clock_that_is_set_accuses_nobody() -> None:
     assert not detect(make_window(with_records(job, moved)))
 
 
-def test_records_that_were_lost_accuse_nobody() -> None:
+def test_records_that_were_lost_accuse_no_rank() -> None:
     """A host's records are missing for five steps, then for one communicator only."""
     job = make_job()
     records = job.records
@@ -177,7 +177,7 @@ def test_much_more_work_for_ever_is_a_fault() -> None:
     assert finding.culprit.rank == 5
 
 
-def test_waiting_for_data_is_told_by_the_training_loop_s_own_marks() -> None:
+def test_waiting_for_data_is_shown_by_the_training_loop_s_own_marks() -> None:
     job = make_job(compute_ms=1000.0, extra_ms=extra({2: 300.0, 3: 300.0}))
     window = make_window(job, host_levels={"step_phase_seconds_total:data": (0.02, {})})
     values = window.hosts.readings["step_phase_seconds_total:data"].values
@@ -197,7 +197,7 @@ def test_the_order_of_rows_does_not_matter(seed: int) -> None:
     assert straight == other
 
 
-def test_odd_data_accuses_nobody() -> None:
+def test_odd_data_accuses_no_rank() -> None:
     job = make_job(extra_ms=extra({5: 30.0}))
     nothing: Records = job.records.select(slice(0))
     one: Records = job.records.select(job.records.pid == 5)
@@ -255,12 +255,12 @@ def test_of_a_job_that_is_read_in_slices_the_same_rank_is_named() -> None:
     assert finding.cost.lost_seconds == pytest.approx(whole.cost.lost_seconds, rel=0.15)
 
 
-def test_between_slices_nobody_is_late() -> None:
+def test_between_slices_no_rank_is_late() -> None:
     job = in_slices(make_job(), (3, 11), (17, 24), (31, 39))
     assert not detect(make_window(job))
     own = own_time(job)
     assert own is not None
-    # The time that was not read is nobody's time outside, and its steps are not there.
+    # The time that was not read is no rank's time outside, and its steps are not there.
     assert own.rows.gap_ns.max() < 0.2 * NS
     assert 18 <= len(own.end_ns) <= 24
     # Nor in slices that are too short to show a step as a whole.

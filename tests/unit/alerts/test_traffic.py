@@ -1,4 +1,4 @@
-"""Who sends what to whom, by the operations; how evenly; in what rhythm."""
+"""Which rank sends what to which, by the operations; how evenly; in what rhythm."""
 
 from unittest.mock import patch
 
@@ -72,7 +72,7 @@ def sums(
 
 
 def messages(*rows: tuple[int, int, int, float]) -> Messages:
-    """What ends say: rank, peer, kind, bytes; each took a second."""
+    """What both ends record: rank, peer, kind, bytes; each took a second."""
     columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
     rank, peer, kind = (np.array(column, dtype=np.int32) for column in columns[:3])
     return paired(
@@ -139,7 +139,7 @@ def test_two_trees_carry_half_of_the_message_up_and_down_each_edge() -> None:
     assert by_name.assumptions == ring.assumptions == []
 
 
-def test_without_a_word_on_the_algorithm_small_all_reduces_are_trees_and_that_is_said() -> None:
+def test_without_a_word_on_the_algorithm_small_all_reduces_are_trees_and_that_is_noted() -> None:
     places = places_of(ranks_on(4, 1))
     wired = group(4, trees=list(TREES))
     small = traffic_of([sums("all_reduce", 4, size=64)], NOTHING, wired, places)
@@ -207,7 +207,7 @@ def test_a_message_that_both_ends_report_counts_once_and_is_measured() -> None:
     assert table_of(one, places) == {("0", "1"): 600.0}
 
 
-def test_a_fused_send_and_receive_is_half_each_way_and_that_is_said() -> None:
+def test_a_fused_send_and_receive_is_half_each_way_and_that_is_noted() -> None:
     places = places_of(ranks_on(2, 1))
     fused = messages((0, 1, FUSED, 600.0), (1, 0, FUSED, 600.0))
     traffic = traffic_of([], fused, group(2), places)
@@ -286,14 +286,14 @@ def test_a_rank_with_two_nics_sends_half_by_each() -> None:
     assert set(table_of(traffic, places, By.RAIL)) == {("0", "0"), ("1", "1")}
 
 
-def test_what_the_topology_says_of_rails_stands_against_the_count() -> None:
+def test_what_the_topology_has_of_rails_stands_against_the_count() -> None:
     ranks = ranks_on(2, 1)
     places = places_of(ranks, {("node0", "mlx5_0"): 3, ("node1", "mlx5_0"): 5})
     traffic = traffic_of([sums("all_gather", 2)], NOTHING, group(2), places)
     assert set(table_of(traffic, places, By.RAIL)) == {("3", "5"), ("5", "3")}
 
 
-def test_ranks_whose_gpu_or_nic_nobody_knows_are_nameless() -> None:
+def test_ranks_whose_gpu_or_nic_is_unknown_are_nameless() -> None:
     ranks = {0: Rank(rank=0, host="node0", gpu=0), 1: Rank(rank=1, host="node1")}
     places = places_of(ranks)
     traffic = traffic_of([sums("all_gather", 2)], NOTHING, group(2), places)
@@ -333,7 +333,7 @@ def test_times_of_ranks_at_work_together_are_not_added_up() -> None:
 # Against counters --------------------------------------------------------------------------------
 
 
-def test_counters_tell_a_tree_from_a_ring() -> None:
+def test_counters_separate_a_tree_from_a_ring() -> None:
     places = places_of(ranks_on(4, 1))
     wired = group(4, trees=[TREES[0]])
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from api.kubernetes.access import Access, find_access, read_kubeconfig
+from api.remote.kubernetes.access import Access, find_access, read_kubeconfig
 from collector.contract.errors import SettingsError
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"

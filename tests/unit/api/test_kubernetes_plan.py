@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.kubernetes.objects import Node
-from api.kubernetes.plan import (
+from api.remote.answers import Action, Actions, Applied, FleetHealth, HostHealth
+from api.remote.kubernetes.objects import Node
+from api.remote.kubernetes.plan import (
     ACTION_NOTE,
     HEARTBEAT_SECONDS,
     Known,
@@ -17,7 +18,6 @@ from api.kubernetes.plan import (
     plan_node,
     standing_drains,
 )
-from api.kubernetes.service import Action, Actions, Applied, FleetHealth, HostHealth
 
 NOW = dt.datetime(2026, 11, 16, 5, 24, 33, tzinfo=dt.UTC)
 EARLIER = "2026-11-16T05:20:00Z"
@@ -213,7 +213,7 @@ def test_the_share_holds_for_new_taints_and_one_is_always_allowed() -> None:
 
     def count(share: float, *more: Node) -> int:
         plan = plan_fleet([*nodes, *more], known(actions=actions), NOW, share)
-        return sum(1 for write in plan.writes if write.taints)
+        return sum(1 for write in plan.changes if write.taints)
 
     assert [count(share) for share in (0.01, 0.1, 0.2, 0.55, 1.0)] == [1, 1, 2, 5, 10]
     already = msgspec.structs.replace(tainted("x"), metadata=tainted("x").metadata)
@@ -246,7 +246,7 @@ def test_the_most_urgent_comes_first() -> None:
     )
     nodes = [conditioned("False", "Degraded", "w", "x"), node("n2"), node("n3")]
     plan = plan_fleet([*nodes, renamed(tainted(), "n4")], everything, NOW, 1.0)
-    assert [(write.node, write.urgency) for write in plan.writes] == [
+    assert [(write.node, write.urgency) for write in plan.changes] == [
         ("n3", Urgency.TAINT),
         ("n4", Urgency.RETURN),
         ("n2", Urgency.CONDITION),

@@ -3,19 +3,28 @@
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from pathlib import Path
-from unittest.mock import patch
 
 import httpx
 import msgspec
 import pytest
 
 from api.promql.parse import parse_query
-from api.top import client as client_module
-from api.top import questions
-from api.top.ask import HOSTS_CHARS_MAX, ask
-from api.top.client import Away, Busy, Client, Odd, Refused, Target, check_url
-from api.top.model import Order, View, Wanted
-from api.top.words import NESTING_MAX, TEXT_CHARS_MAX, clean
+from api.remote.client import (
+    NESTING_MAX,
+    TEXT_CHARS_MAX,
+    Away,
+    Bounds,
+    Busy,
+    Client,
+    Odd,
+    Refused,
+    Target,
+    check_url,
+    clean,
+)
+from api.remote.top import questions
+from api.remote.top.ask import HOSTS_CHARS_MAX, ask
+from api.remote.top.model import Order, View, Wanted
 from collector.contract.errors import SettingsError
 
 URL = "http://service.test:9700"
@@ -27,9 +36,15 @@ EMPTY: dict[str, object] = {"items": [], "next": None, "data": {"result": []}}
 Handler = Callable[[httpx.Request], httpx.Response]
 
 
-def connect(handler: Handler, **target: str) -> Client:
-    transport = httpx.MockTransport(handler)
-    return Client(Target(url=URL, **target), transport=transport, clock=lambda: NOW)
+def connect(handler: Handler, bounds: Bounds | None = None, **target: str) -> Client:
+    return Client(
+        Target(url=URL, **target),
+        "test",
+        bounds=bounds,
+        for_terminal=True,
+        transport=httpx.MockTransport(handler),
+        clock=lambda: NOW,
+    )
 
 
 def answering(body: object, status: int = 200, **headers: str) -> Handler:
@@ -124,11 +139,13 @@ def test_what_is_no_answer_is_odd_and_breaks_nothing(body: bytes) -> None:
 
 
 def test_an_answer_without_an_end_is_left() -> None:
-    client = connect(lambda _: httpx.Response(200, content=b" " * 4_096))
-    with patch.object(client_module, "ANSWER_BYTES_MAX", 1_000), pytest.raises(Odd, match="MiB"):
-        ask(client, EVERYTHING)
-    with patch.object(client_module, "ANSWER_SECONDS_MAX", -1.0), pytest.raises(Busy):
-        ask(client, EVERYTHING)
+    def handler(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, content=b" " * 4_096)
+
+    with pytest.raises(Odd, match="MiB"):
+        ask(connect(handler, Bounds(answer_bytes=1_000)), EVERYTHING)
+    with pytest.raises(Busy):
+        ask(connect(handler, Bounds(answer_s=-1.0)), EVERYTHING)
 
 
 # --- errors in words ------------------------------------------------------------------------------
@@ -193,7 +210,6 @@ def test_a_token_is_sent_and_read_anew(tmp_path: Path) -> None:
     client = connect(note, token_file=str(file))
     client.get("/v1/incidents", dict)
     file.write_text("second-token\n")
-    client.renew_token()
     client.get("/v1/incidents", dict)
     assert seen == ["Bearer first-token", "Bearer second-token"]
     assert "secret" not in repr(Target(url=URL, token="secret"))  # noqa: S106 - a test's
@@ -202,10 +218,12 @@ def test_a_token_is_sent_and_read_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b" \n", b"\xff\xfe", "tökén".encode(), b"a\x1bb"])
 def test_a_file_that_holds_no_token_is_told(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "token").write_bytes(content)
-    with pytest.raises(SettingsError, match="token"):
-        connect(answering({}), token_file=str(tmp_path / "token"))
-    with pytest.raises(SettingsError, match="No such file"):
-        connect(answering({}), token_file=str(tmp_path / "none"))
+    for name, words in (("token", "token"), ("none", "No such file")):
+        target = Target(url=URL, token_file=str(tmp_path / name))
+        with pytest.raises(SettingsError, match=words):
+            target.read_token()
+        with pytest.raises(Refused, match=words):
+            connect(answering({}), token_file=str(tmp_path / name)).get("/v1/hosts", dict)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.top.keys import PENDING_BYTES_MAX, SEQUENCES, Decoder, Key
-from api.top.model import HostRow, Incident, JobRow, LinkRow, Order, Picture, View
-from api.top.screen import FILTER_CHARS_MAX, Screen
+from api.remote.top.keys import PENDING_BYTES_MAX, SEQUENCES, Decoder, Key
+from api.remote.top.model import HostRow, Incident, JobRow, LinkRow, Order, Picture, View
+from api.remote.top.screen import FILTER_CHARS_MAX, Screen
 from collector.contract.verdict import Culprit
 
 

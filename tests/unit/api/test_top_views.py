@@ -9,9 +9,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console, Group
 
-from api.top.ask import Series, tabulate
-from api.top.layout import Cell, Column, fit, table, wrap
-from api.top.model import (
+from api.remote.top.ask import Series, tabulate
+from api.remote.top.layout import Cell, Column, fit, table, wrap
+from api.remote.top.model import (
     NS,
     Detail,
     Fleet,
@@ -25,10 +25,10 @@ from api.top.model import (
     Turn,
     View,
 )
-from api.top.plain import as_lines
-from api.top.screen import LISTS, Screen
-from api.top.views import Stage, draw
-from api.top.watch import Latest, Phase
+from api.remote.top.plain import as_lines
+from api.remote.top.screen import LISTS, Screen
+from api.remote.top.views import Stage, draw
+from api.remote.top.watch import Latest, Phase
 from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut
 from tests.conftest import Golden
 from tests.terminals import golden_path

@@ -10,15 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from api.top.client import Odd, Target
-from api.top.watch import (
-    RETRY_SECONDS_MAX,
-    STREAM_BYTES_MAX,
-    Phase,
-    Watch,
-    backoff,
-    read_events,
-)
+from api.remote.client import RETRY_SECONDS_MAX, Odd, Target, backoff
+from api.remote.top.watch import STREAM_BYTES_MAX, Phase, Watch, read_events
 from collector.cli import EXIT_USAGE, main
 from tests.environment import clean_environment
 from tests.service import ROOT, eventually

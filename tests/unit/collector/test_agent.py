@@ -128,7 +128,7 @@ def test_a_buffer_holds_two_of_the_largest_reads_whatever_its_size(
 
 
 @pytest.mark.parametrize(("kind", "is_urgent"), [("link_down", True), ("burst", False)])
-def test_news_that_somebody_waits_for_asks_for_a_flush(kind: str, *, is_urgent: bool) -> None:
+def test_urgent_events_ask_for_a_flush(kind: str, *, is_urgent: bool) -> None:
     buffer = Buffer(Meter())
     buffer.publish(report(Event(kind=kind, time_ns=1, labels={})))
     assert buffer.is_urgent.is_set() == is_urgent
@@ -234,7 +234,7 @@ def test_a_scrape_shows_the_last_reading_until_it_is_stale(scrape: Scrape) -> No
     assert "m{" not in text.replace("fabric_agent_scrapes_total{", "")
 
 
-def test_other_paths_and_methods_are_told_so(scrape: Scrape) -> None:
+def test_other_paths_and_methods_get_an_explanation(scrape: Scrape) -> None:
     assert scrape.get("/metrics?name=x")[0] == 200
     assert scrape.get("/")[0] == 200
     assert scrape.get("/metricss")[0] == 404
@@ -259,7 +259,7 @@ def test_requests_good_and_bad(scrape: Scrape, sent: bytes, statuses: list[int])
     with socket.create_connection(("127.0.0.1", scrape.port), timeout=10) as connection:
         connection.sendall(sent)
         answer = b""
-        with contextlib.suppress(ConnectionResetError):  # unread bytes make the kernel say so
+        with contextlib.suppress(ConnectionResetError):  # unread bytes make the kernel reset
             while more := connection.recv(1 << 16):
                 answer += more
     assert [int(each) for each in re.findall(rb"HTTP/1.1 (\d+)", answer)] == statuses
@@ -312,7 +312,7 @@ def test_a_disabled_source_is_not_read(tmp_path: Path) -> None:
 
 
 class Life:
-    """An agent that runs in this test's thread, told what to do by another."""
+    """An agent that runs in this test's thread, controlled by another."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
         # Signals belong to the process: here they only arrive in the inbox.
@@ -377,9 +377,9 @@ def test_reloads_good_bad_and_impossible(life: Life, caplog: pytest.LogCaptureFi
     assert (life.reloads("ok"), life.reloads("refused")) == (2, 2)
     lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
     assert lines == [
-        "settings not read again, the old ones go on: agent.toml: unknown setting 'x'",
+        "settings not read again, the old ones stay in force: agent.toml: unknown setting 'x'",
         (
-            "settings not read again, the old ones go on: "
+            "settings not read again, the old ones stay in force: "
             f"spool {impossible}/spool: Not a directory; set spool_dir to a folder that can be"
             " written"
         ),

@@ -1,4 +1,4 @@
-"""Each check speaks on facts that are wrong, and is silent on those that are right."""
+"""Each check reports facts that are wrong, and is silent on those that are right."""
 
 import pytest
 from hypothesis import given
@@ -142,7 +142,7 @@ RIGHT: list[Changes] = [
     on_all(GPUS, "pcie_speed", "2.5"),
     # dma-buf takes the module's place.
     {("", "peer_memory_module"): "none"},
-    # One link that is down among few accuses nobody; nor does a virtual machine's unknown node.
+    # One link that is down among few accuses no host; nor does a virtual machine's unknown node.
     {("mlx5_3", "port_state"): "down", ("mlx5_3", "port_rate_gigabits"): ""},
     on_all((*NICS, *GPUS), "numa_node", ""),
     # No congestion control known, lossy by choice, and no mark.
@@ -156,12 +156,12 @@ RIGHT: list[Changes] = [
 ]
 
 
-@pytest.mark.parametrize(("check", "changes", "says", "severity"), WRONG)
+@pytest.mark.parametrize(("check", "changes", "title", "severity"), WRONG)
 def test_a_check_speaks_on_what_is_wrong(
-    check: str, changes: Changes, says: str, severity: Severity
+    check: str, changes: Changes, title: str, severity: Severity
 ) -> None:
     found = judge_host(good_host(changes))
-    mine = [each for each in found if each.check == check and says in each.title]
+    mine = [each for each in found if each.check == check and title in each.title]
     assert mine, [each.title for each in found]
     assert {each.severity for each in mine} == {severity}
     others = {each.check for each in found} - {check}
@@ -189,20 +189,20 @@ def check_is_complete(finding: Finding) -> None:
     assert finding.host == "node-0"
 
 
-@pytest.mark.parametrize(("check", "changes", "says", "severity"), WRONG)
-def test_a_finding_says_everything(
-    check: str, changes: Changes, says: str, severity: Severity
+@pytest.mark.parametrize(("check", "changes", "title", "severity"), WRONG)
+def test_a_finding_has_every_field(
+    check: str, changes: Changes, title: str, severity: Severity
 ) -> None:
-    del check, says, severity
+    del check, title, severity
     for finding in judge_host(good_host(changes)):
         check_is_complete(finding)
 
 
-@pytest.mark.parametrize(("check", "changes", "says", "severity"), WRONG)
+@pytest.mark.parametrize(("check", "changes", "title", "severity"), WRONG)
 def test_a_check_names_the_settings_that_it_looks_at(
-    check: str, changes: Changes, says: str, severity: Severity
+    check: str, changes: Changes, title: str, severity: Severity
 ) -> None:
-    del says, severity
+    del title, severity
     base = {"kind", "model", "link_layer", "port_state", "port_rate_gigabits", "leaf"}
     for finding in judge_host(good_host(changes)):
         if finding.check == check:
@@ -259,7 +259,7 @@ def test_what_the_site_expects_is_no_finding_of_a_check() -> None:
     assert judge_host(good_host(changes), site) == []
 
 
-def test_an_expectation_of_other_hosts_says_nothing_here() -> None:
+def test_an_expectation_of_other_hosts_does_not_apply_here() -> None:
     site = expect('[[expect]]\nsetting = "firmware"\nvalues = ["1"]\nhosts = "other-*"\n')
     assert judge_host(good_host(), site) == []
 
@@ -280,7 +280,7 @@ def test_a_check_that_is_ignored_is_silent() -> None:
         ("[[expect]]\nsetting = 'm'\nvalues = ['1']\n" * 1001, "EXPECTATIONS_MAX"),
     ],
 )
-def test_a_wrong_file_of_expectations_says_what_is_wrong(text: str, why: str) -> None:
+def test_a_wrong_file_of_expectations_is_explained(text: str, why: str) -> None:
     with pytest.raises(SettingsError, match=why):
         expect(text)
 

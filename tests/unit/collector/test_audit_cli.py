@@ -19,7 +19,7 @@ def test_a_good_host_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert "findings: none" in capsys.readouterr().out
 
 
-def test_a_bad_host_exits_with_1_and_says_everything(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_host_exits_with_1_and_prints_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["audit", "--root", BAD]) == 1
     page = capsys.readouterr().out
     assert page.startswith("node-1: 4 GPUs (NVIDIA H100 80GB HBM3), 4 training NICs")
@@ -53,7 +53,7 @@ def test_json_holds_findings_facts_and_what_could_not_be_read(
     assert "never-shown" not in text
 
 
-def test_a_machine_without_training_hardware_says_so(
+def test_a_machine_without_training_hardware_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "proc").mkdir()

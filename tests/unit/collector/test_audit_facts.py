@@ -93,11 +93,11 @@ def test_dcb_is_asked_where_there_is_no_mlnx_qos(tmp_path: Path) -> None:
     assert value(found, "mlx5_0", "pfc_priorities") == "3,7"
     assert value(found, "mlx5_0", "dscp_priorities") == "0:0 3:26 6:48"
     assert value(found, "mlx5_0", "qos_trust") == "dscp"
-    assert found.unread == ()  # dcb has said what mlnx_qos did not
+    assert found.unread == ()  # dcb gave what mlnx_qos did not
 
 
 @pytest.mark.parametrize("text", ["", "\0\0", "enabled 1 1", "Priority trust state:", "é" * 9000])
-def test_an_odd_answer_of_mlnx_qos_says_nothing(tmp_path: Path, text: str) -> None:
+def test_an_odd_answer_of_mlnx_qos_gives_no_facts(tmp_path: Path, text: str) -> None:
     write_files(tmp_path, {"commands/mlnx_qos -i eth2": text})
     gatherer = gather(tmp_path)
     read_mlnx_qos(gatherer, "mlx5_0", "eth2")
@@ -161,7 +161,7 @@ def test_a_file_that_is_not_there_is_a_fact(tmp_path: Path) -> None:
         (10**12, 10**9, LITTLE),
         (10**12, 10**12, "10 to 50 %"),
         (10**9, 10**12, "over 50 %"),
-        (1000, 10**6, ""),  # too little to tell
+        (1000, 10**6, ""),  # too little to judge
         (-1, 10**12, ""),
     ],
 )
@@ -201,7 +201,7 @@ def test_long_and_unprintable_values_are_cut() -> None:
     assert FACTS_MAX > 1000
 
 
-def test_what_several_devices_refuse_alike_is_said_once(tmp_path: Path) -> None:
+def test_what_several_devices_refuse_alike_is_reported_once(tmp_path: Path) -> None:
     gatherer = gather(tmp_path)
     for number in range(6):
         gatherer.miss(f"mlx5_{number}", "setting", Reason.UNREADABLE, "only root")

@@ -1,4 +1,4 @@
-"""Many hosts: alike ones are judged once, few that differ are outliers, none is accused without."""
+"""Many hosts: alike ones are judged once, few that differ from a majority are outliers."""
 
 from collections.abc import Mapping, Sequence
 
@@ -39,7 +39,7 @@ def test_one_host_of_ten_that_differs_is_an_outlier() -> None:
     assert [each.device for each in finding.read] == ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"]
 
 
-def test_without_a_majority_nobody_is_accused() -> None:
+def test_without_a_majority_no_host_is_accused() -> None:
     other = {("", "nvidia_driver"): "535.1"}
     (finding,) = judge_fleet(make_fleet(10, dict.fromkeys(range(4), other))).findings
     assert (finding.host, finding.severity) == ("", "info")
@@ -92,7 +92,7 @@ def test_the_slot_of_an_idle_gpu_and_a_management_nic_are_not_compared() -> None
     assert judge_fleet(make_fleet(10, {3: changes})).findings == []
 
 
-def test_a_setting_that_one_host_does_not_say_accuses_nobody() -> None:
+def test_a_setting_that_one_host_lacks_accuses_no_host() -> None:
     assert judge_fleet(make_fleet(10, {3: {("mlx5_0", "firmware"): ""}})).findings == []
 
 
@@ -157,11 +157,11 @@ def test_alike_hosts_share_their_profile() -> None:
     assert (survey.hosts, survey.profiles) == (20, 1)
 
 
-def test_what_a_check_says_of_a_host_is_not_also_an_outlier() -> None:
+def test_what_a_check_explains_is_not_also_an_outlier() -> None:
     changes = {("mlx5_1", "pcie_width"): "8", ("mlx5_1", "pcie_max_payload_bytes"): "128"}
     found = judge_fleet(make_fleet(10, {3: changes})).findings
-    told = {(each.check, each.read[0].setting) for each in found}
-    assert told == {("pcie_link", "pcie_width"), ("outlier", "pcie_max_payload_bytes")}
+    explained = {(each.check, each.read[0].setting) for each in found}
+    assert explained == {("pcie_link", "pcie_width"), ("outlier", "pcie_max_payload_bytes")}
 
 
 def test_findings_beyond_the_bound_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

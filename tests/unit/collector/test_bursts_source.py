@@ -1,4 +1,4 @@
-"""`bursts`: what is chosen, and what becomes of the sampler's words and of requests."""
+"""`bursts`: the choice of counters, the sampler's messages as readings, and requests."""
 
 from array import array
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from tests.fixtures.trees import write_files
 
 
 class FakeSampler:
-    """Says what the test tells it to."""
+    """Returns the messages that the test sets."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -72,7 +72,7 @@ def host(tmp_path: Path) -> FakeHost:
 
 
 def report_of(plan: Plan) -> Message:
-    """What a sampler would say of two milliseconds in which nothing happened."""
+    """A sampler's report of two milliseconds in which nothing happened."""
     rows = [" ".join([str(at), *["1000"] * len(plan.counters)]) for at in (10**9, 10**9 + 10**6)]
     (report,) = replay("\n".join(rows), plan)
     return report
@@ -161,7 +161,7 @@ def test_a_recording_that_cannot_be_read_is_an_error_of_the_source(host: FakeHos
         list(Bursts(Settings()).read(Host(host.root)))
 
 
-# --- what it says --------------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------
 
 
 def test_a_read_between_two_summaries_shows_the_last_one_for_a_while(host: FakeHost) -> None:
@@ -229,7 +229,7 @@ def test_a_capture_becomes_samples_of_its_own_series_and_an_event(host: FakeHost
     ("trouble", "result"),
     [("restart", "lost"), ("silence", "lost"), ("refusal", "refused"), ("no pipe", "refused")],
 )
-def test_a_capture_that_does_not_come_is_said_to_be_lost_or_refused(
+def test_a_capture_that_does_not_come_is_reported_as_lost_or_refused(
     host: FakeHost, trouble: str, result: str
 ) -> None:
     source = Bursts(Settings())

@@ -73,7 +73,7 @@ class Feed:
 
 @pytest.fixture(params=[1, 7, 32], ids=lambda every: f"digest-{every}")
 def feed(request: pytest.FixtureRequest) -> Feed:
-    """However often samples are worked through, the same comes of them."""
+    """However often samples are digested, the result is the same."""
     feed = Feed(make_track(), request.param)
     feed.read()
     return feed
@@ -82,17 +82,17 @@ def feed(request: pytest.FixtureRequest) -> Feed:
 # --- windows -------------------------------------------------------------------------------------
 
 
-def test_a_summary_says_what_was_counted(feed: Feed) -> None:
+def test_a_summary_has_what_was_counted(feed: Feed) -> None:
     feed.flow([FULL // 10] * 500 + [0] * 250 + [FULL * 4 // 5] * 250)
-    told = feed.summary()
-    assert told["seconds"] == 1.0
-    assert told["mean"] == pytest.approx(LINE * (0.1 * 500 + 0.8 * 250) / 1000)
-    assert told["peak"] == pytest.approx(0.8 * LINE)
-    assert told["peak_coarse"] == pytest.approx(0.8 * LINE)
-    assert told["busy"] == pytest.approx(0.25)
-    assert told["windows"] == 750
+    summary = feed.summary()
+    assert summary["seconds"] == 1.0
+    assert summary["mean"] == pytest.approx(LINE * (0.1 * 500 + 0.8 * 250) / 1000)
+    assert summary["peak"] == pytest.approx(0.8 * LINE)
+    assert summary["peak_coarse"] == pytest.approx(0.8 * LINE)
+    assert summary["busy"] == pytest.approx(0.25)
+    assert summary["windows"] == 750
     #                          0.01  0.1  0.25 0.5 0.75 0.9  1.0  more
-    assert told["histogram"] == [0.25, 0.5, 0.0, 0.0, 0.0, 0.25, 0.0, 0.0]
+    assert summary["histogram"] == [0.25, 0.5, 0.0, 0.0, 0.0, 0.25, 0.0, 0.0]
     second = feed.summary()
     assert (second["seconds"], second["mean"], second["variation"]) == (0.0, None, None)
 
@@ -113,10 +113,10 @@ def test_a_sliver_of_time_makes_no_peak(feed: Feed) -> None:
     feed.value += FULL // 10
     feed.read(100_000)
     feed.flow([FULL // 10] * 20)
-    told = feed.summary()
-    assert isinstance(told["peak"], float)
-    assert told["peak"] <= 0.19 * LINE
-    assert told["mean"] == pytest.approx(LINE * (42 + 1) / 42 / 10, rel=0.01)
+    summary = feed.summary()
+    assert isinstance(summary["peak"], float)
+    assert summary["peak"] <= 0.19 * LINE
+    assert summary["mean"] == pytest.approx(LINE * (42 + 1) / 42 / 10, rel=0.01)
 
 
 def test_a_sliver_before_a_silence_is_counted_too(feed: Feed) -> None:
@@ -124,8 +124,8 @@ def test_a_sliver_before_a_silence_is_counted_too(feed: Feed) -> None:
     feed.value += 7_000
     feed.read(100_000)
     feed.flow([0] * 20)
-    told = feed.summary()
-    assert told["mean"] == pytest.approx((20 * FULL // 10 + 7_000) / 0.0401)
+    summary = feed.summary()
+    assert summary["mean"] == pytest.approx((20 * FULL // 10 + 7_000) / 0.0401)
 
 
 def test_words_of_four_bytes_are_bytes() -> None:
@@ -138,15 +138,15 @@ def test_words_of_four_bytes_are_bytes() -> None:
 def test_samples_worked_through_at_once_count_the_same_as_one_by_one() -> None:
     """The fast way through `Track` is an optimisation: nothing may depend on it."""
     steps = [(number * 7919) % FULL for number in range(3_000)]
-    told = []
+    summary = []
     for every, keeps_all in ((1, False), (32, True), (31, True), (64, False)):
         feed = Feed(make_track(), every)
         feed.read()
         feed.keeps_all = keeps_all
         feed.flow(steps)
         feed.flow([0] * 64)
-        told.append((feed.summary(), feed.bursts))
-    first, *others = told
+        summary.append((feed.summary(), feed.bursts))
+    first, *others = summary
     for other in others:
         assert other[1] == first[1]
         for name, value in first[0].items():
@@ -154,12 +154,12 @@ def test_samples_worked_through_at_once_count_the_same_as_one_by_one() -> None:
     assert first[1], "there should be bursts to compare"
 
 
-def test_a_counter_that_was_reset_begins_anew(feed: Feed) -> None:
+def test_a_counter_that_was_reset_begins_again(feed: Feed) -> None:
     feed.flow([FULL // 10] * 40)
     feed.value = 0
     feed.flow([FULL // 10] * 40)
-    told = feed.summary()
-    assert told["peak"] == pytest.approx(LINE / 10)
+    summary = feed.summary()
+    assert summary["peak"] == pytest.approx(LINE / 10)
     assert feed.bursts == []
 
 
@@ -205,11 +205,11 @@ def cached(feed: Feed, refresh_ms: int, steps: Iterable[int]) -> None:
 
 def test_a_file_that_is_refreshed_seldom_gets_that_resolution_and_no_bursts(feed: Feed) -> None:
     cached(feed, 250, [FULL // 10] * 3_000)
-    told = feed.summary()
-    assert told["resolution"] == pytest.approx(0.25, rel=0.02)
-    assert told["peak_coarse"] is None
-    assert isinstance(told["peak"], float)
-    assert told["peak"] <= 0.11 * LINE
+    summary = feed.summary()
+    assert summary["resolution"] == pytest.approx(0.25, rel=0.02)
+    assert summary["peak_coarse"] is None
+    assert isinstance(summary["peak"], float)
+    assert summary["peak"] <= 0.11 * LINE
     assert feed.bursts == []
 
 
@@ -239,7 +239,7 @@ def test_a_slow_trickle_at_a_rhythm_is_recognised_too(feed: Feed) -> None:
     assert feed.summary()["resolution"] == pytest.approx(0.1, rel=0.02)
 
 
-def test_heartbeats_on_an_idle_port_say_nothing_about_it(feed: Feed) -> None:
+def test_heartbeats_on_an_idle_port_prove_nothing_about_it(feed: Feed) -> None:
     feed.flow(([300] + [0] * 99) * 40)
     assert feed.summary()["refresh"] == 0.0
 
@@ -292,7 +292,7 @@ def test_what_is_one_burst(feed: Feed, steps: list[int], count: int) -> None:
         assert one.end_ns <= other.start_ns
 
 
-def test_a_long_burst_is_told_when_it_is_long_and_when_it_ends(feed: Feed) -> None:
+def test_a_long_burst_is_reported_when_it_is_long_and_when_it_ends(feed: Feed) -> None:
     feed.flow([0] * 10)
     start_ns = feed.now_ns
     feed.flow([FULL] * 1_500)
@@ -310,9 +310,9 @@ def test_without_a_line_rate_there_are_numbers_and_no_bursts() -> None:
     feed = Feed(make_track(line_rate=0.0))
     feed.read()
     feed.flow([FULL] * 500 + [0] * 500)
-    told = feed.summary()
-    assert told["peak"] == pytest.approx(LINE)
-    assert told["busy"] is None
+    summary = feed.summary()
+    assert summary["peak"] == pytest.approx(LINE)
+    assert summary["busy"] is None
     assert feed.bursts == []
 
 
@@ -323,8 +323,8 @@ def test_a_file_that_was_gone_makes_no_burst_of_what_it_missed(feed: Feed) -> No
     feed.text, feed.value = b"", feed.value + 500 * FULL
     feed.now_ns += NS_PER_SECOND
     feed.flow([FULL // 10] * 40)
-    told = feed.summary()
-    assert told["peak"] == pytest.approx(LINE / 10)
+    summary = feed.summary()
+    assert summary["peak"] == pytest.approx(LINE / 10)
 
 
 # --- ring and plan -------------------------------------------------------------------------------

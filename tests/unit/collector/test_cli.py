@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collector import agent, cli
-from collector import sources as sources_module
+from collector import agent_cli, cli
 from collector.contract.model import Reading, Sample, Series
 from collector.host import Host
 from collector.sources import SourceSettings
@@ -31,12 +30,12 @@ class FileSource:
 @pytest.fixture(autouse=True)
 def no_logging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Logging is set up once in a process, and here that is pytest's business."""
-    monkeypatch.setattr(cli, "set_up_logging", lambda _: None)
+    monkeypatch.setattr(agent_cli, "set_up_logging", lambda _: None)
 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(sources_module, "discover", lambda: {"file": FileSource})
+    monkeypatch.setattr(agent_cli, "discover", lambda: {"file": FileSource})
     (tmp_path / "sys").mkdir()
     (tmp_path / "sys" / "number").write_text("42\n")
     hostname = tmp_path / "proc" / "sys" / "kernel" / "hostname"
@@ -94,10 +93,21 @@ def test_a_root_that_is_no_captured_tree_is_told(
 def test_help_and_version_import_no_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert [verb for verb in cli.VERBS if f"\n  {verb} " not in text] == []
+    assert [verb for verb in cli.registered() if f"\n  {verb} " not in text] == []
     assert cli.main([]) == 2
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out.splitlines()[-1].startswith("fabricscope 0.")
+
+
+def test_every_registered_verb_is_one_and_names_itself_once() -> None:
+    verbs = cli.registered()
+    files = sorted(Path(cli.__file__).parents[1].glob("*/verbs.toml"))
+    assert sorted(file.parent.name for file in files) == sorted(cli.PACKAGES)
+    assert len(verbs) == sum(file.read_text("utf-8").count("\n[") for file in files)
+    for verb in verbs.values():
+        module = importlib.import_module(verb.module)
+        assert callable(module.add_arguments)
+        assert callable(module.run)
 
 
 @pytest.mark.parametrize("verb", ["serve", "demo"])
@@ -121,7 +131,7 @@ def test_an_interrupt_is_status_130_and_no_trace(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(agent, "read_once", interrupt)
+    monkeypatch.setattr(agent_cli, "read_once", interrupt)
     assert cli.main(["agent", "--once", "--root", str(tree)]) == 130
     assert capsys.readouterr().err == ""
 

@@ -61,7 +61,7 @@ def test_a_new_xid_is_an_event_and_an_old_one_is_not(tmp_path: Path) -> None:
         host = write_page(tmp_path, f"DCGM_FI_DEV_XID_ERRORS{{{LABELS}}} {xid}")
         return [each.message for each in read(source, host) if isinstance(each, Event)]
 
-    assert events("31") == []  # nobody knows since when
+    assert events("31") == []  # unknown since when
     assert events("31") == []
     (message,) = events("79")
     assert message.startswith("GPU 0: XID 79: the GPU has fallen off the bus")
@@ -101,7 +101,7 @@ def test_without_an_address_it_is_off(tmp_path: Path) -> None:
 
 
 class Page(BaseHTTPRequestHandler):
-    """Answers as its path says."""
+    """Answers by its path."""
 
     protocol_version = "HTTP/1.1"
     body: ClassVar[bytes] = f"DCGM_FI_DEV_GPU_TEMP{{{LABELS}}} 51\n".encode()

@@ -51,7 +51,7 @@ def test_one_absence_for_an_interface_without_statistics(tmp_path: Path) -> None
 
 
 def test_directions_are_the_same_in_every_driver() -> None:
-    """Received: told to stop. Transmitted: cannot drain. Mixed up, the wrong host is blamed."""
+    """Received: asked to stop. Transmitted: cannot drain. Mixed up, the wrong host is blamed."""
     received = [
         MLX5.find("rx_prio3_pause"),
         BNXT.find("rx_pfc_ena_frames_pri3"),

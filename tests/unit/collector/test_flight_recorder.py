@@ -147,7 +147,7 @@ def test_a_senseless_duration_is_none(duration: float) -> None:
         {"input_sizes": [[1]] * 5000, "input_dtypes": ["Float"] * 5000},
     ],
 )
-def test_a_size_that_cannot_be_told_is_none(changes: dict[str, object]) -> None:
+def test_a_size_that_is_not_known_is_none(changes: dict[str, object]) -> None:
     assert one(**changes).size_bytes is None
 
 
@@ -192,7 +192,7 @@ def test_the_rank_stands_in_the_name(name: str) -> None:
     assert event.labels == {"rank": "2"}
 
 
-def test_without_a_name_the_groups_or_a_peer_tell_the_rank() -> None:
+def test_without_a_name_the_groups_or_a_peer_give_the_rank() -> None:
     of_groups = dump(entry())
     of_groups["pg_config"]["5"] = {"name": "5", "desc": "", "ranks": "[4, 9]"}
     (found,) = [each for each in parse(of_groups, "dump") if isinstance(each, Collective)]
@@ -280,7 +280,7 @@ def test_a_dump_over_the_bound_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_is_shared_a_million_times_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pickle of some bytes may hold one list a million times; nobody walks through it."""
+    """A pickle of some bytes may hold one list a million times; it is never walked through."""
     shape = [1] * 50_000
     shared = dump(entry(input_sizes=[shape] * 50_000, input_dtypes=["Float"] * 50_000))
     assert errors(parse(shared)) == []

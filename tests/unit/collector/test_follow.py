@@ -71,7 +71,7 @@ def test_a_renamed_file_goes_on_and_its_successor_begins(place: Place) -> None:
     assert place.poll() == [b"three\n"]
 
 
-def test_a_truncated_file_starts_anew(place: Place) -> None:
+def test_a_truncated_file_starts_again(place: Place) -> None:
     place.write("a.log", b"one\ntwo\n")
     place.poll()
     place.write("a.log", b"x\n", "wb")

@@ -1,4 +1,4 @@
-"""The latest values of a switch: what they mean, how old they may be, and when they are gone."""
+"""The latest values of a switch: their meaning, how old they may be, and when they are gone."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ class Bench:
         self.board.begin(self.feed, self.subscriptions)
         self.feed.is_live = True
 
-    def tell_tree(
+    def send_tree(
         self, tree: dict[str, Any], deletes: tuple[str, ...] = (), said_ns: int | None = None
     ) -> int:
         now_ns = NOW_NS + self.passed_ns
@@ -61,7 +61,7 @@ class Bench:
 
 def test_a_sampled_value_that_is_not_renewed_is_not_shown_and_then_forgotten() -> None:
     bench = Bench()
-    bench.tell_tree({OCTETS: 1})
+    bench.send_tree({OCTETS: 1})
     bench.passed_ns = int((3 * SECONDS + 5) * NS)
     assert BYTES in bench.samples()
     bench.passed_ns += 1
@@ -73,9 +73,9 @@ def test_a_sampled_value_that_is_not_renewed_is_not_shown_and_then_forgotten() -
     assert bench.board.take_flaws()["stale"] == 0
 
 
-def test_a_value_told_on_change_holds_until_the_stream_is_away() -> None:
+def test_an_on_change_value_holds_until_the_stream_is_away() -> None:
     bench = Bench()
-    bench.tell_tree({f"{PORT}/state/oper-status": "UP"})
+    bench.send_tree({f"{PORT}/state/oper-status": "UP"})
     bench.passed_ns = 86_400 * NS
     (sample,) = (each for each in bench.read() if isinstance(each, Sample))
     assert (sample.value, sample.time_ns) == (4, NOW_NS + bench.passed_ns)
@@ -93,7 +93,7 @@ def test_times_of_the_switch_are_believed_within_bounds(
 ) -> None:
     bench = Bench()
     said_ns = NOW_NS - age_seconds * NS
-    bench.tell_tree({OCTETS: 1}, said_ns=said_ns)
+    bench.send_tree({OCTETS: 1}, said_ns=said_ns)
     (sample,) = bench.read()
     assert isinstance(sample, Sample)
     assert sample.time_ns == (said_ns if is_believed else NOW_NS)
@@ -102,12 +102,12 @@ def test_times_of_the_switch_are_believed_within_bounds(
 
 def test_the_time_since_the_switch_started_goes_on_between_messages() -> None:
     bench = Bench()
-    bench.tell_tree({"/system/state/boot-time": str(NOW_NS - 90 * NS)})
+    bench.send_tree({"/system/state/boot-time": str(NOW_NS - 90 * NS)})
     bench.passed_ns = 5 * NS
     assert bench.samples() == {"fabric_switch_uptime_seconds": 95.0}
 
 
-# --- what it says --------------------------------------------------------------------------------
+# --- readings ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_the_time_since_the_switch_started_goes_on_between_messages() -> None:
 )
 def test_what_is_no_counter_is_missing_and_the_next_value_heals_it(value: object) -> None:
     bench = Bench()
-    bench.tell_tree({OCTETS: value})
+    bench.send_tree({OCTETS: value})
     (absence,) = bench.read()
     assert isinstance(absence, Missing)
     assert absence.series.metric == BYTES
-    bench.tell_tree({OCTETS: "18446744073709551615"})
+    bench.send_tree({OCTETS: "18446744073709551615"})
     assert bench.samples() == {BYTES: 2**64 - 1}
 
 
@@ -128,41 +128,45 @@ def test_of_two_leaves_with_one_meaning_the_better_one_counts_and_the_other_inhe
     bench = Bench()
     old = f"{PORT}/state/counters/in-fcs-errors"
     new = f"{PORT}/ethernet/state/counters/in-crc-errors"
-    bench.tell_tree({old: 1})
+    bench.send_tree({old: 1})
     assert bench.samples() == {"fabric_port_receive_crc_errors_total": 1}
-    bench.tell_tree({new: 2})
+    bench.send_tree({new: 2})
     assert bench.samples() == {"fabric_port_receive_crc_errors_total": 2}
-    bench.tell_tree({}, (new,))
+    bench.send_tree({}, (new,))
     assert bench.samples() == {"fabric_port_receive_crc_errors_total": 1}
 
 
-def test_optics_become_their_port_s_when_the_switch_says_whose_they_are() -> None:
+def test_optics_become_their_port_s_when_the_switch_maps_them() -> None:
     bench = Bench()
-    bench.tell_tree({"/components/component[name=xcvr1]/state/temperature/instant": 40})
+    bench.send_tree({"/components/component[name=xcvr1]/state/temperature/instant": 40})
     assert bench.samples() == {"fabric_switch_temperature_celsius": 40}
-    bench.tell_tree({f"{PORT}/state/transceiver": "xcvr1"})
+    bench.send_tree({f"{PORT}/state/transceiver": "xcvr1"})
     (sample,) = bench.read()
     assert isinstance(sample, Sample)
     assert sample.series.metric == "fabric_port_module_temperature_celsius"
     assert dict(sample.series.labels) == {"host": "leaf-1", "device": "leaf-1", "port": "e1"}
-    bench.tell_tree({f"{PORT}/state/transceiver": ""})
+    bench.send_tree({f"{PORT}/state/transceiver": ""})
     assert bench.samples() == {"fabric_switch_temperature_celsius": 40}
 
 
 def test_a_neighbour_that_changes_is_another_link() -> None:
     bench = Bench()
     state = "/lldp/interfaces/interface[name=e1]/neighbors/neighbor[id=1]/state"
-    bench.tell_tree({f"{state}/system-name": "node-0", f"{state}/port-id": "eth0"})
-    bench.tell_tree({f"{state}/system-name": "node-1"})
+    bench.send_tree({f"{state}/system-name": "node-0", f"{state}/port-id": "eth0"})
+    bench.send_tree({f"{state}/system-name": "node-1"})
     (sample,) = bench.read()
     assert isinstance(sample, Sample)
-    said = dict(sample.series.labels)
-    assert (said["peer_name"], said["peer_port"], said["method"]) == ("node-1", "eth0", "lldp")
+    labels = dict(sample.series.labels)
+    assert (labels["peer_name"], labels["peer_port"], labels["method"]) == (
+        "node-1",
+        "eth0",
+        "lldp",
+    )
 
 
 def test_texts_that_become_labels_are_printable_and_short() -> None:
     bench = Bench()
-    bench.tell_tree({f"{PORT}/state/description": "a\nb" + "x" * 5000})
+    bench.send_tree({f"{PORT}/state/description": "a\nb" + "x" * 5000})
     (sample,) = bench.read()
     assert isinstance(sample, Sample)
     description = dict(sample.series.labels)["description"]
@@ -172,7 +176,7 @@ def test_texts_that_become_labels_are_printable_and_short() -> None:
 
 def test_ports_without_a_cable_are_left_alone() -> None:
     bench = Bench(exclude=("Vlan*",))
-    bench.tell_tree({"/interfaces/interface[name=Vlan7]/state/counters/in-octets": 1, OCTETS: 2})
+    bench.send_tree({"/interfaces/interface[name=Vlan7]/state/counters/in-octets": 1, OCTETS: 2})
     assert bench.samples() == {BYTES: 2}
 
 
@@ -203,66 +207,66 @@ def test_a_delete_takes_what_is_below_it(
     bench = Bench()
     for name in ("e1", "e2"):
         counters = f"/interfaces/interface[name={name}]/state/counters"
-        bench.tell_tree(
+        bench.send_tree(
             {counters: {"in-octets": 1}} if is_subtree else {f"{counters}/in-octets": 1}
         )
-    bench.tell_tree({}, (path,))
+    bench.send_tree({}, (path,))
     ports = {dict(each.series.labels)["port"] for each in bench.read() if isinstance(each, Sample)}
     assert ports == left
 
 
-def test_what_was_deleted_and_is_told_again_is_back() -> None:
+def test_what_was_deleted_and_is_sent_again_is_back() -> None:
     bench = Bench()
-    bench.tell_tree({OCTETS: 1})
-    bench.tell_tree({}, (PORT,))
-    bench.tell_tree({OCTETS: 2})
+    bench.send_tree({OCTETS: 1})
+    bench.send_tree({}, (PORT,))
+    bench.send_tree({OCTETS: 2})
     assert bench.samples() == {BYTES: 2}
 
 
 def test_deletes_in_a_database_name_table_object_or_field() -> None:
     bench = Bench("sonic", 1)
-    bench.tell_tree({"/PORT_TABLE": {"Ethernet0": {"mtu": "9100"}, "Ethernet4": {"mtu": "1500"}}})
-    bench.tell_tree({}, ("/PORT_TABLE/PORT_TABLE:Ethernet4",))
+    bench.send_tree({"/PORT_TABLE": {"Ethernet0": {"mtu": "9100"}, "Ethernet4": {"mtu": "1500"}}})
+    bench.send_tree({}, ("/PORT_TABLE/PORT_TABLE:Ethernet4",))
     assert bench.samples() == {"fabric_port_mtu_bytes": 9100}
-    bench.tell_tree({}, ("/APPL_DB/localhost/PORT_TABLE/Ethernet0/mtu",))
+    bench.send_tree({}, ("/APPL_DB/localhost/PORT_TABLE/Ethernet0/mtu",))
     assert bench.samples() == {}
 
 
 def test_too_many_deletes_by_pattern_at_once_end_the_stream() -> None:
     bench = Bench()
-    bench.tell_tree({OCTETS: 1})
+    bench.send_tree({OCTETS: 1})
     with pytest.raises(GnmiError, match="WILD_DELETES_MAX"):
-        bench.tell_tree({}, tuple(f"/interfaces/*/{number}" for number in range(17)))
+        bench.send_tree({}, tuple(f"/interfaces/*/{number}" for number in range(17)))
 
 
 def test_work_is_counted_so_that_deletes_cannot_be_had_for_nothing() -> None:
     bench = Bench()
     for number in range(50):
-        bench.tell_tree({f"/interfaces/interface[name=e{number}]/state/counters/in-octets": 1})
-    assert bench.tell_tree({}, ("/qos",)) >= 50
+        bench.send_tree({f"/interfaces/interface[name=e{number}]/state/counters/in-octets": 1})
+    assert bench.send_tree({}, ("/qos",)) >= 50
 
 
-def test_after_a_sync_only_what_was_told_anew_holds_of_what_is_told_on_change() -> None:
+def test_after_a_sync_only_resent_on_change_values_hold() -> None:
     bench = Bench()
-    bench.tell_tree({f"{PORT}/state/oper-status": "UP", f"{PORT}/state/mtu": 9000, OCTETS: 1})
+    bench.send_tree({f"{PORT}/state/oper-status": "UP", f"{PORT}/state/mtu": 9000, OCTETS: 1})
     bench.begin()
-    bench.tell_tree({f"{PORT}/state/mtu": 9000})
+    bench.send_tree({f"{PORT}/state/mtu": 9000})
     bench.board.sync(bench.feed)
     assert bench.samples() == {"fabric_port_mtu_bytes": 9000, BYTES: 1}
 
 
 def test_a_state_that_comes_only_after_an_early_sync_is_still_compared() -> None:
     bench = Bench()
-    bench.tell_tree({f"{PORT}/state/oper-status": "UP"})
+    bench.send_tree({f"{PORT}/state/oper-status": "UP"})
     bench.begin()
     bench.board.sync(bench.feed)
-    bench.tell_tree({f"{PORT}/state/oper-status": "DOWN"})
+    bench.send_tree({f"{PORT}/state/oper-status": "DOWN"})
     assert [each.kind for each in bench.read() if isinstance(each, Event)] == ["link_down"]
 
 
 def test_nothing_is_left_behind_when_everything_is_deleted() -> None:
     bench = Bench()
-    bench.tell_tree(
+    bench.send_tree(
         {
             OCTETS: 1,
             f"{PORT}/state/transceiver": "xcvr1",
@@ -272,7 +276,7 @@ def test_nothing_is_left_behind_when_everything_is_deleted() -> None:
             "/components/component[name=xcvr1]/transceiver/state/supply-voltage/instant": 3,
         }
     )
-    bench.tell_tree({}, ("/",))
+    bench.send_tree({}, ("/",))
     board = bench.board
     assert board._count == 0
     kept = [board._slots, board._entries, board._owners, board._rivals, board._aliases]
@@ -286,9 +290,9 @@ def test_leaves_beyond_the_bound_are_dropped_and_room_is_made_by_deletes(
     monkeypatch.setattr(board_module, "LEAVES_MAX", 1)
     bench = Bench()
     other = "/interfaces/interface[name=e2]/state/counters/in-octets"
-    bench.tell_tree({OCTETS: 1, other: 2})
+    bench.send_tree({OCTETS: 1, other: 2})
     assert (bench.samples(), bench.board.dropped["leaves"]) == ({BYTES: 1}, 1)
-    bench.tell_tree({other: 2}, (OCTETS,))
+    bench.send_tree({other: 2}, (OCTETS,))
     assert bench.samples() == {BYTES: 2}
 
 
@@ -315,12 +319,12 @@ elements = st.lists(
 @given(
     st.lists(st.tuples(elements, trees, st.integers()), max_size=6), st.lists(elements, max_size=3)
 )
-def test_whatever_a_switch_says_is_taken_or_counted(
-    said: list[tuple[list[Any], Any, int]], deletes: list[list[Any]]
+def test_whatever_a_switch_sends_is_taken_or_counted(
+    messages: list[tuple[list[Any], Any, int]], deletes: list[list[Any]]
 ) -> None:
     for profile, stream in (("openconfig", 0), ("sonic", 0), ("sonic", 1)):
         bench = Bench(profile, stream)
-        for path, tree, time_ns in said:
+        for path, tree, time_ns in messages:
             update = Update(Path(tuple(path)), tree)
             gone = [Path(tuple(each)) for each in deletes]
             message = Notification(time_ns, [update], gone)

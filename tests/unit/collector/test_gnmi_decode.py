@@ -82,7 +82,7 @@ def test_a_leaf_list_is_a_list() -> None:
         gnmi_pb2.TypedValue(decimal_val=gnmi_pb2.Decimal64(digits=1, precision=4_000_000_000)),
     ],
 )
-def test_values_that_cannot_be_read_say_so(value: Any) -> None:  # noqa: ANN401 - untyped
+def test_values_that_cannot_be_read_are_marked(value: Any) -> None:  # noqa: ANN401 - untyped
     assert isinstance(proto_value(value), Unreadable)
 
 
@@ -101,17 +101,17 @@ def test_a_prefix_is_put_before_every_path_and_paths_are_made_once() -> None:
 def test_more_paths_than_are_kept_are_still_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decode_module, "PATHS_KEPT_MAX", 1)
     decoder = Decoder()
-    said = decoder.decode(tell({"/a": 1, "/b": 2}))
-    assert isinstance(said, Notification)
-    assert [str(each.path) for each in said.updates] == ["/a", "/b"]
+    decoded = decoder.decode(tell({"/a": 1, "/b": 2}))
+    assert isinstance(decoded, Notification)
+    assert [str(each.path) for each in decoded.updates] == ["/a", "/b"]
     assert len(decoder._paths) == 1
 
 
 def test_paths_of_old_switches_are_text() -> None:
-    said = gnmi_pb2.Notification()
-    said.update.add(path=gnmi_pb2.Path(element=["interfaces", "interface[name=e1]"]))
-    said.update[0].value.value = b'{"a": 1}'
-    decoded = Decoder().decode(gnmi_pb2.SubscribeResponse(update=said))
+    notification = gnmi_pb2.Notification()
+    notification.update.add(path=gnmi_pb2.Path(element=["interfaces", "interface[name=e1]"]))
+    notification.update[0].value.value = b'{"a": 1}'
+    decoded = Decoder().decode(gnmi_pb2.SubscribeResponse(update=notification))
     assert isinstance(decoded, Notification)
     ((path, value),) = decoded.updates
     assert (path.elements, value) == (parse_path("/interfaces/interface[name=e1]"), {"a": 1})
@@ -120,18 +120,18 @@ def test_paths_of_old_switches_are_text() -> None:
 def test_one_path_that_is_too_long_hides_no_other() -> None:
     message = tell({"/a[k=" + "x" * 5000 + "]": 1, "/b": 2}, deletes=("/c" * 64,))
     message.update.delete[0].elem.add(name="c")
-    said = Decoder().decode(message)
-    assert isinstance(said, Notification)
-    assert [str(each.path) for each in said.updates] == ["/b"]
-    assert said.odd == 2
+    decoded = Decoder().decode(message)
+    assert isinstance(decoded, Notification)
+    assert [str(each.path) for each in decoded.updates] == ["/b"]
+    assert decoded.odd == 2
 
 
-def test_syncs_and_messages_without_content_are_told_apart() -> None:
+def test_syncs_and_messages_without_content_are_distinguished() -> None:
     assert Decoder().decode(SYNC) == Synced()
     assert isinstance(Decoder().decode(gnmi_pb2.SubscribeResponse()), Nonsense)
 
 
-def test_both_forms_of_a_recording_say_the_same() -> None:
+def test_both_forms_of_a_recording_are_equal() -> None:
     value = {"in-octets": "5"}
     encoded = base64.b64encode(json.dumps(value).encode()).decode()
     elements = [{"name": "interface", "key": {"name": "e]1"}}, {"name": "state"}]

@@ -34,7 +34,7 @@ Talk = Callable[[Request], Iterator[Message]]
 
 
 class Scripted:
-    """A connection that does what its script says."""
+    """A connection that follows its script."""
 
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
@@ -148,7 +148,7 @@ def test_more_than_its_share_in_a_second_makes_it_wait() -> None:
     assert taken == pytest.approx(2.0, abs=0.01)
 
 
-def test_a_stream_that_nobody_asks_for_ends() -> None:
+def test_a_stream_without_reads_ends() -> None:
     clock = HandClock()
 
     def talk(_: Request) -> Iterator[Message]:
@@ -197,14 +197,14 @@ def test_a_switch_that_goes_away_while_it_is_found_out_is_found_out_again_later(
     answers = iter(["no", "no", "away", "no", None, None, None])
 
     def talk(_: Request) -> Iterator[Message]:
-        said = next(answers)
-        if said is not None:
-            raise GnmiError(Reason.NOT_SUPPORTED if said == "no" else Reason.UNREADABLE, said)
+        answer = next(answers)
+        if answer is not None:
+            raise GnmiError(Reason.NOT_SUPPORTED if answer == "no" else Reason.UNREADABLE, answer)
         yield Synced()
 
     stream, _ = make_stream(talk, HandClock(), 2)
     stream._run()
     # Asked, refused; the first one refused, then gone. Asked again, refused; both taken; heard.
-    assert next(answers, "all told") == "all told"
+    assert next(answers, "none left") == "none left"
     assert stream.refused == {}
     assert stream.connects == 1

@@ -1,4 +1,4 @@
-"""Profiles: files that say which path is which metric, checked against the catalog."""
+"""Profiles: files that map paths to metrics, checked against the catalog."""
 
 import re
 import tomllib
@@ -29,7 +29,7 @@ STREAMS = [
     for stream in profile.streams
 ]
 INTERNAL_LABELS = {"component", "neighbour"}
-"""They tell entries apart and do not become labels."""
+"""They distinguish entries and do not become labels."""
 
 
 def placeholders(path: str) -> set[str]:
@@ -62,7 +62,7 @@ def test_every_row_is_an_info_of_the_catalog_with_labels_that_it_has(stream: Str
 
 @pytest.mark.parametrize("stream", STREAMS)
 def test_every_leaf_is_below_a_subscription(stream: StreamTable) -> None:
-    """Else it is never told, and nobody notices."""
+    """Else the switch never sends it."""
 
     def names(path: str) -> list[str]:
         return [strip_module(name) for name, _ in parse_path(path)]

@@ -137,7 +137,7 @@ def test_reread_sees_a_replaced_file_after_a_while(
 
 
 def test_held_files_are_let_go(host: Host, tmp_path: Path, clock: Clock) -> None:
-    """A period after nobody asked for it any more, plus the one in which somebody might use it."""
+    """A period after the last read, plus the one in which a thread might still use it."""
     write_files(tmp_path, {"gone": "1", "counter": "2"})
     before = open_files()
     host.reread("gone")
@@ -191,7 +191,7 @@ def test_a_refusal_is_remembered_and_asked_again_later(
 ) -> None:
     write_link(tmp_path, "counter", f"/{LO_SPEED}")
     assert refusal(host, "counter") is Reason.NOT_SUPPORTED
-    # The device now answers; nobody notices until the time is over.
+    # The device now answers; the refusal holds until the time is over.
     (tmp_path / "counter").unlink()
     write_files(tmp_path, {"counter": "5"})
     assert refusal(host, "counter") is Reason.NOT_SUPPORTED

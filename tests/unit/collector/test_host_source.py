@@ -66,7 +66,7 @@ class Watch:
         return list(self.source.read(self.machine))
 
 
-def test_a_stopped_process_is_told_once_and_again_after_it_ran(machine: Machine) -> None:
+def test_a_stopped_process_is_reported_once_and_again_after_it_ran(machine: Machine) -> None:
     watch = Watch(machine)
     assert events(watch.read()) == []
     set_process(machine.root, "T")
@@ -97,7 +97,7 @@ def test_the_kernel_must_hold_it_for_long_and_without_work(machine: Machine) -> 
     assert events(watch.read()) == []
 
 
-def test_a_process_that_ends_is_told_and_its_series_stop(machine: Machine) -> None:
+def test_a_process_that_ends_is_reported_and_its_series_stop(machine: Machine) -> None:
     watch = Watch(machine)
     watch.read()
     for path in sorted((machine.root / f"proc/{PID}").rglob("*"), reverse=True):
@@ -134,7 +134,7 @@ def test_a_process_that_closes_its_gpu_is_not_gone(machine: Machine) -> None:
     assert events(watch.read()) == []
 
 
-def test_who_may_not_look_is_told(machine: Machine) -> None:
+def test_missing_permission_is_reported(machine: Machine) -> None:
     for path in (machine.root / f"proc/{PID}/fd").iterdir():
         path.unlink()
     (machine.root / f"proc/{PID}/fd").rmdir()
@@ -166,7 +166,7 @@ def test_cgroups_have_a_bound_that_is_counted(
     assert left_out.value == 1
 
 
-def test_a_host_without_a_gpu_has_no_processes_to_tell_of(machine: Machine) -> None:
+def test_a_host_without_a_gpu_reports_no_processes(machine: Machine) -> None:
     (machine.root / "dev/nvidiactl").unlink()
     metrics = {each.series.metric for each in Watch(machine).read() if isinstance(each, Sample)}
     assert "fabric_host_cpus" in metrics

@@ -47,7 +47,7 @@ class Machine(HandHost):
 
 
 class Switchboard:
-    """A fabric of some switches, told what to say."""
+    """A fabric of some switches with the answers that a test sets."""
 
     def __init__(self) -> None:
         self.lanes, self.speed, self.state = 4, "106.25 Gbps", "Active"
@@ -164,12 +164,12 @@ def read(source: IbFabric, machine: Machine, after: float = 10.0) -> list[Readin
 # --- whether it asks at all ----------------------------------------------------------------------
 
 
-def test_it_asks_nobody_unless_it_is_told_to(machine: Machine) -> None:
+def test_it_is_off_unless_enabled(machine: Machine) -> None:
     assert list(IbFabric(Settings()).read(machine)) == []
     assert machine.asked == []
 
 
-def test_a_host_without_the_programs_says_so(machine: Machine) -> None:
+def test_a_host_without_the_programs_reports_it(machine: Machine) -> None:
     def refuse(words: list[str]) -> Output:
         raise HostError(Reason.ABSENT, words[0], "there is no such program on this machine")
 
@@ -361,7 +361,7 @@ def test_a_switch_that_is_gone_is_down_for_an_hour_and_then_forgotten(
         (SWITCH_IB, 7, 1e9 * 8 * 4 / 50e9),
     ],
 )
-def test_a_tick_is_as_long_as_the_chip_says(
+def test_a_tick_is_as_long_as_the_chip_reports(
     machine: Machine, board: Switchboard, device: int, tick: int | None, seconds: float
 ) -> None:
     board.devices[LEAF], board.tick = device, tick
@@ -391,9 +391,7 @@ def test_a_link_that_comes_up_slower_does_not_change_what_was_waited(
     assert after - before == pytest.approx(4 * before)
 
 
-def test_a_counter_that_somebody_reset_goes_on_from_zero(
-    machine: Machine, board: Switchboard
-) -> None:
+def test_a_counter_that_was_reset_goes_on_from_zero(machine: Machine, board: Switchboard) -> None:
     source = make()
     board.counters[1, 1] = {"PortXmitWait": 10**9}
     before = values(read(source, machine), WAITED)["leaf", "1"]

@@ -1,4 +1,4 @@
-"""UFM's page as input of `ib_fabric`: the same series, whatever UFM calls things."""
+"""UFM's page as input of `ib_fabric`: the same series, whatever names UFM uses."""
 
 from pathlib import Path
 from urllib.parse import quote
@@ -105,7 +105,7 @@ def test_hcas_only_when_they_are_wanted(tmp_path: Path) -> None:
     }
 
 
-def test_an_hca_is_known_by_its_description_where_ufm_does_not_say(tmp_path: Path) -> None:
+def test_an_hca_is_known_by_its_description_where_ufm_lacks_the_kind(tmp_path: Path) -> None:
     labels = 'node_guid="0xb1",port_num="1",node_desc="node-7 mlx5_0"'
     assert numbers(read(tmp_path, f"PortXmitDataExtended{{{labels}}} 10\n")) == {}
 
@@ -137,7 +137,7 @@ def test_what_is_no_count_is_named(tmp_path: Path, value: str) -> None:
     assert [each.reason for each in missing] == [Reason.UNPARSEABLE]
 
 
-def test_a_page_that_cannot_be_fetched_is_said(tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_fetched_is_reported(tmp_path: Path) -> None:
     source = IbFabric(Settings(enabled=True, ufm_url=URL))
     (absence,) = source.read(Host(tmp_path))
     assert isinstance(absence, Missing)

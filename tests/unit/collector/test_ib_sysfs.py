@@ -49,7 +49,7 @@ def put(tree: Path, file: str, number: object) -> None:
     write_files(tree, {f"{PORT}/{file}": str(number)})
 
 
-def test_port_xmit_data_is_words_and_we_say_bytes(tree: Path) -> None:
+def test_port_xmit_data_is_words_and_becomes_bytes(tree: Path) -> None:
     put(tree, "counters/port_xmit_data", 1000)
     assert value(IbSysfs(Settings()), Host(tree), "fabric_port_transmit_bytes_total") == 4000
 

@@ -1,4 +1,4 @@
-"""Whose process it is: variables, cgroups, users, and the processes that hold a GPU."""
+"""The job of a process: variables, cgroups, users, and the processes that hold a GPU."""
 
 import os
 from pathlib import Path
@@ -97,12 +97,12 @@ def test_two_processes_that_fit_are_none(tmp_path: Path) -> None:
 
 
 def test_a_pod_s_labels_name_its_job(tmp_path: Path) -> None:
-    """Where the pod's template mounts them; variables that say it win, other labels stay inside."""
+    """Where the pod's template mounts them; variables win over them, other labels stay inside."""
     labels = 'app="secret"\ntraining.kubeflow.org/job-name="llm-70b"\njob-name="llm-70b-0"\nbad\n'
     write_files(tmp_path, {"proc/7/root/etc/podinfo/labels": labels})
     inside = {"KUBERNETES_SERVICE_HOST": "x", "MASTER_ADDR": "other-master-0"}
     assert facts_of(tmp_path, inside).job == "llm-70b"
-    assert facts_of(tmp_path, inside | {"JOBSET_NAME": "said"}).job == "said"
+    assert facts_of(tmp_path, inside | {"JOBSET_NAME": "variable"}).job == "variable"
     assert facts_of(tmp_path, {"RANK": "1"}).job == ""
 
 
@@ -195,8 +195,8 @@ def test_nothing_but_the_named_variables_leaves(tmp_path: Path) -> None:
 @given(st.binary(max_size=600))
 def test_any_environment_gives_short_printable_texts(block: bytes) -> None:
     names = frozenset({"RANK", "A"})
-    for said in (parse_environment(block, names), parse_environment(b"RANK=" + block, names)):
-        for value in said.values():
+    for found in (parse_environment(block, names), parse_environment(b"RANK=" + block, names)):
+        for value in found.values():
             assert value.isprintable()
             assert len(value) <= TEXT_CHARACTERS_MAX
 

@@ -75,7 +75,7 @@ def test_members_are_those_of_the_standard_library(values: dict[str, object], si
     assert found == values
 
 
-def test_members_that_nobody_takes_are_passed_over() -> None:
+def test_members_that_are_not_read_are_passed_over() -> None:
     stream = JsonStream(io.BytesIO(b'{"a": [1, {"b": "]}"}], "c": 2}'))
     assert list(stream.members()) == ["a", "c"]
 
@@ -149,7 +149,7 @@ def test_a_long_element_is_passed_over_and_the_next_is_read() -> None:
         (b"[]", "where '{' should be"),
     ],
 )
-def test_what_is_no_object_is_told_with_its_place(content: bytes, message: str) -> None:
+def test_what_is_no_object_is_reported_with_its_place(content: bytes, message: str) -> None:
     with pytest.raises(ParseError, match=message):
         list(JsonStream(io.BytesIO(content)).members())
 

@@ -125,8 +125,8 @@ def test_the_call_may_come_after_its_kernel() -> None:
 
 
 def test_an_operation_id_is_no_communicator() -> None:
-    said = [{**ALL_REDUCE, "Seq": number, "Comms Id": number + 99} for number in range(2)]
-    found = collectives(trace([kernel(at, 5, NCCL, **said[at]) for at in range(2)]))
+    arguments = [{**ALL_REDUCE, "Seq": number, "Comms Id": number + 99} for number in range(2)]
+    found = collectives(trace([kernel(at, 5, NCCL, **arguments[at]) for at in range(2)]))
     assert len({each.communicator for each in found}) == 1
     assert [each.sequence for each in found] == [0, 1]
 
@@ -138,7 +138,7 @@ def test_an_operation_id_is_no_communicator() -> None:
         ("reduce_scatter_tensor_coalesced", Operation.REDUCE_SCATTER),
         ("all_to_allv", Operation.ALL_TO_ALL),
         ("_broadcast_oop", Operation.BROADCAST),
-        ("wait", Operation.ALL_REDUCE),  # as the kernel's name says
+        ("wait", Operation.ALL_REDUCE),  # from the kernel's name
     ],
 )
 def test_the_framework_s_name_comes_before_the_kernel_s(name: str, operation: Operation) -> None:
@@ -146,7 +146,7 @@ def test_the_framework_s_name_comes_before_the_kernel_s(name: str, operation: Op
     assert record.operation is operation
 
 
-def test_a_rank_that_nobody_tells_is_not_guessed() -> None:
+def test_an_unknown_rank_is_not_guessed() -> None:
     content = trace([kernel(1, 1, NCCL, **ALL_REDUCE)], distributedInfo={})
     assert collectives(content) == []
     assert "1 left out: neither distributedInfo nor the file's name" in errors(content)
@@ -154,8 +154,8 @@ def test_a_rank_that_nobody_tells_is_not_guessed() -> None:
 
 
 def test_a_rank_outside_the_group_is_no_member_of_it() -> None:
-    said = {**ALL_REDUCE, "Process Group Ranks": "[5, 6]"}
-    assert collectives(trace([kernel(1, 1, NCCL, **said)])) == []
+    arguments = {**ALL_REDUCE, "Process Group Ranks": "[5, 6]"}
+    assert collectives(trace([kernel(1, 1, NCCL, **arguments)])) == []
 
 
 def test_a_trace_without_a_base_has_no_times() -> None:
@@ -206,7 +206,7 @@ def test_many_stretches_are_shown_coarser(monkeypatch: pytest.MonkeyPatch) -> No
     assert int(event.attributes["resolution_ns"]) >= 100_000
 
 
-def test_a_trace_that_is_cut_tells_no_idle_time() -> None:
+def test_a_trace_that_is_cut_has_no_idle_time() -> None:
     content = trace([step(1, 0, 1000), kernel(10, 20, NCCL, **ALL_REDUCE), kernel(100, 300)])
     found = parse(content[:-20])
     assert [each.phase for each in found if isinstance(each, StepSpan)] == [""]
@@ -240,8 +240,8 @@ def test_an_impossible_event_is_named_and_the_rest_used(changed: dict[str, Any])
 
 
 def test_absurd_sizes_and_numbers_are_unknown() -> None:
-    said = {**ALL_REDUCE, "In msg nelems": 2**62, "Seq": -5, "Src Rank": 10**18}
-    (record,) = collectives(trace([kernel(1, 1, NCCL, **said)]))
+    arguments = {**ALL_REDUCE, "In msg nelems": 2**62, "Seq": -5, "Src Rank": 10**18}
+    (record,) = collectives(trace([kernel(1, 1, NCCL, **arguments)]))
     assert (record.size_bytes, record.sequence, record.peer) == (None, 0, None)
 
 
@@ -266,8 +266,8 @@ def test_a_trace_of_members_alone_is_given_up() -> None:
 
 def test_more_groups_than_there_can_be_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kineto_operations, "GROUPS_MAX", 3)
-    said = [{**ALL_REDUCE, "Process Group Name": str(number)} for number in range(10)]
-    content = trace([kernel(at, 1, NCCL, **said[at]) for at in range(10)])
+    arguments = [{**ALL_REDUCE, "Process Group Name": str(number)} for number in range(10)]
+    content = trace([kernel(at, 1, NCCL, **arguments[at]) for at in range(10)])
     named = {each.communicator for each in collectives(content)}
     assert {group_communicator(str(number), [0, 1]) for number in range(3)} < named
     assert "7 left out: more than GROUPS_MAX = 3" in errors(content)
@@ -327,7 +327,7 @@ def count(readings: list[Reading]) -> int:
     return sum(isinstance(each, Collective) for each in readings)
 
 
-def test_a_trace_is_read_once_and_again_when_it_is_written_anew(tmp_path: Path) -> None:
+def test_a_trace_is_read_once_and_again_when_it_is_rewritten(tmp_path: Path) -> None:
     content = trace([kernel(10, 5, NCCL, **ALL_REDUCE)])
     put(tmp_path, "rank1.json.gz", gzip.compress(content[:50]) + gzip.compress(content[50:]))
     host, source = Host(tmp_path), make_source()

@@ -1,4 +1,4 @@
-"""`links`: what changes is told as it happens, and what falls between two looks is counted."""
+"""`links`: changes are reported as they happen, and what falls between two looks is counted."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,7 +20,7 @@ NDR, HDR = "400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)"
 
 
 class KernelHost(HandHost):
-    """A host whose kernel says what the test puts into its mouth."""
+    """A host whose kernel sends the messages that the test sets."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -63,7 +63,7 @@ def events(readings: Iterable[Reading]) -> list[Event]:
     return [each for each in readings if isinstance(each, Event)]
 
 
-def told(readings: Iterable[Reading]) -> list[tuple[str, str, str, str]]:
+def events_of(readings: Iterable[Reading]) -> list[tuple[str, str, str, str]]:
     return [
         (e.kind, e.labels["device"], e.attributes.get("from", ""), e.attributes.get("to", ""))
         for e in events(readings)
@@ -92,29 +92,29 @@ def test_it_looks_between_its_reads(source: Links) -> None:
     assert source.look_seconds == 0.1
 
 
-def test_a_quiet_look_says_nothing(source: Links, host: KernelHost) -> None:
+def test_a_quiet_look_yields_nothing(source: Links, host: KernelHost) -> None:
     assert list(source.look(host)) == []
 
 
-def test_a_port_that_goes_down_and_comes_back_is_told_twice(
+def test_a_port_that_goes_down_and_comes_back_is_reported_twice(
     source: Links, host: KernelHost
 ) -> None:
     set_port(host, state="1: DOWN")
-    assert told(source.look(host)) == [("link_down", "mlx5_0", "ACTIVE", "DOWN")]
+    assert events_of(source.look(host)) == [("link_down", "mlx5_0", "ACTIVE", "DOWN")]
     set_port(host, state="2: INIT")
-    assert told(source.look(host)) == []
+    assert events_of(source.look(host)) == []
     set_port(host, state="4: ACTIVE")
-    assert told(source.look(host)) == [("link_up", "mlx5_0", "INIT", "ACTIVE")]
+    assert events_of(source.look(host)) == [("link_up", "mlx5_0", "INIT", "ACTIVE")]
     assert downs(source.read(host)) == {"mlx5_0": 1, "eth0": 0}
 
 
-def test_a_rate_that_changed_while_the_link_was_down_is_told(
+def test_a_rate_that_changed_while_the_link_was_down_is_reported(
     source: Links, host: KernelHost
 ) -> None:
     set_port(host, state="1: DOWN", rate="10 Gb/sec (4X SDR)")
-    assert [kind for kind, *_ in told(source.look(host))] == ["link_down"]
+    assert [kind for kind, *_ in events_of(source.look(host))] == ["link_down"]
     set_port(host, state="4: ACTIVE", rate=HDR)
-    assert told(source.look(host)) == [
+    assert events_of(source.look(host)) == [
         ("link_up", "mlx5_0", "DOWN", "ACTIVE"),
         ("link_rate", "mlx5_0", NDR, HDR),
     ]
@@ -134,7 +134,7 @@ def test_a_down_that_was_seen_is_not_counted_again(
     source: Links, host: KernelHost, *, counts_late: bool
 ) -> None:
     set_port(host, state="1: DOWN")
-    assert [kind for kind, *_ in told(source.look(host))] == ["link_down"]
+    assert [kind for kind, *_ in events_of(source.look(host))] == ["link_down"]
     if counts_late:
         assert not events(source.read(host))
     set_port(host, **{"counters/link_downed": "3"})
@@ -154,10 +154,10 @@ def test_what_a_count_never_confirmed_does_not_hide_a_later_flap(
     for _ in range(2):
         assert not events(source.read(host))
     set_port(host, **{"counters/link_downed": "3"})
-    assert [kind for kind, *_ in told(source.read(host))] == ["link_flap"]
+    assert [kind for kind, *_ in events_of(source.read(host))] == ["link_flap"]
 
 
-def test_what_the_kernel_says_is_told_in_its_order(source: Links, host: KernelHost) -> None:
+def test_kernel_messages_are_reported_in_their_order(source: Links, host: KernelHost) -> None:
     host.news = [LinkNews([message(up=False, downs=2), message(up=True, downs=2)])]
     found = events(source.look(host))
     assert [each.kind for each in found] == ["link_down", "link_up"]
@@ -165,9 +165,9 @@ def test_what_the_kernel_says_is_told_in_its_order(source: Links, host: KernelHo
     assert downs(source.read(host))["eth0"] == 1
 
 
-def test_an_interface_that_somebody_switched_off_says_so(source: Links, host: KernelHost) -> None:
+def test_an_interface_that_was_switched_off_is_marked(source: Links, host: KernelHost) -> None:
     host.news = [LinkNews([message(up=False, downs=2, enabled=False)])]
-    assert told(source.look(host)) == [("link_down", "eth0", "up", "switched off")]
+    assert events_of(source.look(host)) == [("link_down", "eth0", "up", "switched off")]
 
 
 def test_what_was_lost_on_the_way_is_a_flap(source: Links, host: KernelHost) -> None:
@@ -205,12 +205,12 @@ def test_without_netlink_sysfs_is_looked_at(source: Links, host: KernelHost) -> 
     host.is_silent = True
     assert not events(source.look(host))
     write_files(host.root, {"sys/class/net/eth0/operstate": "down"})
-    assert told(source.look(host)) == [("link_down", "eth0", "up", "down")]
+    assert events_of(source.look(host)) == [("link_down", "eth0", "up", "down")]
 
 
 def test_a_device_that_vanishes_has_gone_down(source: Links, host: KernelHost) -> None:
     (host.root / "sys/class/net/eth0").rename(host.root / "eth0")
-    assert told(source.read(host)) == [("link_down", "eth0", "up", "gone")]
+    assert events_of(source.read(host)) == [("link_down", "eth0", "up", "gone")]
 
 
 def test_a_port_whose_state_cannot_be_read_is_missing_and_the_others_are_not(
@@ -221,10 +221,10 @@ def test_a_port_whose_state_cannot_be_read_is_missing_and_the_others_are_not(
     missing = [each for each in source.read(host) if isinstance(each, Missing)]
     assert [dict(each.series.labels)["device"] for each in missing] == ["mlx5_1"]
     set_port(host, state="1: DOWN")
-    assert [kind for kind, *_ in told(source.look(host))] == ["link_down"]
+    assert [kind for kind, *_ in events_of(source.look(host))] == ["link_down"]
 
 
-def test_more_interfaces_than_the_bound_are_said_to_be_left_out(
+def test_more_interfaces_than_the_bound_are_reported_as_left_out(
     host: KernelHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(links_module, "PORTS_MAX", 1)

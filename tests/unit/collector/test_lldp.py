@@ -1,4 +1,4 @@
-"""What lldpcli prints, and what becomes of it when it prints something else."""
+"""Neighbours from lldpcli's output, and what happens when it prints something else."""
 
 import json
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def parse(document: object) -> tuple[list[Neighbour], int]:
 
 @pytest.mark.parametrize("layout", [as_json0, as_json])
 @pytest.mark.parametrize("interfaces", [("eth0",), ("eth0", "eth1"), ("eth0", "eth0")])
-def test_both_layouts_say_the_same_however_many_neighbours_there_are(
+def test_both_layouts_are_equal_however_many_neighbours_there_are(
     layout: Callable[..., dict[str, Any]], interfaces: tuple[str, ...]
 ) -> None:
     found, flawed = parse(layout(*interfaces))
@@ -58,7 +58,7 @@ def test_both_layouts_say_the_same_however_many_neighbours_there_are(
 
 
 @pytest.mark.parametrize("document", [{"lldp": [{}]}, {"lldp": {}}, {"lldp": {"interface": []}}])
-def test_nobody_is_there(document: object) -> None:
+def test_no_neighbours(document: object) -> None:
     assert parse(document) == ([], 0)
 
 
@@ -67,7 +67,7 @@ def test_a_chassis_that_has_only_a_name_is_called_by_it() -> None:
     assert parse({"lldp": {"interface": entry}}) == ([Neighbour("eth0", "leaf-0", "", "", "")], 0)
 
 
-def test_a_neighbour_that_describes_itself_in_another_encoding_hides_nobody() -> None:
+def test_a_neighbour_that_describes_itself_in_another_encoding_hides_no_other() -> None:
     text = json.dumps(as_json0("eth0", "eth1")).replace("to a host", "nach Süden", 1)
     found, flawed = parse_neighbours(text.replace("\\u00fc", "ü").encode("latin-1"))
     assert ([each.interface for each in found], flawed) == (["eth0", "eth1"], 0)
@@ -112,7 +112,7 @@ def test_a_text_that_is_too_long_or_too_deep_is_refused_by_name() -> None:
 
 
 def read(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> list[Reading]:
-    """What the source says on this machine when lldpcli is this shell script."""
+    """The source's readings on this machine when lldpcli is this shell script."""
     program = folder / "lldpcli"
     program.write_text(f"#!/bin/sh\n{script}\n", "utf-8")
     program.chmod(0o755)

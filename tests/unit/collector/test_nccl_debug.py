@@ -15,7 +15,7 @@ from collector.sources.nccl_debug import SOURCE, Settings
 NOW_NS = 1_800_000_000_000_000_000
 
 
-def said(message: str, pid: int = 7, tid: int = 7) -> str:
+def line(message: str, pid: int = 7, tid: int = 7) -> str:
     return f"n0:{pid}:{tid} [0] NCCL INFO {message}\n"
 
 
@@ -43,15 +43,15 @@ def attributes(records: list[Record | ParseError]) -> dict[str, dict[str, str]]:
 # --- which communicator --------------------------------------------------------------------------
 
 
-def test_threads_that_initialise_at_once_are_told_apart() -> None:
+def test_threads_that_initialise_at_once_are_distinguished() -> None:
     found = attributes(
         parse(
-            said(init("0x1", "START", "0xaa"), tid=1),
-            said(init("0x2", "START", "0xbb"), tid=2),
-            said("Ring 00 : 3 -> 0 -> 1", tid=1),
-            said("Ring 00 : 2 -> 0 -> 3", tid=2),
-            said(init("0x2", "COMPLETE", "0xbb"), tid=2),
-            said(init("0x1", "COMPLETE", "0xaa"), tid=1),
+            line(init("0x1", "START", "0xaa"), tid=1),
+            line(init("0x2", "START", "0xbb"), tid=2),
+            line("Ring 00 : 3 -> 0 -> 1", tid=1),
+            line("Ring 00 : 2 -> 0 -> 3", tid=2),
+            line(init("0x2", "COMPLETE", "0xbb"), tid=2),
+            line(init("0x1", "COMPLETE", "0xaa"), tid=1),
         )
     )
     assert {name: each["ring_00"] for name, each in found.items()} == {"0xaa": "3,1", "0xbb": "2,3"}
@@ -60,16 +60,16 @@ def test_threads_that_initialise_at_once_are_told_apart() -> None:
 def connected(*connections: str) -> dict[str, str]:
     """The devices of two communicators of one process, by communicator."""
     lines = [
-        said("NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"),
-        said("Using network IB"),
-        said(init("0x1", "START", "0xaa")),
-        said("Ring 00 : 3 -> 0 -> 1"),
-        said(init("0x1", "COMPLETE", "0xaa")),
-        said(init("0x2", "START", "0xbb", ranks=2)),
-        said("Ring 00 : 1 -> 0 -> 1"),
-        said(init("0x2", "COMPLETE", "0xbb", ranks=2)),
+        line("NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>"),
+        line("Using network IB"),
+        line(init("0x1", "START", "0xaa")),
+        line("Ring 00 : 3 -> 0 -> 1"),
+        line(init("0x1", "COMPLETE", "0xaa")),
+        line(init("0x2", "START", "0xbb", ranks=2)),
+        line("Ring 00 : 1 -> 0 -> 1"),
+        line(init("0x2", "COMPLETE", "0xbb", ranks=2)),
     ]
-    found = attributes(parse(*lines, *(said(each) for each in connections)))
+    found = attributes(parse(*lines, *(line(each) for each in connections)))
     return {name: each.get("devices", "") for name, each in found.items()}
 
 
@@ -91,11 +91,11 @@ def test_a_device_without_a_name_keeps_its_number() -> None:
 
 def test_a_pointer_that_is_used_again_is_another_communicator() -> None:
     records = parse(
-        said(init("0x1", "START", "0xaa")),
-        said(init("0x1", "COMPLETE", "0xaa")),
-        said("comm 0x1 rank 0 nranks 4 cudaDev 0 busId 60 - Destroy COMPLETE"),
-        said(init("0x1", "START", "0xbb", ranks=2)),
-        said(init("0x1", "COMPLETE", "0xbb", ranks=2)),
+        line(init("0x1", "START", "0xaa")),
+        line(init("0x1", "COMPLETE", "0xaa")),
+        line("comm 0x1 rank 0 nranks 4 cudaDev 0 busId 60 - Destroy COMPLETE"),
+        line(init("0x1", "START", "0xbb", ranks=2)),
+        line(init("0x1", "COMPLETE", "0xbb", ranks=2)),
     )
     assert {name: each["ranks"] for name, each in attributes(records).items()} == {
         "0xaa": "4",
@@ -107,20 +107,20 @@ def test_a_pointer_that_is_used_again_is_another_communicator() -> None:
 def test_virtual_devices_have_the_names_of_their_parts() -> None:
     found = attributes(
         parse(
-            said("NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:1.2.3.4<0>"),
-            said("NET/IB : Made virtual device [2] name=mlx5_0+mlx5_1 speed=800000 ndevs=2"),
-            said(init("0x1", "START")),
-            said("Channel 00/0 : 3[0] -> 0[0] [receive] via NET/IB/2/GDRDMA"),
-            said(init("0x1", "COMPLETE")),
+            line("NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:1.2.3.4<0>"),
+            line("NET/IB : Made virtual device [2] name=mlx5_0+mlx5_1 speed=800000 ndevs=2"),
+            line(init("0x1", "START")),
+            line("Channel 00/0 : 3[0] -> 0[0] [receive] via NET/IB/2/GDRDMA"),
+            line(init("0x1", "COMPLETE")),
         )
     )
     assert (found["0xaa"]["devices"], found["0xaa"]["gpu_direct"]) == ("mlx5_0+mlx5_1", "1")
 
 
 def test_a_cut_ring_is_not_taken_for_a_whole_one() -> None:
-    lines = [said(init("0x1", "START")), said("Channel 00/01 : 0 1 2")]
+    lines = [line(init("0x1", "START")), line("Channel 00/01 : 0 1 2")]
     assert "rings" not in attributes(parse(*lines))["0xaa"]
-    lines[1] = said("Channel 00/01 :    0   2   1   3")
+    lines[1] = line("Channel 00/01 :    0   2   1   3")
     assert attributes(parse(*lines))["0xaa"]["rings"] == "[[0,2,1,3]]"
 
 
@@ -131,7 +131,7 @@ def test_a_cut_ring_is_not_taken_for_a_whole_one() -> None:
     "prefix", ["", "[1,3]<stdout>:", "3: ", "[default3]:", "[2026-11-15 00:42:00] "]
 )
 def test_launchers_put_things_before_a_line(prefix: str) -> None:
-    (found,) = parse(prefix + said(init("0x1", "START")))
+    (found,) = parse(prefix + line(init("0x1", "START")))
     assert isinstance(found, Event)
     assert found.attributes["host"] == "n0"
 
@@ -160,7 +160,7 @@ def test_warnings_are_bounded_and_counted(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_communicators_are_bounded_and_given_out_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_debug, "COMMUNICATORS_MAX", 5)
-    found = parse(*(said(init(hex(n), "START", hex(n)), tid=n) for n in range(1, 20)))
+    found = parse(*(line(init(hex(n), "START", hex(n)), tid=n) for n in range(1, 20)))
     assert len(attributes(found)) == 19
     assert len(found) == 19
 
@@ -169,19 +169,19 @@ def test_threads_and_processes_are_forgotten(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(nccl_debug, "THREADS_MAX", 5)
     log = nccl_debug.DebugLog(NOW_NS)
     for n in range(100):
-        list(log.feed(said("Ring 00 : 0 -> 1 -> 2", pid=n, tid=n).encode()))
+        list(log.feed(line("Ring 00 : 0 -> 1 -> 2", pid=n, tid=n).encode()))
     assert len(log._open) == 5
     assert len(log._processes) == 5
 
 
 def test_ranks_and_channels_that_cannot_be_are_not_taken() -> None:
     lines = [
-        said(init("0x1", "START", rank=99_999_999)),
-        said(init("0x1", "START", identity="hello")),
-        said(init("not-hex", "START")),
-        said("Ring 640 : 0 -> 1 -> 2"),
-        said("Trees [99] 1/-1/-1->0->-1"),
-        said("Channel 99/99 : 0 1 2 3"),
+        line(init("0x1", "START", rank=99_999_999)),
+        line(init("0x1", "START", identity="hello")),
+        line(init("not-hex", "START")),
+        line("Ring 640 : 0 -> 1 -> 2"),
+        line("Trees [99] 1/-1/-1->0->-1"),
+        line("Channel 99/99 : 0 1 2 3"),
         "NCCL INFO without a prefix\n",
         "\x00\xff binary\n",
     ]
@@ -195,7 +195,7 @@ def test_a_long_line_costs_little() -> None:
 
 
 def test_debug_lines_of_nccl_tests_are_another_format_s() -> None:
-    head = said(init("0x1", "START")).encode()
+    head = line(init("0x1", "START")).encode()
     assert FORMAT.recognises(head, Origin("x"))
     assert not FORMAT.recognises(b"# nThread 1 nGpus 1\n" + head, Origin("x"))
     assert not FORMAT.recognises(b"loss 3.0\n", Origin("x"))
@@ -227,20 +227,20 @@ def test_a_communicator_comes_when_it_is_initialised_and_when_more_is_known(
     source = SOURCE(Settings(files=("/logs/*.log",)))
     path = tmp_path / "logs/job.log"
     path.parent.mkdir()
-    path.write_text(said(init("0x1", "START")) + said("Ring 00 : 3 -> 0 -> 1"))
+    path.write_text(line(init("0x1", "START")) + line("Ring 00 : 3 -> 0 -> 1"))
     assert devices(read(source, tmp_path)) == []
     with path.open("a") as log:
-        log.write(said(init("0x1", "COMPLETE")))
+        log.write(line(init("0x1", "COMPLETE")))
     assert devices(read(source, tmp_path)) == [None]
     assert devices(read(source, tmp_path)) == []
     with path.open("a") as log:
-        log.write(said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"))
+        log.write(line("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"))
     assert devices(read(source, tmp_path)) == ["Socket/0"]
 
 
 def test_what_was_read_is_not_read_again_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "job.log"
-    path.write_text(said(init("0x1", "START")) + said(init("0x1", "COMPLETE")))
+    path.write_text(line(init("0x1", "START")) + line(init("0x1", "COMPLETE")))
     settings = Settings(files=("/*.log",))
     source = SOURCE(settings)
     assert devices(read(source, tmp_path)) == [None]
@@ -253,9 +253,9 @@ def test_what_was_read_is_not_read_again_after_a_restart(tmp_path: Path) -> None
 def test_a_truncated_log_is_another_log(tmp_path: Path) -> None:
     source = SOURCE(Settings(files=("/*.log",)))
     path = tmp_path / "job.log"
-    path.write_text(said(init("0x1", "START")) * 3 + said(init("0x1", "COMPLETE")))
+    path.write_text(line(init("0x1", "START")) * 3 + line(init("0x1", "COMPLETE")))
     read(source, tmp_path)
-    path.write_text(said(init("0x1", "START", "0xbb")) + said(init("0x1", "COMPLETE", "0xbb")))
+    path.write_text(line(init("0x1", "START", "0xbb")) + line(init("0x1", "COMPLETE", "0xbb")))
     names = [
         each.labels["communicator"] for each in read(source, tmp_path) if isinstance(each, Event)
     ]
@@ -267,7 +267,7 @@ def test_warnings_are_counted_and_an_old_communicator_is_named(tmp_path: Path) -
     path = tmp_path / "job.log"
     path.write_text(
         "n0:7:7 [0] a.cc:1 NCCL WARN bad\n" * 2
-        + said("comm 0x9a0 rank 1 nranks 2 cudaDev 1 busId 3000 - Init COMPLETE")
+        + line("comm 0x9a0 rank 1 nranks 2 cudaDev 1 busId 3000 - Init COMPLETE")
     )
     for _ in range(2):
         found = read(source, tmp_path)

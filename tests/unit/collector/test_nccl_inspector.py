@@ -1,4 +1,4 @@
-"""NCCL Inspector's logs: what the format makes of odd lines, and what the source counts."""
+"""NCCL Inspector's logs: odd lines, and what the source counts."""
 
 import io
 import json
@@ -163,7 +163,7 @@ def test_a_gap_of_any_size_takes_little_memory() -> None:
     assert len(gaps.missing) <= 2 * REORDER_MAX
 
 
-def test_another_process_counts_anew() -> None:
+def test_another_process_starts_its_own_count() -> None:
     gaps = Gaps(Series("fabric_collective_lost_total"))
     gaps.see(500, pid=1)
     gaps.see(0, pid=2)

@@ -87,7 +87,7 @@ def test_the_ranks_and_the_operation_are_labels() -> None:
         ("# Collective test starting: hypercube_perf\n" + ROW, "all_reduce", "other"),
     ],
 )
-def test_the_operation_is_found_where_it_is_said(text: str, name: str, operation: str) -> None:
+def test_the_operation_is_found_where_it_is_named(text: str, name: str, operation: str) -> None:
     assert series(parse(text, name))[0]["operation"] == operation
 
 

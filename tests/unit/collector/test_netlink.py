@@ -1,4 +1,4 @@
-"""rtnetlink messages: what the kernel says of interfaces, and bytes that no kernel would send."""
+"""rtnetlink: the kernel's messages about interfaces, and bytes that no kernel would send."""
 
 import socket
 import struct
@@ -41,7 +41,7 @@ def datagram(kind: int = NEWLINK, *, family: int = 0, flags: int = 1, **more: by
     return HEADER.pack(HEADER.size + len(body), kind, 0, 1, 0) + body
 
 
-def test_a_message_says_name_state_and_counts() -> None:
+def test_a_message_has_name_state_and_counts() -> None:
     assert parse_messages(datagram()) == [
         LinkMessage("eth7", is_enabled=True, is_up=True, ups=3, downs=2)
     ]
@@ -87,7 +87,7 @@ def test_a_damaged_message_gives_messages_or_nothing(place: int, value: int) -> 
     parse_messages(bytes(whole))
 
 
-def test_the_first_look_tells_of_every_interface_of_this_machine() -> None:
+def test_the_first_look_reports_every_interface_of_this_machine() -> None:
     door = LinkSocket()
     try:
         names = {message.name for message in door.look().messages}

@@ -1,4 +1,4 @@
-"""The door to NVML, its replay, and what the source makes of answers that change."""
+"""The door to NVML, its replay, and the source's readings of answers that change."""
 
 import ctypes
 import importlib
@@ -38,7 +38,7 @@ H200 = (
 
 
 class GpuHost(HandHost):
-    """A host whose NVML says what the test writes into ``answers``."""
+    """A host whose NVML gives what the test writes into ``answers``."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -136,7 +136,7 @@ def test_a_lost_gpu_hides_no_other_and_may_come_back(host: GpuHost) -> None:
     assert len(read(source, host)) == len(before)
 
 
-def test_gpm_says_nothing_until_there_are_two_samples(host: GpuHost) -> None:
+def test_gpm_gives_nothing_until_there_are_two_samples(host: GpuHost) -> None:
     host.gpu["gpm"] = {"error": NOT_READY}
     readings = read(NvmlSource(Settings()), host)
     assert "fabric_gpu_sm_active_ratio" not in values(readings)
@@ -163,7 +163,7 @@ def test_processes_are_bounded_and_the_rest_is_counted(host: GpuHost) -> None:
     assert len(shown) == PROCESSES_MAX
 
 
-def test_xids_are_told_once_and_counted(host: GpuHost) -> None:
+def test_xids_are_reported_once_and_counted(host: GpuHost) -> None:
     source = NvmlSource(Settings())
     assert values(read(source, host))["fabric_gpu_xid_last"] == 0
     host.answers["events"] = [{"gpu": 0, "type": EVENT_TYPES, "data": 79}] * 2
@@ -302,7 +302,7 @@ def test_without_the_library_it_is_absent(library: Callable[..., None]) -> None:
     assert caught.value.reason is Reason.ABSENT
 
 
-def test_fields_have_the_type_that_nvml_says(library: Callable[..., None]) -> None:
+def test_fields_have_the_type_that_nvml_reports(library: Callable[..., None]) -> None:
     module = importlib.import_module("pynvml")
 
     def answer(_: object, keys: Sequence[tuple[int, int]]) -> object:

@@ -31,7 +31,7 @@ def parse(text: bytes) -> list[Sample | ParseError]:
         (b"0", 0),
     ],
 )
-def test_the_size_of_a_time_says_its_unit(word: bytes, time_ns: int) -> None:
+def test_the_size_of_a_time_decides_its_unit(word: bytes, time_ns: int) -> None:
     first, known = parse(b'up{a="b"} 1 %b\nup{a="b"} 1 %b\n' % (word, word))
     assert isinstance(first, Sample)
     assert first.time_ns == time_ns

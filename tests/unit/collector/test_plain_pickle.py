@@ -33,7 +33,7 @@ plain = st.recursive(
 
 
 class Marker:
-    """Writes a file when it is unpickled by somebody who trusts pickles."""
+    """Writes a file when it is unpickled by a reader that trusts pickles."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

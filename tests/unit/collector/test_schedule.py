@@ -140,7 +140,7 @@ def test_a_source_that_looks_does_so_between_its_reads(tmp_path: Path) -> None:
         ("look", 13.0),
         ("read", 15.0),
     ]
-    # A look that saw nothing says nothing.
+    # A look that saw nothing reports nothing.
     assert [(report.is_look, len(report.readings)) for report in reports] == [
         (True, 1),
         (False, 0),
@@ -284,7 +284,7 @@ def test_state_that_the_source_cannot_use_costs_one_read(tmp_path: Path) -> None
 
 
 class LiveSource(RecipeSource):
-    """Reads from a thread; says so, and may be held there."""
+    """Reads from a thread; signals it, and may be held there."""
 
     def __init__(self, settings: SourceSettings) -> None:
         super().__init__(settings)
@@ -335,7 +335,9 @@ def test_one_slow_source_delays_no_other_and_is_left_behind_at_the_end(tmp_path:
     assert counts["slow"] >= 1
 
 
-def test_the_first_line_says_what_was_found(caplog: pytest.LogCaptureFixture, bench: Bench) -> None:
+def test_the_first_line_lists_what_was_found(
+    caplog: pytest.LogCaptureFixture, bench: Bench
+) -> None:
     caplog.set_level(logging.INFO)
     bench.source.recipe = lambda _: iter(
         [sample("m", 1, device="a", port="1"), sample("n", 1, device="a", port="1")]

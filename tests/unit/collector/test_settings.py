@@ -1,4 +1,4 @@
-"""Settings: where they come from, which one wins, and what a mistake is told."""
+"""Settings: where they come from, which one wins, and the error for a mistake."""
 
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,7 @@ def test_mistakes_outside_the_file_name_their_place(tmp_path: Path) -> None:
         load_settings(TYPES, file=tmp_path / "absent.toml", environment={}, flags={})
 
 
-def test_a_token_file_is_read_anew_and_its_last_token_kept(tmp_path: Path) -> None:
+def test_a_token_file_is_read_again_and_its_last_token_kept(tmp_path: Path) -> None:
     file = tmp_path / "token"
     token = TokenFile(file)
     assert token.read() == ""

@@ -142,7 +142,7 @@ def test_a_service_in_trouble_is_asked_again(bench: Bench, status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 401, 403, 404, 405])
-def test_a_service_that_does_not_want_us_keeps_everything_and_is_said_once(
+def test_a_service_that_refuses_us_loses_nothing_and_is_logged_once(
     bench: Bench, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.recipe = lambda _: httpx.Response(status, content=b"no  entry\n")
@@ -172,7 +172,7 @@ def test_a_batch_that_can_never_be_accepted_steps_aside(bench: Bench, status: in
 @pytest.mark.parametrize(
     "error", [httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), httpx.ReadError("")]
 )
-def test_nobody_there_is_waited_for(bench: Bench, error: httpx.HTTPError) -> None:
+def test_an_absent_service_is_waited_for(bench: Bench, error: httpx.HTTPError) -> None:
     def fail(_: wire.Batch) -> httpx.Response:
         raise error
 
@@ -238,7 +238,7 @@ def test_every_status_means_something() -> None:
     assert {classify_status(status) for status in range(100, 1000)} == set(Answer)
 
 
-def test_trouble_and_its_end_are_told_once_each(caplog: pytest.LogCaptureFixture) -> None:
+def test_trouble_and_its_end_are_logged_once_each(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     news = News("http://service")
     news.failed(kind="ConnectError", detail="refused", now_ns=0, waiting=1)
@@ -314,7 +314,7 @@ def test_the_client_takes_no_proxy_from_the_environment(monkeypatch: pytest.Monk
         assert client.base_url == "https://service"
 
 
-def test_certificates_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+def test_certificates_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
     (tmp_path / "empty.pem").write_text("")
     for name in ("absent.pem", "empty.pem"):
         with pytest.raises(SettingsError, match=f"ca_file = '{tmp_path}/{name}': "):

@@ -107,7 +107,7 @@ def test_a_value_is_read(tag: int, content: bytes, expected: object) -> None:
         (0x30, b"", "unknown type 0x30"),
     ],
 )
-def test_a_value_that_is_none_says_why(tag: int, content: bytes, what: str) -> None:
+def test_a_value_that_is_none_has_a_reason(tag: int, content: bytes, what: str) -> None:
     found = read_value(tag, content)
     assert isinstance(found, Odd)
     assert what in found.detail

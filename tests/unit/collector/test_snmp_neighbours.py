@@ -1,4 +1,4 @@
-"""LLDP over SNMP: which port a number means, and what a neighbour calls itself."""
+"""LLDP over SNMP: the port behind a number, and a neighbour's own names."""
 
 import asyncio
 from collections import Counter
@@ -63,7 +63,7 @@ TWO = ports("Ethernet0", "Ethernet4", first=101)
             f"{LOCAL}.3.7": bytes([2, 0, 0, 0, 0, 4]),
             f"{ADDRESS}.102": bytes([2, 0, 0, 0, 0, 4]),
         },
-        # Nothing is said: a bridge port.
+        # No description: a bridge port.
         {f"{BRIDGE}.7": 102},
     ],
 )
@@ -71,11 +71,11 @@ def test_the_local_port_is_found_whatever_the_number_means(local: dict[str, Valu
     assert places(read(TWO | local | peer("0.7.1"))) == ["Ethernet4"]
 
 
-def test_a_number_that_nothing_is_said_about_is_an_ifindex() -> None:
+def test_a_number_without_a_description_is_an_ifindex() -> None:
     assert places(read(TWO | peer("0.102.1"))) == ["Ethernet4"]
 
 
-def test_what_is_said_goes_before_the_number() -> None:
+def test_a_description_goes_before_the_number() -> None:
     local: dict[str, Value] = {f"{LOCAL}.2.102": 5, f"{LOCAL}.3.102": b"Ethernet0"}
     assert places(read(TWO | local | peer("0.102.1"))) == ["Ethernet0"]
 
@@ -101,7 +101,7 @@ def test_neighbours_at_ports_that_are_not_read_are_left_out() -> None:
     assert found.flaws == Counter()
 
 
-def test_a_port_that_sees_everybody_is_bounded() -> None:
+def test_a_port_that_sees_all_neighbours_is_bounded() -> None:
     rows = dict(TWO)
     for number in range(30):
         rows |= peer(f"0.101.{number}", b"host-%d" % number)
@@ -152,12 +152,12 @@ def test_only_physical_ports_are_read_unless_others_are_asked_for() -> None:
     assert [each.name for each in found.chosen] == ["Ethernet1", "Port-Channel1"]
 
 
-def test_a_switch_that_does_not_say_what_its_ports_are_has_all_of_them_read() -> None:
+def test_a_switch_without_port_types_has_all_ports_read() -> None:
     found = interfaces({1: b"a", 2: b"b"}, {}, Choice())
     assert [each.name for each in found.chosen] == ["a", "b"]
 
 
-def test_ports_of_the_same_name_are_told_apart_by_their_index() -> None:
+def test_ports_of_the_same_name_are_distinguished_by_their_index() -> None:
     found = interfaces({1: b"port", 2: b"port", 3: b"other"}, {}, Choice())
     assert [each.name for each in found.chosen] == ["port#1", "port#2", "other"]
     assert found.flaws == {"duplicate_name": 2}

@@ -170,7 +170,7 @@ def test_units_are_base_units() -> None:
         (10**30, 1, Reason.UNPARSEABLE),
     ],
 )
-def test_a_sensor_that_says_nothing_says_why(
+def test_a_sensor_without_a_value_has_a_reason(
     value: Value | None, status: Value | None, reason: Reason
 ) -> None:
     found = measure(Sensor(SERIES, 0, is_dbm=False), value, status, 5)

@@ -90,7 +90,7 @@ def test_broken_rows_are_named_and_the_others_read() -> None:
     ]
 
 
-def test_lines_that_are_none_are_told_once() -> None:
+def test_lines_that_are_none_are_reported_once() -> None:
     recording = Recording(b"203.0.113.0.1|65|1\nnonsense\n1.3.6.1|65\n\xff\n1.3.6.2|65|1\n")
 
     async def twice() -> list[Walked]:
@@ -110,7 +110,7 @@ def test_a_column_longer_than_allowed_is_cut_and_named() -> None:
     assert "does not end" in walked.flaws[0].detail
 
 
-def test_a_recording_says_what_snmpsim_says_of_it() -> None:
+def test_a_recording_answers_as_snmpsim_does() -> None:
     from collector.snmp.client import open_session  # noqa: PLC0415 - the others need no pysnmp
 
     lines = [

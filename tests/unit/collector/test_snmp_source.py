@@ -71,7 +71,7 @@ def test_a_dead_switch_is_named_and_the_others_are_read(tmp_path: Path) -> None:
     ] == [(Reason.TIMEOUT, "no answer")]
 
 
-def test_a_switch_that_hangs_tells_what_it_told_and_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_switch_that_hangs_keeps_its_readings_and_delays_no_other(tmp_path: Path) -> None:
     slow, well = FakeSwitch(ports("Ethernet0")), FakeSwitch(ports("Ethernet0"))
     slow.hanging = {IF + ".8"}
     readings = Bench(tmp_path, {"slow": slow, "well": well}, switch_seconds=0.05).read()
@@ -81,7 +81,7 @@ def test_a_switch_that_hangs_tells_what_it_told_and_holds_up_nobody(tmp_path: Pa
     assert (ROWS, "if-mib", "timeout") in absences(readings)
 
 
-def test_a_switch_that_is_too_slow_for_all_its_tables_tells_the_last_ones_next_time(
+def test_a_switch_that_is_too_slow_for_all_its_tables_gives_the_last_ones_next_time(
     tmp_path: Path,
 ) -> None:
     spine = {"1.0.8802.1.1.2.1.4.1.1.9.0.1.1": b"spine"}
@@ -114,7 +114,7 @@ def test_more_switches_than_are_asked_at_once_are_all_asked(tmp_path: Path) -> N
     assert len(values(readings, UP, "host")) == 150
 
 
-def test_a_refused_switch_says_why(tmp_path: Path) -> None:
+def test_a_refusal_has_a_reason(tmp_path: Path) -> None:
     switch = FakeSwitch(ports("Ethernet0"))
     switch.refusal = SnmpError(Reason.UNREADABLE, "user monitor: wrong key")
     readings = one(tmp_path, switch).read()
@@ -184,7 +184,7 @@ def test_a_counter_of_32_bits_goes_on_beyond_its_end(tmp_path: Path) -> None:
     assert values(bench.read(), ERRORS) == {"Ethernet0": 2**32 + 5}
 
 
-def test_after_a_restart_counters_begin_anew(tmp_path: Path) -> None:
+def test_after_a_restart_counters_begin_again(tmp_path: Path) -> None:
     switch = FakeSwitch(ports("Ethernet0"))
     switch[f"{IF}.14.1"] = 2**32 - 10
     bench = one(tmp_path, switch)
@@ -196,7 +196,7 @@ def test_after_a_restart_counters_begin_anew(tmp_path: Path) -> None:
     assert values(readings, "fabric_switch_uptime_seconds", "host") == {"leaf": 1.0}
 
 
-def test_a_port_whose_counters_began_anew_says_so_itself(tmp_path: Path) -> None:
+def test_a_port_reports_the_discontinuity_of_its_counters(tmp_path: Path) -> None:
     switch = FakeSwitch(ports("Ethernet0", "Ethernet4"))
     for index in (1, 2):
         switch[f"{IF}.14.{index}"] = 2**32 - 10
@@ -245,7 +245,7 @@ def test_series_follow_the_name_when_an_index_is_used_again(tmp_path: Path) -> N
     assert values(bench.read(), ERRORS) == {"Ethernet4": 3, "Ethernet8": 4}
 
 
-def test_an_agent_that_does_not_say_that_names_changed_is_found_out_in_time(tmp_path: Path) -> None:
+def test_a_change_of_names_that_the_agent_does_not_report_is_found_in_time(tmp_path: Path) -> None:
     switch = FakeSwitch(ports("Ethernet0"))
     bench = one(tmp_path, switch, names_every=3)
     bench.read()
@@ -269,11 +269,11 @@ def test_wide_and_narrow_copies_of_a_counter_do_not_take_turns(tmp_path: Path) -
     assert values(bench.read(), BYTES) == {}
 
 
-def test_of_a_wide_and_a_narrow_copy_of_a_counter_the_wide_one_is_told(tmp_path: Path) -> None:
+def test_of_a_wide_and_a_narrow_copy_of_a_counter_the_wide_one_is_used(tmp_path: Path) -> None:
     bench = one(tmp_path, FakeSwitch(ports("Ethernet0") | {f"{IF}.10.1": 17}))
     for _ in range(2):
-        told = [each for each in bench.read() if isinstance(each, Sample)]
-        assert [each.value for each in told if each.series.metric == BYTES] == [10**12 + 1]
+        samples = [each for each in bench.read() if isinstance(each, Sample)]
+        assert [each.value for each in samples if each.series.metric == BYTES] == [10**12 + 1]
 
 
 def test_a_switch_without_wide_counters_gives_the_narrow_ones(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_a_wrapped_counter_goes_on_after_a_restart_of_the_agent(tmp_path: Path) 
     assert values(other.read(), ERRORS)["Ethernet0"] == 2**32 + 8
 
 
-def test_a_switch_that_restarted_while_the_agent_was_away_begins_anew(tmp_path: Path) -> None:
+def test_a_switch_that_restarted_while_the_agent_was_away_begins_again(tmp_path: Path) -> None:
     switch = FakeSwitch(ports("Ethernet0"))
     switch[f"{IF}.14.1"] = 2**32 - 10
     bench = one(tmp_path, switch)
@@ -328,7 +328,7 @@ def test_a_switch_that_restarted_while_the_agent_was_away_begins_anew(tmp_path: 
 )
 def test_a_state_of_another_shape_is_passed_over(tmp_path: Path, entry: object) -> None:
     bench = one(tmp_path, FakeSwitch(ports("Ethernet0")))
-    bench.source.load_state({"leaf": entry, "nobody": entry})
+    bench.source.load_state({"leaf": entry, "unknown": entry})
     assert values(bench.read(), UP, "host") == {"leaf": 1}
 
 
@@ -481,7 +481,7 @@ def test_settings_that_cannot_work_are_refused(settings: dict[str, object]) -> N
         msgspec.convert(settings, Settings)
 
 
-def test_a_profile_that_nobody_knows_is_said_and_the_switch_is_recognised(tmp_path: Path) -> None:
+def test_an_unknown_profile_is_reported_and_the_switch_is_recognised(tmp_path: Path) -> None:
     settings = {"switches": [{"name": "leaf", "address": "x", "profile": "arsta"}]}
     host = FakeHost(tmp_path, {"leaf": FakeSwitch(ports("Ethernet0"))})
     readings = list(Snmp(msgspec.convert(settings, Settings)).read(host))
@@ -489,7 +489,7 @@ def test_a_profile_that_nobody_knows_is_said_and_the_switch_is_recognised(tmp_pa
     assert values(readings, BYTES) == {"Ethernet0": 10**12 + 1}
 
 
-def test_a_profile_that_is_set_goes_before_what_the_switch_says(tmp_path: Path) -> None:
+def test_a_profile_that_is_set_goes_before_recognition(tmp_path: Path) -> None:
     settings = {"switches": [{"name": "leaf", "address": "x", "profile": "juniper"}]}
     queue = {"1.3.6.1.4.1.2636.3.15.4.1.59.1.3": 77}
     host = FakeHost(tmp_path, {"leaf": FakeSwitch(ports("Ethernet0") | queue)})

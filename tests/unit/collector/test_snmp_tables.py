@@ -1,4 +1,4 @@
-"""Makers' tables: what a TOML may say, how a switch is recognised, and what a row becomes."""
+"""Makers' tables: what a TOML may hold, how a switch is recognised, and the series of a row."""
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_a_switch_is_recognised(object_id: tuple[int, ...], description: str, pr
         ),
     ],
 )
-def test_a_description_says_model_and_version(
+def test_a_description_gives_model_and_version(
     profile: str, description: str, model: str, version: str
 ) -> None:
     own = load_shipped()[profile].profile
@@ -131,7 +131,7 @@ def test_switches_without_the_standard_tables_are_refused() -> None:
         Switchbooks({})
 
 
-# --- what an index says ---------------------------------------------------------------------------
+# --- indexes -------------------------------------------------------------------------------------
 
 PORT = Part(name="interface")
 TEXT = Part(name="chip", label="chip", text=True)

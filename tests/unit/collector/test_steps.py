@@ -64,7 +64,7 @@ def spans(readings: list[Reading]) -> list[StepSpan]:
 # --- messages ------------------------------------------------------------------------------------
 
 
-def test_the_kernel_s_pid_says_whose_marks_they_are(machine: Machine) -> None:
+def test_the_kernel_s_pid_identifies_the_sender(machine: Machine) -> None:
     write_process(machine.root, 42, "SLURM_JOB_ID=7\0RANK=3\0")
     machine.messages = [Datagram(batch(["", 5, NOW_NS, 1000], pid=1), 42)]
     readings = list(StepMarks(Settings()).read(machine))
@@ -133,7 +133,7 @@ def test_senders_have_a_bound_that_is_counted(
     assert values(readings)['fabric_step_marks_dropped_total{reason="limit"}'] == 2
 
 
-def test_one_process_is_one_loop_whatever_it_says(machine: Machine) -> None:
+def test_one_process_is_one_loop_whatever_it_claims(machine: Machine) -> None:
     write_process(machine.root, 42)
     machine.messages = [
         Datagram(batch(["", 0, NOW_NS, 1], job="j", rank=rank, start_ticks=rank), 42)

@@ -189,7 +189,7 @@ def test_odd_names_do_no_harm(load: Load, tmp_path: Path, name: Any) -> None:  #
 # --- who it is -----------------------------------------------------------------------------------
 
 
-def test_the_process_says_who_it_is(
+def test_the_process_sends_its_identity(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steps = load(str(tmp_path))
@@ -214,7 +214,7 @@ def test_the_process_says_who_it_is(
     assert (read_headers(tmp_path)[-1].job, read_headers(tmp_path)[-1].rank) == ("mine", 7)
 
 
-def test_torch_s_rank_is_asked_where_no_launcher_says_one(
+def test_torch_s_rank_is_used_where_no_launcher_sets_one(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = types.SimpleNamespace(
@@ -256,7 +256,7 @@ def test_marks_go_to_the_socket(load: Load, tmp_path: Path, listener: socket.soc
     assert steps.dropped() == 0
 
 
-def test_nobody_listens_nothing_breaks_and_what_is_lost_is_counted(
+def test_without_a_listener_nothing_breaks_and_losses_are_counted(
     load: Load, tmp_path: Path
 ) -> None:
     steps = load(f"unix://{tmp_path}/none.sock")
@@ -357,7 +357,7 @@ def test_threads(load: Load, tmp_path: Path) -> None:
 
 
 def run_program(text: str, folder: Path) -> str:
-    """What a program that imports the shim prints; it must end well and say nothing else."""
+    """The output of a program that imports the shim; it must end well and print nothing else."""
     environment = {
         "PYTHONPATH": str(SHIM.parent),
         "FABRICSCOPE_STEPS": str(folder),
@@ -380,7 +380,7 @@ def test_the_end_of_a_program_writes_what_waits(tmp_path: Path) -> None:
     assert names(read_marks(tmp_path)) == [("", 0)]
 
 
-def test_a_forked_child_begins_anew(tmp_path: Path) -> None:
+def test_a_forked_child_starts_fresh(tmp_path: Path) -> None:
     text = (
         "import os, fabricscope_steps as s\n"
         "with s.step(): pass\n"

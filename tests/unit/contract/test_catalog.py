@@ -22,7 +22,7 @@ PORT = Target(name="port", help="A port.", labels=["device", "port"])
 
 
 def metric(name: str, kind: Kind = Kind.GAUGE, **fields: object) -> Metric:
-    return Metric(name=name, kind=kind, since="0.1.0", **{"help": "Says it.", **fields})  # type: ignore[arg-type]
+    return Metric(name=name, kind=kind, since="0.1.0", **{"help": "A count.", **fields})  # type: ignore[arg-type]
 
 
 # --- rules ---------------------------------------------------------------------------------------
@@ -40,6 +40,8 @@ def metric(name: str, kind: Kind = Kind.GAUGE, **fields: object) -> Metric:
         (metric("fabric_port_rate", unit=Unit.BYTES), "ends in _bytes"),
         (metric("fabric_port_state", help="No full stop"), "full stop"),
         (metric("fabric_port_state", labels=["device"]), "target's already"),
+        (metric("fabric_port_state", window="queue"), "none of its labels"),
+        (metric("fabric_port_info", Kind.INFO, window="all"), "counters and gauges"),
     ],
 )
 def test_what_breaks_a_rule_is_refused(bad: Metric, message: str) -> None:
@@ -54,6 +56,8 @@ def test_what_breaks_a_rule_is_refused(bad: Metric, message: str) -> None:
         metric("fabric_port_rate_bits_per_second", unit=Unit.BITS_PER_SECOND),
         metric("fabric_port_receive_bytes_total", Kind.COUNTER, unit=Unit.BYTES),
         metric("fabric_port_info", Kind.INFO, labels=["driver"]),
+        metric("fabric_port_state", labels=["queue"], window="queue"),
+        metric("fabric_port_state", window="all"),
     ],
 )
 def test_what_keeps_the_rules_passes(good: Metric) -> None:
@@ -115,7 +119,7 @@ def test_the_catalog_that_ships_keeps_the_rules() -> None:
     assert names >= {"port", "nic", "gpu", "collective", "step", "job"}
 
 
-def test_every_target_of_a_host_says_which_host() -> None:
+def test_every_target_of_a_host_has_the_label_host() -> None:
     for file in load_catalog().files:
         if file.target.name in {"port", "nic", "gpu", "collective", "step"}:
             assert {"host", "cluster"} <= set(file.target.labels)
@@ -153,7 +157,7 @@ def test_only_counters_are_extended_or_clamped() -> None:
 
 
 def test_an_alias_means_one_metric() -> None:
-    """A foreign name may mean two of ours only where its labels tell which."""
+    """A foreign name may mean two of ours only where its labels decide which."""
     catalog = load_catalog()
     for each in catalog.metrics:
         for alias in each.aliases:

@@ -51,7 +51,7 @@ def test_a_long_list_of_rings_is_left_out() -> None:
     assert words.encode_rings([list(range(100_000))]) == ""
 
 
-def test_rings_come_from_whoever_printed_them_or_from_neighbours() -> None:
+def test_rings_come_from_the_rank_that_printed_them_or_from_neighbours() -> None:
     printed = event(0, {words.RINGS: "[[0,2,1]]", "ring_00": "1,2"})
     assert words.communicator_rings([printed]) == {"0xa": [[0, 2, 1]]}
     neighbours = [event(0, {"ring_00": "1,2"}), event(1, {"ring_00": "2,0"})]

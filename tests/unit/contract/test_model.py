@@ -52,7 +52,7 @@ def test_readings_do_not_change() -> None:
 
 
 def test_reasons_are_label_values() -> None:
-    """Rules match on them: adding one is fine, changing one breaks somebody's alert."""
+    """Rules match on them: adding one is fine, changing one breaks users' alerts."""
     assert {str(reason) for reason in Reason} >= {
         "absent",
         "not_supported",

@@ -172,7 +172,7 @@ def test_golden_bytes_decode_for_ever(case: str, request: pytest.FixtureRequest)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_today_s_encoder_still_writes_what_the_description_says(case: str) -> None:
+def test_today_s_encoder_still_writes_what_the_description_states(case: str) -> None:
     """Whatever order it writes the series in: the order is not part of the format."""
     today = describe(wire.decode_batch(wire.encode_batch(make(case))))
     golden = json.loads((FOLDER / f"{case}.json").read_text("utf-8"))
@@ -202,7 +202,7 @@ def packed(**changes: Any) -> records.Collectives:  # noqa: ANN401 - any field
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"version": 2}, WireVersionError, "version 2; this program speaks 1"),
+        ({"version": 2}, WireVersionError, "version 2; this program reads version 1"),
         ({"index": b"123"}, WireError, "columns disagree"),
         ({"time_ms": b""}, WireError, "columns disagree"),
         ({"value": bytes(16)}, WireError, "columns disagree"),

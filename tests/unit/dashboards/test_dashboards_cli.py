@@ -1,24 +1,22 @@
-"""`fabricscope dashboards export`, `lint` and `picture`."""
+"""`fabricscope dashboards export` and `lint`."""
 
 import builtins
 import json
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from collector.cli import main
 from dashboards.grafana.boards import discover
-from tests.dashboards_json import JSON
+from dashboards.grafana.classic import text_of, to_classic
 
 
-def test_export_writes_what_is_committed(tmp_path: Path) -> None:
+def test_export_writes_what_the_generator_makes(tmp_path: Path) -> None:
     assert main(["dashboards", "export", "--out", str(tmp_path / "new")]) == 0
     written = {path.name: path.read_text("utf-8") for path in (tmp_path / "new").iterdir()}
-    assert written == {path.name: path.read_text("utf-8") for path in JSON.iterdir()}
+    assert written == {f"{name}.json": text_of(name, board) for name, board in discover().items()}
 
 
 def test_export_writes_only_what_is_asked_for(tmp_path: Path) -> None:
@@ -48,7 +46,7 @@ def test_our_dashboards_are_well(capsys: pytest.CaptureFixture[str]) -> None:
 def test_flaws_of_a_file_name_file_panel_and_remedy(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    dashboard = json.loads((JSON / "fleet.json").read_text("utf-8"))
+    dashboard: dict[str, Any] = to_classic("fleet", discover()["fleet"])
     panel = next(each for each in dashboard["panels"] if each["type"] != "row")
     panel["description"] = ""
     file = tmp_path / "mine.json"
@@ -104,34 +102,3 @@ def test_a_missing_parser_says_what_to_install(
     monkeypatch.setattr(builtins, "__import__", without)
     assert main(["dashboards", "lint"]) == 2
     assert "pip install 'fabricscope[server]'" in capsys.readouterr().err
-
-
-def test_a_picture_is_drawn_of_the_range_and_the_choices_asked_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    asked: list[httpx.URL] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.url)
-        is_list = request.url.path.endswith("/values")
-        data: object = ["one"] if is_list else {"resultType": "vector", "result": []}
-        return httpx.Response(200, json={"status": "success", "data": data})
-
-    client = partial(httpx.Client, transport=httpx.MockTransport(answer))
-    monkeypatch.setattr(httpx, "Client", client)
-    words = ["--service", "http://x", "--out", str(tmp_path), "--only", "job"]
-    words += ["--until", "1700000000", "--since", "10m", "--set", "job=llama"]
-    assert main(["dashboards", "picture", *words]) == 0
-    drawn = (tmp_path / "job.svg").read_text("utf-8")
-    assert drawn.startswith("<svg")
-    assert "llama" in drawn
-    assert any('job=~"llama"' in url.params.get("query", "") for url in asked)
-    assert {url.params["time"] for url in asked if "time" in url.params} == {"1700000000.0"}
-
-
-@pytest.mark.parametrize("text", ["job", "=llama", ""])
-def test_a_choice_without_a_name_or_a_value_is_named(
-    capsys: pytest.CaptureFixture[str], text: str
-) -> None:
-    assert main(["dashboards", "picture", "--service", "http://x", "--set", text]) == 2
-    assert f"--set {text!r}: write NAME=VALUE" in capsys.readouterr().err

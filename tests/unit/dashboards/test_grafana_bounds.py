@@ -1,16 +1,21 @@
-"""What is asked of a Grafana has bounds, and what it says stays words. Needs no grafana-client."""
+"""What is asked of a Grafana has bounds, and what it says stays words."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
+import httpx
 import pytest
 
 from collector.contract.errors import SettingsError
 from dashboards.grafana import connection
 from dashboards.grafana.commands import chosen, read_boards, read_span
-from dashboards.grafana.connection import Target, bound_session, check_url, read_token
+from dashboards.grafana.connection import (
+    Target,
+    check_url,
+    fetch,
+    read_token,
+    why_unanswered,
+)
 from dashboards.grafana.failures import (
     Conflict,
     GrafanaError,
@@ -23,57 +28,49 @@ from dashboards.grafana.failures import (
 )
 
 
-class FakeAnswer:
+class Pieces(httpx.SyncByteStream):
     """An answer that comes in pieces."""
 
-    def __init__(self, pieces: list[bytes]) -> None:
+    def __init__(self, *pieces: bytes) -> None:
         self._pieces = pieces
-        self._content = b""
-        self._content_consumed = False
         self.is_closed = False
 
-    def iter_content(self, _: int) -> Iterator[bytes]:
+    def __iter__(self) -> Iterator[bytes]:
         yield from self._pieces
 
     def close(self) -> None:
         self.is_closed = True
 
 
-def session_of(answer: FakeAnswer) -> Any:  # noqa: ANN401 - stands for niquests' session
-    asked: list[dict[str, Any]] = []
-
-    def request(*_: object, **names: Any) -> FakeAnswer:  # noqa: ANN401 - passed on
-        asked.append(names)
-        return answer
-
-    session = SimpleNamespace(request=request, max_redirects=30, asked=asked)
-    bound_session(session)
-    return session
+def fetched(pieces: Pieces) -> httpx.Response:
+    """What `fetch` makes of an answer."""
+    transport = httpx.MockTransport(lambda _: httpx.Response(200, stream=pieces))
+    with httpx.Client(transport=transport) as client:
+        return fetch(client, "GET", "http://x")
 
 
-def test_an_answer_is_read_whole_and_redirects_are_not_followed() -> None:
-    answer = FakeAnswer([b"ab", b"c"])
-    session = session_of(answer)
-    assert session.request("get", "http://x") is answer
-    assert answer._content == b"abc"
-    assert session.max_redirects == 0
-    assert session.asked == [{"stream": True}]
+def test_an_answer_is_read_whole() -> None:
+    assert fetched(Pieces(b"ab", b"c")).content == b"abc"
 
 
 def test_an_answer_that_is_too_long_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ANSWER_BYTES_MAX", 10)
-    answer = FakeAnswer([b"x" * 6, b"x" * 6, b"x" * 6])
+    answer = Pieces(b"x" * 6, b"x" * 6, b"x" * 6)
     with pytest.raises(ConnectionError, match="its answer is over"):
-        session_of(answer).request("get", "http://x")
+        fetched(answer)
     assert answer.is_closed
 
 
 def test_an_answer_that_drips_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "ANSWER_SECONDS_MAX", -1.0)
-    answer = FakeAnswer([b"x"])
+    answer = Pieces(b"x")
     with pytest.raises(ConnectionError, match="not whole after"):
-        session_of(answer).request("get", "http://x")
+        fetched(answer)
     assert answer.is_closed
+
+
+def test_a_time_out_is_told_in_seconds() -> None:
+    assert why_unanswered(httpx.ReadTimeout("timed out"), []) == "no answer within 10 s"
 
 
 @pytest.mark.parametrize(
@@ -134,9 +131,9 @@ def test_files_that_are_no_boards_are_named(tmp_path: Path) -> None:
         read_boards(tmp_path)
     good = '{"uid": "a", "title": "A"}'
     for content, said in (
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "no dashboard"),
+        ("{", "no dashboard's JSON"),
+        ("[" * 100_000, "no dashboard's JSON"),
+        ("[]", "no dashboard's JSON"),
         ('{"uid": "a/b", "title": "A"}', "uid is 'a/b'"),
         ('{"uid": "a", "title": ""}', "needs a title"),
     ):

@@ -23,7 +23,7 @@ from dashboards.grafana.model import (
     Variable,
 )
 from dashboards.grafana.substitute import substituted
-from tests.grafana_schema import violations
+from tests.grafana_schema import schema_flaws
 
 UP = Query(expr='up{host=~"$host"}', legend="{{host}}")
 HOST = Variable(name="host", title="Host", query="label_values(up, host)", is_many=True)
@@ -124,7 +124,7 @@ def test_all_kinds_of_panels_have_the_documented_structure() -> None:
     kinds = [panel(draw.value, draw=draw, steps=(Step(1, Colour.BAD),)) for draw in Draw]
     texts = panel("text", draw=Draw.TEXT, content="# Hello")
     kinds = [texts if each.draw is Draw.TEXT else each for each in kinds]
-    assert violations(made(*kinds)) == []
+    assert schema_flaws(made(*kinds)) == []
 
 
 def test_every_question_goes_to_the_chosen_data_source() -> None:

@@ -1,4 +1,4 @@
-"""`fabricscope simulate`: what it writes, and what it says of an order that it cannot fill."""
+"""`fabricscope simulate`: what it writes, and its errors for impossible requests."""
 
 import json
 import sys
@@ -29,10 +29,10 @@ def test_it_writes_a_run_its_truth_and_says_what_comes_next(
 ) -> None:
     out = tmp_path / "run 1"
     assert simulate(out, *SMALL, *JOB, "--fault", "slow_nic", "--fault", "clock_skew") == 0
-    said = capsys.readouterr()
-    assert f"fabricscope diagnose '{out}'" in said.out
-    assert "4 hosts with 8 GPUs" in said.out
-    assert said.err == "", "no terminal, no progress"
+    output = capsys.readouterr()
+    assert f"fabricscope diagnose '{out}'" in output.out
+    assert "4 hosts with 8 GPUs" in output.out
+    assert output.err == "", "no terminal, no progress"
     names = {path.name for path in out.iterdir()}
     assert names >= {"inspector", "steps", "nccl_debug", "nic.openmetrics", "gpu.openmetrics"}
     truths = json.loads((out / "truth.json").read_text())
@@ -61,14 +61,14 @@ def test_trees_switches_and_ibsim_are_written_when_asked_for(
     out, trees = tmp_path / "out", tmp_path / "trees"
     more: list[str | Path] = ["--trees", trees, "--snmp", "sonic", "--ibsim"]
     assert simulate(out, *SMALL, *JOB, *more) == 0
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert {path.name for path in trees.iterdir()} == {f"node{host:04d}" for host in range(4)}
     assert (trees / "node0003" / "sys" / "class" / "infiniband").is_dir()
     assert list((out / "switches" / "data").glob("*.snmprec"))
     assert (out / "ibsim" / "fabric.net").read_text().startswith("vendid")
     assert "PortXmitData" in (out / "ibsim" / "commands").read_text()
     for word in ("fabricscope agent --once --root", "snmpsim-command-responder", "ibsim -s"):
-        assert word in said
+        assert word in output
 
 
 def test_list_names_every_fault_with_its_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,10 +106,10 @@ def test_an_order_that_cannot_be_filled_is_one_line(
     words: list[str], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert simulate(tmp_path / "out", *SMALL, *words) == 2
-    said = capsys.readouterr()
-    assert expected in said.err
-    assert said.err.startswith("fabricscope: ")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert expected in output.err
+    assert output.err.startswith("fabricscope: ")
+    assert output.err.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
@@ -133,6 +133,6 @@ def test_without_numpy_it_says_what_to_install(
     monkeypatch.setitem(sys.modules, "numpy", None)
     monkeypatch.delitem(sys.modules, "simulator.cli", raising=False)
     assert simulate("--list") == 2
-    said = capsys.readouterr().err
-    assert "simulate needs numpy" in said
-    assert "pip install 'fabricscope[server]'" in said
+    output = capsys.readouterr().err
+    assert "simulate needs numpy" in output
+    assert "pip install 'fabricscope[server]'" in output

@@ -78,7 +78,7 @@ class Reader:
 
 @contextmanager
 def written(folder: Path, snapshot: Snapshot) -> Iterator[tuple[FabricTree, Reader]]:
-    """The tree of a snapshot's second host, and who reads it."""
+    """The tree of a snapshot's second host, and its reader."""
     tree = FabricTree(folder, snapshot.topology)
     tree.start(snapshot)
     host = Host(folder / "node0001")
@@ -397,7 +397,7 @@ def test_a_reboot_begins_at_zero_under_another_boot_id(tmp_path: Path) -> None:
         before, boot = reader.values(), reader.host.boot_id()
         snapshot.world.host_is_down[1] = True
         tree.update(fresh)
-        assert reader.values() == before, "nobody writes the files of a host that is down"
+        assert reader.values() == before, "the files of a host that is down stay"
         assert reader.host.boot_id() == boot
         snapshot.world.host_is_down[1] = False
         tree.update(fresh)

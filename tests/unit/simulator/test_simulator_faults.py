@@ -341,7 +341,7 @@ def test_flaps_go_back_and_forth_at_the_times_that_they_tell(name: str) -> None:
         is_down = not world.link_up[place.link] or bool(world.host_is_down[place.host])
         assert world.link_up[place.link] == world.link_up[TOPOLOGY.reverse[place.link]]
         states.append(is_down)
-        # Nothing changes before the time that was told.
+        # Nothing changes before the returned time.
         world.reset()
         assert fault.apply(world, place, 0.8, (elapsed + change) / 2) == change
         elapsed = change
@@ -380,7 +380,7 @@ def test_failing_memory_is_reported_step_by_step() -> None:
     assert xids == [0, 63, 48, 94]
 
 
-# --- whom to name ------------------------------------------------------------------------------
+# --- culprits ----------------------------------------------------------------------------------
 
 
 def test_a_gpu_is_named_by_host_index_job_and_rank() -> None:

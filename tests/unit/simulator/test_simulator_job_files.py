@@ -66,10 +66,10 @@ class Tree:
         self.root = self.machines.root(HOST)
         self.host = HandHost(self.root)
         self.host.clock.wall_ns = 1  # files are young
-        said = tomllib.loads(agent_settings(self.root))["sources"]
+        sources = tomllib.loads(agent_settings(self.root))["sources"]
         self.sources = {
-            name: SOURCES[name](msgspec.convert(said[name], SOURCES[name].Settings))
-            for name in said
+            name: SOURCES[name](msgspec.convert(sources[name], SOURCES[name].Settings))
+            for name in sources
         }
 
     def write(self, snapshot: Snapshot) -> None:
@@ -210,7 +210,7 @@ def test_steps_and_phases_come_back_with_their_rank(tree: Tree) -> None:
 def test_the_agent_knows_whose_marks_they_are_and_sees_the_end(tree: Tree) -> None:
     tree.write(make_busy_snapshot(TOPOLOGY))
     assert [each for each in tree.read("steps") if isinstance(each, Sample)]
-    # Only of a process that began when the file says so it notices at once that it is gone.
+    # The agent sees the end at once only if the process began at the time in the file.
     ended = make_job(TOPOLOGY, is_running=False)
     tree.machines.update(make_busy_snapshot(TOPOLOGY, time_s=61.0, jobs=[ended]))
     assert not [each for each in tree.read("steps") if isinstance(each, Sample)]
@@ -240,10 +240,14 @@ def test_debug_lines_tell_rings_trees_and_devices(tmp_path: Path, fabric: Fabric
     assert first == {0: None, 1: 2, 2: 4, 3: 2, 4: 0}
     assert second == {1: None, 2: 3, 3: 0, 4: 3, 0: 1}
     of_rank = {(each.labels["communicator"], each.labels["rank"]): each for each in events}
-    said = of_rank[data, "2"].attributes
-    assert (said["host"], said["pid"]) == ("node0002", str(FIRST_PID + 7 * 5))
-    assert (said["devices"], said["nodes"], said["nvml_device"]) == ("mlx5_1", "5", "1")
-    assert (said["bus_id"], said["ring_00"]) == ("0000:31:00.0", "1,3")
+    attributes = of_rank[data, "2"].attributes
+    assert (attributes["host"], attributes["pid"]) == ("node0002", str(FIRST_PID + 7 * 5))
+    assert (attributes["devices"], attributes["nodes"], attributes["nvml_device"]) == (
+        "mlx5_1",
+        "5",
+        "1",
+    )
+    assert (attributes["bus_id"], attributes["ring_00"]) == ("0000:31:00.0", "1,3")
     assert len(events) == len(of_rank)
 
 
@@ -264,8 +268,8 @@ MISSING = 2
 def find_culprits(records: list[Collective]) -> set[int]:
     """Members of one group that hold the others up, as the group's ranks.
 
-    Whoever alone is still in an older operation than the others did not finish it; else whoever
-    has no pending operation never launched it.
+    A member that alone is still in an older operation than the others did not finish it; else a
+    member without a pending operation never launched it.
     """
     pending: dict[int, int] = {}
     for record in records:
@@ -416,9 +420,9 @@ def test_the_same_snapshots_make_the_same_folder(tmp_path: Path) -> None:
 
 
 def test_the_settings_are_those_of_a_production_agent(tmp_path: Path) -> None:
-    said = tomllib.loads(agent_settings(tmp_path / "node0001", "http://127.0.0.1:9999"))
-    tables = said.pop("sources")
-    settings = msgspec.convert(said, AgentSettings)
+    loaded = tomllib.loads(agent_settings(tmp_path / "node0001", "http://127.0.0.1:9999"))
+    tables = loaded.pop("sources")
+    settings = msgspec.convert(loaded, AgentSettings)
     assert settings.service_url == "http://127.0.0.1:9999"
     assert settings.listen == ""
     assert settings.spool_dir.startswith(str(tmp_path / "node0001"))

@@ -195,7 +195,7 @@ def test_hundreds_of_steps_make_sense(count: int, shape: dict[str, int]) -> None
     for block in blocks:
         assert block.state is State.COMPLETED
         assert (block.exit_s > block.entry_s).all()
-        # Nobody leaves before everyone has come; what is seen of it is late by microseconds.
+        # No rank leaves before all have entered; observed times are late by microseconds.
         assert (block.exit_s.min(axis=1) > block.entry_s.max(axis=1) - SEEN_LATE).all()
         for one, entry, left in zip(block.communicators, block.entry_s, block.exit_s, strict=True):
             seen.setdefault((one, block.operation), []).append((block.sequence, entry, left))
@@ -229,7 +229,7 @@ def test_gradients_are_reduced_while_backward_runs() -> None:
     backward = steps[3].phases["backward"]
     first = next(block for block in buckets(blocks, 0) if block.sequence == 3 * 5)
     assert (first.exit_s.max() < backward[1]).all()
-    # Only the last bucket is exposed: 3.8 ms at line rate, and who waits for whom.
+    # Only the last bucket is exposed: 3.8 ms at line rate, and waiting between ranks.
     waited = steps[3].phases["gradients"]
     assert np.median(waited[1] - waited[0]) < 0.015
 
@@ -327,7 +327,7 @@ def test_lateness_travels_from_one_gpu_to_its_whole_host_and_every_group() -> No
     bench.world.gpu_clock_share[3 * 8 + 2] = 0.7
     blocks, _ = bench.run(10)
     tensor = [block for block in reductions(blocks) if block.members[0, 1] == 1]
-    # Only the tensor-parallel group says which of the eight it is.
+    # Only the tensor-parallel group identifies which of the eight it is.
     for block in tensor[8:]:
         entry = block.entry_s[3]
         if np.ptp(entry) > 0.005:
@@ -496,7 +496,7 @@ def test_a_gpu_that_dies_between_turns_holds_everyone_up_and_lets_go_of_them() -
     assert (np.isnan(others[0].entry_s) == (others[0].members % 8 == 1)).all()
     since = bench.job.status(1000.0).hung_since_s
     assert since is not None
-    # Whoever waits in vain is inside a collective, and its GPU spins.
+    # A rank that waits in vain is inside a collective, and its GPU spins.
     bench.job.work_seconds(since + 1)
     _, communicating, _ = bench.job.work_seconds(since + 11)
     assert communicating == pytest.approx(np.full(64, 10.0))

@@ -132,7 +132,7 @@ def test_a_slow_tree_edge_holds_up_what_hangs_below_it() -> None:
     left = exits(tree, entry, end, bps)[0]
     assert left.argmax() == 3
     assert np.delete(left, 3).max() < 0.5
-    # Up from host 5, another leaf: nobody can leave before it is served.
+    # Up from host 5, another leaf: no rank can leave before it is served.
     bps = np.full(len(pattern.flow_unit), LINE_BPS)
     bps[(pattern.flow_member == 5) & (pattern.flow_peer == 6)] = LINE_BPS / 50
     assert exits(tree, entry, end, bps)[0].min() > 0.9

@@ -119,8 +119,8 @@ def test_an_xid_is_told_once_however_often_the_agent_reads(tree: MachineTree, ho
     tree.update(make_busy_snapshot(TOPOLOGY, time_s=61.0, happenings=[happening]))
     # The agent reads seldom: the event must wait for it.
     tree.update(make_busy_snapshot(TOPOLOGY, time_s=62.0))
-    told = [each for _ in range(3) for each in source.read(host) if isinstance(each, Event)]
-    assert [(event.kind, event.labels["gpu"]) for event in told] == [("gpu_xid", "3")]
+    events = [each for _ in range(3) for each in source.read(host) if isinstance(each, Event)]
+    assert [(event.kind, event.labels["gpu"]) for event in events] == [("gpu_xid", "3")]
     counted = values(list(source.read(host)), "fabric_gpu_xid_errors_total", "xid")
     assert counted == {"94": 1}
     again = Happening("xid", 63.0, host=HOST, gpu=8 + 3, value=94)

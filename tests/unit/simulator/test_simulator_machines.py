@@ -26,7 +26,7 @@ COMPUTE, COMMUNICATE = 0.65, 0.33
 
 
 class Bench:
-    """A small cluster, all of whose GPUs work alike unless somebody says otherwise."""
+    """A small cluster, whose GPUs all work alike by default."""
 
     def __init__(self, hosts: int = 4, gpus: int = 8, nics: int = 8, seed: int = 1) -> None:
         spec = ClusterSpec(topology="fat_tree", hosts=hosts, gpus_per_host=gpus, nics_per_host=nics)

@@ -8,7 +8,7 @@ from simulator.topology.model import Floats, Ints
 
 
 def fill_drop_by_drop(usage: Floats, capacity: Floats, limit: Floats, drop: float) -> Floats:
-    """The slow way: everyone who can grows by one drop, again and again. ``usage``: dense."""
+    """The slow way: all variables that can grow by one drop, again and again. ``usage``: dense."""
     rate = np.zeros(len(limit))
     while True:
         grew = False

@@ -52,7 +52,7 @@ def assert_calm(solution: Solution) -> None:
 
 @pytest.fixture
 def no_fluid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fluid is dear, so what is not congested must not need it."""
+    """The fluid is expensive: without congestion it must not run."""
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("nothing is congested here")
@@ -256,12 +256,12 @@ def test_congestion_is_marked_told_and_queued_at_the_uplink_only() -> None:
     assert links_with(solution.links, "queue_bytes") == uplink.tolist()
     assert not links_with(solution.links, "paused_share")
     nics = solution.nics
-    told = {int(nic): rate for nic, rate in zip(nics.nics, nics.cnp_handled, strict=True)}
-    tells = {int(nic): rate for nic, rate in zip(nics.nics, nics.cnp_sent, strict=True)}
-    assert all(told[nic] > 0 for nic in (0, 1, 2))
-    assert all(tells[nic] > 0 for nic in (4, 5, 6))
-    assert sum(told.values()) == pytest.approx(sum(tells.values()))
-    assert max(tells.values()) <= 1 / 50e-6
+    handled = {int(nic): rate for nic, rate in zip(nics.nics, nics.cnp_handled, strict=True)}
+    sent = {int(nic): rate for nic, rate in zip(nics.nics, nics.cnp_sent, strict=True)}
+    assert all(handled[nic] > 0 for nic in (0, 1, 2))
+    assert all(sent[nic] > 0 for nic in (4, 5, 6))
+    assert sum(handled.values()) == pytest.approx(sum(sent.values()))
+    assert max(sent.values()) <= 1 / 50e-6
     assert nics.marked_received.sum() == pytest.approx(solution.links.marked_packets.sum())
 
 

@@ -1,7 +1,6 @@
 """The poller of fast mode by itself: when it polls, how its batches are numbered and divided.
 
-That it says what the production sources read is proved in
-`tests/conformance/test_simulated_poller.py`.
+`tests/conformance/test_simulated_poller.py` compares it with the production sources.
 """
 
 import copy

@@ -1,6 +1,6 @@
 """Fast mode by itself: numbering, clocks, silence, restarts, and what packing does to numbers.
 
-That it says what an agent says is proved in `tests/conformance/test_simulated_agents.py`.
+`tests/conformance/test_simulated_agents.py` compares it with production agents.
 """
 
 import copy
@@ -31,7 +31,7 @@ def make_reporter(topology: Topology, **changes: Any) -> Reporter:  # noqa: ANN4
     return Reporter(topology, "lab", START_UNIX_NS, **({"seed": 7, "poller": None} | changes))
 
 
-def tell(reporter: Reporter, snapshot: Snapshot) -> dict[str, list[Batch]]:
+def send(reporter: Reporter, snapshot: Snapshot) -> dict[str, list[Batch]]:
     """The batches of a snapshot, decoded, by agent."""
     found: dict[str, list[Batch]] = {}
     for body in reporter.batches(snapshot):
@@ -76,21 +76,21 @@ def test_every_host_has_a_batch_and_sequences_count_up() -> None:
     topology = make_topology(hosts=3, nics=2)
     reporter, snapshot = make_reporter(topology), make_full_snapshot(topology)
     for sequence in range(3):
-        told = tell(reporter, later(snapshot, sequence))
-        assert list(told) == ["node0000", "node0001", "node0002"]
-        assert {batch.sequence for each in told.values() for batch in each} == {sequence}
-        common = told["node0001"][0].common
+        sent = send(reporter, later(snapshot, sequence))
+        assert list(sent) == ["node0000", "node0001", "node0002"]
+        assert {batch.sequence for each in sent.values() for batch in each} == {sequence}
+        common = sent["node0001"][0].common
         assert common == {"host": "node0001", "cluster": "lab"}
 
 
 def test_a_batch_that_is_lost_leaves_a_gap_and_its_records_never_come() -> None:
     topology = make_topology(nics=2)
     reporter, first = make_reporter(topology), make_full_snapshot(topology)
-    tell(reporter, first)
+    send(reporter, first)
     blocks = make_blocks(topology, sequence=9)
-    lost = tell(reporter, later(first, 1, collectives=blocks, reporting=np.array([True, False])))
+    lost = send(reporter, later(first, 1, collectives=blocks, reporting=np.array([True, False])))
     assert list(lost) == ["node0000"]
-    (batch,) = tell(reporter, later(first, 2))["node0001"]
+    (batch,) = send(reporter, later(first, 2))["node0001"]
     assert batch.sequence == 2
     assert batch.collectives is None
     # But the agent has counted them: four operations of both its ranks, twice.
@@ -101,12 +101,12 @@ def test_a_batch_that_is_lost_leaves_a_gap_and_its_records_never_come() -> None:
 def test_an_agent_that_is_away_sends_nothing_and_begins_its_counters_anew(knob: str) -> None:
     topology = make_topology(nics=2)
     reporter, first = make_reporter(topology), make_full_snapshot(topology)
-    (before,) = tell(reporter, first)["node0001"]
+    (before,) = send(reporter, first)["node0001"]
     assert sum(map(sum, series_of(before, OPERATIONS).values())) > 0
     away = later(copy.deepcopy(first))
     getattr(away.world, knob)[1] = True
-    assert list(tell(reporter, away)) == ["node0000"]
-    (after,) = tell(reporter, later(first, 2))["node0001"]
+    assert list(send(reporter, away)) == ["node0000"]
+    (after,) = send(reporter, later(first, 2))["node0001"]
     assert (after.boot, after.sequence) == (before.boot, 1)
     assert series_of(after, OPERATIONS) == {}
     assert series_of(after, "fabric_step_steps_total") == {}
@@ -121,7 +121,7 @@ def records_in(batch: Batch) -> list[tuple[int, int]]:
 
 
 def test_an_agent_that_was_dead_catches_up_from_logs_and_not_with_samples() -> None:
-    """As a living one would have told it, by the clock of the time at which it was written."""
+    """As a running agent would have sent it, with the clock of the time when it was written."""
     topology = make_topology(nics=2)
     first = make_full_snapshot(topology)
     blocks = [make_blocks(topology, sequence=9), make_blocks(topology, sequence=13)]
@@ -129,14 +129,14 @@ def test_an_agent_that_was_dead_catches_up_from_logs_and_not_with_samples() -> N
     missed[1].steps.extend(first.steps)
     living, dying = make_reporter(topology), make_reporter(topology)
     for reporter in (living, dying):
-        tell(reporter, first)
-    wanted = [tell(living, tick)["node0001"][0] for tick in missed]
+        send(reporter, first)
+    wanted = [send(living, tick)["node0001"][0] for tick in missed]
     for tick in missed:
         away = replace(tick, world=copy.deepcopy(tick.world))
         away.world.host_agent_is_dead[1] = True
-        assert list(tell(dying, away)) == ["node0000"]
+        assert list(send(dying, away)) == ["node0000"]
     back = later(first, 3, clock_offset_s=first.clock_offset_s + 5.0)
-    (batch,) = tell(dying, back)["node0001"]
+    (batch,) = send(dying, back)["node0001"]
     assert records_in(batch) == [each for one in wanted for each in records_in(one)]
     assert len(records_in(batch)) == 2 * 2 * 4
     assert batch.steps == wanted[1].steps != []
@@ -144,7 +144,7 @@ def test_an_agent_that_was_dead_catches_up_from_logs_and_not_with_samples() -> N
     # Counters began anew, and count what was read.
     assert sum(map(sum, series_of(batch, OPERATIONS).values())) == 2 * 2 * 4
     assert set(map(tuple, series_of(batch, "fabric_step_steps_total").values())) == {(1.0,)}
-    (quiet,) = tell(dying, later(first, 4))["node0001"]
+    (quiet,) = send(dying, later(first, 4))["node0001"]
     assert (records_in(quiet), quiet.steps) == ([], [])
 
 
@@ -153,10 +153,10 @@ def test_what_nobody_reads_for_an_hour_is_forgotten() -> None:
     reporter, first = make_reporter(topology), make_full_snapshot(topology)
     away = replace(first, world=copy.deepcopy(first.world))
     away.world.host_agent_is_dead[1] = True
-    tell(reporter, away)
-    tell(reporter, later(away, HISTORY_SECONDS - 1, collectives=make_blocks(topology, sequence=9)))
-    tell(reporter, later(away, HISTORY_SECONDS + 1))
-    (batch,) = tell(reporter, later(first, HISTORY_SECONDS + 2))["node0001"]
+    send(reporter, away)
+    send(reporter, later(away, HISTORY_SECONDS - 1, collectives=make_blocks(topology, sequence=9)))
+    send(reporter, later(away, HISTORY_SECONDS + 1))
+    (batch,) = send(reporter, later(first, HISTORY_SECONDS + 2))["node0001"]
     assert {sequence for sequence, _ in records_in(batch)} == {9, 10}
     assert batch.steps == []
 
@@ -164,12 +164,12 @@ def test_what_nobody_reads_for_an_hour_is_forgotten() -> None:
 def test_records_that_were_in_no_batch_when_an_agent_died_are_read_again() -> None:
     topology = make_topology(nics=2)
     reporter, first = make_reporter(topology, flush_ticks=2), make_full_snapshot(topology)
-    tell(reporter, first)
+    send(reporter, first)
     away = later(copy.deepcopy(first))
     away.world.host_agent_is_dead[1] = True
-    assert list(tell(reporter, away)) == ["node0000"]
-    tell(reporter, later(first, 2))
-    (batch,) = tell(reporter, later(first, 3))["node0001"]
+    assert list(send(reporter, away)) == ["node0000"]
+    send(reporter, later(first, 2))
+    (batch,) = send(reporter, later(first, 3))["node0001"]
     assert len(records_in(batch)) == 2 * 4
     assert len(batch.steps) == 2 * 4
     assert {len(each) for each in series_of(batch, "fabric_gpu_power_watts").values()} == {2}
@@ -179,16 +179,16 @@ def test_after_a_reboot_there_is_another_numbering_and_extended_counters_begin_a
     topology = make_topology(nics=2)
     reporter, first = make_reporter(topology), make_full_snapshot(topology)
     first.nics.out_of_sequence[:] = (1 << 32) - 1
-    (before,) = tell(reporter, first)["node0001"]
+    (before,) = send(reporter, first)["node0001"]
     booted = later(copy.deepcopy(first))
     booted.hosts.boot_unix_ns[1] += 10**12
     booted.nics.out_of_sequence[:] = 5
-    told = tell(reporter, booted)
-    (same,), (after,) = told["node0000"], told["node0001"]
+    sent = send(reporter, booted)
+    (same,), (after,) = sent["node0000"], sent["node0001"]
     assert (after.boot != before.boot, after.sequence) == (True, 0)
     metric = "fabric_port_receive_out_of_sequence_total"
     assert set(map(tuple, series_of(after, metric).values())) == {(5.0,)}
-    # Where nobody booted, the counter has wrapped.
+    # Where no host booted, the counter has wrapped.
     assert set(map(tuple, series_of(same, metric).values())) == {(float((1 << 32) + 5),)}
 
 
@@ -199,17 +199,17 @@ def test_times_are_by_the_clock_of_each_host() -> None:
     topology = make_topology(nics=2)
     snapshot = make_full_snapshot(topology, clock_offset_s=np.array([0.25, -3.5]))
     snapshot.happenings.append(Happening("xid", 59.9, host=1, gpu=2, value=79))
-    told = tell(make_reporter(topology), snapshot)
+    sent = send(make_reporter(topology), snapshot)
     true_ms = START_UNIX_NS // NS_PER_MS + 60_000
     for name, offset_ms in (("node0000", 250), ("node0001", -3500)):
-        (batch,) = told[name]
+        (batch,) = sent[name]
         assert set(np.frombuffer(batch.time_ms, "<i8").tolist()) == {true_ms + offset_ms}
         assert batch.sent_ms == true_ms + offset_ms
         assert batch.collectives is not None
         entries = np.frombuffer(batch.collectives.entry_ns, "<i8") // NS_PER_MS
         assert (entries - (true_ms - 1000 + offset_ms)).min() >= 0
         assert (entries - (true_ms - 1000 + offset_ms)).max() <= 10
-    (xid,) = [event for event in told["node0001"][0].events if event.kind == "gpu_xid"]
+    (xid,) = [event for event in sent["node0001"][0].events if event.kind == "gpu_xid"]
     assert xid.time_ns == (true_ms - 3500) * NS_PER_MS
 
 
@@ -221,8 +221,8 @@ def test_ticks_can_be_gathered_into_one_batch() -> None:
     single, gathering = make_reporter(topology), make_reporter(topology, flush_ticks=3)
     snapshot = make_full_snapshot(topology)
     ticks = [snapshot, later(snapshot, 1), later(snapshot, 2, steps=snapshot.steps)]
-    one_by_one = [tell(single, tick)["node0000"][0] for tick in ticks]
-    gathered = [tell(gathering, tick) for tick in ticks]
+    one_by_one = [send(single, tick)["node0000"][0] for tick in ticks]
+    gathered = [send(gathering, tick) for tick in ticks]
     assert gathered[:2] == [{}, {}]
     (batch,) = gathered[2]["node0000"]
     assert batch.sample_count == sum(each.sample_count for each in one_by_one)
@@ -240,8 +240,8 @@ def test_rows_that_come_in_between_make_a_batch_of_their_own() -> None:
     topology = make_topology(nics=2)
     reporter = make_reporter(topology, flush_ticks=2)
     quiet = make_full_snapshot(topology, jobs=[], collectives=[], steps=[])
-    assert tell(reporter, quiet) == {}
-    before, after = tell(reporter, replace(make_full_snapshot(topology), time_s=61.0))["node0001"]
+    assert send(reporter, quiet) == {}
+    before, after = send(reporter, replace(make_full_snapshot(topology), time_s=61.0))["node0001"]
     assert (before.sequence, after.sequence) == (0, 1)
     assert series_of(before, "fabric_job_info") == {}
     assert len(series_of(after, "fabric_job_info")) == 2
@@ -252,7 +252,7 @@ def test_the_table_is_the_same_in_every_batch_of_a_host() -> None:
     topology = make_topology(nics=2)
     reporter, snapshot = make_reporter(topology), make_full_snapshot(topology)
     digests = {
-        tell(reporter, later(snapshot, seconds))["node0000"][0].table_digest()
+        send(reporter, later(snapshot, seconds))["node0000"][0].table_digest()
         for seconds in (0, 1, 2)
     }
     assert len(digests) == 1
@@ -262,7 +262,7 @@ def test_more_records_than_a_batch_holds_make_several(monkeypatch: pytest.Monkey
     monkeypatch.setattr(batches, "BATCH_COLLECTIVES_MAX", 5)
     topology = make_topology(nics=2)
     reporter, snapshot = make_reporter(topology), make_full_snapshot(topology)
-    bodies = tell(reporter, snapshot)["node0000"]
+    bodies = send(reporter, snapshot)["node0000"]
     sizes = [len(each.collectives) for each in bodies if each.collectives is not None]
     assert sizes == [5, 3]
     assert [each.sequence for each in bodies] == [0, 1]
@@ -283,7 +283,7 @@ def test_a_host_with_too_many_operations_passes_on_the_same_ones_on_every_rank()
             make_block(ranks, Operation.ALL_GATHER, sequence=tick * many + number)
             for number in range(many)
         ]
-        (batch,) = tell(reporter, later(snapshot, tick, collectives=blocks))["node0001"]
+        (batch,) = send(reporter, later(snapshot, tick, collectives=blocks))["node0001"]
         assert batch.collectives is not None
         kept.append(set(np.frombuffer(batch.collectives.sequence, "<i8").tolist()))
     assert kept[0] == set(range(many))
@@ -300,7 +300,7 @@ def test_what_hangs_is_in_no_record() -> None:
     (block, *_) = snapshot.collectives
     block.exit_s[0, 1] = np.nan
     snapshot.collectives[:] = [block]
-    (batch,) = tell(make_reporter(topology), snapshot)["node0000"]
+    (batch,) = send(make_reporter(topology), snapshot)["node0000"]
     assert batch.collectives is not None
     (context,) = batch.collectives.contexts
     assert (context.rank, context.job, len(batch.collectives)) == (0, JOB, 1)
@@ -335,7 +335,7 @@ def test_a_process_that_hangs_in_the_kernel_is_told_of_once() -> None:
     snapshot.world.host_io_stall_share[1] = 1.0
     kinds: list[list[str]] = []
     for tick in range(15):
-        (batch,) = tell(reporter, later(snapshot, tick))["node0001"]
+        (batch,) = send(reporter, later(snapshot, tick))["node0001"]
         kinds.append([event.kind for event in batch.events if event.kind.startswith("gpu_pro")])
     assert kinds[10] == ["gpu_process_uninterruptible"] * 2
     assert [each for each in kinds if each] == [kinds[10]]

@@ -1,7 +1,6 @@
 """The simulator against captures of a real ring: the same fault leaves the same marks.
 
-The figures of the captures are in the repository; the captures themselves lie beside the checkout
-for whoever has them.
+The figures of the captures are in the repository; the captures themselves are not.
 """
 
 from functools import cache
@@ -29,7 +28,7 @@ from tests.reality_runs import (
 
 pytestmark = pytest.mark.slow
 on_each_side = pytest.mark.parametrize("side", ["real", "simulated"])
-"""What is said of reality is checked there too."""
+"""A claim about reality is checked on the captures too."""
 OTHERS_OF_3 = [rank for rank in range(RANKS) if rank != 3]
 CLOSE = 0.15
 """How far a simulated time may be off, relative."""
@@ -102,7 +101,7 @@ def test_bursts_are_as_high_as_the_real_ones_half_a_ring_away() -> None:
     assert ours[:2] == pytest.approx(real[:2], rel=0.1)
 
 
-# A late rank, and nobody -------------------------------------------------------------------------
+# A late rank, and no culprit ---------------------------------------------------------------------
 
 
 @on_each_side

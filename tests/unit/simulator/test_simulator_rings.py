@@ -1,4 +1,4 @@
-"""Rings, trees and direct flows: who sends how much to whom, through which NIC."""
+"""Rings, trees and direct flows: bytes between members, and their NICs."""
 
 import numpy as np
 import pytest

@@ -252,7 +252,7 @@ def test_different_seeds_spread_flows_evenly_and_equal_ones_polarise() -> None:
     world.switch_hash_seed[:] = 77
     polarised = uplink_loads(world, 1, route(world, source, target, keys))
     used = [load for load in polarised.values() if load]
-    assert len(used) == 4, "a spine only gets flows for which its hash says the same"
+    assert len(used) == 4, "a spine only gets flows with the same hash result"
 
 
 def test_a_hash_that_sees_nothing_puts_all_flows_of_a_leaf_on_one_uplink() -> None:

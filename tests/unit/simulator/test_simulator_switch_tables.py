@@ -1,4 +1,4 @@
-"""What simulated switches count, and under which names they say it."""
+"""Counters of simulated switches, and their OIDs."""
 
 from dataclasses import replace
 
@@ -77,14 +77,14 @@ def test_every_flavour_shows_pauses_and_queues_under_its_own_names(flavour: Flav
     topology, links = snapshot.topology, snapshot.links
     port = topology.down(3)
     index = interface_index(flavour, int(topology.port[port]))
-    said = answers(snapshot, int(topology.source_switch[port]), flavour)
-    sent, dropped = (said[oid.format(index)] for oid in QUEUES[flavour])
+    values = answers(snapshot, int(topology.source_switch[port]), flavour)
+    sent, dropped = (values[oid.format(index)] for oid in QUEUES[flavour])
     assert (sent, dropped) == (links.packets[port], links.dropped_packets[port])
     if flavour is Flavour.JUNIPER:
-        assert said[JUNIPER_DEPTH.format(index)] == links.queue_bytes[port]
-        assert said[JUNIPER_PEAK.format(index)] == links.queue_peak_bytes[port]
+        assert values[JUNIPER_DEPTH.format(index)] == links.queue_bytes[port]
+        assert values[JUNIPER_PEAK.format(index)] == links.queue_peak_bytes[port]
         return
-    stopped, was_stopped = (said[oid.format(index)] for oid in PAUSES[flavour])
+    stopped, was_stopped = (values[oid.format(index)] for oid in PAUSES[flavour])
     assert stopped == links.pause_frames[topology.up(3)]
     assert was_stopped == links.pause_frames[port]
 
@@ -98,10 +98,10 @@ def test_rows_come_in_the_order_of_walks_and_none_twice(flavour: Flavour) -> Non
 
 def test_other_priorities_count_nothing() -> None:
     snapshot = make_snapshot(cluster())
-    said = answers(snapshot, 0, Flavour.SONIC)
+    values = answers(snapshot, 0, Flavour.SONIC)
     by_priority = {
         oid.rpartition(".")[2]: count
-        for oid, count in said.items()
+        for oid, count in values.items()
         if oid.startswith("1.3.6.1.4.1.9.9.813.1.2.1.2.1.")
     }
     assert sorted(by_priority) == list("01234567")
@@ -130,9 +130,9 @@ def test_speed_says_the_lanes_that_are_left_and_old_gauges_stop_at_their_top() -
     topology = snapshot.topology
     snapshot.world.link_speed_share[topology.down(0)] = 0.5
     index = interface_index(Flavour.ARISTA, int(topology.port[topology.down(0)]))
-    said = answers(snapshot, int(topology.source_switch[topology.down(0)]), Flavour.ARISTA)
-    assert said[f"1.3.6.1.2.1.31.1.1.1.15.{index}"] == 200_000
-    assert said[f"1.3.6.1.2.1.2.2.1.5.{index}"] == 2**32 - 1
+    values = answers(snapshot, int(topology.source_switch[topology.down(0)]), Flavour.ARISTA)
+    assert values[f"1.3.6.1.2.1.31.1.1.1.15.{index}"] == 200_000
+    assert values[f"1.3.6.1.2.1.2.2.1.5.{index}"] == 2**32 - 1
 
 
 def test_less_light_arrives_where_more_bits_flip() -> None:

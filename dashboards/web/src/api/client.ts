@@ -1,7 +1,7 @@
 /** The one door to the service: JSON in, JSON or a named failure out. */
 import { signal } from "@preact/signals";
 
-/** What the service says of a failure (`application/problem+json`), or what we make of silence. */
+/** A failed request: the service's `application/problem+json`, or no answer at all. */
 export class Failure extends Error {
   constructor(
     readonly status: number,
@@ -61,11 +61,11 @@ export async function send(url: string, init: RequestInit = {}): Promise<Respons
 }
 
 async function failure(response: Response): Promise<Failure> {
-  const said = await response.json().catch(() => ({}));
+  const problem = await response.json().catch(() => ({}));
   return new Failure(
     response.status,
-    String(said.title ?? response.statusText ?? `Status ${response.status}`),
-    String(said.detail ?? said.error ?? ""),
+    String(problem.title ?? response.statusText ?? `Status ${response.status}`),
+    String(problem.detail ?? problem.error ?? ""),
   );
 }
 
@@ -74,7 +74,7 @@ export async function ask<T>(path: string, params: Params = {}, abort?: AbortSig
   return (await response.json()) as T;
 }
 
-export async function tell<T>(
+export async function submit<T>(
   method: "POST" | "PUT" | "PATCH" | "DELETE",
   path: string,
   body?: unknown,
@@ -93,7 +93,7 @@ export interface Page<T> {
   readonly next: string | null;
 }
 
-/** All pages, up to a bound; `isCut` says that there is more. */
+/** All pages, up to a bound; `isCut`: the service has more. */
 export async function askAll<T>(
   path: string,
   params: Params,

@@ -36,7 +36,7 @@ describe("an answer", () => {
     expect(matrix.series[0]?.values[1]).toBeNaN();
   });
 
-  it("tells that series were held back apart from other warnings", () => {
+  it("separates the notice of held-back series from other warnings", () => {
     const answer = answerOf(
       {
         warnings: ["results truncated due to limit"],

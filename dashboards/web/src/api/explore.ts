@@ -17,7 +17,7 @@ export interface Answer {
 export const RANGE_SERIES_MAX = 1000;
 /** Series of one table. */
 export const TABLE_SERIES_MAX = 5000;
-/** What the service says when it held series back. */
+/** The service's warning that it held series back. */
 const CUT = "results truncated due to limit";
 
 type Point = readonly [number, string];

@@ -48,7 +48,7 @@ function unpacked(raw: Raw): FabricState {
   const utilisation = new Float32Array(forward.length);
   for (let cell = 0; cell < utilisation.length; cell++) {
     const [one, other] = [forward[cell] ?? Number.NaN, backward[cell] ?? Number.NaN];
-    // What only one direction tells is better than nothing.
+    // One direction alone is better than nothing.
     utilisation[cell] = Number.isNaN(one) || other > one ? other : one;
   }
   const stepSeconds = raw.step_ns / NS;
@@ -92,12 +92,12 @@ export interface PortLabels {
  * receives; of an interface where there is no RDMA port.
  */
 export function flowQuestion(source: PortLabels, target: PortLabels, over: string): string {
-  const told = (direction: string, { host, device, port }: PortLabels) =>
+  const rates = (direction: string, { host, device, port }: PortLabels) =>
     [
       `fabric_port_${direction}_bytes_total${selector({ host, device, port })}`,
       `fabric_nic_${direction}_bytes_total${selector({ host, device })}`,
     ].map((series) => `8 * sum(rate(${series}[${over}]))`);
-  return [...told("transmit", source), ...told("receive", target)].join(" or ");
+  return [...rates("transmit", source), ...rates("receive", target)].join(" or ");
 }
 
 const POINTS = 160;
@@ -105,7 +105,7 @@ const POINTS = 160;
 const RATE_SECONDS_LEAST = 60;
 
 export interface LinkFlow {
-  /** Bits a second; undefined: nobody tells. */
+  /** Bits a second; undefined: neither end is measured. */
   readonly forth: Series | undefined;
   readonly back: Series | undefined;
   readonly bitsPerSecond: number | undefined;
@@ -159,7 +159,7 @@ export function nothingKnown(to: number): FabricState {
 /** Ranks of a job whose places are asked for; a larger job is shown by its first. */
 const RANKS_MOST = 100_000;
 
-/** The hosts that a job runs on, and the NICs that it uses there; none: nobody says which. */
+/** The hosts that a job runs on, and the NICs that it uses there; none: the service does not know which. */
 export type JobHosts = ReadonlyMap<string, ReadonlySet<string>>;
 
 export async function askHostsOf(job: string, abort: AbortSignal): Promise<JobHosts> {

@@ -32,7 +32,7 @@ const QUESTIONS = {
     `sum(max_over_time(${LOST}[1d])` + ` - (${LOST} offset 1d or 0 * max_over_time(${LOST}[1d])))`,
 };
 
-/** Undefined: nobody measures it, which is not nought. */
+/** Undefined: not measured, which is not zero. */
 export type Fleet = Readonly<Record<keyof typeof QUESTIONS, number | undefined>>;
 
 export async function askNumbersOfFleet(time: number, abort: AbortSignal): Promise<Fleet> {
@@ -41,14 +41,14 @@ export async function askNumbersOfFleet(time: number, abort: AbortSignal): Promi
   return Object.fromEntries(numbers) as Fleet;
 }
 
-/** Running jobs of the first view; with more of them the page says that there are more. */
+/** Running jobs of the first view; the page notes when there are more. */
 export const JOBS_SHOWN = 50;
 
 export function askRunning(abort: AbortSignal): Promise<Page<Job>> {
   return ask("/v1/jobs", { state: "running", limit: JOBS_SHOWN }, abort);
 }
 
-/** Some job, running or not: only a job's verdict says when somebody last looked. */
+/** Some job, running or not: only a job's verdict holds the time of the last evaluation. */
 export async function askAnyJob(abort: AbortSignal): Promise<string | undefined> {
   const found = await ask<Page<Job>>("/v1/jobs", { limit: 1 }, abort);
   return found.items[0]?.id;

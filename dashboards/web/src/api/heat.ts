@@ -110,7 +110,7 @@ export interface CellReading {
   readonly usual: number | null;
 }
 
-/** One rank in one step: what it did, whom it waited for, what was read of its machines. */
+/** One rank in one step: what it did, which rank it waited for, the readings of its host, GPU and NICs. */
 export interface Cell {
   readonly job: string;
   readonly rank: number;

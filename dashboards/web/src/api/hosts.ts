@@ -2,7 +2,7 @@
  * Hosts: how each stands (`/v1/health`), what it is (`/v1/hosts`), who holds it (`…/hold`).
  * Times whose name ends in `_ns` are unix nanoseconds, the others RFC 3339.
  */
-import { ask, askAll, Failure, type Page, tell } from "./client";
+import { ask, askAll, Failure, type Page, submit } from "./client";
 import type { IncidentShort } from "./incidents";
 import type { Job, Rank } from "./jobs";
 import { instant, type Labels, selector } from "./promql";
@@ -56,7 +56,7 @@ export async function askRail(rail: number, abort: AbortSignal): Promise<Readonl
 export const JOBS_ASKED_MAX = 100;
 
 /**
- * Ranks of each job on each of these hosts, by what their steps and collectives say. Hosts that were
+ * Ranks of each job on each of these hosts, from their steps and collectives. Hosts that were
  * not asked for are not in it.
  */
 export async function askJobsOn(
@@ -80,9 +80,9 @@ export async function askJobsOn(
 
 // --- one host --------------------------------------------------------------------------------------
 
-/** One thing that speaks against a host or a part of it. */
+/** One piece of evidence against a host or a part of it. */
 export interface Reason {
-  /** Empty: a finding that no incident speaks of. */
+  /** Empty: a finding without an incident. */
   readonly incident: string;
   readonly cause: string;
   readonly reason: string;
@@ -306,14 +306,14 @@ export interface HoldAsked {
   readonly state: "draining" | "out";
   readonly reason: string;
   readonly by: string;
-  /** From now; none: until somebody ends it. */
+  /** From now; none: until a person ends it. */
   readonly hours?: number;
 }
 
 export async function hold(host: string, asked: HoldAsked): Promise<void> {
-  await tell("PUT", path(host, "hold"), asked);
+  await submit("PUT", path(host, "hold"), asked);
 }
 
 export async function release(host: string, by: string): Promise<void> {
-  await tell("DELETE", `${path(host, "hold")}?${new URLSearchParams({ by })}`);
+  await submit("DELETE", `${path(host, "hold")}?${new URLSearchParams({ by })}`);
 }

@@ -1,4 +1,4 @@
-/** Incidents and verdicts, as `/v1/incidents` and `/v1/live` tell them. Times are unix nanoseconds. */
+/** Incidents and verdicts of `/v1/incidents` and `/v1/live`. Times are unix nanoseconds. */
 
 export interface Culprit {
   readonly job?: string;
@@ -100,7 +100,7 @@ export interface Incident {
   readonly history: readonly Turn[];
 }
 
-/** A culprit in a few words, the most telling first: `node3 mlx5_0 port 1`. */
+/** A culprit in a few words, the most specific first: `node3 mlx5_0 port 1`. */
 export function named(culprit: Culprit): string {
   const words: string[] = [];
   if (culprit.switch)
@@ -111,5 +111,5 @@ export function named(culprit: Culprit): string {
   if (culprit.gpu !== undefined) words.push(`GPU ${culprit.gpu}`);
   if (culprit.rank !== undefined) words.push(`rank ${culprit.rank}`);
   if (!words.length && culprit.job) words.push(culprit.job);
-  return words.join(" · ") || "nobody";
+  return words.join(" · ") || "unknown";
 }

@@ -1,7 +1,7 @@
 /**
  * What is measured of a job's collectives, NICs and GPUs over time, in PromQL.
  *
- * Several columns fit into one question: the label `what` tells them apart. A large job's thousand NICs are
+ * Several columns fit into one query: the label `what` distinguishes them. A large job's thousand NICs are
  * not asked for one by one, but as their median and their largest, beside those of the rank that is looked at.
  */
 import { overRange, type Series, selector, stepOf } from "./promql";
@@ -67,7 +67,7 @@ export function trafficQuestion(job: string, place: Place | undefined, over: str
   return union(columns);
 }
 
-/** What interfaces say, told of the RDMA ports behind them. */
+/** Counters of network interfaces, relabelled to the RDMA ports behind them. */
 function ofInterfaces(nics: string): string {
   const named = `max by (host, netdev) (label_join(${nics}, "netdev", "", "device"))`;
   const ports = 'fabric_port_info{netdev!=""}';

@@ -57,17 +57,17 @@ export interface VerdictNow {
   readonly verdicts: readonly Verdict[];
   /** Of each verdict its incident. */
   readonly incidents: readonly string[];
-  /** RFC 3339; null: nobody has looked yet. */
+  /** RFC 3339; null: not evaluated yet. */
   readonly evaluated_at: string | null;
   readonly is_fresh: boolean;
   readonly well_since: string | null;
 }
 
-/** More jobs than anybody reads; the list says when there are more. */
+/** More jobs than a person reads; the list notes when there are more. */
 export const JOBS_MAX = 5_000;
 /** Incidents of one time that are looked at, the newest: a page of the service. */
 const INCIDENTS_MAX = 1_000;
-/** About one bar for five pixels: finer ones cannot be told apart. */
+/** About one bar for five pixels: finer ones cannot be distinguished. */
 const BUCKETS = 240;
 const NS = 1e9;
 

@@ -1,4 +1,4 @@
-/** Who talks to whom: `/v1/jobs/{job}/matrix`, and what is asked around it. Times are unix nanoseconds. */
+/** The traffic matrix of a job (`/v1/jobs/{job}/matrix`) and the queries around it. Times are unix nanoseconds. */
 import { ask, askAll } from "./client";
 import type { Rank, TimelineAnswer } from "./jobs";
 
@@ -12,7 +12,7 @@ export interface Cell {
   readonly bytes: number;
   /** Over the whole time. */
   readonly bytes_per_second: number;
-  /** While operations that carry them were transferring; null: nobody timed them. */
+  /** While operations that carry them were transferring; null: no operation was timed. */
   readonly transfer_bytes_per_second: number | null;
   readonly how: "measured" | "modelled";
   readonly measured_bytes: number;

@@ -1,9 +1,9 @@
 /** The service about itself: is it ready, how it runs, its rules, alerts, notices, silences and series. */
-import { ask, Failure, type Page, send, tell } from "./client";
+import { ask, Failure, type Page, send, submit } from "./client";
 import { instant, type Labels, overRange, type Series } from "./promql";
 
 export interface About {
-  /** Empty while store and inventory answer; else what the service said. */
+  /** Empty while store and inventory answer; else the service's error. */
   readonly notReady: string;
   readonly version: string;
   /** Unix seconds. */
@@ -148,7 +148,7 @@ export async function askRuleBook(abort: AbortSignal): Promise<RuleBook> {
   return { groups: rules.data.groups, files: files.items, alerts: alerts.data.alerts };
 }
 
-// --- who is told -----------------------------------------------------------------------------------
+// --- notices and silences --------------------------------------------------------------------------
 
 export interface Notice {
   readonly id: string;
@@ -205,11 +205,11 @@ export async function askSilences(abort: AbortSignal): Promise<readonly Silence[
 }
 
 export async function silence(asked: SilenceAsked): Promise<void> {
-  await tell("POST", "/v1/silences", asked);
+  await submit("POST", "/v1/silences", asked);
 }
 
 export async function endSilence(id: string): Promise<void> {
-  await tell("DELETE", `/v1/silences/${encodeURIComponent(id)}`);
+  await submit("DELETE", `/v1/silences/${encodeURIComponent(id)}`);
 }
 
 // --- series ----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ import { ask, type Page } from "./client";
 import type { HostEvent } from "./hosts";
 import type { Incident, IncidentShort } from "./incidents";
 
-/** Incidents of one list; more are said to be there. The service keeps at most 200 open ones. */
+/** Incidents of one list; the list notes when there are more. The service keeps at most 200 open ones. */
 export const OPEN_MAX = 200;
 
 export interface Filter {
@@ -31,7 +31,7 @@ export function askIncident(id: string, abort: AbortSignal): Promise<Incident> {
 /** Kinds of events that people act on; dumps and process groups are for detectors. */
 const KINDS = ["link_down", "link_up", "link_rate", "link_flap", "gpu_xid", "xid"];
 
-/** What a host or switch told of itself, the newest first. */
+/** Events of a host or switch, the newest first. */
 export function askTellingEvents(
   host: string,
   from: number,

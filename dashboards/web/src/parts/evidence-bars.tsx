@@ -13,7 +13,7 @@ export function Bars({ drawn, label }: { drawn: SideBySide; label: string }) {
   const most = Math.max(usual ?? 0, ...bars.map((bar) => bar.value), Number.MIN_VALUE);
   const chosen = place === undefined ? undefined : bars[place];
   const culprits = bars.filter((bar) => bar.isCulprit);
-  const told = (culprits.length ? culprits : bars)
+  const summary = (culprits.length ? culprits : bars)
     .slice(0, 4)
     .map((bar) => `${bar.label}: ${quantity(bar.value, unit)}`)
     .join("; ");
@@ -26,7 +26,7 @@ export function Bars({ drawn, label }: { drawn: SideBySide; label: string }) {
         role="img"
         // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys read the bars one by one
         tabIndex={0}
-        aria-label={`${label} ${drawn.note} ${told}.`}
+        aria-label={`${label} ${drawn.note} ${summary}.`}
         onKeyDown={(event) => {
           if (event.key === "ArrowRight") move(1);
           else if (event.key === "ArrowLeft") move(-1);

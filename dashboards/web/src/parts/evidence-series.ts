@@ -1,6 +1,6 @@
 /**
  * What is drawn beside an evidence: the culprit over time against its peers, or all ranks side by side.
- * Series of the catalog are asked for in PromQL, words for what collectives tell (`rank_gap`, …) are
+ * Series of the catalog are asked for in PromQL, names for evidence from collectives (`rank_gap`, …) are
  * computed from `/v1/explain`, as docs/how-to/read-a-verdict.md has it. Pure.
  */
 import type { Explanation, JobExplained, Kind } from "../api/explain";
@@ -47,7 +47,7 @@ export type Drawn = OverTime | SideBySide;
 
 // --- in PromQL ------------------------------------------------------------------------------------
 
-/** Labels that say who it is; the others (mode, phase, priority) say what is looked at. */
+/** Labels that identify the culprit; the others (mode, phase, priority) identify what is measured. */
 const WHO = new Set(["cluster", "host", "device", "port", "gpu", "rank", "job"]);
 /** Two readings at least: agents read every 5 s, switches are polled every 10 s or 30 s. */
 const OVER = "1m";
@@ -66,7 +66,7 @@ const WORDS = new Set([
   "slowest_rank_late",
   "shared_cable",
 ]);
-/** Words that some series tells as well: its name, its unit where that is another one, and a note. */
+/** Evidence from collectives that a series has as well: its name, its unit where it differs, and a note. */
 const SERIES_OF_WORD: Readonly<
   Record<string, { metric: string; unit?: string; note?: string } | undefined>
 > = {
@@ -92,20 +92,20 @@ export interface Question {
 /** The evidence as PromQL; undefined where only `/v1/explain` has it. */
 export function questionOf(evidence: Evidence): Question | undefined {
   if (WORDS.has(evidence.metric)) return undefined;
-  const told = SERIES_OF_WORD[evidence.metric];
-  const metric = told?.metric ?? evidence.metric;
-  const unit = told?.unit ?? evidence.unit;
+  const series = SERIES_OF_WORD[evidence.metric];
+  const metric = series?.metric ?? evidence.metric;
+  const unit = series?.unit ?? evidence.unit;
   if (!/^[a-zA-Z_:][\w:]*$/.test(metric)) return undefined;
   const labels = evidence.labels ?? {};
   const by = Object.keys(labels).filter((name) => /^[a-zA-Z_]\w*$/.test(name));
   const others = Object.fromEntries(Object.entries(labels).filter(([name]) => !WHO.has(name)));
   const isCounted = COUNTED_UNITS.has(unit) && metric.endsWith("_total");
   const shape = (which: Labels) => expression(metric, which, by, unit, isCounted);
-  const note = told?.note ?? (isCounted ? `${unit} in a minute` : undefined);
+  const note = series?.note ?? (isCounted ? `${unit} in a minute` : undefined);
   return { query: shape(labels), all: shape(others), by, unit, ...(note ? { note } : {}) };
 }
 
-/** Told as a number of times within the stretch, and drawn as so many within a minute. */
+/** Units counted over the stretch in the text, and drawn as a count per minute. */
 const COUNTED_UNITS = new Set(["changes", "errors", "bursts"]);
 
 function expression(
@@ -138,7 +138,7 @@ function expression(
   return rate;
 }
 
-/** Whose lowest value is the one that tells. */
+/** Metrics whose lowest value is the bad one. */
 const LOWEST = new Set([
   "fabric_port_state",
   "fabric_nic_up",
@@ -213,7 +213,7 @@ export function isExplained(evidence: Evidence): boolean {
   return DRAWN_WORDS.has(evidence.metric);
 }
 
-/** What is drawn of an evidence that only the window of the detectors can tell. */
+/** The drawing of an evidence that only the detectors' window holds. */
 export function fromExplanation(
   evidence: Evidence,
   explanation: Explanation,
@@ -469,7 +469,7 @@ function readingOf(labels: Labels, explanation: Explanation): Drawn | undefined 
   return undefined;
 }
 
-/** As many bars as can be told apart: the culprit's and the highest, in their order. */
+/** As many bars as can be distinguished: the culprit's and the highest, in their order. */
 function bounded(bars: readonly Bar[], noun: string): { kept: readonly Bar[]; note: string } {
   if (bars.length <= BARS_MAX) return { kept: bars, note: "" };
   const places = bars.map((_, place) => place);

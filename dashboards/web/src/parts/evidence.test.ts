@@ -48,7 +48,7 @@ describe("in PromQL", () => {
     expect(series.questionOf(one)?.query).toBe(query);
   });
 
-  it("what collectives tell is no series, nor is what is no name", () => {
+  it("evidence from collectives is no series, nor is what is no name", () => {
     expect(series.questionOf(evidence("rank_gap", "seconds", {}))).toBeUndefined();
     expect(series.questionOf(evidence('x{a="b"}', "", {}))).toBeUndefined();
   });

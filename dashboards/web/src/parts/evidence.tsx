@@ -90,7 +90,7 @@ function Against({ evidence }: { evidence: Evidence }) {
 }
 
 function timesWords(ratio: number): string {
-  // Against next to nothing a number of times says nothing.
+  // A ratio to nearly zero means nothing.
   if (ratio >= 1000) return "";
   if (ratio >= 1.95) return `${ratio >= 10 ? Math.round(ratio) : ratio.toFixed(1)} ×`;
   const change = Math.round((ratio - 1) * 100);
@@ -160,7 +160,7 @@ const LOOK: Readonly<Record<Role, { colour: string; width: number; isDashed?: bo
   usual: { colour: "soft", width: 1.2, isDashed: true },
 };
 
-/** Somebody who only suffers is not drawn in the culprit's colour. */
+/** A victim is not drawn in the culprit's colour. */
 const SUFFERS = { colour: "s2", width: 2.2 };
 
 function TimeLines(props: {
@@ -191,15 +191,15 @@ function TimeLines(props: {
   );
 }
 
-/** What a line did, for who cannot see it: where it stood lowest, highest and last. */
+/** What a line did, for screen readers: where it stood lowest, highest and last. */
 function spoken(drawn: OverTime): string {
   return drawn.lines
     .map((line) => {
       const known = line.values.filter((value): value is number => value !== null);
       if (!known.length) return `${line.label}: nothing known`;
-      const say = (value: number | undefined) => quantity(value, drawn.unit);
+      const show = (value: number | undefined) => quantity(value, drawn.unit);
       const [low, high] = [Math.min(...known), Math.max(...known)];
-      return `${line.label} between ${say(low)} and ${say(high)}, at the end ${say(known.at(-1))}`;
+      return `${line.label} between ${show(low)} and ${show(high)}, at the end ${show(known.at(-1))}`;
     })
     .join("; ");
 }

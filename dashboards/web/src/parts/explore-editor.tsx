@@ -39,12 +39,12 @@ export interface EditorProps {
   readonly client: PrometheusClient;
   readonly label: string;
   readonly value: string;
-  /** Moves when somebody else than the one who types has changed the value: only then it is taken over. */
+  /** Moves when the page, not the reader, changed the value: only then the editor takes it over. */
   readonly revision: number;
   readonly onChange: (text: string) => void;
   readonly onRun: () => void;
   readonly onFocus: () => void;
-  /** What is wrong with the text, as far as its grammar tells; empty: nothing. */
+  /** Syntax errors in the text; empty: none. */
   readonly onFlaws: (flaws: readonly Flaw[]) => void;
   readonly onReady: (hand: Hand | undefined) => void;
 }
@@ -189,7 +189,7 @@ export default function Editor(props: EditorProps) {
     if (!made || made.state.doc.toString() === props.value) return;
     made.dispatch({ changes: { from: 0, to: made.state.doc.length, insert: props.value } });
   }, [props.revision]);
-  // The class keeps the page's keys away while somebody types: events in here seem to come from this element.
+  // The class keeps the page's keys away while the reader types: events in here seem to come from this element.
   return <div ref={place} class="explore-editor cm-editor" />;
 }
 

@@ -66,14 +66,14 @@ describe("a suggestion", () => {
 });
 
 describe("completion", () => {
-  it("says type, unit and help, and whose name it is", () => {
-    const said = describedNames(catalog, {
+  it("shows type, unit and help, and whose name it is", () => {
+    const names = describedNames(catalog, {
       other_total: [{ type: "counter", help: "theirs" }],
       [sent.name]: [{ type: "counter", help: "old" }],
     });
-    expect(said[sent.name]).toEqual([{ type: "counter, bytes", help: sent.help }]);
-    expect(said.other_total?.[0]?.help).toBe("theirs");
-    expect(said.DCGM_FI_DEV_SM_CLOCK?.[0]?.help).toContain(
+    expect(names[sent.name]).toEqual([{ type: "counter, bytes", help: sent.help }]);
+    expect(names.other_total?.[0]?.help).toBe("theirs");
+    expect(names.DCGM_FI_DEV_SM_CLOCK?.[0]?.help).toContain(
       "dcgm-exporter's name of fabric_gpu_sm_clock_hertz",
     );
   });

@@ -1,4 +1,4 @@
-/** Finding metrics by what they mean, and what completion says of them. Pure. */
+/** Finds metrics by what they mean, and describes them for completion. Pure. */
 import type { Metric } from "../api/metadata";
 import { unitWords } from "./explore-unit";
 
@@ -71,7 +71,7 @@ function interest(target: string): number {
   return place < 0 ? TARGETS_FIRST.length : place;
 }
 
-/** Kinds of things that are measured, with how many metrics each has; the most telling first. */
+/** Kinds of things that are measured, with how many metrics each has; the most useful first. */
 export function targetsOf(catalog: readonly Metric[]): { name: string; metrics: number }[] {
   const found = new Map<string, number>();
   for (const { target } of catalog) found.set(target, (found.get(target) ?? 0) + 1);

@@ -27,7 +27,7 @@ describe("names of lines", () => {
     expect(nameOf(two[0]?.labels ?? {}, tellingLabels(two), "up")).toBe("host=a");
   });
 
-  it("have as few labels as tell them apart", () => {
+  it("have as few labels as distinguish them", () => {
     const labels = (host: string, gpu: string, uuid: string, zone: string) =>
       series({ host, gpu, uuid, zone }, [1]);
     const four = [
@@ -48,7 +48,7 @@ describe("names of lines", () => {
     expect(wholeName({ __name__: "up" })).toBe("up");
   });
 
-  it("say what a thing is before its details", () => {
+  it("name a thing before its details", () => {
     expect(labelOrder(["zone", "port", "host", "__name__", "uuid"])).toEqual([
       "__name__",
       "host",
@@ -103,7 +103,7 @@ describe("charts", () => {
     expect(charts[1]?.lines[0]?.name).toBe('{host="a"}');
   });
 
-  it("draw the highest where there are too many, and say how many are missing", () => {
+  it("draw the highest where there are too many, and count those that are missing", () => {
     const many = Array.from({ length: LINES_MAX + 30 }, (_, place) =>
       series({ host: String(place) }, [place]),
     );

@@ -1,4 +1,4 @@
-/** Series of several queries as the lines of plots: named by what tells them apart, bounded, on one grid of times. Pure. */
+/** Series of several queries as the lines of plots: named by the labels that differ, bounded, on one grid of times. Pure. */
 import type { Labels, Series } from "../api/promql";
 import { letterOf } from "./explore-state";
 import type { Unit } from "./explore-unit";
@@ -49,7 +49,7 @@ export function labelOrder(names: Iterable<string>): string[] {
   return [...names].sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
 }
 
-/** As few labels as tell all series apart: a GPU's host and number do without its UUID. */
+/** As few labels as distinguish all series: a GPU's host and number do without its UUID. */
 export function tellingLabels(series: readonly { readonly labels: Labels }[]): string[] {
   const common = commonLabels(series);
   const all = new Set(series.flatMap((one) => Object.keys(one.labels)));
@@ -71,7 +71,7 @@ export function tellingLabels(series: readonly { readonly labels: Labels }[]): s
   return chosen;
 }
 
-/** `host=a port=1`; the metric's name where no label tells, else the query. */
+/** `host=a port=1`; the metric's name where no label differs, else the query. */
 export function nameOf(labels: Labels, telling: readonly string[], query: string): string {
   const parts = telling
     .filter((name) => name in labels)

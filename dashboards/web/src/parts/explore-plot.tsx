@@ -6,7 +6,7 @@ import { moment } from "../format";
 import { colour, isDark, lineColour } from "../theme";
 import type { Chart, DrawnLine } from "./explore-lines";
 
-/** Beyond eight colours lines are told apart by their dashes. */
+/** Beyond eight colours dashes distinguish lines. */
 const DASHES: readonly (readonly number[])[] = [[], [7, 4], [2, 3], [10, 3, 2, 3]];
 
 export interface ExplorePlotProps {
@@ -64,7 +64,7 @@ function options(props: { current: ExplorePlotProps }, width: number, tip: HTMLE
       { ...axis, size: 78, values: (_, splits) => splits.map((value) => format(value)) },
     ],
     hooks: {
-      setCursor: [(plot) => say(plot, props.current, tip)],
+      setCursor: [(plot) => showTip(plot, props.current, tip)],
       setSelect: [
         (plot) => {
           if (plot.select.width < 4) return;
@@ -113,7 +113,7 @@ function lonely(values: readonly (number | null)[]): number[] {
 }
 
 /** Names the line that is nearest to the pointer. */
-function say(plot: uPlot, { lines, chart, format }: ExplorePlotProps, tip: HTMLElement): void {
+function showTip(plot: uPlot, { lines, chart, format }: ExplorePlotProps, tip: HTMLElement): void {
   const { idx, left = -1, top = -1 } = plot.cursor;
   const isHere = plot.root.matches(":hover");
   if (idx === null || idx === undefined || left < 0 || !isHere) {

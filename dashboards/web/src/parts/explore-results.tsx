@@ -19,7 +19,7 @@ import { ExplorePlot } from "./explore-plot";
 import { letterOf } from "./explore-state";
 import { formatOf, type Unit, unitWords } from "./explore-unit";
 
-/** `cluster=roce`: what all series share, said once. */
+/** `cluster=roce`: what all series share, shown once. */
 function Common({ labels }: { labels: Labels }) {
   const names = labelOrder(Object.keys(labels));
   if (!names.length) return null;

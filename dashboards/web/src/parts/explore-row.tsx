@@ -1,4 +1,4 @@
-/** One query: its letter, its field, what came of it. */
+/** One query: its letter, its field, its result. */
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { count, duration } from "../format";
@@ -9,7 +9,7 @@ export interface RowOutcome {
   readonly series?: number;
   readonly seconds?: number;
   readonly notes?: readonly string[];
-  /** What the service said against it. */
+  /** The service's error about it. */
   readonly error?: string;
 }
 
@@ -116,7 +116,7 @@ function Outcome(props: {
   );
 }
 
-/** What the service said, and where the grammar sees it. */
+/** The service's error, and where the grammar sees it. */
 function Wrong({ error, text, flaw }: { error: string; text: string; flaw: Flaw | undefined }) {
   const place = flaw && placed(text, flaw);
   return (

@@ -92,7 +92,7 @@ describe("an error", () => {
     expect(placed("a", { from: 99, to: 99, message: "" }).pointer).toBe(" ^");
   });
 
-  it("is said without the words around it", () => {
+  it("is shown without the words around it", () => {
     expect(plainError('invalid parameter "query": parse error: unclosed left parenthesis')).toBe(
       "unclosed left parenthesis",
     );

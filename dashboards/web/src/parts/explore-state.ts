@@ -109,7 +109,7 @@ export function placed(text: string, flaw: Flaw): { where: string; line: string;
   };
 }
 
-/** What the service said, without the words around it. */
+/** The service's error message alone. */
 export function plainError(detail: string): string {
   return detail.replace(/^invalid parameter "query": /, "").replace(/^parse error: /, "");
 }

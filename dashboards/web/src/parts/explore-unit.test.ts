@@ -102,7 +102,7 @@ describe("the unit of a query", () => {
 });
 
 describe("a number in its unit", () => {
-  it("is read as people say it", () => {
+  it("is written for people", () => {
     expect(formatOf("bytes_per_second")(1.25e9)).toBe("1.25 GB/s");
     expect(formatOf("seconds")(0.0012)).toBe("1.2 ms");
     expect(formatOf("ratio")(0.43)).toBe("43 %");

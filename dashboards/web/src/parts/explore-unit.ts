@@ -93,7 +93,7 @@ class Reader {
     return left;
   }
 
-  /** `on (host) group_left (rack)`: says nothing of units. */
+  /** `on (host) group_left (rack)`: no effect on units. */
   private matching(): void {
     while (["on", "ignoring", "group_left", "group_right"].includes(this.word().toLowerCase())) {
       this.place++;
@@ -252,7 +252,7 @@ function finite(format: (value: number) => string): (value: number) => string {
           : "−Inf";
 }
 
-/** The unit in words, for a heading; empty where there is nothing to say. */
+/** The unit in words, for a heading; empty for plain numbers. */
 export function unitWords(unit: Unit): string {
   if (!unit) return "";
   return (

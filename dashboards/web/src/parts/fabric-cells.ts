@@ -50,7 +50,7 @@ export function stripsOf(plan: Plan): Map<number, Slots> {
     const [low, high] = [link.low.node, link.high.node];
     if (!graph.nodes[low]?.isSwitch) continue;
     const isFlat = graph.nodes[low]?.tier === graph.nodes[high]?.tier;
-    // Among equals nobody is above: each shows the link.
+    // Among equals neither is above: each shows the link.
     for (const [one, other] of isFlat
       ? [[low, high] as const, [high, low] as const]
       : [[low, high] as const]) {

@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { FabricState } from "../api/fabric";
 import type { IncidentShort } from "../api/incidents";
-import { columnsOf, Frame, frameAt, peaks, saidOf, valueWord } from "./fabric-frames";
+import { columnsOf, Frame, frameAt, peaks, summaryOf, valueWord } from "./fabric-frames";
 import { graphOf } from "./fabric-graph";
 import { lanesOf } from "./fabric-lanes";
 import { madeTopology } from "./fabric-made";
@@ -57,7 +57,7 @@ const state = made();
 const frame = (index: number, of = state) => new Frame(graph, of, columnsOf(graph, of), index);
 
 describe("a moment", () => {
-  test("links are told by their names, in whatever order the state has them", () => {
+  test("links are matched by their names, in whatever order the state has them", () => {
     expect(frame(0).link(BUSY)).toEqual({
       utilisation: Math.fround(0.9),
       forward: 0,
@@ -88,14 +88,14 @@ describe("a moment", () => {
     expect(valueWord(frame(1), "errors", GONE)).toBe("down");
   });
 
-  test("one sentence says the point", () => {
+  test("one sentence gives the point", () => {
     const busiest = "The busiest carries 90 %: node0001 mlx5_0 – leaf-pod0-rail0 Ethernet12.";
-    expect(saidOf(frame(0))).toBe(`24 links, 1 with errors, 1 paused. ${busiest}`);
-    expect(saidOf(frame(1))).toBe(`24 links, 1 down, 1 with errors, 1 paused. ${busiest}`);
+    expect(summaryOf(frame(0))).toBe(`24 links, 1 with errors, 1 paused. ${busiest}`);
+    expect(summaryOf(frame(1))).toBe(`24 links, 1 down, 1 with errors, 1 paused. ${busiest}`);
     const none = { ...state, links: [] };
     expect(frame(0, none).isEmpty).toBe(true);
     expect(frame(0).isEmpty).toBe(false);
-    expect(saidOf(frame(0, none))).toBe("24 links; nobody reported on them at this moment.");
+    expect(summaryOf(frame(0, none))).toBe("24 links; none has a reading at this moment.");
   });
 
   test("the nearest frame is shown, without a moment the last", () => {
@@ -213,7 +213,7 @@ describe("what a job or a rail can use", () => {
 
   test("without a word on NICs all of a host's are lit; a stranger lights nothing", () => {
     expect(linksBetween(graph, hosts(["node0000", []], ["node0001", []])).size).toBe(4);
-    expect(linksBetween(graph, hosts(["nobody", []])).size).toBe(0);
+    expect(linksBetween(graph, hosts(["unknown", []])).size).toBe(0);
   });
 
   test("a rail is its NICs' links and its leaves' uplinks", () => {

@@ -41,7 +41,7 @@ export class Frame {
     return this.state.times[this.index] ?? 0;
   }
 
-  /** Whether nobody reported on any link. */
+  /** Whether no link has a reading. */
   get isEmpty(): boolean {
     return this.graph.links.every(({ index }) => {
       const { utilisation, errors, isUp } = this.link(index);
@@ -134,7 +134,7 @@ export function peaks(state: FabricState, quantity: Quantity): { most: number; d
 const PAUSE_WORTH = 0.01;
 
 /** One sentence: what an on-call reader must know of this moment. */
-export function saidOf(frame: Frame): string {
+export function summaryOf(frame: Frame): string {
   const { graph } = frame;
   let [down, errors, paused, known] = [0, 0, 0, 0];
   let busiest = { link: -1, value: -1 };
@@ -147,7 +147,7 @@ export function saidOf(frame: Frame): string {
     if (now.utilisation > busiest.value) busiest = { link: index, value: now.utilisation };
   }
   const total = count(graph.links.length, "link");
-  if (!known) return `${total}; nobody reported on them at this moment.`;
+  if (!known) return `${total}; none has a reading at this moment.`;
   const parts = [
     down ? `${down} down` : "",
     errors ? `${errors} with errors` : "",

@@ -8,7 +8,7 @@ export interface FabricNode {
   readonly index: number;
   readonly name: string;
   readonly isSwitch: boolean;
-  /** -1: a host. A switch of which nobody knows where it stands is with the leaves. */
+  /** -1: a host. A switch of unknown tier is with the leaves. */
   readonly tier: number;
   readonly rail: number | null;
   readonly pod: number | null;
@@ -120,7 +120,7 @@ function unescaped(word: string): string {
   }
 }
 
-/** `node3 mlx5_0`, `leaf-1 Ethernet4`: a port is told only where the device has another. */
+/** `node3 mlx5_0`, `leaf-1 Ethernet4`: a port is named only where the device has another. */
 export function endName(end: FabricEnd): string {
   if (end.host === end.device) return `${end.host} ${end.port}`;
   return `${end.host} ${end.device}${end.port === "1" ? "" : ` port ${end.port}`}`;

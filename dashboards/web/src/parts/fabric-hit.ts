@@ -11,7 +11,7 @@ export interface Hit {
   readonly links: readonly number[];
 }
 
-/** Steps of a bent line for distances: finer than a pointer can tell. */
+/** Steps of a bent line for distances: finer than a pointer can aim. */
 const BEND_STEPS = 12;
 
 /** `reach`: how far beside a line still counts; both in units of the layout. */

@@ -116,7 +116,7 @@ describe("a fabric's drawing", () => {
     expect(place(part, cut, "node0004")).toEqual(place(whole, topology, "node0004"));
   });
 
-  test("the order in which the service tells things changes nothing", () => {
+  test("the order of the service's answer changes nothing", () => {
     const topology = madeTopology({ ...MANY, hosts: 64 });
     const turned = { ...topology, nodes: [...topology.nodes].reverse() };
     const [one, other] = [topology, turned].map((each) => layoutOf(graphOf(each), "lines", 2));
@@ -124,7 +124,7 @@ describe("a fabric's drawing", () => {
     expect(other?.cells).toEqual(one?.cells);
   });
 
-  test("odd cables are drawn as lines, nodes without cables are told", () => {
+  test("odd cables are drawn as lines, nodes without cables are listed", () => {
     const topology = madeTopology({ ...MANY, hosts: 64, spines: 2 });
     const base = topology.links[0];
     if (!base) throw new Error("no link");
@@ -155,7 +155,7 @@ describe("a fabric's drawing", () => {
         odd("node0001/eth9/1", "spine-1/spine-1/Ethernet999"),
         odd("node0002/eth9/1", "node0003/eth9/1"),
         odd("node0002/eth8/1", "stray/eth8/1"),
-        odd("nobody/eth8/1", "stray/eth9/1"),
+        odd("unknown/eth8/1", "stray/eth9/1"),
       ],
     };
     const graph = graphOf(more);
@@ -192,7 +192,7 @@ describe("names", () => {
       kind: "node",
       index: graph.nodeOf.get("spine-1"),
     });
-    for (const word of ["", "node0005/mlx5_9", "nobody", "node0005/"])
+    for (const word of ["", "node0005/mlx5_9", "unknown", "node0005/"])
       expect(focusOf(graph, word)).toBeUndefined();
   });
 

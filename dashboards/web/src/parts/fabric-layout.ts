@@ -4,7 +4,7 @@
  *
  * A link between switches is a line. A host's link is a line where there are few; in a larger fabric it
  * is a cell under its leaf, in the same place under each leaf of a pod: a host that is bad on all rails
- * is seen as well as a leaf that is bad for all hosts, and 8,192 of them are still told apart. With
+ * is seen as well as a leaf that is bad for all hosts, and 8,192 of them stay distinguishable. With
  * `form: "cells"` links between switches are cells, too, above the lower switch: a row is a spine.
  * Units are those of the drawing; the canvas scales them.
  */

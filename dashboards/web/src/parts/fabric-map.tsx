@@ -32,7 +32,7 @@ export interface FabricMapProps {
   readonly onChoose: (focus: Focus | undefined) => void;
   /** What a sighted reader sees, in words. */
   readonly label: string;
-  /** What is said beside the pointer. */
+  /** The text beside the pointer. */
   readonly tip: (hit: Hit) => ComponentChildren;
 }
 
@@ -123,7 +123,7 @@ function Drawing(props: FabricMapProps & { size: Size }) {
       />
       <p id="fabric-map-keys" class="unseen">
         Arrow keys move the drawing, plus and minus enlarge it, 0 shows all of it. The table of
-        links tells the same.
+        links shows the same.
       </p>
       <fieldset class="fabric-zoom" aria-label="Size of the drawing">
         <button

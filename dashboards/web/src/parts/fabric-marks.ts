@@ -11,7 +11,7 @@ export interface Mark {
 
 const NS = 1e9;
 
-/** Whether somebody was at fault at a moment (unix seconds); without one: whether it is open. */
+/** Whether an incident was open at a moment (unix seconds); without one: whether it is open. */
 export function isAt(incident: IncidentShort, at: number | undefined): boolean {
   if (at === undefined) return incident.state === "open";
   const until = incident.until_ns ?? incident.closed_ns;

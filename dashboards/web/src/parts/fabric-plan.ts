@@ -41,11 +41,11 @@ export const SWITCH_STEP = 156;
 export const SWITCH_FILL = 0.82;
 export const SWITCH_HEIGHT = 24;
 export const SWITCH_STEP_SMALL = 4;
-/** More lines between hosts and leaves cross each other so often that nobody can follow one. */
+/** More lines between hosts and leaves cross each other too often to follow one. */
 export const HOST_LINES_MAX = 64;
 /** More pairs of switches than this are drawn as cells unless the reader wants lines. */
 export const SWITCH_LINES_MAX = 1500;
-/** Space between two tiers, of the width: lines that are flatter cannot be told apart. */
+/** Space between two tiers, of the width: flatter lines cannot be distinguished. */
 export const TIER_GAP_LEAST = 0.11;
 export const TIER_GAP_MOST = 0.3;
 export const CELL_TIER_GAP = 24;

@@ -146,7 +146,7 @@ function LinkFacts(props: SideProps & { link: FabricLink; details: LinkDetails }
       </Fact>
       <Fact name="State">
         {now.isUp === undefined ? (
-          "not told"
+          "not known"
         ) : (
           <Badge tone={now.isUp ? "good" : "bad"}>{now.isUp ? "up" : "down"}</Badge>
         )}

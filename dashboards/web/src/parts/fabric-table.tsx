@@ -1,4 +1,4 @@
-/** Links as a table, the worst first: the same as the drawing tells, for keys and screen readers. */
+/** Links as a table, the worst first: the drawing's content for keyboards and screen readers. */
 import { percent } from "../format";
 import { type Column, Table } from "../ui/table";
 import type { Frame } from "./fabric-frames";
@@ -11,7 +11,7 @@ export interface FabricTableProps {
   readonly links: readonly number[];
   readonly chosen: Focus | undefined;
   readonly onChoose: (focus: Focus) => void;
-  /** The node whose links they are: then only the other end is told. */
+  /** The node whose links they are: then only the other end is named. */
   readonly node?: number;
 }
 

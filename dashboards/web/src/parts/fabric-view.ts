@@ -56,7 +56,7 @@ export function kept(view: View, drawing: Size, canvas: Size): View {
   };
 }
 
-/** Brings a place into the middle, near enough to be told from its neighbours, and not nearer than it is. */
+/** Brings a place into the middle, near enough to stand apart from its neighbours, and not nearer than it is. */
 export function lookingAt(view: View, place: Box, canvas: Size): View {
   const near = Math.min(
     SCALE_MOST,
@@ -91,7 +91,7 @@ export function onScreen(box: Box, view: View): Box {
   };
 }
 
-/** The whole name, or its last parts: what tells neighbours apart stands at the end. */
+/** The whole name, or its last parts: the end distinguishes neighbours. */
 export function shortened(text: string, room: number, widthOf: (text: string) => number): string {
   if (room < 6) return "";
   if (widthOf(text) <= room) return text;

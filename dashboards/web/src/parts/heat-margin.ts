@@ -6,7 +6,7 @@ import type { Field } from "./timeline";
 import { type Canvas, FONT } from "./timeline-draw";
 
 export interface Marks {
-  /** Rows of whom an incident accuses. */
+  /** Rows of the ranks that an incident accuses. */
   readonly accused: ReadonlySet<number>;
   /** The row of the chosen rank; -1: none. */
   readonly chosen: number;
@@ -60,7 +60,7 @@ function write(
   context.fillText(shortened(context, label.text, width), x, label.y);
 }
 
-/** The end of a host's name tells it from its neighbours, so the middle is left out. */
+/** The end of a host's name distinguishes it from its neighbours, so the middle is left out. */
 function shortened(context: Canvas, text: string, width: number): string {
   if (context.measureText(text).width <= width) return text;
   for (let kept = text.length - 1; kept > 3; kept--) {

@@ -1,6 +1,6 @@
 /**
  * The cells of a heat map on a canvas. They are painted into a bitmap that reaches a span further to either
- * side, and while somebody pans only that bitmap is moved: a thousand ranks pan as smoothly as ten.
+ * side, and while the reader pans only that bitmap moves: a thousand ranks pan as smoothly as ten.
  */
 import type { HeatStep } from "../api/heat";
 import { columnsOf, fitted, paint, type Shades } from "./heat";

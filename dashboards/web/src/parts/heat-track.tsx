@@ -118,7 +118,7 @@ function usePicture(heat: Heat, rows: readonly Row[], scale: Scale, height: numb
     picture.draw(context, field, height, heat.steps, shades, palette);
 }
 
-/** A canvas knows every way to write a colour, and says it back as #rrggbb. */
+/** A canvas reads every notation of a colour, and returns #rrggbb. */
 function rgbOf(text: string): readonly [number, number, number] {
   const canvas = document.createElement("canvas").getContext("2d");
   if (canvas) canvas.fillStyle = text;
@@ -192,8 +192,8 @@ function Cells(props: {
   const { heat, rows, height } = props;
   const clock = useClock();
   const pointed = useSignal<Pointed | undefined>(undefined);
-  /** Said aloud only when the keyboard moves: a hand sees what it points at. */
-  const told = useSignal("");
+  /** For screen readers, set only by the keyboard: a pointer's user sees the cell. */
+  const announced = useSignal("");
   const at = (event: MouseEvent) => placeOf(event, clock, heat, rows.length, height);
   const choose = (place: Pointed | undefined) => {
     const row = place && rows[place.row];
@@ -215,7 +215,7 @@ function Cells(props: {
     if (!next || !step || !row) return;
     pointed.value = next;
     clock.cursor.value = (step.from + step.to) / 2;
-    told.value = cellWords(heat, memberAt(heat, row, next.step), next.step).join(", ");
+    announced.value = cellWords(heat, memberAt(heat, row, next.step), next.step).join(", ");
   };
   const onMove = (event: PointerEvent) => {
     const place = at(event);
@@ -227,7 +227,7 @@ function Cells(props: {
       // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys move from cell to cell
       tabIndex={0}
       role="application"
-      aria-label="Heat map of ranks and steps. Arrow keys move, Enter says why."
+      aria-label="Heat map of ranks and steps. Arrow keys move, Enter explains a cell."
       onKeyDown={onKey}
       onPointerMove={onMove}
       onPointerLeave={() => {
@@ -238,7 +238,7 @@ function Cells(props: {
       {props.children}
       <Tip heat={heat} rows={rows} height={height} pointed={pointed} />
       <span class="unseen" aria-live="polite">
-        {told}
+        {announced}
       </span>
     </div>
   );

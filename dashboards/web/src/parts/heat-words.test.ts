@@ -13,7 +13,7 @@ const made = (rows: number[][], stepsInOne = 1): Heat => ({
 });
 
 describe("a value", () => {
-  it("says whether it is late, early, or not seen", () => {
+  it("states whether it is late, early, or not seen", () => {
     expect(valueWords("late", 0.32)).toBe("320 ms late");
     expect(valueWords("late", -0.002)).toBe("2 ms early");
     expect(valueWords("late", 0)).toBe("on time");
@@ -56,7 +56,7 @@ describe("who is last", () => {
 });
 
 describe("the map in a sentence", () => {
-  it("names the largest, or says that nobody stands out", () => {
+  it("names the largest, or states that no rank stands out", () => {
     const late = made([
       [0, 0],
       [0, 0.5],
@@ -66,11 +66,11 @@ describe("the map in a sentence", () => {
     );
     const calm = made([[0.001, 0.002]]);
     expect(heatWords(calm, rowsOf(calm, "rank", "rank"), scaleOf(calm))).toContain(
-      "nobody stands out",
+      "no rank stands out",
     );
   });
 
-  it("says what it leaves out, and nothing if it shows all", () => {
+  it("states what it leaves out, and nothing if it shows all", () => {
     expect(leftOutWords(made([[0]]), 0, 1)).toBe("");
     expect(leftOutWords(made([[0]], 4), 3, 2)).toBe(
       "each column is the worst of 4 steps; 1 of 4 ranks: those that stand out, and some of all over the job; one in 2 collectives was looked at",

@@ -1,4 +1,4 @@
-/** What a heat map says, in words. Pure. */
+/** A heat map in words. Pure. */
 import type { Heat, HeatRank, Quantity } from "../api/heat";
 import { count, duration, percent } from "../format";
 import { latestOf, type RankRecord, type Row, type Scale, valueAt } from "./heat";
@@ -10,7 +10,7 @@ interface Named {
   readonly title: string;
   readonly hint: string;
   /** `320 ms late` of a value. */
-  readonly said: (value: string) => string;
+  readonly phrase: (value: string) => string;
 }
 
 export const QUANTITIES: Readonly<Record<Quantity, Named>> = {
@@ -18,31 +18,31 @@ export const QUANTITIES: Readonly<Record<Quantity, Named>> = {
     label: "Lateness",
     title: "Who comes late",
     hint: "how much later than the median rank it entered, worst collective of the step",
-    said: (value) => `${value} late`,
+    phrase: (value) => `${value} late`,
   },
   compute: {
     label: "Computing",
     title: "Who computes longer",
     hint: "time outside of collectives in the step",
-    said: (value) => `${value} outside of collectives`,
+    phrase: (value) => `${value} outside of collectives`,
   },
   wait: {
     label: "Waiting",
     title: "Who waits for others",
     hint: "time in collectives before the last rank had come",
-    said: (value) => `${value} waiting for others`,
+    phrase: (value) => `${value} waiting for others`,
   },
   network: {
     label: "Network",
     title: "Who waits for the network",
     hint: "time in collectives after the last rank had come",
-    said: (value) => `${value} in transfers`,
+    phrase: (value) => `${value} in transfers`,
   },
   step: {
     label: "Step time",
     title: "How long steps take",
     hint: "from one step's begin to the next",
-    said: (value) => `step of ${value}`,
+    phrase: (value) => `step of ${value}`,
   },
 };
 
@@ -58,7 +58,7 @@ export function rankWords({ rank, host, gpu }: HeatRank): string {
 export function valueWords(quantity: Quantity, value: number): string {
   if (Number.isNaN(value)) return "not seen";
   if (quantity === "late" && value <= 0) return value < 0 ? `${duration(-value)} early` : "on time";
-  return QUANTITIES[quantity].said(duration(value));
+  return QUANTITIES[quantity].phrase(duration(value));
 }
 
 /** Who, and what of him, in a cell; of a host's cell its worst rank. */
@@ -68,13 +68,13 @@ export function cellWords(heat: Heat, member: number, step: number): [string, st
   return [rankWords(rank), valueWords(heat.quantity, valueAt(heat, member, step))];
 }
 
-/** The point of the map in a sentence, for whoever cannot see it and for whoever is in a hurry. */
+/** The point of the map in a sentence, for screen readers and for readers in a hurry. */
 export function heatWords(heat: Heat, rows: readonly Row[], scale: Scale): string {
   const size = `${count(heat.ranks.length, "rank")} in ${count(heat.steps.length, "column")}`;
   const [row, most] = brightest(heat, rows);
   const rank = row === undefined ? undefined : heat.ranks[row];
   if (!rank || most < scale.low + (scale.high - scale.low) / 2)
-    return `${QUANTITIES[heat.quantity].title}: ${size}; nobody stands out.`;
+    return `${QUANTITIES[heat.quantity].title}: ${size}; no rank stands out.`;
   return (
     `${QUANTITIES[heat.quantity].title}: ${size}; largest at ${rankWords(rank)}, ` +
     `${valueWords(heat.quantity, most)}.`
@@ -93,7 +93,7 @@ function brightest(heat: Heat, rows: readonly Row[]): [number | undefined, numbe
 
 /** A rank that is last in more than so many of the steps is no chance. */
 const LAST_OFTEN = 0.5;
-/** Below this share of a step nobody minds who comes last. */
+/** Below this share of a step it does not matter which rank comes last. */
 const LATE_SHARE = 0.02;
 
 /** `Rank 5 on node3 (GPU 1) is last in 96 % of the steps, 320 ms late as a rule.` */
@@ -119,12 +119,12 @@ export function latestWords(heat: Heat, records: readonly RankRecord[]): string 
 
 /** What the map does not show; empty if it shows all. */
 export function leftOutWords(heat: Heat, ranksLeftOut: number, keptOneIn: number): string {
-  const said: string[] = [];
-  if (heat.stepsInOne > 1) said.push(`each column is the worst of ${heat.stepsInOne} steps`);
+  const notes: string[] = [];
+  if (heat.stepsInOne > 1) notes.push(`each column is the worst of ${heat.stepsInOne} steps`);
   if (ranksLeftOut > 0)
-    said.push(
+    notes.push(
       `${heat.ranks.length.toLocaleString("en")} of ${count(heat.ranks.length + ranksLeftOut, "rank")}: those that stand out, and some of all over the job`,
     );
-  if (keptOneIn > 1) said.push(`one in ${keptOneIn} collectives was looked at`);
-  return said.join("; ");
+  if (keptOneIn > 1) notes.push(`one in ${keptOneIn} collectives was looked at`);
+  return notes.join("; ");
 }

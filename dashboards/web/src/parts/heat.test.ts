@@ -79,7 +79,7 @@ describe("the scale", () => {
     expect(high).toBeGreaterThan(10);
   });
 
-  it("shows small values beside large ones, and says which value is how bright", () => {
+  it("shows small values beside large ones, and maps values to brightness", () => {
     const scale = { low: 2, high: 10 };
     expect(brightness(scale, 2.5)).toBe(0.25);
     expect(brightness(scale, 99)).toBe(1);
@@ -97,7 +97,7 @@ describe("the scale", () => {
 describe("shades", () => {
   const shades = shadesOf(late, rowsOf(late, "rank", "rank"), { low: 0, high: 4 });
 
-  it("tell what was not seen from what was early", () => {
+  it("distinguish what was not seen from what was early", () => {
     expect(shades.bytes[2 * 4 + 2]).toBe(0);
     expect(shades.bytes[2 * 4]).toBe(1);
   });
@@ -176,14 +176,14 @@ describe("finding one's way", () => {
 });
 
 describe("records", () => {
-  it("say who is last, how often, and how late as a rule", () => {
+  it("show which rank is last, how often, and how late as a rule", () => {
     const records = recordsOf(late);
     expect(records[1]).toEqual({ place: 1, median: 3.5, lastShare: 0.75 });
     expect(records[3]?.lastShare).toBe(0.25);
     expect(latestOf(records)?.place).toBe(1);
   });
 
-  it("do not blame anybody when nobody was seen", () => {
+  it("blame no rank when none was seen", () => {
     const blind = made([[NONE, NONE]]);
     expect(latestOf(recordsOf(blind))).toBeUndefined();
     expect(recordsOf(blind)[0]?.lastShare).toBe(0);

@@ -66,7 +66,7 @@ export function rowOfRank(heat: Heat, rows: readonly Row[], rank: number | undef
   return rows.findIndex((row) => row.members.some((member) => heat.ranks[member]?.rank === rank));
 }
 
-/** The member of a row whose value is the largest in a step: whom a host's cell speaks of. */
+/** The member of a row whose value is the largest in a step: the one that a host's cell shows. */
 export function memberAt(heat: Heat, row: Row, step: number): number {
   let [best, most] = [row.members[0] ?? 0, Number.NEGATIVE_INFINITY];
   for (const member of row.members) {
@@ -305,7 +305,7 @@ function medianOfRow(heat: Heat, place: number): number {
   return known.length ? quantile(known.sort(ascending), 0.5) : Number.NaN;
 }
 
-/** Who came last most often; undefined where nobody was seen. */
+/** The rank that came last most often; undefined where no rank was seen. */
 export function latestOf(records: readonly RankRecord[]): RankRecord | undefined {
   let best: RankRecord | undefined;
   for (const record of records)

@@ -127,7 +127,7 @@ export function step(plan: Plan, index: number, key: string): number {
   return best;
 }
 
-/** What mostly tells names apart: the number at their end, or their last letters. */
+/** What usually distinguishes names: the number at their end, or their last letters. */
 export function endsOf(names: readonly string[], most = 5): readonly string[] {
   return names.map((name) => {
     const digits = /\d+$/.exec(name)?.[0];

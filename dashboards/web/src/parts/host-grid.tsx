@@ -1,4 +1,4 @@
-/** The fleet as cells, one a host: colour and mark say how it stands. */
+/** The fleet as cells, one a host: colour and mark show its state. */
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { HostHealth } from "../api/hosts";
 import { count } from "../format";
@@ -56,7 +56,7 @@ function draw(canvas: HTMLCanvasElement, width: number, drawn: Drawn): void {
   if (plan.pitch >= NAMED_FROM) drawNames(pen, drawn, size);
 }
 
-/** In small fleets the end of each name, which tells hosts apart. */
+/** In small fleets the end of each name, which distinguishes hosts. */
 function drawNames(
   pen: CanvasRenderingContext2D,
   { plan, names, isFaded }: Drawn,

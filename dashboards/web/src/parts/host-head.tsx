@@ -36,7 +36,7 @@ export function HostHead(props: {
         <span class="row host-acts">
           {held ? (
             <button type="button" onClick={props.onRelease}>
-              Let it back …
+              Release …
             </button>
           ) : null}
           <button type="button" onClick={props.onHold}>
@@ -77,7 +77,7 @@ export function HostHead(props: {
             <dd>
               {held.state} by {held.by}: {held.reason}
               {held.until_ns === null
-                ? "; until somebody lets it back"
+                ? "; until a person releases it"
                 : `; until ${moment(held.until_ns / NS, now)}`}
             </dd>
           </div>
@@ -120,7 +120,7 @@ function Reasons({ reasons, now }: { reasons: readonly Reason[]; now: number }) 
 
 // --- holds -----------------------------------------------------------------------------------------
 
-/** Hours; 0: until somebody lets it back. */
+/** Hours; 0: until a person releases it. */
 const HOURS = [2, 8, 24, 72, 168, 0];
 
 export function HoldDialog(props: {
@@ -134,9 +134,9 @@ export function HoldDialog(props: {
   const [by, setBy] = useState(props.by);
   const [hours, setHours] = useState(24);
   const problem = !reason.trim()
-    ? "Say why: somebody else will wonder."
+    ? "Enter a reason: others will read it."
     : !by.trim()
-      ? "Say who you are."
+      ? "Enter your name."
       : "";
   return (
     <AskDialog
@@ -154,7 +154,7 @@ export function HoldDialog(props: {
       }
     >
       <p class="soft">
-        A word for schedulers and people who ask here: it stops nothing that runs. Whatever is
+        Schedulers and people who query this service see it; it stops nothing that runs. Whatever is
         measured, the host stays in this state until it ends.
       </p>
       <fieldset class="choice">
@@ -175,7 +175,7 @@ export function HoldDialog(props: {
             checked={state === "out"}
             onChange={() => setState("out")}
           />
-          out: nobody should use it
+          out: no job should use it
         </label>
       </fieldset>
       <label>
@@ -195,7 +195,7 @@ export function HoldDialog(props: {
         >
           {HOURS.map((one) => (
             <option key={one} value={String(one)}>
-              {one ? `in ${duration(one * 3600)}` : "somebody lets it back"}
+              {one ? `in ${duration(one * 3600)}` : "a person releases it"}
             </option>
           ))}
         </select>
@@ -224,9 +224,9 @@ export function ReleaseDialog(props: {
   const [by, setBy] = useState(props.by);
   return (
     <AskDialog
-      title={`Let ${props.host} back?`}
-      confirm="Let it back"
-      problem={by.trim() ? "" : "Say who you are."}
+      title={`Release ${props.host}?`}
+      confirm="Release"
+      problem={by.trim() ? "" : "Enter your name."}
       onClose={props.onClose}
       onConfirm={() => props.onRelease(by.trim())}
     >
@@ -250,11 +250,11 @@ export function ReleaseDialog(props: {
   );
 }
 
-/** Who took it out and who let it back. */
+/** Who took it out and who released it. */
 export function Holds({ holds, now }: { holds: readonly Hold[]; now: number }) {
   if (!holds.length) return null;
   return (
-    <Panel title="Holds" hint="Who took it out, and who let it back">
+    <Panel title="Holds" hint="Who took it out, and who released it">
       <ul class="holds">
         {holds.map((one) => (
           <li key={one.id}>
@@ -269,7 +269,7 @@ export function Holds({ holds, now }: { holds: readonly Hold[]; now: number }) {
 
 function endWords(hold: Hold, now: number): string {
   if (hold.ended_ns !== null) return `ended by ${hold.ended_by} ${ago(hold.ended_ns / NS, now)}`;
-  if (hold.until_ns === null) return "stands until somebody lets it back";
+  if (hold.until_ns === null) return "stands until a person releases it";
   return hold.until_ns / NS > now
     ? `stands until ${moment(hold.until_ns / NS, now)}`
     : `ended by itself ${ago(hold.until_ns / NS, now)}`;

@@ -8,7 +8,7 @@ export interface Stretch {
   readonly from: number;
   readonly to: number;
   readonly why: string;
-  /** Before the oldest turn that is kept: nobody may have looked then. */
+  /** Before the oldest turn that is kept: the service may not have evaluated then. */
   readonly isPresumed: boolean;
 }
 
@@ -21,7 +21,7 @@ function lookAfter(turn: HealthTurn): Look {
 
 /**
  * In which state a thing was when, from its turns in any order. `current`: its state now, where no
- * turn is known. Before the oldest turn that is kept it was what that turn says it was.
+ * turn is known. Before the oldest turn that is kept it was that turn's previous state.
  */
 export function stretchesOf(
   turns: readonly HealthTurn[],

@@ -118,7 +118,7 @@ export class Curves {
     return this.found.get(JSON.stringify([what, place, port])) ?? NOTHING;
   }
 
-  /** The newest value; undefined: nobody measures it. */
+  /** The newest value; undefined: not measured. */
   last(what: string, place: string, port?: string): number | undefined {
     return this.of(what, place, port).values.at(-1);
   }

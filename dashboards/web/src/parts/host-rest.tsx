@@ -87,8 +87,8 @@ export function AgentPanel(props: { host: HostDetail; numbers: AgentNumbers; now
     >
       {!host.agent && (
         <p class="soft">
-          No agent of ours runs there: what is known of it came by remote write or OTLP, or from
-          somebody who polls it.
+          No agent of ours runs there: what is known of it came by remote write or OTLP, or from a
+          poller elsewhere.
         </p>
       )}
       <dl class="facts">
@@ -215,7 +215,7 @@ export function AuditPanel({ audit }: { audit: Audit }) {
 
 const NS = 1e9;
 const BAD_KINDS = new Set(["link_down", "link_flap", "gpu_xid"]);
-/** Which communicators a rank has: told when a job starts, and again by every dump. No happenings. */
+/** Which communicators a rank has: reported when a job starts and again by every dump. Facts, not events. */
 const FACTS = new Set(["communicator", "process_group"]);
 
 export function EventPanel(props: { events: readonly HostEvent[]; isCut: boolean; now: number }) {
@@ -268,7 +268,7 @@ export function EventPanel(props: { events: readonly HostEvent[]; isCut: boolean
               ),
               by: (event) => event.kind,
             },
-            { name: "Whom", show: (event) => whom(event) },
+            { name: "Part", show: (event) => partOf(event) },
             { name: "What was seen", show: (event) => event.message || details(event) },
           ]}
         />
@@ -289,7 +289,7 @@ export function EventPanel(props: { events: readonly HostEvent[]; isCut: boolean
 /** A list of events is read from its top; more of them push everything else off the page. */
 const EVENTS_AT_ONCE = 50;
 
-function whom({ labels }: HostEvent): string {
+function partOf({ labels }: HostEvent): string {
   const { device, port, gpu, rank, communicator } = labels;
   return [
     device,

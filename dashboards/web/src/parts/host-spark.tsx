@@ -20,10 +20,10 @@ export function HostSpark(props: {
   if (last === undefined) return <span class="soft">–</span>;
   const most = curve.values.reduce((high, value) => Math.max(high, value), 0);
   const top = Math.max(props.top ?? 0, most, Number.MIN_VALUE);
-  const said = `${props.label}: ${props.format(last)}, at most ${props.format(most)}`;
+  const summary = `${props.label}: ${props.format(last)}, at most ${props.format(most)}`;
   return (
-    <span class={`host-spark ${props.tone ?? ""}`} title={said}>
-      <svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label={said}>
+    <span class={`host-spark ${props.tone ?? ""}`} title={summary}>
+      <svg viewBox="0 0 100 100" preserveAspectRatio="none" role="img" aria-label={summary}>
         <path d={sparkPath(curve.times, curve.values, { from, to, top, gap: (to - from) / 8 })} />
       </svg>
       <span aria-hidden="true">{props.format(last)}</span>

@@ -24,13 +24,17 @@ function place(span: Span, whole: Span) {
 }
 
 function States(props: { label: string; stretches: readonly Stretch[]; whole: Span }) {
-  const said = props.stretches
+  const summary = props.stretches
     .map((one) => `${one.look} from ${moment(one.from)} to ${moment(one.to)}`)
     .join(", ");
   return (
     <div class="strip-row">
       <span class="strip-name">{props.label}</span>
-      <div class="strip-lane" role="img" aria-label={`${props.label}: ${said || "nothing known"}`}>
+      <div
+        class="strip-lane"
+        role="img"
+        aria-label={`${props.label}: ${summary || "nothing known"}`}
+      >
         {props.stretches.map((one) => (
           <i
             key={one.from}

@@ -73,7 +73,7 @@ export function HostTable(props: {
   /** In the order in which they are shown. */
   hosts: readonly HostHealth[];
   jobs: ReadonlyMap<string, ReadonlyMap<string, number>>;
-  /** Unix seconds; undefined where nobody has told yet. */
+  /** Unix seconds; undefined where it is not known yet. */
   lastSeen: (host: string) => number | undefined;
   now: number;
 }) {

@@ -3,10 +3,10 @@ import type { Fleet, HealthState, Hold, HostHealth, Reason } from "../api/hosts"
 import { count, duration } from "../format";
 import { causeOf, reasonOf } from "./verdict-words";
 
-/** What a cell shows: the service's states, and hosts that are suspect because nothing is heard of them. */
+/** What a cell shows: the service's states, and hosts that are suspect because they do not report. */
 export type Look = HealthState | "silent";
 
-/** From the one that asks for somebody to the one that asks for nobody. */
+/** From the one that needs a person most to the one that needs none. */
 export const LOOKS: readonly Look[] = [
   "degraded",
   "suspect",
@@ -17,12 +17,12 @@ export const LOOKS: readonly Look[] = [
 ];
 
 export const LOOK_WORDS: Readonly<Record<Look, string>> = {
-  degraded: "an open incident speaks against it: the next job would suffer now",
-  suspect: "something weak or past speaks against it",
-  silent: "nothing has been heard of it for minutes",
-  draining: "somebody said so: what runs may end, nothing new should begin",
-  out: "somebody has taken it out",
-  healthy: "it reports, and nothing that weighs speaks against it",
+  degraded: "an open incident accuses it: the next job would suffer now",
+  suspect: "weak or past evidence is against it",
+  silent: "it has not reported for minutes",
+  draining: "marked by a person: what runs may end, nothing new should begin",
+  out: "taken out by a person",
+  healthy: "it reports, and no evidence of weight is against it",
 };
 
 const LOOK_TONES: Readonly<Record<Look, string>> = {
@@ -77,7 +77,7 @@ export function reasonWords(text: string, now: number): ReasonWords {
 export function chargeWords(cause: string, reason: string, about: string): string {
   const behind = reason && reasonOf(reason);
   const thing = about.replace(/^gpu /, "GPU ").replace(/^device /, "NIC ");
-  return `${causeOf(cause).label}${behind ? ` (${behind})` : ""}${thing ? `, ${thing}` : ""}`;
+  return `${causeOf(cause).title}${behind ? ` (${behind})` : ""}${thing ? `, ${thing}` : ""}`;
 }
 
 /** How a charge's risk came to be: confidence, weight and age. */
@@ -175,14 +175,14 @@ export function standing(holds: readonly Hold[], now: number): Hold | undefined 
   );
 }
 
-/** What a drawing of the fleet shows, for who cannot see it. */
+/** What a drawing of the fleet shows, for screen readers. */
 export function fleetLabel(fleet: Fleet): string {
   const counts = countLooks(fleet.items.map(lookOf));
-  const said = LOOKS.filter((look) => counts[look]).map((look) => `${counts[look]} ${look}`);
+  const parts = LOOKS.filter((look) => counts[look]).map((look) => `${counts[look]} ${look}`);
   const [worst] = sorted(fleet.items, "worst", () => undefined);
   const named =
     worst && lookOf(worst) !== "healthy"
       ? `; the worst is ${worst.host}, ${lookOf(worst)}, risk ${worst.risk.toFixed(2)}`
       : "";
-  return `${count(fleet.items.length, "host")}: ${said.join(", ")}${named}. Arrow keys move, Enter opens.`;
+  return `${count(fleet.items.length, "host")}: ${parts.join(", ")}${named}. Arrow keys move, Enter opens.`;
 }

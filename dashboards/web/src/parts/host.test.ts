@@ -10,6 +10,7 @@ vi.stubGlobal("sessionStorage", { getItem: () => null });
 
 const cells = await import("./host-cells");
 const words = await import("./host-words");
+const { causeTable } = await import("./cause-table");
 const past = await import("./host-history");
 const questions = await import("./host-questions");
 
@@ -35,18 +36,20 @@ const BROKEN = host("c", {
 
 describe("reasons in words", () => {
   it("names cause, what lies behind it, the part, and leads to the incident", () => {
+    const cable = { name: "cable", title: "cable or transceiver", runbook: "" };
+    causeTable.value = { causes: [], reasons: [cable] };
     expect(words.reasonWords(BROKEN.reasons?.[0] ?? "", NOW)).toEqual({
       text: "Link flap (cable or transceiver), link mlx5_0/1, open",
       incident: "20261115-091840-puput-fodam",
       isOpen: true,
     });
   });
-  it("says how long a host is silent", () => {
+  it("states how long a host is silent", () => {
     expect(words.reasonWords("silent since 2027-01-15T07:00:00Z", NOW).text).toBe("silent for 1 h");
   });
-  it("tells a finding from an incident", () => {
-    const said = words.reasonWords("lossy_link of gpu 3, found", NOW);
-    expect(said).toEqual({
+  it("distinguishes a finding from an incident", () => {
+    const found = words.reasonWords("lossy_link of gpu 3, found", NOW);
+    expect(found).toEqual({
       text: "Lossy link, GPU 3, seen, no incident",
       incident: "",
       isOpen: true,
@@ -60,15 +63,15 @@ describe("reasons in words", () => {
 
 describe("the fleet", () => {
   const fleet = [host("a"), SILENT, BROKEN];
-  it("tells silent hosts from suspect ones", () => {
+  it("distinguishes silent hosts from suspect ones", () => {
     expect(fleet.map(words.lookOf)).toEqual(["healthy", "silent", "degraded"]);
   });
-  it("says who can take the next job", () => {
+  it("states which hosts can take the next job", () => {
     expect(words.fleetWords(fleet.map(words.lookOf))).toBe("1 of 3 hosts can take the next job");
     expect(words.fleetWords(["healthy", "healthy"])).toBe("All 2 hosts can take the next job");
     expect(words.fleetWords([])).toBe("No host is known");
   });
-  it("is sorted by what asks for somebody first, and keeps the order of equals", () => {
+  it("is sorted by what needs a person first, and keeps the order of equals", () => {
     const order = (sort: "worst" | "name" | "seen" | "lemon") =>
       words.sorted(fleet, sort, (name) => (name === "b" ? 5 : undefined)).map((one) => one.host);
     expect(order("worst")).toEqual(["c", "b", "a"]);
@@ -90,7 +93,7 @@ describe("the fleet", () => {
     expect(chosen({ among: new Set(["a"]) })).toEqual(["a"]);
     expect(chosen({})).toEqual(["a", "b", "c"]);
   });
-  it("is told to who cannot see it", () => {
+  it("has a text for screen readers", () => {
     expect(words.fleetLabel({ stale: [], items: fleet })).toContain(
       "3 hosts: 1 degraded, 1 silent, 1 healthy; the worst is c, degraded, risk 0.90",
     );
@@ -137,7 +140,7 @@ describe("cells", () => {
     expect(cells.cellAt(plan, below)).toEqual({ x: 0, y: cells.cellAt(plan, 0).y + plan.pitch });
     expect(cells.step(plan, below, "ArrowUp")).toBe(0);
   });
-  it("of nobody need no room", () => {
+  it("of no host need no room", () => {
     expect(cells.planCells([], 500, 400)).toMatchObject({ height: 0, blocks: [] });
     expect(cells.planCells(groups, 0, 400).blocks).toHaveLength(3);
   });
@@ -289,7 +292,7 @@ describe("readings", () => {
     expect(sum).toEqual({ times: [1, 2, 3], values: [1, 10, 20] });
     expect(questions.mean({ times: [], values: [] })).toBeNaN();
   });
-  it("say what holds a clock down, and nothing of rest and wishes", () => {
+  it("show what holds a clock down, and nothing of rest and wishes", () => {
     expect(questions.clockWords(0x1 | 0x2)).toBe("");
     expect(questions.clockWords(0x40 | 0x80)).toBe("heat (hardware), power brake");
     expect(questions.clockWords(undefined)).toBe("");
@@ -302,7 +305,7 @@ describe("readings", () => {
 });
 
 describe("jobs on hosts", () => {
-  it("asks for the first ones, by names that cannot break the question, and knows whom it asked", async () => {
+  it("asks for the first ones, by names that cannot break the question, and keeps which ones it asked for", async () => {
     const asked: string[] = [];
     vi.stubGlobal("fetch", async (url: string) => {
       asked.push(new URL(url, "http://x").searchParams.get("query") ?? "");

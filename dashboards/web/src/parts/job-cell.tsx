@@ -53,9 +53,9 @@ export function CellPanel(props: {
 
 function Words({ words }: { words: readonly string[] }) {
   if (!words.length)
-    return <p class="said">Nothing stands out: this rank did what the others did.</p>;
+    return <p class="statement">Nothing stands out: this rank did what the others did.</p>;
   return (
-    <ul class="said">
+    <ul class="statement">
       {words.map((word) => (
         <li key={word}>{word}</li>
       ))}
@@ -116,7 +116,7 @@ function SpentBars({ own, median, rank }: { own: Spent; median: Spent; rank: num
   );
 }
 
-/** What the training loop itself said. */
+/** Marks that the training loop wrote. */
 function Marks({ marks }: { marks: readonly CellMark[] }) {
   if (!marks.length) return null;
   return (

@@ -3,30 +3,30 @@ import type { ComponentChildren } from "preact";
 import { type JobDetail, unixSeconds } from "../api/jobs";
 import { count, duration, moment } from "../format";
 import { Badge, Panel } from "../ui/panel";
-import type { Said } from "./job-words";
+import type { Statement } from "./job-words";
 
 export function JobHead(props: {
   job: JobDetail;
   /** Undefined while it is not known yet. */
-  said: Said | undefined;
+  statement: Statement | undefined;
   /** Unix seconds. */
   now: number;
   incidentHref?: (incident: string) => string;
   /** Links and buttons. */
   children?: ComponentChildren;
 }) {
-  const { job, said } = props;
+  const { job, statement } = props;
   return (
-    <Panel class="job-head" {...(said ? { tone: said.tone } : {})}>
+    <Panel class="job-head" {...(statement ? { tone: statement.tone } : {})}>
       <div class="job-title">
         <h1>{job.name ?? job.id}</h1>
         <StateBadge state={job.state} />
         {job.name && <span class="soft mono">{job.id}</span>}
       </div>
       <p class="soft facts">{factsOf(job, props.now).join(" · ")}</p>
-      <p class={`job-said ${said?.tone ?? ""}`} role="status">
-        {said ? (
-          <Sentence said={said} {...hrefOf(props.incidentHref)} />
+      <p class={`job-statement ${statement?.tone ?? ""}`} role="status">
+        {statement ? (
+          <Sentence statement={statement} {...hrefOf(props.incidentHref)} />
         ) : (
           "Asking for its verdict …"
         )}
@@ -39,8 +39,8 @@ export function JobHead(props: {
 const hrefOf = (incidentHref: ((incident: string) => string) | undefined) =>
   incidentHref ? { incidentHref } : {};
 
-function Sentence(props: { said: Said; incidentHref?: (incident: string) => string }) {
-  const { text, incident, more } = props.said;
+function Sentence(props: { statement: Statement; incidentHref?: (incident: string) => string }) {
+  const { text, incident, more } = props.statement;
   return (
     <>
       {text}{" "}

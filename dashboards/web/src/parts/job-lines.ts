@@ -21,7 +21,7 @@ export function stepBars(buckets: readonly Bucket[]): Bar[] {
   );
 }
 
-/** Unix seconds at which the last step ended, as far as buckets can tell. */
+/** Unix seconds at which the last step ended, to the precision of the buckets. */
 export const lastStepEnd = (bars: readonly Bar[]): number | undefined => bars.at(-1)?.to;
 
 export function timesOf({ from, step, count }: Asked): number[] {
@@ -122,7 +122,7 @@ export function portName({ host = "", device = "", port = "" }: Series["labels"]
 
 const COLOURS = ["s4", "s7", "s6", "s5"];
 
-/** Who is in trouble, worst first; empty if nobody is. */
+/** The ports in trouble, worst first; empty if none is. */
 export function troubleLines(asked: Asked, most: number): LinesData {
   const peak = (series: Series) => series.values.reduce((all, value) => Math.max(all, value), 0);
   const worst = [...asked.series].sort((a, b) => peak(b) - peak(a)).slice(0, most);

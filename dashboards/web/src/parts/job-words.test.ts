@@ -37,7 +37,7 @@ const incident = (id: string, culprit: Culprit, lost_seconds: number): IncidentS
 const span = { from: 1000, to: 2000 };
 
 describe("a job's verdict", () => {
-  it("says nothing good of a time in which the job did not run", () => {
+  it("does not praise a time in which the job did not run", () => {
     const over = { ...job, state: "ended", ended_at: "1970-01-01T00:10:00Z" };
     expect(verdictWords(over, calm, [], span).text).toBe("It had ended before this time.");
     const young = { ...job, started_at: "1970-01-01T01:00:00Z" };
@@ -65,7 +65,7 @@ describe("a job's verdict", () => {
     });
   });
 
-  it("is not good because nobody looked", () => {
+  it("is not good while the service does not evaluate", () => {
     expect(verdictWords(job, { ...calm, is_fresh: false }, [], span).tone).toBe("warn");
     expect(
       verdictWords({ ...job, state: "ended" }, { ...calm, is_fresh: false }, [], span).tone,
@@ -93,7 +93,7 @@ describe("who is accused", () => {
     expect(isAccused(ranks[2] as never, { job: "b", rank: 2 }, "a")).toBe(false);
   });
 
-  it("is whoever runs on the GPU or sends through the NIC", () => {
+  it("is the rank that runs on the GPU or sends through the NIC", () => {
     expect(accusedRanks(ranks, [incident("i", { host: "n0", device: "mlx5_1" }, 1)], "a")).toEqual([
       1,
     ]);
@@ -107,10 +107,10 @@ describe("who is accused", () => {
     expect(culpritWords({ host: "n4", device: "mlx5_0", switch: "leaf" })).toBe("n4 mlx5_0");
     expect(culpritWords({ host: "n4" })).toBe("n4");
     expect(culpritWords({ switch: "leaf", switch_port: "Ethernet4" })).toBe("leaf Ethernet4");
-    expect(culpritWords({})).toBe("nobody");
+    expect(culpritWords({})).toBe("unknown");
   });
 
-  it("is told with the costliest first, each once", () => {
+  it("lists the costliest first, each once", () => {
     const found = accusedRanks(
       ranks,
       [incident("i", { host: "n0" }, 1), incident("j", { job: "a", rank: 1 }, 5)],

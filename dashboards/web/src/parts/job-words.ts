@@ -1,4 +1,4 @@
-/** What is said of a job, and who in it is meant by an incident. Pure. */
+/** The statement about a job, and the ranks that an incident accuses. Pure. */
 import type { HeatRank } from "../api/heat";
 import type { Culprit, IncidentShort } from "../api/incidents";
 import type { Job, VerdictNow } from "../api/jobs";
@@ -6,12 +6,12 @@ import { count } from "../format";
 import type { Span } from "./timeline";
 
 /** The job's verdict in one sentence. */
-export interface Said {
+export interface Statement {
   readonly tone: "bad" | "warn" | "good";
   readonly text: string;
-  /** The incident that says more. */
+  /** The incident with the details. */
   readonly incident?: string;
-  /** Others, said after it. */
+  /** How many others there are. */
   readonly more?: string;
 }
 
@@ -21,7 +21,7 @@ export function verdictWords(
   now: VerdictNow,
   within: readonly IncidentShort[],
   span: Span,
-): Said {
+): Statement {
   const [standing] = now.verdicts;
   const incident = now.incidents[0];
   if (standing)
@@ -44,14 +44,14 @@ export function verdictWords(
     return { tone: "warn", text: "It had not started in this time." };
   if (job.state === "ended") return { tone: "good", text: "Nothing was wrong in this time." };
   if (!now.is_fresh)
-    return { tone: "warn", text: "Nobody looks: the service has not judged this job of late." };
+    return { tone: "warn", text: "Not evaluated: the service has not judged this job recently." };
   return { tone: "good", text: "Nothing is wrong." };
 }
 
 const byCost = (incidents: readonly IncidentShort[]) =>
   [...incidents].sort((a, b) => b.lost_seconds - a.lost_seconds);
 
-/** Whether a rank is who is accused: itself, or what it runs on and sends through. */
+/** Whether a rank is accused: itself, or what it runs on and sends through. */
 export function isAccused(rank: HeatRank, culprit: Culprit, job: string): boolean {
   if (culprit.rank !== undefined && (culprit.job === undefined || culprit.job === job))
     return culprit.rank === rank.rank;
@@ -72,11 +72,11 @@ export function accusedRanks(
   return [...new Set(found)];
 }
 
-/** Who, as a job's people know him: `rank 7 on node1`, `node4 mlx5_0`; a switch port if nothing else. */
+/** The culprit in a job's terms: `rank 7 on node1`, `node4 mlx5_0`; a switch port if nothing else. */
 export function culpritWords({ rank, host, gpu, device, ...more }: Culprit): string {
   if (rank !== undefined) return host ? `rank ${rank} on ${host}` : `rank ${rank}`;
   if (host) return [host, device ?? (gpu === undefined ? "" : `GPU ${gpu}`)].join(" ").trim();
-  return [more.switch, more.switch_port].filter(Boolean).join(" ") || (more.job ?? "nobody");
+  return [more.switch, more.switch_port].filter(Boolean).join(" ") || (more.job ?? "unknown");
 }
 
 /** `6 GiB`. */

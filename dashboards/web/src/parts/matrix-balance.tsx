@@ -45,7 +45,7 @@ function Bars({ balance }: { balance: Balance }) {
           .sort((a, b) => Math.abs(b.share - mean) - Math.abs(a.share - mean))
           .slice(0, BARS_MAX)
       : all;
-  if (!shown.length) return <p class="soft">Nobody stands out.</p>;
+  if (!shown.length) return <p class="soft">None stands out.</p>;
   const most = Math.max(...shown.map((one) => one.share), mean);
   return (
     <>

@@ -217,7 +217,7 @@ function drawName(
   context.fillText(shortened(context, name, longest), x, y);
 }
 
-/** The end of a name tells more than its beginning. */
+/** The end of a name is more distinctive than its beginning. */
 function shortened(context: CanvasRenderingContext2D, name: string, most: number): string {
   let text = name.length > 60 ? `…${name.slice(-60)}` : name;
   while (text.length > 2 && context.measureText(text).width > most) text = `…${text.slice(2)}`;

@@ -79,7 +79,7 @@ describe("colours", () => {
     expect(tiny).toBe(colourAt(FAINT));
   });
 
-  it("makes slow hot, and leaves out those whose speed says nothing", () => {
+  it("makes slow hot, and leaves out those whose speed means nothing", () => {
     const grid = gridOf([
       cell("a", "b", 1000, { transfer_bytes_per_second: 100 }),
       cell("b", "a", 999, { transfer_bytes_per_second: 25 }),

@@ -76,7 +76,7 @@ export function gridOf(
   };
 }
 
-/** Of the largest cell: what carries less is a barrier or a loss value, whose speed says nothing. */
+/** Of the largest cell: what carries less is a barrier or a loss value, whose speed means nothing. */
 export const TELLING_SHARE = 0.001;
 
 /** Of the cells within hosts, or of those between them: all that carry enough to be compared. */
@@ -112,7 +112,7 @@ export function scaleOf(values: readonly number[]): Scale {
   return { least: known[0] ?? Number.NaN, median, most: known.at(-1) ?? Number.NaN };
 }
 
-/** A cell with something in it is told from an empty one, however little that is. */
+/** A cell with any traffic differs from an empty one. */
 export const FAINT = 0.05;
 /** The least that cells which are compared are coloured by. */
 export const VISIBLE = 0.16;

@@ -70,7 +70,7 @@ function longestOf(names: readonly string[]): number {
   const context = document.createElement("canvas").getContext("2d");
   if (!context) return 60;
   context.font = FONT;
-  // Names of one kind have one length, or nearly: a few tell.
+  // Names of one kind have nearly one length: a few suffice.
   const step = Math.max(1, Math.floor(names.length / 64));
   let most = 0;
   for (let place = names.length - 1; place >= 0; place -= step)

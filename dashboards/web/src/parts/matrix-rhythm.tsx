@@ -59,7 +59,7 @@ export function MatrixRhythm(props: {
             columns={[
               { name: "Host", show: (one) => one.host, by: (one) => one.host },
               {
-                name: "Told by rank",
+                name: "Measured on rank",
                 show: (one) => one.rank,
                 by: (one) => one.rank,
                 isNumber: true,

@@ -48,7 +48,7 @@ function leftOut(matrix: Matrix): string[] {
     );
   if (matrix.unplaced_bytes)
     lines.push(
-      `${si(matrix.unplaced_bytes, "B")} of operations whose members or shape nobody knows.`,
+      `${si(matrix.unplaced_bytes, "B")} of operations whose members or shape are not known.`,
     );
   if (matrix.nameless_bytes)
     lines.push(`${si(matrix.nameless_bytes, "B")} between ranks whose ${matrix.by} is not known.`);

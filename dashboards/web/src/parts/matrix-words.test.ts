@@ -30,7 +30,7 @@ function cell(source: string, target: string, bytes: number, speed: number | nul
 }
 
 describe("the headline", () => {
-  it("says that all is even", () => {
+  it("states that all is even", () => {
     const grid = gridOf([cell("a", "b", 1e9), cell("b", "c", 1.01e9), cell("c", "a", 1e9)]);
     expect(headline(grid, "host", "bytes")).toBe(
       "Even: each of 3 pairs between hosts carries about 1 GB.",
@@ -50,19 +50,19 @@ describe("the headline", () => {
     expect(headline(grid, "host", "bytes")).toMatch(/^n0 → n1 carries .* n0 sends 3 ×/);
   });
 
-  it("tells a slow link from a slow sender, a slow receiver and a slow rail", () => {
+  it("distinguishes a slow link from a slow sender, a slow receiver and a slow rail", () => {
     const ring = ["a", "b", "c", "d", "e"];
     const pairs = ring.flatMap((one) =>
       ring.filter((other) => other !== one).map((other) => [one, other] as const),
     );
     const speeds = (isSlow: (from: string, to: string) => boolean) =>
       gridOf(pairs.map(([from, to]) => cell(from, to, 1e9, isSlow(from, to) ? 10e9 : 40e9)));
-    const said = (isSlow: (from: string, to: string) => boolean) =>
+    const line = (isSlow: (from: string, to: string) => boolean) =>
       headline(speeds(isSlow), "host", "speed");
-    expect(said((from, to) => from === "a" && to === "b")).toContain("the only slow pair");
-    expect(said((from) => from === "c")).toContain("All 4 slow pairs are sent by c.");
-    expect(said((_, to) => to === "d")).toContain("All 4 slow pairs are received by d.");
-    expect(said((from, to) => from + to === "ab" || from + to === "cd")).toContain(
+    expect(line((from, to) => from === "a" && to === "b")).toContain("the only slow pair");
+    expect(line((from) => from === "c")).toContain("All 4 slow pairs are sent by c.");
+    expect(line((_, to) => to === "d")).toContain("All 4 slow pairs are received by d.");
+    expect(line((from, to) => from + to === "ab" || from + to === "cd")).toContain(
       "2 of 20 pairs are slow, with no end in common.",
     );
     const rails = gridOf([
@@ -77,7 +77,7 @@ describe("the headline", () => {
   it("is honest where nothing is known", () => {
     expect(headline(gridOf([]), "host", "bytes")).toBe("Nothing was sent.");
     expect(headline(gridOf([cell("a", "b", 1, null)]), "host", "speed")).toBe(
-      "Nobody timed these transfers.",
+      "No record times these transfers.",
     );
   });
 });
@@ -92,7 +92,7 @@ describe("names", () => {
   const incident = (culprit: IncidentShort["culprit"]) =>
     ({ culprit, state: "closed", since_ns: 10, until_ns: 20 }) as unknown as IncidentShort;
 
-  it("are said as people say them", () => {
+  it("are written for people", () => {
     expect(called("gpu", "n0/3")).toBe("n0 GPU 3");
     expect(called("nic", "n0/mlx5_0")).toBe("n0 mlx5_0");
     expect(called("rail", "1")).toBe("rail 1");
@@ -178,7 +178,7 @@ describe("a way", () => {
 });
 
 describe("trust and rhythm", () => {
-  it("says what a ratio means", () => {
+  it("states what a ratio means", () => {
     expect(checkWords(0.98)).toContain("agrees");
     expect(checkWords(0.6)).toContain("40 %");
     expect(checkWords(1.2)).toContain("more than the NICs counted");
@@ -197,7 +197,7 @@ describe("trust and rhythm", () => {
     hosts: [],
   };
 
-  it("says how traffic repeats", () => {
+  it("states how traffic repeats", () => {
     expect(rhythmWords(rhythm)).toBe(
       "A step takes 2 s in the median. The byte rate repeats with it. Ranks are inside collectives, waiting included, for 40 % of the time. All of 30 periods were alike.",
     );

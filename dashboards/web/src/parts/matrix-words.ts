@@ -33,7 +33,7 @@ export function headline(grid: Grid, by: By, quantity: Quantity): string {
   const cells = telling(grid).filter((cell) => Number.isFinite(numberOf(cell, quantity)));
   const where = grid.isNetwork ? "between hosts" : "within hosts";
   if (!cells.length)
-    return quantity === "speed" ? "Nobody timed these transfers." : "Nothing was sent.";
+    return quantity === "speed" ? "No record times these transfers." : "Nothing was sent.";
   return quantity === "bytes"
     ? bytesLine(grid, by, cells, where)
     : speedLine(by, cells, grid.isNetwork);
@@ -112,12 +112,12 @@ export const ASSUMPTION_WORDS: Readonly<Record<string, string>> = {
     "No record names the algorithm: all-reduces below 4 MiB are taken for trees, others for rings.",
   algorithm_by_counters:
     "No record names the algorithm: tree or ring was chosen by which fits the NICs' counters.",
-  ring_order: "No debug line says how communicators are wired: ranks in order are the ring.",
-  ring_for_tree: "A tree whose edges nobody knows was taken for a ring.",
+  ring_order: "No debug line shows how communicators are wired: ranks in order are the ring.",
+  ring_for_tree: "A tree with unknown edges was taken for a ring.",
   ring_for_other: "Another algorithm (NVLS, CollNet, PAT) was taken for a ring.",
   root_zero: "Rank 0 is the root of broadcasts, reduces, gathers and scatters.",
   equal_parts: "All-to-alls give everyone the same. Experts do not; their counts are not recorded.",
-  both_ways: "A fused send and receive does not say who sent: half is counted each way.",
+  both_ways: "A fused send and receive does not show which rank sent: half is counted each way.",
 };
 
 /** The model is right where this much of what NICs counted is explained; headers are the rest. */

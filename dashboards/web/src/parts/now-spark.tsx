@@ -1,4 +1,4 @@
-/** A line so small that it says one thing: as ever, or not. */
+/** A line so small that it shows one thing: as usual, or not. */
 import { duration } from "../format";
 import { sparkPath } from "./now-state";
 import "../style/now.css";
@@ -18,7 +18,7 @@ export function Spark(props: {
   const { times, values, from, to, usual } = props;
   const most = values.reduce((high, value) => Math.max(high, value), 0);
   const top = Math.max(2 * (usual ?? most), Math.min(most, 4 * (usual ?? most)), Number.MIN_VALUE);
-  const said = values.length
+  const summary = values.length
     ? `${props.label}: now ${duration(values.at(-1))}, highest ${duration(most)}`
     : `${props.label}: nothing known`;
   return (
@@ -27,9 +27,9 @@ export function Spark(props: {
       viewBox="0 0 100 100"
       preserveAspectRatio="none"
       role="img"
-      aria-label={said}
+      aria-label={summary}
     >
-      <title>{said}</title>
+      <title>{summary}</title>
       {usual !== undefined && (
         <line
           class="usual"

@@ -1,15 +1,15 @@
-/** The one sentence that stands on top: is anything wrong, and does anybody look? Pure. */
+/** The one sentence that stands on top: is anything wrong, and does the service evaluate? Pure. */
 import { ago, count } from "../format";
 
 export interface Known {
   /** Open incidents. */
   readonly open: number;
-  /** Unix seconds: when somebody last looked; undefined: nobody says. */
+  /** Unix seconds of the last evaluation; undefined: not known. */
   readonly lookedAt: number | undefined;
-  /** False: the last look is too old to say anything about now. Undefined: nobody says. */
+  /** False: the last evaluation is too old to hold now. Undefined: not known. */
   readonly isFresh: boolean | undefined;
   /** Whether the inventory has a host at all. */
-  readonly isAnybodyKnown: boolean;
+  readonly isHostKnown: boolean;
   readonly hosts: number | undefined;
   readonly silent: number | undefined;
   readonly jobs: number;
@@ -29,10 +29,11 @@ export interface Headline {
 }
 
 export function headline(known: Known): Headline {
-  const looked = known.lookedAt === undefined ? "" : `Last look ${ago(known.lookedAt, known.now)}.`;
+  const looked =
+    known.lookedAt === undefined ? "" : `Last evaluation ${ago(known.lookedAt, known.now)}.`;
   if (known.open > 0) return troubles(known, looked);
   const reporting = (known.hosts ?? 0) - (known.silent ?? 0);
-  if (!known.isAnybodyKnown && reporting <= 0 && known.jobs === 0)
+  if (!known.isHostKnown && reporting <= 0 && known.jobs === 0)
     return {
       tone: "",
       title: "Nothing reports yet",
@@ -43,22 +44,22 @@ export function headline(known: Known): Headline {
     return {
       tone: "warn",
       title: "No host reports any more",
-      text: `${count(known.hosts, "host")} did within the hour. Nothing can be said about now. ${looked}`,
+      text: `${count(known.hosts, "host")} did within the hour. Their present state is not known. ${looked}`,
     };
   if (known.isFresh === false)
     return {
       tone: "warn",
-      title: "Nobody looks",
+      title: "Not evaluated",
       text:
         known.lookedAt === undefined
-          ? "No evaluation was ever made. An empty list of incidents means nothing until one is."
-          : `The last look was ${ago(known.lookedAt, known.now)}. Until the next one an empty list of incidents means nothing.`,
+          ? "No evaluation has completed yet. Until one has, an empty list of incidents means nothing."
+          : `The last evaluation was ${ago(known.lookedAt, known.now)}. Until the next one an empty list of incidents means nothing.`,
     };
   if (known.isFresh === undefined)
     return {
       tone: "",
       title: "No job was seen yet",
-      text: `${watched(known)} Counters are watched by rules; whom a job waits for is looked for when one runs.`,
+      text: `${watched(known)} Counters are watched by rules; detectors find what a job waits for once one runs.`,
     };
   const quiet =
     known.quietSince === undefined
@@ -77,7 +78,7 @@ function troubles(known: Known, looked: string): Headline {
     return {
       tone: "warn",
       title,
-      text: `But nobody looks: ${looked || "no evaluation was ever made."} It may be over.`,
+      text: `But not evaluated now: ${looked || "no evaluation has completed yet."} It may be over.`,
     };
   return { tone: "bad", title, text: `The costliest first. ${looked}`.trim() };
 }

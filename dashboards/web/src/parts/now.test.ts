@@ -9,7 +9,7 @@ const WELL = {
   open: 0,
   lookedAt: 996,
   isFresh: true,
-  isAnybodyKnown: true,
+  isHostKnown: true,
   hosts: 32,
   silent: undefined,
   jobs: 2,
@@ -20,36 +20,38 @@ const WELL = {
 };
 
 describe("the headline", () => {
-  it("nothing wrong says what was looked at and when", () => {
+  it("nothing wrong names what was evaluated and when", () => {
     expect(headline(WELL)).toEqual({
       tone: "good",
       title: "Nothing is wrong",
-      text: "2 running jobs, 256 GPUs, 512 ports watched. Last look 4 s ago.",
+      text: "2 running jobs, 256 GPUs, 512 ports watched. Last evaluation 4 s ago.",
     });
     expect(headline({ ...WELL, quietSince: 400, silent: 1 }).text).toBe(
-      "2 running jobs, 256 GPUs, 512 ports watched. 1 host is silent. The last incident ended 10 min ago. Last look 4 s ago.",
+      "2 running jobs, 256 GPUs, 512 ports watched. 1 host is silent. The last incident ended 10 min ago. Last evaluation 4 s ago.",
     );
   });
 
-  it("an old look is no good news", () => {
-    const said = headline({ ...WELL, isFresh: false, lookedAt: 100 });
-    expect([said.tone, said.title]).toEqual(["warn", "Nobody looks"]);
-    expect(said.text).toContain("15 min ago");
-    expect(headline({ ...WELL, isFresh: false, lookedAt: undefined }).text).toContain("ever made");
+  it("an old evaluation is no good news", () => {
+    const found = headline({ ...WELL, isFresh: false, lookedAt: 100 });
+    expect([found.tone, found.title]).toEqual(["warn", "Not evaluated"]);
+    expect(found.text).toContain("15 min ago");
+    expect(headline({ ...WELL, isFresh: false, lookedAt: undefined }).text).toContain(
+      "completed yet",
+    );
   });
 
-  it("troubles are counted, and doubted when nobody looks", () => {
+  it("troubles are counted, and doubted while the service does not evaluate", () => {
     expect(headline({ ...WELL, open: 1 }).title).toBe("One thing is wrong");
     expect(headline({ ...WELL, open: 3 }).tone).toBe("bad");
     expect(headline({ ...WELL, open: 3, isFresh: false, lookedAt: 100 }).text).toContain(
-      "nobody looks",
+      "not evaluated now",
     );
   });
 
-  it("a fresh install is told what to do", () => {
+  it("a fresh install shows what to do", () => {
     const empty = {
       ...WELL,
-      isAnybodyKnown: false,
+      isHostKnown: false,
       isFresh: undefined,
       lookedAt: undefined,
       hosts: undefined,
@@ -58,7 +60,7 @@ describe("the headline", () => {
       jobs: 0,
     };
     expect(headline(empty).isFirstTime).toBe(true);
-    expect(headline({ ...empty, isAnybodyKnown: true }).title).toBe("No job was seen yet");
+    expect(headline({ ...empty, isHostKnown: true }).title).toBe("No job was seen yet");
   });
 
   it("silence of everybody is not health", () => {

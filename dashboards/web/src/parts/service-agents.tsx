@@ -47,13 +47,13 @@ export function AgentTable({ troubles, known }: { troubles: AgentTroubles; known
   const hosts = new Set(rows.map((row) => `${row.cluster} ${row.host}`)).size;
   return (
     <Panel
-      title="Agents that need somebody"
+      title="Agents that need attention"
       hint={known ? `${hosts} of ${count(known, "agent")} of the last hour` : ""}
     >
       {rows.length ? (
         <>
           <Table
-            label="Agents that need somebody"
+            label="Agents that need attention"
             rows={rows}
             keyOf={(row) => row.key}
             columns={[
@@ -116,7 +116,7 @@ export function AgentVersions({ versions }: { versions: readonly Reading[] }) {
           columns={[
             {
               name: "Version",
-              show: (one) => one.labels.version ?? "not told",
+              show: (one) => one.labels.version ?? "not known",
               by: (one) => one.labels.version ?? "",
             },
             { name: "Hosts", show: (one) => one.value.toLocaleString("en"), isNumber: true },

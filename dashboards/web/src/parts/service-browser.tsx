@@ -69,8 +69,8 @@ function PriceField() {
         {isWrong
           ? "Write a number above 0, with your currency or without: $2.50, 2.10 €."
           : price
-            ? `With it incidents say what they cost: 1,000 GPU-hours are ${money(1000, price)}.`
-            : "With it incidents say what they cost."}
+            ? `With it incidents show their cost: 1,000 GPU-hours are ${money(1000, price)}.`
+            : "With it incidents show their cost."}
       </span>
     </fieldset>
   );
@@ -148,6 +148,7 @@ const WAYS: readonly (readonly [string, string, string])[] = [
   ["/metrics", "Metrics", "of this process, for a Prometheus to scrape"],
   ["/openapi.json", "OpenAPI", "the interface for programs"],
   ["/v1/catalog", "Catalog", "every metric: meaning, unit, labels, others' names for it"],
+  ["/v1/causes", "Causes", "every cause and reason of verdicts, in words"],
 ];
 
 export function ServiceLinks() {

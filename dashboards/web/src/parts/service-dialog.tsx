@@ -1,4 +1,4 @@
-/** A question to the reader before something is changed, and what the service said to it. */
+/** A question to the reader before something is changed, and the service's answer. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { Failure } from "../api/client";
@@ -62,7 +62,7 @@ export function AskDialog(props: {
   );
 }
 
-/** What the service said when it would not do something. */
+/** The service's refusal. */
 export function refusalWords(error: unknown): string {
   if (!(error instanceof Failure)) return String(error);
   if (error.isUnreachable) return "The service does not answer. Nothing was changed.";

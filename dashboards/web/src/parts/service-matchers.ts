@@ -38,7 +38,7 @@ export function read(text: string): readonly Matcher[] | string {
   return found.length ? found : 'Name at least one label, such as host="node1"';
 }
 
-/** Somebody who writes a pattern may not double its backslashes: then they stand for themselves. */
+/** A person who writes a pattern may not double its backslashes: then they stand for themselves. */
 function unquoted(text: string): string {
   try {
     return JSON.parse(`"${text}"`) as string;

@@ -76,7 +76,7 @@ export interface Chart {
   readonly title: string;
   readonly hint: string;
   readonly format: (value: number) => string;
-  /** By the word that stands in the legend, before the labels that tell its series apart. */
+  /** By the word that stands in the legend, before the labels that distinguish its series. */
   readonly curves: Readonly<Record<string, string>>;
   /** Above this something is late; drawn as a line. */
   readonly bound?: number;
@@ -154,7 +154,7 @@ export function charts(window: string): readonly Chart[] {
     },
     {
       title: "Rows that wait for the store",
-      hint: "At 4 million senders are told to wait",
+      hint: "At 4 million the service asks senders to wait",
       format: (value) => si(value, ""),
       curves: { "": "sum by (instance) (fabric_service_pending_rows)" },
     },

@@ -15,8 +15,8 @@ function severity(alert: Alert): string {
   return alert.labels.severity ?? "";
 }
 
-/** To whom an alert belongs, as a link where the page has a view of it. */
-function Whom({ labels }: { labels: Alert["labels"] }) {
+/** What an alert is about, as links where the page has a view of it. */
+function Subject({ labels }: { labels: Alert["labels"] }) {
   const { incident, host, job, device, port, gpu } = labels;
   const part = [device, port, gpu === undefined ? "" : `GPU ${gpu}`].filter(Boolean).join(" ");
   return (
@@ -40,7 +40,7 @@ export function Alerts(props: {
       SEVERITIES.indexOf(severity(a)) - SEVERITIES.indexOf(severity(b)) ||
       Date.parse(b.activeAt) - Date.parse(a.activeAt),
   );
-  // Severity "none" tells machines something: the watchdog, and who is a victim of an incident.
+  // Severity "none" is for machines: the watchdog, and victims of an incident.
   const shown = isAll ? standing : standing.filter((alert) => severity(alert) !== "none");
   const hidden = standing.length - shown.length;
   return (
@@ -55,7 +55,7 @@ export function Alerts(props: {
               checked={isAll}
               onChange={(event) => setAll(event.currentTarget.checked)}
             />
-            also what tells machines only{hidden > 0 ? ` (${hidden})` : ""}
+            also those for machines only{hidden > 0 ? ` (${hidden})` : ""}
           </label>
         )
       }
@@ -86,7 +86,7 @@ export function Alerts(props: {
               ),
               by: (alert) => alert.labels.alertname ?? "",
             },
-            { name: "Whom", show: (alert) => <Whom labels={alert.labels} /> },
+            { name: "About", show: (alert) => <Subject labels={alert.labels} /> },
             {
               name: "Since",
               show: (alert) => ago(Date.parse(alert.activeAt) / 1000, props.now),
@@ -224,7 +224,7 @@ export function Rules({ book, now }: { book: RuleBook; now: number }) {
 const hasWord = (rule: RuleRow, word: string) =>
   `${rule.name} ${rule.group} ${rule.query}`.toLowerCase().includes(word);
 
-/** The watchdog fires always, and victims with their incident: neither says anything here. */
+/** The watchdog fires always, and victims with their incident: neither is news here. */
 const isLoud = (rule: Rule) =>
   rule.health === "err" ||
   (!!rule.state && rule.state !== "inactive" && rule.labels?.severity !== "none");
@@ -295,7 +295,7 @@ export function RuleGroups({ groups, now }: { groups: readonly RuleGroup[]; now:
 
 const FILE_WORDS = {
   loaded: "in use",
-  kept: "broken; what it said before goes on",
+  kept: "broken; its last good version stays in use",
   refused: "refused",
 } as const;
 

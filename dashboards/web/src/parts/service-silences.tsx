@@ -1,4 +1,4 @@
-/** Who is told what: notices, and silences with their form. */
+/** Notices to receivers, and silences with their form. */
 import { useState } from "preact/hooks";
 import type { Notice, Silence, SilenceAsked } from "../api/service";
 import { ago, count, duration, moment } from "../format";
@@ -23,7 +23,7 @@ const NOTICE_TONES: Readonly<Record<string, string>> = {
 export function Notices({ notices, now }: { notices: readonly Notice[]; now: number }) {
   const waiting = notices.filter((one) => one.state === "waiting").length;
   return (
-    <Panel title="Notices" hint={`What people were told; ${waiting || "none"} waiting`}>
+    <Panel title="Notices" hint={`What receivers were sent; ${waiting || "none"} waiting`}>
       {notices.length ? (
         <Table
           label="Notices"
@@ -70,7 +70,7 @@ export function Notices({ notices, now }: { notices: readonly Notice[]; now: num
           ]}
         />
       ) : (
-        <Empty title="Nobody was told anything">
+        <Empty title="No notice was sent">
           The built-in notifier sends when <code>notify_file</code> names receivers; an Alertmanager
           has its own list.
         </Empty>
@@ -101,7 +101,7 @@ export function Silences(props: {
   return (
     <Panel
       title="Silences"
-      hint="Alerts that meet one page nobody until it ends"
+      hint="An alert that matches one sends no notice until it ends"
       aside={
         <button type="button" onClick={props.onNew}>
           New silence …
@@ -173,9 +173,9 @@ export function SilenceDialog(props: {
     typeof asked === "string"
       ? asked
       : !by.trim()
-        ? "Say who you are."
+        ? "Enter your name."
         : !comment.trim()
-          ? "Say why: somebody else will wonder."
+          ? "Enter a reason: others will read it."
           : "";
   return (
     <AskDialog
@@ -194,8 +194,8 @@ export function SilenceDialog(props: {
       }}
     >
       <p class="soft">
-        Alerts that meet all of these page nobody meanwhile. It holds for the built-in notifier; an
-        Alertmanager has silences of its own.
+        Alerts that match all of these send no notices meanwhile. It holds for the built-in
+        notifier; an Alertmanager has silences of its own.
       </p>
       <label>
         Alerts with

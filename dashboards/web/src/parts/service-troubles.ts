@@ -6,18 +6,18 @@ import type { OVERVIEW } from "./service-questions";
 export interface Trouble {
   readonly tone: "bad" | "warn";
   readonly text: string;
-  /** The page of /runbooks that says what to do; empty: there is none. */
+  /** The page of /runbooks with what to do; empty: there is none. */
   readonly runbook: string;
 }
 
 export type Numbers = Readonly<Record<keyof typeof OVERVIEW, readonly Reading[]>>;
 
-/** A process needs so long before its numbers say that something does not happen. */
+/** A process needs so long before its numbers prove that something does not happen. */
 const WARM_UP_SECONDS = 300;
 /** Clocks that differ by more make "now" here another time than there. */
 const CLOCK_SECONDS_MAX = 10;
 
-/** The single number of a question; undefined if nobody answers it. */
+/** The single number of a question; undefined without an answer. */
 export function number(readings: readonly Reading[] | undefined): number | undefined {
   const value = readings?.[0]?.value;
   return value === undefined || Number.isNaN(value) ? undefined : value;
@@ -71,7 +71,7 @@ function ofProcess(about: About, numbers: Numbers | undefined, now: number): Tro
     if (!number(numbers.evaluations))
       found.push({
         tone: "bad",
-        text: "Nobody looks for faults: no look was completed for 5 minutes",
+        text: "The service does not look for faults: no evaluation completed for 5 minutes",
         runbook: "evaluation",
       });
     if (leaders.length > 1)
@@ -124,7 +124,7 @@ function ofRules(book: RuleBook, now: number): Trouble[] {
   for (const file of book.files.filter((one) => one.state !== "loaded").slice(0, 3))
     found.push({
       tone: "warn",
-      text: `Rule file ${file.name} ${file.state === "kept" ? "is broken; what it said before goes on" : "is refused"}: ${cut(file.error)}`,
+      text: `Rule file ${file.name} ${file.state === "kept" ? "is broken; its last good version stays in use" : "is refused"}: ${cut(file.error)}`,
       runbook: "rules-and-notices",
     });
   const late = book.groups.filter((group) => isLate(group, now));

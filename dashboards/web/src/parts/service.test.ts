@@ -54,8 +54,10 @@ describe("what is wrong with the service", () => {
     expect(first).toMatchObject({ tone: "bad", runbook: "service-store" });
     expect(first?.text).toContain("no connection");
   });
-  it("nobody evaluates, but only once it had the time to", () => {
-    expect(troubles({ numbers: { evaluations: one(0) } })[0]?.text).toContain("Nobody looks");
+  it("no evaluation is reported only once there was time for one", () => {
+    expect(troubles({ numbers: { evaluations: one(0) } })[0]?.text).toContain(
+      "does not look for faults",
+    );
     const young = { startedAt: NOW - 60 };
     expect(troubles({ about: young, numbers: { evaluations: [] } })).toEqual([]);
     expect(troubles({ numbers: { evaluations: [], processes: [] } })).toEqual([]);
@@ -116,7 +118,7 @@ describe("what is wrong with the service", () => {
     expect(isLate(group(NOW - 60), NOW)).toBe(false);
     expect(isLate({ interval: 30, lastEvaluation: "0001-01-01T00:00:00Z" }, NOW)).toBe(false);
   });
-  it("says with detail once what an alert says too", () => {
+  it("states once, with detail, what an alert states too", () => {
     const notice = {
       receiver: "oncall",
       state: "waiting",
@@ -154,14 +156,14 @@ describe("matchers of a silence", () => {
     const found = read(`{${text}}`);
     expect(typeof found === "string" ? found : found.map(write).join(", ")).toBe(text);
   });
-  it("take bare words, quotes inside, and backslashes that nobody doubled", () => {
+  it("take bare words, quotes inside, and backslashes that are not doubled", () => {
     expect(read("host=node1")).toEqual([
       { name: "host", value: "node1", isRegex: false, isEqual: true },
     ]);
     expect(read('a="say \\"hi\\""')).toMatchObject([{ value: 'say "hi"' }]);
     expect(read('a=~"node\\d+"')).toMatchObject([{ value: "node\\d+", isRegex: true }]);
   });
-  it("say what cannot be read", () => {
+  it("name what cannot be read", () => {
     expect(read("")).toContain("at least one label");
     expect(read('host="open')).toContain('Cannot read host="open');
     expect(read("host")).toContain("Cannot read host");
@@ -174,7 +176,7 @@ describe("matchers of a silence", () => {
 });
 
 describe("questions", () => {
-  it("are told apart by their names when asked as one", () => {
+  it("are distinguished by their names when asked as one", () => {
     expect(together({ a: "x", b: "sum(y)" })).toBe(
       'label_replace(x, "what", "a", "", "")\nor label_replace(sum(y), "what", "b", "", "")',
     );
@@ -187,7 +189,7 @@ describe("questions", () => {
     expect(charts("90s").every(({ curves }) => Object.keys(curves).length)).toBe(true);
     expect(charts("90s")[0]?.curves.samples).toContain("[90s]");
   });
-  it("say of agents what is wrong, in words", () => {
+  it("describe what is wrong with agents", () => {
     expect(agentWords("source", 90, { source: "nvml" })).toBe("cannot read nvml, for 90 s");
     expect(agentWords("rejected", 1, { status: "422" })).toBe("1 batch rejected (HTTP 422)");
   });

@@ -34,13 +34,12 @@ export function ServiceVerdict(props: {
         </ul>
       ) : (
         <p class="soft">
-          It stores, looks for faults, evaluates its rules, and everybody was told what they should
-          be told.
+          It stores, looks for faults, evaluates its rules, and has delivered its notices.
         </p>
       )}
       {!props.hasNumbers && (
         <p class="soft">
-          It keeps no numbers about itself (<code>own_numbers = false</code>, or nobody scrapes its{" "}
+          It keeps no numbers about itself (<code>own_numbers = false</code>, or nothing scrapes its{" "}
           <a href="/metrics">/metrics</a> into it): tiles and curves below stay empty.
         </p>
       )}

@@ -1,11 +1,11 @@
-/** How an incident came to say what it says: its turns in words, and as stretches of time. Pure. */
+/** The history of an incident: its turns in words, and as stretches of time. Pure. */
 import { type Culprit, type Incident, named, type Turn } from "../api/incidents";
 import { duration, percent } from "../format";
 import { causeOf } from "./verdict-words";
 
 export const NS = 1e9;
 
-export interface Told {
+export interface Entry {
   /** Unix seconds. */
   readonly time: number;
   readonly title: string;
@@ -13,59 +13,59 @@ export interface Told {
   readonly tone: "bad" | "warn" | "good" | "";
 }
 
-/** The incident's story in order of time: when it began, what was said, when it ended. */
-export function tell(incident: Incident): Told[] {
+/** The incident's history in order of time: its beginning, its verdicts, its end. */
+export function historyOf(incident: Incident): Entry[] {
   const { verdict, history } = incident;
   const since = verdict.since_ns / NS;
-  const told: Told[] = [
+  const entries: Entry[] = [
     {
       time: since,
       title: "The trouble began",
       text: "By the first operations and readings that were not as before.",
       tone: "bad",
     },
-    ...history.map((turn) => tellTurn(turn, since)),
+    ...history.map((turn) => entryOf(turn, since)),
   ];
   if (incident.state === "closed" && verdict.until_ns !== null)
-    told.push({
+    entries.push({
       time: verdict.until_ns / NS,
       title: "Last sign of it",
       text: `It lasted ${duration(verdict.until_ns / NS - since)}.`,
       tone: "good",
     });
-  // What is told at the same moment keeps its order.
-  return told
+  // Entries of the same moment keep their order.
+  return entries
     .map((one, place) => ({ one, place }))
     .sort((a, b) => a.one.time - b.one.time || a.place - b.place)
     .map(({ one }) => one);
 }
 
-function tellTurn(turn: Turn, since: number): Told {
+function entryOf(turn: Turn, since: number): Entry {
   const time = turn.time_ns / NS;
-  const says = `${causeOf(turn.cause).label}: ${named(turn.culprit)}, ${percent(turn.confidence)} sure.`;
+  const text = `${causeOf(turn.cause).title}: ${named(turn.culprit)}, ${percent(turn.confidence)} sure.`;
   if (turn.news === "opened") {
     const after = time - since;
     return {
       time,
-      title: after >= 1 ? `First said, ${duration(after)} after it began` : "First said",
-      text: says,
+      title: after >= 1 ? `First verdict, ${duration(after)} after it began` : "First verdict",
+      text,
       tone: "bad",
     };
   }
   if (turn.news === "changed")
-    return { time, title: "Explanation changed", text: `${changeOf(turn)} ${says}`, tone: "warn" };
+    return { time, title: "Explanation changed", text: `${changeOf(turn)} ${text}`, tone: "warn" };
   if (turn.news === "closed")
     return { time, title: "Closed", text: "No sign of it any more.", tone: "good" };
-  if (turn.news === "reopened") return { time, title: "It came back", text: says, tone: "bad" };
-  return { time, title: "More evidence", text: says, tone: "" };
+  if (turn.news === "reopened") return { time, title: "It came back", text, tone: "bad" };
+  return { time, title: "More evidence", text, tone: "" };
 }
 
 function changeOf(turn: Turn): string {
   const was = turn.was_cause ?? turn.cause;
   const who = turn.was_culprit;
   const isSameThing = who !== undefined && same(who, turn.culprit);
-  if (isSameThing) return `It was called ${causeOf(was).label.toLowerCase()} before.`;
-  return `Before: ${causeOf(was).label.toLowerCase()}${who ? ` of ${named(who)}` : ""}.`;
+  if (isSameThing) return `It was called ${causeOf(was).title.toLowerCase()} before.`;
+  return `Before: ${causeOf(was).title.toLowerCase()}${who ? ` of ${named(who)}` : ""}.`;
 }
 
 function same(one: Culprit, other: Culprit): boolean {
@@ -76,11 +76,11 @@ export interface Stretch {
   /** Unix seconds. */
   readonly from: number;
   readonly to: number;
-  /** What was said then; undefined: it had begun, and nobody knew. */
+  /** The verdict then; undefined: it had begun, and no verdict named it yet. */
   readonly cause?: string;
 }
 
-/** What stood when: from the trouble's beginning to its end, or to `now` while it lasts. */
+/** Which verdict stood when: from the trouble's beginning to its end, or to `now` while it lasts. */
 export function stretches(incident: Incident, now: number): Stretch[] {
   const { verdict, history } = incident;
   const since = verdict.since_ns / NS;

@@ -4,7 +4,7 @@ import type { Incident } from "../api/incidents";
 vi.stubGlobal("location", { hash: "" });
 vi.stubGlobal("addEventListener", () => {});
 
-const { around, stretches, tell } = await import("./story-turns");
+const { around, stretches, historyOf } = await import("./story-turns");
 
 const NS = 1e9;
 const LINK = { host: "n5", device: "mlx5_1", port: "1" };
@@ -59,22 +59,22 @@ function made(changes: Partial<Incident> = {}): Incident {
 }
 
 describe("the story", () => {
-  it("is told in order of time, from the beginning to the end", () => {
-    const told = tell(made());
-    expect(told.map(({ time, title }) => `${time} ${title}`)).toEqual([
+  it("is in order of time, from the beginning to the end", () => {
+    const entries = historyOf(made());
+    expect(entries.map(({ time, title }) => `${time} ${title}`)).toEqual([
       "1000 The trouble began",
-      "1180 First said, 3 min after it began",
+      "1180 First verdict, 3 min after it began",
       "1300 Explanation changed",
       "1400 More evidence",
       "1500 Last sign of it",
       "1560 Closed",
     ]);
-    expect(told[2]?.text).toBe(
+    expect(entries[2]?.text).toBe(
       "Before: lossy link of n5 · mlx5_1 port 1. Straggler: n1 · GPU 3 · rank 7, 97 % sure.",
     );
   });
 
-  it("of the same culprit says only what it was called", () => {
+  it("of the same culprit names only the earlier cause", () => {
     const [opened] = made().history;
     const turn = {
       time_ns: 1300 * NS,
@@ -85,18 +85,18 @@ describe("the story", () => {
       was_cause: "slow_link",
       was_culprit: LINK,
     };
-    const told = tell(made({ history: opened ? [opened, turn] : [] }));
-    expect(told[2]?.text).toContain("It was called slow link before.");
+    const entries = historyOf(made({ history: opened ? [opened, turn] : [] }));
+    expect(entries[2]?.text).toContain("It was called slow link before.");
   });
 
   it("while it is open it has no end", () => {
     const open = made({ state: "open", closed_ns: null, history: [] });
-    expect(tell(open).map(({ title }) => title)).toEqual(["The trouble began"]);
+    expect(historyOf(open).map(({ title }) => title)).toEqual(["The trouble began"]);
   });
 });
 
 describe("stretches", () => {
-  it("shows what stood when, and that nobody knew at first", () => {
+  it("shows which verdict stood when, and that there was none at first", () => {
     expect(stretches(made(), 9999)).toEqual([
       { from: 1000, to: 1180 },
       { from: 1180, to: 1300, cause: "lossy_link" },

@@ -1,9 +1,9 @@
-/** How an incident went: a strip of what was said when, and its turns in words. */
+/** How an incident went: a strip of its verdicts over time, and its turns in words. */
 
 import type { HostEvent } from "../api/hosts";
 import type { Incident } from "../api/incidents";
 import { duration, moment } from "../format";
-import { NS, stretches, type Told, tell } from "./story-turns";
+import { type Entry, historyOf, NS, stretches } from "./story-turns";
 import { causeOf } from "./verdict-words";
 import "../style/incident.css";
 
@@ -13,23 +13,26 @@ export function StoryStrip({ incident, now }: { incident: Incident; now: number 
   const [first, last] = [parts[0], parts.at(-1)];
   if (!first || !last) return null;
   const length = last.to - first.from;
-  const said = parts
+  const summary = parts
     .map(
       ({ cause, from, to }) =>
-        `${cause ? causeOf(cause).label : "not yet said"} for ${duration(to - from)}`,
+        `${cause ? causeOf(cause).title : "no verdict yet"} for ${duration(to - from)}`,
     )
     .join(", then ");
   return (
     <figure class="story-strip">
-      <div role="img" aria-label={`From ${moment(first.from, now)}: ${said}.`}>
+      <div role="img" aria-label={`From ${moment(first.from, now)}: ${summary}.`}>
         {parts.map(({ cause, from, to }) => (
           <span
             key={from}
-            class={`stretch ${cause ? "" : "unsaid"}`}
-            style={{ flexGrow: Math.max(0.02, (to - from) / length) }}
-            title={`${cause ? causeOf(cause).label : "Not yet said"}: ${moment(from, now)} to ${moment(to, now)}`}
+            class={`stretch ${cause ? "" : "unexplained"}`}
+            style={{
+              flexGrow: Math.max(0.02, (to - from) / length),
+              ...(cause ? { "--cause": `var(--${causeOf(cause).colour})` } : {}),
+            }}
+            title={`${cause ? causeOf(cause).title : "No verdict yet"}: ${moment(from, now)} to ${moment(to, now)}`}
           >
-            {cause ? causeOf(cause).label : ""}
+            {cause ? causeOf(cause).title : ""}
           </span>
         ))}
       </div>
@@ -43,20 +46,20 @@ export function StoryStrip({ incident, now }: { incident: Incident; now: number 
 
 const EVENTS_SHOWN = 12;
 
-/** Its turns and what its host or switch told meanwhile, in order of time. */
+/** Its turns and the events of its host or switch, in order of time. */
 export function Story(props: { incident: Incident; events: readonly HostEvent[]; now: number }) {
-  const happened: Told[] = props.events.slice(0, EVENTS_SHOWN).map((event) => ({
+  const happened: Entry[] = props.events.slice(0, EVENTS_SHOWN).map((event) => ({
     time: event.time_ns / NS,
     title: event.kind.replaceAll("_", " "),
     text: event.message || Object.values(event.labels).join(" "),
     tone: "",
   }));
-  const told = [...tell(props.incident), ...happened].sort((a, b) => a.time - b.time);
+  const entries = [...historyOf(props.incident), ...happened].sort((a, b) => a.time - b.time);
   const left = props.events.length - happened.length;
   return (
     <>
       <ol class="story">
-        {told.map((one) => (
+        {entries.map((one) => (
           <li key={`${one.time}${one.title}${one.text}`} class={one.tone}>
             <time class="soft" dateTime={new Date(one.time * 1000).toISOString()}>
               {moment(one.time, props.now)}

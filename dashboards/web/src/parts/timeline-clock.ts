@@ -13,11 +13,11 @@ export interface Band extends Span {
 }
 
 export interface Clock {
-  /** What is shown at this very moment; moves with the hand while somebody pans. */
+  /** What is shown at this very moment; moves with the hand while the reader pans. */
   readonly shown: Signal<Span>;
   /** Unix seconds under the pointer. */
   readonly cursor: Signal<number | undefined>;
-  /** What somebody is just dragging over. */
+  /** What the reader is dragging over. */
   readonly brush: Signal<Span | undefined>;
   /** Of all plots, in CSS pixels, with what stands beside them. */
   readonly width: Signal<number>;

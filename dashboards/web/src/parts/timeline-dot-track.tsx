@@ -9,7 +9,7 @@ import { fieldOf, useClock } from "./timeline-clock";
 import { type DotSet, type Meant, meantAt, type Rise, riseOf } from "./timeline-dots";
 import { type Canvas, drawBands, drawGrid, inside, toY } from "./timeline-draw";
 import { TrackHead } from "./timeline-tracks";
-import { saidOf } from "./timeline-words";
+import { summaryOf } from "./timeline-words";
 
 const TIP_PIXELS = 250;
 
@@ -56,7 +56,7 @@ export function DotTrack(props: {
         <canvas
           ref={canvas}
           role="img"
-          aria-label={saidOf(props.title, lines, duration)}
+          aria-label={summaryOf(props.title, lines, duration)}
           style={{ height: `${height}px` }}
         />
         {meant.value && <Tip sets={sets} meant={meant.value} field={fieldOf(clock)} />}

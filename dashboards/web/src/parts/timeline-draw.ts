@@ -115,13 +115,13 @@ export function drawBars(
   });
 }
 
-/** Said where no bar is, if the words fit: nothing seen is news, too. */
+/** A text where no bar is, if it fits: a gap matters, too. */
 export function drawGaps(
   context: Canvas,
   field: Field,
   height: number,
   bars: readonly Bar[],
-  said: (seconds: number) => string,
+  textOf: (seconds: number) => string,
 ): void {
   context.font = FONT;
   context.fillStyle = colour("soft");
@@ -129,7 +129,7 @@ export function drawGaps(
   context.textBaseline = "middle";
   const { from, to } = field.span;
   for (const gap of gapsOf(bars, field.span, 0)) {
-    const words = said(gap.to - gap.from);
+    const words = textOf(gap.to - gap.from);
     const room = ((gap.to - gap.from) / (to - from)) * field.width;
     if (context.measureText(words).width < room - 12)
       context.fillText(words, toX(field, (gap.from + gap.to) / 2), height / 2);

@@ -14,7 +14,7 @@ import {
   inside,
   type Segment,
 } from "./timeline-draw";
-import { saidOf } from "./timeline-words";
+import { summaryOf } from "./timeline-words";
 
 /** A plot's heading: what is seen, its legend with the values under the cursor, its controls. */
 export function TrackHead(props: {
@@ -106,7 +106,7 @@ export function BarTrack(props: {
   height: number;
   /** Bars above this are cut; without it the highest fits. */
   most?: number;
-  /** What is said of a time without bars. */
+  /** The text of a time without bars. */
   gap: (seconds: number) => string;
 }) {
   const clock = useClock();
@@ -142,7 +142,7 @@ export function BarTrack(props: {
       <canvas
         ref={canvas}
         role="img"
-        aria-label={saidOf(props.title, lines, format)}
+        aria-label={summaryOf(props.title, lines, format)}
         style={{ height: `${height}px` }}
       />
     </section>
@@ -161,7 +161,7 @@ export function LineTrack(props: {
   data: LinesData;
   format: (value: number) => string;
   height: number;
-  /** False where zero says nothing, as with degrees. */
+  /** False where zero means nothing, as with degrees. */
   isFromZero?: boolean;
 }) {
   const clock = useClock();
@@ -175,7 +175,7 @@ export function LineTrack(props: {
     drawGrid(context, field, height, limits, format);
     inside(context, field, height, () => {
       drawBands(context, field, height, clock.bands.peek());
-      // The first is the most telling, so it lies on top.
+      // The first matters most, so it lies on top.
       for (const line of [...lines].reverse())
         drawLine(context, field, height, limits, times, line);
     });
@@ -209,7 +209,7 @@ export function LineTrack(props: {
       <canvas
         ref={canvas}
         role="img"
-        aria-label={saidOf(props.title, lines, format)}
+        aria-label={summaryOf(props.title, lines, format)}
         style={{ height: `${height}px` }}
       />
     </section>
@@ -223,7 +223,7 @@ export function StripTrack(props: {
   title: string;
   hint?: string;
   segments: readonly Segment[];
-  /** What is said where nothing else is. */
+  /** The text where there is no segment. */
   usual: string;
 }) {
   const clock = useClock();
@@ -234,7 +234,7 @@ export function StripTrack(props: {
       drawSegments(context, field, STRIP_PIXELS, segments);
     });
   });
-  const said = [...new Set(segments.map((one) => one.label))].join(", ") || props.usual;
+  const summary = [...new Set(segments.map((one) => one.label))].join(", ") || props.usual;
   return (
     <section class="track">
       <TrackHead
@@ -245,7 +245,7 @@ export function StripTrack(props: {
       <canvas
         ref={canvas}
         role="img"
-        aria-label={`${props.title}: ${said}`}
+        aria-label={`${props.title}: ${summary}`}
         style={{ height: `${STRIP_PIXELS}px` }}
       />
     </section>

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { digits } from "../format";
-import { clockText, lanesOf, saidOf } from "./timeline-words";
+import { clockText, lanesOf, summaryOf } from "./timeline-words";
 
 const at = (hours: number, minutes: number, seconds: number) =>
   new Date(2026, 10, 15, hours, minutes, 0).getTime() / 1000 + seconds;
@@ -31,14 +31,14 @@ describe("lanes", () => {
   });
 });
 
-describe("what is said of lines", () => {
+describe("the summary of lines", () => {
   it("names the lowest, the highest and the last", () => {
     const lines = [
       { label: "own", values: [1, null, 5, 3] },
       { label: "median", values: [2, 2] },
       { label: "none", values: [null] },
     ];
-    expect(saidOf("Clock", lines, digits)).toBe(
+    expect(summaryOf("Clock", lines, digits)).toBe(
       "Clock: own from 1 to 5, 3 at the end; median 2 throughout; none: nothing known.",
     );
   });

@@ -8,7 +8,7 @@ const two = (number: number) => String(number).padStart(2, "0");
 export const clockAhead = (time: number): number =>
   zone.value === "utc" ? 0 : -new Date(time * 1000).getTimezoneOffset() * 60;
 
-/** A moment as the axis says it, as fine as its ticks are: `09:14`, `09:14:05`, `09:14:05.2`, `Nov 15`. */
+/** A moment on the axis, as fine as its ticks are: `09:14`, `09:14:05`, `09:14:05.2`, `Nov 15`. */
 export function clockText(time: number, step: number): string {
   const date = new Date((time + clockAhead(time)) * 1000);
   const minutes = `${two(date.getUTCHours())}:${two(date.getUTCMinutes())}`;
@@ -37,8 +37,8 @@ export function lanesOf(spans: readonly Span[]): { lanes: number[]; count: numbe
   return { lanes, count: ends.length };
 }
 
-/** What lines show, for whoever cannot see them. */
-export function saidOf(
+/** What lines show, for screen readers. */
+export function summaryOf(
   title: string,
   lines: readonly { readonly label: string; readonly values: readonly (number | null)[] }[],
   format: (value: number) => string,

@@ -17,7 +17,7 @@ export interface Field {
   readonly width: number;
 }
 
-/** Closer than this nobody looks: addresses keep milliseconds, and a plot is hundreds of pixels. */
+/** Closer than this there is nothing to see: addresses keep milliseconds, and a plot is hundreds of pixels. */
 export const SPAN_SECONDS_MIN = 0.2;
 /** A drag below this many pixels was a click with a shaking hand. */
 export const DRAG_PIXELS_MIN = 4;
@@ -95,7 +95,7 @@ export interface Limits {
 }
 
 /**
- * What the vertical axis spans: from 0, or around the values where zero says nothing (degrees). A little
+ * What the vertical axis spans: from 0, or around the values where zero means nothing (degrees). A little
  * room stays above, so that the highest line is not cut.
  */
 export function limitsOf(values: Iterable<number | null>, isFromZero: boolean): Limits {

@@ -30,7 +30,7 @@ export function money(gpuHours: number, price: Price): string {
   return `${price.before}${number}${price.after ? ` ${price.after}` : ""}`;
 }
 
-/** Without the word, for a column that says it. */
+/** Without the unit, for a column whose heading has it. */
 export function hoursNumber(hours: number): string {
   if (hours > 0 && hours < 0.01) return "< 0.01";
   return digits(hours < 1 ? Math.round(hours * 100) / 100 : hours);
@@ -72,7 +72,7 @@ export function costSentence(cost: Cost, isOver: boolean): string {
 /** From here on a trouble is worth a red mark: below, steps vary as much by themselves. */
 const SHARE_BAD = 0.05;
 
-/** Whether it costs little and nobody stands: it may wait until morning. */
+/** Whether it costs little and no job is stopped: it may wait until morning. */
 export function isMinor(costs: readonly Cost[]): boolean {
   return costs.length > 0 && costs.every((cost) => cost.lost_share < SHARE_BAD);
 }

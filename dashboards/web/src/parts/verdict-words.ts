@@ -1,98 +1,33 @@
-/** The closed words of verdicts for people: causes, reasons, how sure, units of evidence, whose names. */
+/** The words of verdicts for people: causes, reasons, how sure, units of evidence, whose names. */
+import type { CauseWords } from "../api/causes";
 import type { Culprit } from "../api/incidents";
 import { digits, duration, percent, si } from "../format";
 import { href, type Query } from "../route";
+import { causesByName, reasonsByName } from "./cause-table";
 
-export interface CauseWords {
-  readonly label: string;
-  /** What the word means, for who meets it the first time. */
-  readonly meaning: string;
-  readonly runbook: string;
-}
-
-const CAUSES: Readonly<Record<string, CauseWords>> = {
-  straggler: {
-    label: "Straggler",
-    meaning: "A rank comes late to its collectives; the network only waits for it.",
-    runbook: "late-rank",
-  },
-  slow_link: {
-    label: "Slow link",
-    meaning: "Bytes take longer over one link, NIC or port than over its peers.",
-    runbook: "link-below-its-rate",
-  },
-  lossy_link: {
-    label: "Lossy link",
-    meaning: "Packets are lost or damaged, and sent again.",
-    runbook: "packet-loss",
-  },
-  link_flap: {
-    label: "Link flap",
-    meaning: "A link goes down and comes back.",
-    runbook: "link-flaps",
-  },
-  pause_storm: {
-    label: "Pause storm",
-    meaning: "A receiver that cannot keep up stops its senders, and they stop theirs.",
-    runbook: "pause-root",
-  },
-  congestion: {
-    label: "Congestion",
-    meaning: "More is sent over a link than it carries, for longer than a burst.",
-    runbook: "congested-path",
-  },
-  microburst: {
-    label: "Microburst",
-    meaning: "Queues fill and drain within milliseconds; averages look harmless.",
-    runbook: "microbursts",
-  },
-  hang: {
-    label: "Hang",
-    meaning: "Nothing moves any more, and somebody can be named.",
-    runbook: "job-stopped",
-  },
-  stall: {
-    label: "Stall",
-    meaning: "Nothing moved for a while, and nobody can be named.",
-    runbook: "job-stopped",
-  },
-};
-
-export const CAUSE_NAMES: readonly string[] = Object.keys(CAUSES);
-
-/** A cause in words; one that a newer service knows and this page does not, as it is written. */
+/** A cause in words; one that is not in the service's table, as it is written. */
 export function causeOf(cause: string): CauseWords {
-  return CAUSES[cause] ?? { label: spelled(cause), meaning: "", runbook: "incident" };
+  return (
+    causesByName.value.get(cause) ?? {
+      name: cause,
+      title: spelled(cause),
+      meaning: "",
+      family: "",
+      runbook: "incident",
+      colour: "bad",
+    }
+  );
 }
-
-const REASONS: Readonly<Record<string, string>> = {
-  gpu_throttled: "GPU throttled",
-  gpu_error: "GPU errors",
-  host_stall: "host short of CPU, memory or disk",
-  data_loading: "input data late",
-  pcie: "PCIe",
-  imbalance: "uneven work",
-  rate_downgrade: "below its rate",
-  nic: "NIC",
-  cable: "cable or transceiver",
-  switch: "switch",
-  routing: "routing",
-  configuration: "configuration",
-  not_launched: "never launched",
-  not_finished: "never finished",
-  link_down: "link down",
-  neighbour: "somebody else's traffic",
-  unknown: "",
-};
 
 /** What lies behind a cause; empty where it is not known. */
 export function reasonOf(reason: string): string {
-  return REASONS[reason] ?? spelled(reason);
+  if (reason === "unknown") return "";
+  return reasonsByName.value.get(reason)?.title ?? spelled(reason);
 }
 
 /** A cause, a reason or a layer that was ruled out. */
 export function ruledOutOf(what: string): string {
-  return CAUSES[what]?.label ?? sentence(REASONS[what] || spelled(what));
+  return causesByName.value.get(what)?.title ?? sentence(reasonOf(what) || spelled(what));
 }
 
 function spelled(word: string): string {
@@ -105,17 +40,8 @@ export function sentence(words: string): string {
 
 /** What to read about it: of the reason where that has a page of its own, else of the cause. */
 export function runbookOf(cause: string, reason: string): string {
-  return `/runbooks/${REASON_RUNBOOKS[reason] ?? causeOf(cause).runbook}`;
+  return `/runbooks/${reasonsByName.value.get(reason)?.runbook || causeOf(cause).runbook}`;
 }
-
-const REASON_RUNBOOKS: Readonly<Record<string, string>> = {
-  gpu_throttled: "gpu-throttle",
-  gpu_error: "gpu-xid",
-  host_stall: "slow-host",
-  imbalance: "uneven-work",
-  rate_downgrade: "link-below-its-rate",
-  link_down: "port-down",
-};
 
 /** The words that the service's own sentences use (alerts/words.py). */
 export function sureness(confidence: number): string {

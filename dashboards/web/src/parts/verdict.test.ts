@@ -6,6 +6,7 @@ vi.stubGlobal("addEventListener", () => {});
 
 const words = await import("./verdict-words");
 const cost = await import("./verdict-cost");
+const { causeTable } = await import("./cause-table");
 
 const COST = {
   job: "train",
@@ -37,20 +38,45 @@ describe("names of a culprit", () => {
     expect(names[2]?.href).toBe("#/job/a%2Fb?rank=0");
   });
 
-  it("nobody has none", () => {
+  it("an empty culprit has none", () => {
     expect(words.namesOf({})).toEqual([]);
     expect(words.focus({}).focus).toBeUndefined();
   });
 });
 
 describe("words", () => {
-  it("a cause of a newer service is spelled as it is", () => {
-    expect(words.causeOf("cosmic_rays").label).toBe("Cosmic rays");
+  it("a cause that the service's table lacks is spelled as it is", () => {
+    expect(words.causeOf("cosmic_rays").title).toBe("Cosmic rays");
     expect(words.runbookOf("cosmic_rays", "unknown")).toBe("/runbooks/incident");
-    expect(words.runbookOf("straggler", "gpu_throttled")).toBe("/runbooks/gpu-throttle");
+    expect(words.ruledOutOf("cosmic_rays")).toBe("Cosmic rays");
+    expect([words.reasonOf("unknown"), words.reasonOf("sun_spots")]).toEqual(["", "Sun spots"]);
   });
 
-  it("says how sure as the service's own sentences do", () => {
+  it("words, runbooks and colours are the service's", () => {
+    const late = {
+      name: "straggler",
+      title: "Late rank",
+      meaning: "It comes late.",
+      family: "rank",
+      runbook: "late-rank",
+      colour: "s2",
+    };
+    causeTable.value = {
+      causes: [late],
+      reasons: [
+        { name: "gpu_throttled", title: "GPU throttled", runbook: "gpu-throttle" },
+        { name: "nic", title: "NIC", runbook: "" },
+      ],
+    };
+    expect(words.causeOf("straggler")).toEqual(late);
+    expect(words.ruledOutOf("straggler")).toBe("Late rank");
+    expect(words.ruledOutOf("gpu_throttled")).toBe("GPU throttled");
+    expect(words.runbookOf("straggler", "gpu_throttled")).toBe("/runbooks/gpu-throttle");
+    expect(words.runbookOf("straggler", "nic")).toBe("/runbooks/late-rank");
+    causeTable.value = { causes: [], reasons: [] };
+  });
+
+  it("states how sure as the service's own sentences do", () => {
     expect([0.9, 0.7, 0.5, 0.49].map(words.sureness)).toEqual([
       "almost certain",
       "likely",
@@ -69,8 +95,8 @@ describe("words", () => {
     [84, "celsius", "84 °C"],
     [3, "changes", "3 changes"],
     [Number.NaN, "ratio", "–"],
-  ])("%d %s is %s", (value, unit, said) => {
-    expect(words.quantity(value, unit)).toBe(said);
+  ])("%d %s is %s", (value, unit, expected) => {
+    expect(words.quantity(value, unit)).toBe(expected);
   });
 
   it("an axis has room for the number only", () => {
@@ -92,7 +118,7 @@ describe("words", () => {
     expect(words.pieces("a lone ` stays")).toEqual([{ text: "a lone ` stays", isCommand: false }]);
   });
 
-  it("tells who is spoken of from the culprit", () => {
+  it("distinguishes the subject of an evidence from the culprit", () => {
     const culprit = { host: "n4", switch: "leaf1", switch_port: "e0" };
     expect(words.isAbout({ host: "n4", device: "eth0" }, culprit)).toBe(true);
     expect(words.isAbout({ host: "leaf1", port: "e0" }, culprit)).toBe(true);
@@ -110,7 +136,7 @@ describe("cost", () => {
     expect(cost.perHour([{ ...COST, lost_seconds: 0 }])).toBe(0);
   });
 
-  it("says what a step would take", () => {
+  it("states what a step would take", () => {
     expect(cost.costSentence(COST, false)).toBe(
       "Without it a step of train would take 1.21 s instead of 1.94 s.",
     );

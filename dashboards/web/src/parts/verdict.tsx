@@ -38,7 +38,7 @@ export const Linked = createContext(true);
 export function CulpritNames({ culprit, when }: { culprit: Culprit; when?: Query }) {
   const isLinked = useContext(Linked);
   const names = namesOf(culprit, when);
-  if (!names.length) return <span class="soft">Nobody can be named.</span>;
+  if (!names.length) return <span class="soft">No culprit can be named.</span>;
   return (
     <ul class="verdict-names" aria-label="Culprit">
       {names.map((name) => (
@@ -67,7 +67,7 @@ export function CauseBadges(
   return (
     <>
       <span title={words.meaning}>
-        <Badge tone={tone ?? "bad"}>{words.label}</Badge>
+        <Badge tone={tone ?? "bad"}>{words.title}</Badge>
       </span>
       {behind && <Badge>{behind}</Badge>}
       {layer !== "unknown" && <Badge>{layer}</Badge>}
@@ -78,7 +78,7 @@ export function CauseBadges(
 /** How sure, in words, as a number and as a bar. */
 export function Sure({ confidence }: { confidence: number }) {
   return (
-    <span class="verdict-sure" title="Of a hundred verdicts that say 90 %, ninety should be right.">
+    <span class="verdict-sure" title="Of a hundred verdicts with 90 %, ninety should be right.">
       {sureness(confidence)}, {percent(confidence)}
       <span class="verdict-meter" aria-hidden="true">
         <i
@@ -133,12 +133,12 @@ export function Action({ text }: { text: string }) {
 }
 
 function CopyButton({ text, what }: { text: string; what: string }) {
-  const [said, setSaid] = useState("");
+  const [result, setResult] = useState("");
   useEffect(() => {
-    if (!said) return;
-    const timer = setTimeout(() => setSaid(""), 2500);
+    if (!result) return;
+    const timer = setTimeout(() => setResult(""), 2500);
     return () => clearTimeout(timer);
-  }, [said]);
+  }, [result]);
   // Browsers hand the clipboard to secure pages only.
   if (!navigator.clipboard) return null;
   return (
@@ -147,12 +147,12 @@ function CopyButton({ text, what }: { text: string; what: string }) {
       class="small"
       onClick={() =>
         navigator.clipboard.writeText(text).then(
-          () => setSaid("Copied"),
-          () => setSaid("Not allowed"),
+          () => setResult("Copied"),
+          () => setResult("Not allowed"),
         )
       }
     >
-      <span role="status">{said || `Copy ${what}`}</span>
+      <span role="status">{result || `Copy ${what}`}</span>
     </button>
   );
 }
@@ -180,7 +180,7 @@ export function VerdictCard(props: {
         <CauseBadges {...verdict} tone={tone} />
         {props.isNew && <Badge tone="warn">new</Badge>}
       </div>
-      <Heading class="said">
+      <Heading class="statement">
         {props.href ? <a href={props.href}>{verdict.summary}</a> : verdict.summary}
       </Heading>
       <CulpritNames culprit={verdict.culprit} when={when} />
@@ -259,7 +259,7 @@ export function Victims({ verdict, when }: { verdict: Verdict; when?: Query }) {
   const isLinked = useContext(Linked);
   const [isAll, setAll] = useState(false);
   const { victims } = verdict;
-  if (!victims.length) return <p class="soft">Nobody else looks guilty.</p>;
+  if (!victims.length) return <p class="soft">Nothing else looks guilty.</p>;
   const shown = isAll ? victims : victims.slice(0, VICTIMS_SHOWN);
   return (
     <>
@@ -302,7 +302,7 @@ export function RuledOut({ verdict }: { verdict: Verdict }) {
 
 const HOURS = [0, 1, 2, 4, 8, 12, 24, 48, 72, 168] as const;
 
-/** What it costs, and what it will cost if nobody does anything. */
+/** What it costs, and what it will cost if it goes on. */
 export function WhatIf({ verdict, price }: { verdict: Verdict; price?: Price | undefined }) {
   const [place, setPlace] = useState(4);
   const { costs } = verdict;

@@ -1,4 +1,5 @@
 /** What `fabricscope diagnose --html` puts into a report (api/diagnose/page_data.py). Times are unix seconds. */
+import type { CauseTable } from "../api/causes";
 import { floats } from "../api/client";
 import type { Heat, HeatRank } from "../api/heat";
 import type { Verdict } from "../api/incidents";
@@ -115,6 +116,7 @@ export interface JobData {
 }
 
 export interface ReportData {
+  readonly causes: CauseTable;
   readonly about: string;
   readonly verdicts: readonly VerdictData[];
   readonly verdicts_note: string;

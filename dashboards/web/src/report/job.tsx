@@ -29,7 +29,7 @@ export function Job({ data, verdicts }: { data: JobData; verdicts: readonly Verd
           id: String(place),
           from: blamed.start,
           to: blamed.end,
-          label: `${causeOf(verdict.cause).label}: ${verdict.summary}`,
+          label: `${causeOf(verdict.cause).title}: ${verdict.summary}`,
         })),
     [data.job, verdicts],
   );
@@ -107,7 +107,7 @@ function Steps({ data }: { data: StepBars }) {
   );
 }
 
-/** Which step is under the cursor, and for whom it waited. Its room stays, so that nothing moves. */
+/** Which step is under the cursor, and which rank it waited for. Its room stays, so that nothing moves. */
 function StepAtCursor({ data }: { data: StepBars }) {
   const time = useClock().cursor.value;
   const place =
@@ -129,12 +129,12 @@ function LateRanks({ data, accused }: { data: HeatData; accused: readonly number
       scale={scale}
       hint={`the most that each rank entered a collective behind the median rank, ${how}${left && `; ${left}`}`}
       accused={marked}
-      chosen={NOBODY}
+      chosen={NONE_CHOSEN}
     />
   );
 }
 
-const NOBODY = { rank: undefined, time: undefined };
+const NONE_CHOSEN = { rank: undefined, time: undefined };
 const COLOURS = 8;
 
 function ReadingTrack({ data }: { data: ReadingPanel }) {

@@ -95,7 +95,7 @@ function DotFigure({ figure, of }: { figure: FigureData; of: VerdictData }) {
   const { start, end } = of.blamed;
   const { cause } = of.verdict;
   const bands = useMemo(
-    () => [{ id: title, from: start, to: end, label: causeOf(cause).label }],
+    () => [{ id: title, from: start, to: end, label: causeOf(cause).title }],
     [title, start, end, cause],
   );
   if (drawing.kind !== "dots") return null;
@@ -116,7 +116,7 @@ function DotFigure({ figure, of }: { figure: FigureData; of: VerdictData }) {
   );
 }
 
-/** The culprit's lines over those of all its peers; a legend of so many would say nothing. */
+/** The culprit's lines over those of all its peers; a legend of so many would not help. */
 function PeerLines(props: { figure: FigureData; drawing: LinesData; of: VerdictData }) {
   const { drawing, figure, of } = props;
   const culprits = drawing.lines.filter((line) => line.is_culprit).map((line) => line.label);

@@ -23,7 +23,7 @@ export function Panel(props: {
   );
 }
 
-/** A number with its name; a link where `href` says where more is to be seen. */
+/** A number with its name; a link to `href`, where more is shown. */
 export function Tile(props: {
   label: string;
   value: string;

@@ -31,7 +31,7 @@ export interface PlotProps {
   readonly height?: number;
   /** Stretches that are shaded, such as an incident. */
   readonly bands?: readonly Band[];
-  /** Whoever drags over a stretch selects it. */
+  /** Dragging over a stretch of time selects it. */
   readonly onSelect?: (from: number, to: number) => void;
   /** Plots of one group share the cursor. */
   readonly group?: string;

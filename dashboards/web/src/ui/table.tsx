@@ -1,4 +1,4 @@
-/** A table that sorts by its headings; long ones show a part and say so. */
+/** A table that sorts by its headings; long ones show a part, with a note. */
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { count } from "../format";

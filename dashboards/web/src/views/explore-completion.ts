@@ -1,4 +1,4 @@
-/** What the query field completes: asked of this service, by the page's one door, and of nobody else. */
+/** What the query field completes: only from this service, through the page's one client. */
 import type { PrometheusClient } from "@prometheus-io/codemirror-promql";
 import {
   askCatalog,

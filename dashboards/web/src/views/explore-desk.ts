@@ -1,4 +1,4 @@
-/** What somebody writes in Explore, before and after it is run: fields, and what was asked before. */
+/** What the reader writes in Explore, before and after it is run: fields, and what was asked before. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { askFormatted } from "../api/explore";
 import type { Metric } from "../api/metadata";
@@ -15,7 +15,7 @@ function withField(queries: readonly string[]): readonly string[] {
   return queries.length ? queries : [""];
 }
 
-/** The fields. `revision` moves when a text was changed by another than the one who types. */
+/** The fields. `revision` moves when a text was changed by the page, not by the reader. */
 function useDrafts(queries: readonly string[]) {
   const [drafts, setDrafts] = useState<readonly string[]>(withField(queries));
   const [revision, setRevision] = useState(0);
@@ -80,7 +80,7 @@ export function useDesk(state: Asked, reload: () => void) {
     take: (at: number, hand: Hand | undefined) => {
       hands.current[at] = hand;
     },
-    /** A query that cannot be formatted is run: the answer says what is wrong with it. */
+    /** A query that cannot be formatted is run: the answer names the error. */
     format: (at: number) => {
       askFormatted(drafts[at] ?? "").then(
         (text) => replace(changed(at, text)),

@@ -1,4 +1,4 @@
-/** Asks for what is told beside the drawing of the link or node that is chosen. */
+/** Fetches the details of the chosen link or node, shown beside the drawing. */
 import { askFlow } from "../api/fabric";
 import type { IncidentShort } from "../api/incidents";
 import { askCablings } from "../api/topology";

@@ -1,4 +1,4 @@
-/** What the reader chooses above the fabric's drawing: colour, form, rail, job, and whom to look for. */
+/** What the reader chooses above the fabric's drawing: colour, form, rail, job, and a name to search for. */
 import { useMemo, useState } from "preact/hooks";
 import type { JobHosts } from "../api/fabric";
 import { askJobs, type Job } from "../api/jobs";

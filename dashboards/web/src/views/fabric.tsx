@@ -12,7 +12,7 @@ import type { IncidentShort } from "../api/incidents";
 import { askTopology, type Topology } from "../api/topology";
 import { count } from "../format";
 import { changes } from "../live";
-import { columnsOf, Frame, frameAt, peaks, saidOf, valueWord } from "../parts/fabric-frames";
+import { columnsOf, Frame, frameAt, peaks, summaryOf, valueWord } from "../parts/fabric-frames";
 import {
   type FabricGraph,
   type Focus,
@@ -64,7 +64,7 @@ export default function Fabric() {
       empty={
         <Empty title="No cable is known">
           Cables are seen by LLDP of switches and hosts, by the subnet manager of InfiniBand, or
-          told by a topology file: <a href="/docs">see /v1/topology</a>. Run a poller for the
+          read from a topology file: <a href="/docs">see /v1/topology</a>. Run a poller for the
           switches, and look again.
         </Empty>
       }
@@ -133,14 +133,14 @@ function Seen(props: {
   const choose = (focus: Focus | undefined) =>
     withQuery({ focus: focus && focusWord(graph, focus) });
   const worst = useMemo(() => frame.worst(quantity, lit), [frame, quantity, lit]);
-  const said = props.isAnswered
-    ? saidOf(frame)
+  const summary = props.isAnswered
+    ? summaryOf(frame)
     : `${count(graph.links.length, "link")}; how they fare is not known.`;
   const culprits = culpritWords(graph, marks);
   return (
     <>
-      <h1 class="fabric-said">
-        {said} {culprits && <span class="bad">At fault: {culprits}.</span>}
+      <h1 class="fabric-summary">
+        {summary} {culprits && <span class="bad">At fault: {culprits}.</span>}
       </h1>
       {query.focus && !chosen && (
         <p class="state stale fabric-unknown" role="status">
@@ -159,7 +159,7 @@ function Seen(props: {
             marks={marks}
             chosen={chosen}
             onChoose={choose}
-            label={`The fabric by ${QUANTITIES[quantity].label.toLowerCase()}. ${said} ${culprits && `At fault: ${culprits}.`}`}
+            label={`The fabric by ${QUANTITIES[quantity].label.toLowerCase()}. ${summary} ${culprits && `At fault: ${culprits}.`}`}
             tip={(hit) => <Tip frame={frame} quantity={quantity} hit={hit} />}
           />
           <FabricLegend
@@ -202,7 +202,7 @@ function culpritWords(graph: FabricGraph, marks: readonly Mark[]): string {
   return words.slice(0, CULPRITS_NAMED).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
-/** The last moment may have begun only now, and nobody has reported in it: then the one before. */
+/** The last moment may have begun only now, and hold no reading yet: then the one before. */
 function lastKnown(state: FabricState): number {
   const width = state.links.length;
   for (let frame = state.times.length - 1; frame > Math.max(0, state.times.length - 4); frame--)
@@ -377,7 +377,7 @@ function Time(props: {
 
 const LOOSE_NAMED = 5;
 
-/** Who has no place in the drawing, because nobody knows a cable of theirs. */
+/** Nodes without a place in the drawing, because no cable of theirs is known. */
 function Loose({ graph }: { graph: FabricGraph }) {
   const names = graph.nodes.filter((node) => !node.links.length).map((node) => node.name);
   if (!names.length) return null;

@@ -94,7 +94,7 @@ function NoHosts() {
 const PLACED_MAX = 1_000;
 /** More cells than this are drawn above the table rather than beside it. */
 const BESIDE_MAX = 600;
-/** Where nobody knows the rails: a host has eight at most, usually. */
+/** Where the rails are not known: a host has eight at most, usually. */
 const RAILS_USUAL = [0, 1, 2, 3, 4, 5, 6, 7];
 
 function FleetPanels({ fleet }: { fleet: Fleet }) {
@@ -166,10 +166,10 @@ function FleetPanels({ fleet }: { fleet: Fleet }) {
   );
 }
 
-/** The same list as long as it says the same. */
+/** The same list object as long as its content is the same. */
 function useKept(names: readonly string[]): readonly string[] {
   const text = names.join("\n");
-  // biome-ignore lint/correctness/useExhaustiveDependencies: `text` is what the list says
+  // biome-ignore lint/correctness/useExhaustiveDependencies: `text` is the list's content
   return useMemo(() => names, [text]);
 }
 
@@ -254,7 +254,7 @@ function HostView({ name }: { name: string }) {
   const close = () => setAsked(undefined);
   const done = (by: string) => {
     keepName(by);
-    // The board looks anew at once; its answer is there a moment later.
+    // The health board evaluates again at once; its answer comes a moment later.
     setTimeout(health.reload, 300);
   };
   return (

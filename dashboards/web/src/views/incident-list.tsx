@@ -4,8 +4,9 @@ import { type IncidentShort, named } from "../api/incidents";
 import { type Filter, listIncidents } from "../api/trouble";
 import { count, duration, moment, percent } from "../format";
 import { changes } from "../live";
+import { causeTable } from "../parts/cause-table";
 import { hoursNumber, money } from "../parts/verdict-cost";
-import { CAUSE_NAMES, causeOf, reasonOf } from "../parts/verdict-words";
+import { causeOf, reasonOf } from "../parts/verdict-words";
 import { keptPrice } from "../price";
 import { useResource } from "../resource";
 import { href, route, withQuery } from "../route";
@@ -68,7 +69,7 @@ function NoIncident({ isFiltered }: { isFiltered: boolean }) {
     </Empty>
   ) : (
     <Empty title="There was no incident yet">
-      Whether somebody looks at all is said in <a href="#/">Now</a>.
+      <a href="#/">Now</a> shows whether the service evaluates at all.
     </Empty>
   );
 }
@@ -92,9 +93,9 @@ function Filters() {
         onChange={(event) => withQuery({ cause: event.currentTarget.value || undefined })}
       >
         <option value="">every cause</option>
-        {CAUSE_NAMES.map((cause) => (
-          <option key={cause} value={cause}>
-            {causeOf(cause).label}
+        {causeTable.value.causes.map(({ name, title }) => (
+          <option key={name} value={name}>
+            {title}
           </option>
         ))}
       </select>
@@ -150,7 +151,7 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
       by: (one) => one.cause,
       show: (one) => (
         <span class="unbroken">
-          <Badge tone={one.state === "open" ? "bad" : ""}>{causeOf(one.cause).label}</Badge>
+          <Badge tone={one.state === "open" ? "bad" : ""}>{causeOf(one.cause).title}</Badge>
           {one.state === "open" && <span class="unseen"> open</span>}
           <small class="soft own-line">{reasonOf(one.reason)}</small>
         </span>
@@ -159,7 +160,7 @@ export function IncidentTable({ items, now }: { items: readonly IncidentShort[];
     {
       name: "What is wrong",
       show: (one) => (
-        <div class="incident-saying">
+        <div class="incident-summary">
           <a href={href(["incident", one.id])}>{named(one.culprit)}</a>
           <small class="soft own-line">{one.summary}</small>
         </div>

@@ -1,4 +1,4 @@
-/** Silence what an incident says, for planned work; and see whether somebody has. */
+/** Silence an incident's notices, for planned work; and show the silences that hold. */
 import { useState } from "preact/hooks";
 import type { Incident } from "../api/incidents";
 import { askSilences, endSilence, type Matcher, type Silence, silence } from "../api/service";
@@ -68,7 +68,7 @@ function SilenceDialog({ incident, onClose }: { incident: Incident; onClose: () 
   const [hours, setHours] = useState(2);
   const [comment, setComment] = useState("");
   const [name, setName] = useState(ownName());
-  const problem = !comment.trim() ? "Say why." : !name.trim() ? "Say who you are." : "";
+  const problem = !comment.trim() ? "Enter a reason." : !name.trim() ? "Enter your name." : "";
   const send = async () => {
     keepName(name.trim());
     const matcher: Matcher = {
@@ -89,7 +89,7 @@ function SilenceDialog({ incident, onClose }: { incident: Incident; onClose: () 
       onClose={onClose}
     >
       <p class="soft">
-        Nobody is paged while it holds. For the built-in notifier: an Alertmanager has silences of
+        No notice is sent while it holds. For the built-in notifier: an Alertmanager has silences of
         its own. The incident goes on and stays in this page.
       </p>
       <fieldset class="choice">

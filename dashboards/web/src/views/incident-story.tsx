@@ -116,7 +116,7 @@ function Symptoms({ incident }: { incident: Incident }) {
           const [cause, culprit] = "cause" in symptom ? [symptom.cause, symptom.culprit] : symptom;
           return (
             <li key={`${cause}${named(culprit)}`}>
-              <Badge>{causeOf(cause).label}</Badge> {named(culprit)}
+              <Badge>{causeOf(cause).title}</Badge> {named(culprit)}
             </li>
           );
         })}
@@ -247,11 +247,11 @@ function picture<T>(
 const EXPLAIN_SECONDS_MAX = 600;
 const BEFORE_SECONDS = 120;
 
-/** The stretch that the evidence from collectives speaks of, and what was before, as far as it fits. */
+/** The stretch that the evidence from collectives covers, and what was before, as far as it fits. */
 function explainWindow(verdict: Verdict): { from: number; to: number } {
-  const told = verdict.evidence.filter(isExplained);
+  const explained = verdict.evidence.filter(isExplained);
   const began = verdict.since_ns / NS;
-  const to = Math.max(began + 1, ...told.map((one) => (one.to_ns ?? 0) / NS));
+  const to = Math.max(began + 1, ...explained.map((one) => (one.to_ns ?? 0) / NS));
   return { from: Math.max(began - BEFORE_SECONDS, to - EXPLAIN_SECONDS_MAX), to };
 }
 

@@ -37,9 +37,9 @@ const NS = 1e9;
 const NONE: readonly IncidentShort[] = [];
 /** Steps back that are remembered; older ones are in the browser's history. */
 const BACK_MAX = 50;
-/** Of a job that ended its last half hour is shown, unless the address says another time. */
+/** Of a job that ended its last half hour is shown, unless the address names another time. */
 const LAST_SECONDS = 1800;
-/** Longer jobs are not shown whole: nothing could be told apart. */
+/** Longer jobs are not shown whole: nothing could be distinguished. */
 const WHOLE_SECONDS_MAX = 86_400;
 
 export function JobDetailView({ id }: { id: string }) {
@@ -113,7 +113,7 @@ function JobOverTime({ job, span }: { job: JobDetail; span: Span }) {
     <>
       <JobHead
         job={job}
-        said={
+        statement={
           verdict.data
             ? verdictWords(job, verdict.data, within, span)
             : verdict.failure && {
@@ -162,7 +162,7 @@ function bandOf(incident: IncidentShort, to: number): Band {
     id: incident.id,
     from: incident.since_ns / NS,
     to: Math.min(until, to),
-    label: `${causeOf(incident.cause).label}: ${culpritWords(incident.culprit)}`,
+    label: `${causeOf(incident.cause).title}: ${culpritWords(incident.culprit)}`,
     href: href(["incident", incident.id]),
   };
 }

@@ -93,10 +93,10 @@ function Reserved(props: { pixels: number; for: Resource<unknown>; children: Com
   return <div style={isAwaited ? { minHeight: `${props.pixels}px` } : {}}>{props.children}</div>;
 }
 
-/** Where nothing answers at all, the first plot says so for all of them. */
+/** Where nothing answers at all, the first plot shows the failure for all of them. */
 export function quietly<T>(resource: Resource<T>): Resource<T> {
-  const isSaid = resource.data !== undefined && resource.failure?.isUnreachable;
-  return isSaid ? { ...resource, failure: undefined } : resource;
+  const isShown = resource.data !== undefined && resource.failure?.isUnreachable;
+  return isShown ? { ...resource, failure: undefined } : resource;
 }
 
 const STEP_PARTS = [
@@ -131,8 +131,8 @@ function Steps({ timeline }: { timeline: Resource<TimelineAnswer> }) {
 function NoSteps() {
   return (
     <Empty title="No step ended in this time">
-      It did not run then ("Whole job" shows when it did), it stood still, or nobody recorded its
-      collectives: agents read them from NCCL Inspector's files on the hosts.
+      It did not run then ("Whole job" shows when it did), it stood still, or its collectives were
+      not recorded: agents read them from NCCL Inspector's files on the hosts.
     </Empty>
   );
 }
@@ -317,7 +317,7 @@ function Machines(props: {
   job: string;
   span: Span;
   rank: HeatRank | undefined;
-  /** False while it is not known whom to compare. */
+  /** False while it is not known which rank to compare. */
   isReady: boolean;
 }) {
   const { job, rank, isReady } = props;
@@ -383,7 +383,7 @@ function Traffic(props: { asked: Resource<Asked | undefined>; rank: HeatRank | u
 
 function Troubles(props: {
   troubles: Resource<ReadonlyMap<Trouble, Asked>>;
-  /** False: nobody reads these NICs, so that their silence says nothing. */
+  /** False: no agent reads these NICs, so that missing errors prove nothing. */
   isCounted: boolean;
 }) {
   const { troubles, isCounted } = props;

@@ -11,7 +11,7 @@ export function JobWays({ job, span }: { job: string; span: Span }) {
   return (
     <>
       <a class="button" href={href(["matrix"], { job, ...when })}>
-        Who talks to whom
+        Traffic matrix
       </a>
       <a class="button" href={href(["fabric"], { job, ...when })}>
         Its way through the fabric

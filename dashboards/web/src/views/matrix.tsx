@@ -1,4 +1,4 @@
-/** Who talks to whom in a job: `#/matrix?job=ID&by=host&show=speed&source=…&target=…`. */
+/** The traffic matrix of a job: `#/matrix?job=ID&by=host&show=speed&source=…&target=…`. */
 import { useMemo } from "preact/hooks";
 import { type IncidentShort, named } from "../api/incidents";
 import { askIncidents, askJobs, type Job, unixSeconds } from "../api/jobs";
@@ -84,7 +84,7 @@ function matrixOf(job: Job): string {
 
 function JobList({ jobs }: { jobs: Resource<{ items: Job[]; isCut: boolean }> }) {
   return (
-    <Panel title="Who talks to whom" hint="Choose a job">
+    <Panel title="Traffic matrix" hint="Choose a job">
       <h1 class="unseen">Matrix</h1>
       <Shown
         resource={jobs}
@@ -188,7 +188,7 @@ function Choices(props: {
   const isListed = props.jobs.some((one) => one.id === props.job);
   return (
     <div class="matrix-choices">
-      <h1>Who talks to whom</h1>
+      <h1>Traffic matrix</h1>
       <label>
         <span class="soft">Job</span>{" "}
         <select
@@ -447,7 +447,7 @@ function Chosen(
             <dt>Way</dt>
             <dd>
               {source === undefined || target === undefined ? (
-                <span class="soft">Nobody says which NIC it uses.</span>
+                <span class="soft">Which NIC it uses is not known.</span>
               ) : source.split("/")[0] === target.split("/")[0] ? (
                 <span class="soft">Within the host.</span>
               ) : (

@@ -108,12 +108,12 @@ function rowOf(
   };
 }
 
-/** What is known to be wrong with it; a job that nobody judges is not called well. */
+/** What is known to be wrong with it; a job that is not evaluated is not called well. */
 function Verdict({ row, isFresh }: { row: Row; isFresh: boolean }) {
   if (row.trouble)
     return (
       <a href={href(["incident", row.trouble.id])}>
-        <Badge tone="bad">{causeOf(row.trouble.cause).label}</Badge>
+        <Badge tone="bad">{causeOf(row.trouble.cause).title}</Badge>
       </a>
     );
   if (!isFresh) return <Badge>not judged</Badge>;
@@ -209,9 +209,9 @@ function isSlow(row: Row): boolean {
   return (slowdown(row.step, row.usual) ?? 1) >= SLOWER;
 }
 
-/** The last step's time says nothing of a job that makes no steps. */
+/** The last step's time means nothing for a job that makes no steps. */
 function isStuck(row: Row): boolean {
-  return row.trouble?.cause === "hang" || row.trouble?.cause === "stall";
+  return row.trouble !== undefined && causeOf(row.trouble.cause).family === "stuck";
 }
 
 function slowerWords(row: Row): string {

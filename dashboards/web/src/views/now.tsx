@@ -82,19 +82,19 @@ export default function Now() {
   );
 }
 
-/** Says aloud what just happened, for who does not see the card appear. */
+/** Announces what just happened to screen readers. */
 function News() {
-  const [said, setSaid] = useState("");
+  const [latest, setNews] = useState("");
   useEffect(
     () =>
       onChange(({ news, incident: one }) => {
-        if (news !== "updated") setSaid(`Incident ${news}: ${one.summary}`);
+        if (news !== "updated") setNews(`Incident ${news}: ${one.summary}`);
       }),
     [],
   );
   return (
     <div class="unseen" role="status" aria-live="assertive">
-      {said}
+      {latest}
     </div>
   );
 }
@@ -116,7 +116,7 @@ function Top(props: {
   if (failed) return <Failed resource={failed} what="jobs" />;
   const openCount = open.data && open.data.cards.length + open.data.rest.length;
   const isAllKnown = looks.data && jobs.data && (numbers.data || numbers.failure);
-  // Trouble is said at once; that there is none only when everything has been looked at.
+  // Trouble is shown at once; its absence only when every answer has come.
   if (openCount === undefined || (openCount === 0 && !isAllKnown))
     return <Loading what="what is going on" />;
   const looked = looks.data?.seen?.evaluated_at;
@@ -125,7 +125,7 @@ function Top(props: {
     open: openCount,
     lookedAt: looked ? Date.parse(looked) / 1000 : undefined,
     isFresh: looks.data?.seen?.is_fresh,
-    isAnybodyKnown: looks.data?.isKnown ?? true,
+    isHostKnown: looks.data?.isKnown ?? true,
     hosts: numbers.data?.hosts,
     silent: numbers.data?.silent,
     jobs: jobs.data ? running(jobs.data, numbers.data) : 0,
@@ -142,7 +142,7 @@ function Top(props: {
           News do not arrive. What is shown is asked for every 15 seconds.
         </p>
       )}
-      <Said said={known} />
+      <HeadlineShown headline={known} />
     </>
   );
 }
@@ -153,7 +153,8 @@ function running(listed: Page<unknown>, numbers: Fleet | undefined): number {
   return listed.next === null ? length : Math.max(length, numbers?.jobs ?? 0);
 }
 
-function Said({ said: { tone, title, text, isFirstTime } }: { said: Headline }) {
+function HeadlineShown({ headline }: { headline: Headline }) {
+  const { tone, title, text, isFirstTime } = headline;
   return (
     <section class={`now-headline ${tone}`} aria-label="How it stands">
       <h1>
@@ -239,7 +240,7 @@ function ShortList({ items }: { items: readonly IncidentShort[] }) {
       {items.map((one) => (
         <li key={one.id}>
           <span class="soft">{ago((one.until_ns ?? one.since_ns) / NS, now.value)}</span>
-          <Badge tone={one.state === "open" ? "bad" : ""}>{causeOf(one.cause).label}</Badge>
+          <Badge tone={one.state === "open" ? "bad" : ""}>{causeOf(one.cause).title}</Badge>
           <a href={href(["incident", one.id])} title={one.summary}>
             {named(one.culprit)}
           </a>
@@ -271,7 +272,7 @@ function Closed({ closed }: { closed: Resource<{ items: readonly IncidentShort[]
 
 // --- tiles ----------------------------------------------------------------------------------------
 
-/** A number of the fleet; a dash where nobody measures it. */
+/** A number of the fleet; a dash where it is not measured. */
 function numberOf(value: number | undefined): string {
   return value === undefined ? "–" : Math.round(value).toLocaleString("en");
 }
@@ -279,8 +280,8 @@ function numberOf(value: number | undefined): string {
 function Tiles(props: { numbers: Resource<Fleet>; jobs: JobsFound; open: Open }) {
   const alerts = useResource("alerts", askFiring, `${changes.value}:${every(15)}`);
   const { data, failure } = props.numbers;
-  // What stands below a number: of what nobody measures, that; and of what is not known yet, that.
-  const said = (value: number | undefined, words: string) => {
+  // The text below a number; or that it is not measured, or not answered yet.
+  const hintOf = (value: number | undefined, words: string) => {
     if (value !== undefined) return words;
     return data ? "not measured" : failure ? "no answer" : "asked for …";
   };
@@ -308,20 +309,20 @@ function Tiles(props: { numbers: Resource<Fleet>; jobs: JobsFound; open: Open })
       <Tile
         label="Hosts reporting"
         value={data?.hosts === undefined ? "–" : numberOf(data.hosts - (data.silent ?? 0))}
-        hint={said(data?.hosts, data?.silent ? `${data.silent} silent` : "none silent")}
+        hint={hintOf(data?.hosts, data?.silent ? `${data.silent} silent` : "none silent")}
         tone={data?.silent ? "warn" : ""}
         href={href(["hosts"])}
       />
       <Tile
         label="GPUs"
         value={numberOf(data?.gpus)}
-        hint={said(data?.busy, `${percent(data?.busy)} busy`)}
+        hint={hintOf(data?.busy, `${percent(data?.busy)} busy`)}
         href={href(["hosts"])}
       />
       <Tile
         label="Ports with a link"
         value={numberOf(data?.ports)}
-        hint={said(
+        hint={hintOf(
           data?.ports,
           data?.ports_lost ? `${data.ports_lost} lost in an hour` : "none lost",
         )}
@@ -331,7 +332,7 @@ function Tiles(props: { numbers: Resource<Fleet>; jobs: JobsFound; open: Open })
       <Tile
         label="Network in steps"
         value={percent(data?.network)}
-        hint={said(data?.network, "the goal: below 25 %")}
+        hint={hintOf(data?.network, "the goal: below 25 %")}
         tone={(data?.network ?? 0) > 0.25 ? "warn" : ""}
         href={href(["explore"], { query: "fabric_job_network_share_ratio" })}
       />
@@ -345,7 +346,7 @@ function Tiles(props: { numbers: Resource<Fleet>; jobs: JobsFound; open: Open })
       <Tile
         label="Bursts, last hour"
         value={numberOf(data?.bursts)}
-        hint={said(data?.bursts, "a collective is one")}
+        hint={hintOf(data?.bursts, "a collective is one")}
         href={href(["explore"], {
           query: "topk(10, rate(fabric_burst_bursts_total[5m]))",
         })}
@@ -353,7 +354,7 @@ function Tiles(props: { numbers: Resource<Fleet>; jobs: JobsFound; open: Open })
       <Tile
         label="GPU-hours lost"
         value={lost === undefined ? "–" : hoursNumber(lost)}
-        hint={said(lost, `in the last day${lost && price ? `: ${money(lost, price)}` : ""}`)}
+        hint={hintOf(lost, `in the last day${lost && price ? `: ${money(lost, price)}` : ""}`)}
         tone={(lost ?? 0) >= 8 ? "bad" : (lost ?? 0) >= 1 ? "warn" : ""}
         href={href(["incident"])}
       />

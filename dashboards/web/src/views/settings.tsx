@@ -1,4 +1,4 @@
-/** Is the service itself well, who is told what, and what this browser remembers. */
+/** The service's own health, notices and silences, and what this browser remembers. */
 import { useState } from "preact/hooks";
 import { stepOf } from "../api/promql";
 import {
@@ -40,7 +40,7 @@ import "../style/settings.css";
 const TABS = [
   { word: "", label: "Health", view: Health },
   { word: "rules", label: "Alerts and rules", view: RuleTab },
-  { word: "notices", label: "Notices and silences", view: Told },
+  { word: "notices", label: "Notices and silences", view: Notifications },
   { word: "agents", label: "Agents and series", view: AgentTab },
   { word: "browser", label: "This browser", view: Browser },
 ] as const;
@@ -126,7 +126,7 @@ function Curves() {
     (abort) =>
       Promise.all(
         all.map((chart) =>
-          // Words of a legend may be anything; the questions are told apart by their places.
+          // Words of a legend may be anything; the places distinguish the questions.
           askCurves(
             Object.fromEntries(Object.values(chart.curves).map((expr, place) => [place, expr])),
             from,
@@ -238,7 +238,7 @@ function NewSilence(props: { matchers: string; onClose: () => void; onDone?: () 
   );
 }
 
-function Told() {
+function Notifications() {
   const silences = useResource("silences", askSilences, every(15));
   const notices = useResource("notices", askNotices, every(15));
   const [ended, setEnded] = useState<Silence>();

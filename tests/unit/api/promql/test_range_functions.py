@@ -14,6 +14,7 @@ from api.promql.pieces import RangeCall
 from api.promql.range_functions import RANGE_FUNCTIONS
 from api.promql.values import Dialect
 from api.promql.windows import cut_windows
+from tests.cut import CUT
 from tests.unit.api.promql.reference import REFERENCE, Window
 
 Samples = list[tuple[int, float]]
@@ -81,7 +82,7 @@ def cases(draw: st.DrawFn) -> tuple[list[Samples], list[int], int]:
     return series, [start_ms + step_ms * n for n in range(steps)], range_ms
 
 
-@settings(max_examples=300)
+@settings(max_examples=CUT.examples(300))
 @given(
     cases(),
     st.sampled_from(Dialect),

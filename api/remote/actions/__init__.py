@@ -1,0 +1,1 @@
+"""`fabricscope actions`: what is done with hosts, from a terminal."""

@@ -1,0 +1,117 @@
+"""`fabricscope kubernetes extender`: stands beside kube-scheduler and has the token that it lacks.
+
+A scheduler can send an extender no token: it has fields for certificates only, and what is written
+into the address it writes into its log. So this listens on loopback, in the scheduler's pod, and
+passes its two questions on. It answers nothing itself: when the service is away it says so (503),
+and `ignorable: true` lets the scheduler go on without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from api.remote.answers import Service
+from api.remote.client import ServiceError
+from api.remote.kubernetes.probe import answer_to, parse_address
+from collector.contract.errors import FabricscopeError, SettingsError
+
+REQUEST_SECONDS_MAX = 10.0
+"""For one question as a whole; the scheduler gives up after 5 unless told otherwise."""
+HEAD_BYTES_MAX = 16 << 10
+"""Of a request's first lines; Go's have 200."""
+BODY_BYTES_MAX = 16 << 20
+"""Of a question, as the service takes it: with `nodeCacheCapable: true` 5,000 nodes have 100 kB."""
+CONNECTIONS_MAX = 64
+"""At once: a scheduler has one or two."""
+VERBS = frozenset({"/filter", "/prioritize"})
+
+
+class TooLarge(FabricscopeError):  # noqa: N818 - reads as the statement it is
+    """A question over the bound."""
+
+
+class Gateway:
+    """Passes a scheduler's questions on."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._open = 0
+
+    def is_alive(self) -> bool:
+        """It is while it answers."""
+        return True
+
+    def state(self) -> dict[str, object]:
+        """Where questions go."""
+        return {"service": self._service.url}
+
+    @contextlib.asynccontextmanager
+    async def serve(self, listen: str) -> AsyncIterator[int]:
+        """Answer at HOST:PORT while the context is open; the port."""
+        host, port = parse_address(listen)
+        try:
+            server = await asyncio.start_server(self._handle, host, port, limit=HEAD_BYTES_MAX)
+        except OSError as error:
+            raise SettingsError(f"--listen {listen}: {error.strerror}") from error
+        async with server:
+            yield server.sockets[0].getsockname()[1]
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection with one question: Go opens the next by itself."""
+        self._open += 1
+        with contextlib.suppress(
+            OSError,
+            ValueError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ):
+            async with asyncio.timeout(REQUEST_SECONDS_MAX):
+                writer.write(await self._answer(reader))
+                await writer.drain()
+        self._open -= 1
+        writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader) -> bytes:
+        head = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")
+        method, path, *_ = [*head[0].decode("latin-1").split(" "), ""]
+        if method != "POST" or path not in VERBS:
+            return answer_to(head[0], self)
+        if self._open > CONNECTIONS_MAX:
+            return reply("503 Service Unavailable", said("too many questions at once"))
+        try:
+            body = await reader.readexactly(length_of(head[1:]))
+            return reply("200 OK", await self._service.forward(f"/v1/kubernetes{path}", body))
+        except TooLarge as error:
+            return reply("413 Content Too Large", said(str(error)))
+        except ServiceError as error:
+            return reply("503 Service Unavailable", said(str(error)))
+
+
+def length_of(lines: list[bytes]) -> int:
+    """How long the body is; TooLarge past the bound, ValueError if nobody says."""
+    fields = dict(line.lower().partition(b":")[::2] for line in lines)
+    length = int(fields[b"content-length"]) if b"content-length" in fields else -1
+    if length < 0:
+        raise ValueError("a question without a length")
+    if length > BODY_BYTES_MAX:
+        raise TooLarge(
+            f"{length} bytes; at most {BODY_BYTES_MAX} (BODY_BYTES_MAX): nodeCacheCapable: true in"
+            " the scheduler's configuration sends names alone"
+        )
+    return length
+
+
+def said(words: str) -> bytes:
+    """A problem in words."""
+    return msgspec.json.encode({"detail": words})
+
+
+def reply(status: str, body: bytes) -> bytes:
+    """A whole answer."""
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return f"{head}Connection: close\r\n\r\n".encode() + body

@@ -1,0 +1,303 @@
+"""What nodes should carry, given what is known. Pure: no clock, no network.
+
+- A condition `FabricHealthy` for each host that the service knows: it says how the host is.
+- A taint `fabricscope.io/unhealthy:NoSchedule` for each standing action: nothing new begins there,
+  and nothing that runs is evicted. An annotation names the action: only what has it is ours to
+  take away.
+- Labels that say where the host hangs.
+
+On doubt conditions become `Unknown`, and taints and labels stay as they are.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from api.remote.answers import Action, Actions, FleetHealth, HostHealth, Report
+from api.remote.executor import Plan, Share
+from api.remote.kubernetes.objects import Condition, Json, Node
+from collector.contract.node_labels import is_ours, label_value
+
+EXECUTOR = "kubernetes"
+CONDITION = "FabricHealthy"
+TAINT_KEY = "fabricscope.io/unhealthy"
+TAINT_EFFECT = "NoSchedule"
+ACTION_NOTE = "fabricscope.io/action"
+"""The annotation that names the action behind our taint."""
+HEARTBEAT_SECONDS = 600.0
+"""A condition that says nothing new is written again this often, so that people see that somebody
+looks. The kubelet's are as old as five minutes; 5,000 nodes make eight writes a second."""
+MESSAGE_CHARS_MAX = 1_024
+
+CONDITIONS = {
+    "healthy": ("True", "Healthy"),
+    "suspect": ("Unknown", "Suspect"),
+    "degraded": ("False", "Degraded"),
+    "draining": ("False", "Draining"),
+    "out": ("False", "Out"),
+}
+"""Status and reason of each state. Suspect is weak evidence, or silence: nobody knows."""
+WELL = "nothing that weighs is known against this host"
+SILENT = "Fabricscope's service has not answered for a minute: nobody knows how this host is"
+UNHEARD = "Fabricscope has never heard of a host of this name, or not for a week"
+
+
+class Urgency(enum.IntEnum):
+    """What is written first."""
+
+    TAINT = 0
+    RETURN = 1
+    CONDITION = 2
+    LABELS = 3
+    HEARTBEAT = 4
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What the service has said, and what of it cannot be trusted."""
+
+    hosts: Mapping[str, HostHealth] = {}
+    health_doubt: tuple[str, str] | None = None
+    """Reason (one word) and sentence, if health is not to be trusted."""
+    actions: Mapping[str, Action] | None = None
+    """Standing drains by host; None on doubt."""
+    labels: Mapping[str, Mapping[str, str]] = {}
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """A change of one node."""
+
+    node: str
+    urgency: Urgency
+    words: str
+    patch: Json
+    is_status: bool
+    reports: tuple[Report, ...] = ()
+    """What to tell the service once it is written."""
+    taints: str = ""
+    """The action for which a node is newly tainted."""
+
+
+def know(
+    health: FleetHealth | None,
+    actions: Actions | None,
+    labels: Mapping[str, Mapping[str, str]] | None,
+) -> Known:
+    """What the service's answers mean; None stands for one that is missing or too old."""
+    doubt = None
+    if health is None:
+        doubt = ("ServiceUnreachable", SILENT)
+    elif health.stale:
+        doubt = ("EvidenceStale", "; ".join(health.stale))
+    return Known(
+        hosts={each.host: each for each in health.items} if health is not None else {},
+        health_doubt=doubt,
+        actions=standing_drains(actions),
+        labels=labels or {},
+    )
+
+
+def standing_drains(actions: Actions | None) -> dict[str, Action] | None:
+    """The drain that stands for each host, the strictest of several; None on doubt."""
+    # Whoever knows less than all that stands would give back hosts that are held.
+    if actions is None or actions.evidence != "fresh" or actions.next is not None:
+        return None
+    found: dict[str, Action] = {}
+    # Whoever is out comes before whoever is draining; then the oldest name, whatever the order.
+    for action in sorted(actions.actions, key=lambda each: (each.hold != "out", each.id)):
+        if action.kind == "drain" and action.state == "standing":
+            found.setdefault(action.host, action)
+    return found
+
+
+# --- the fleet ----------------------------------------------------------------------------------
+
+
+def plan_fleet(
+    nodes: Iterable[Node], known: Known, now: dt.datetime, share_max: float
+) -> Plan[Write]:
+    """What to write, never tainting more than this share of the nodes (but one, always)."""
+    listed = sorted(nodes, key=lambda node: node.name)
+    plan: Plan[Write] = Plan(changes=[])
+    tainted = sum(1 for node in listed if our_taint(node) is not None)
+    share = Share(share_max, nodes=len(listed), held=tainted, doing="tainted")
+    for node in listed:
+        planned = plan_node(node, known, now)
+        new = next((write for write in planned if write.taints), None)
+        if new is not None and (why := share.take()):
+            words = f"{node.name}: {why}"
+            plan.refused.append(words)
+            plan.reports.append(Report(new.taints, "failed", words))
+            planned = plan_node(node, msgspec.structs.replace(known, actions=None), now)
+        plan.changes += planned
+        plan.reports += already_done(node, known)
+    plan.changes.sort(key=lambda write: write.urgency)
+    return plan
+
+
+def already_done(node: Node, known: Known) -> Iterable[Report]:
+    """What was done by us before, of which the service knows nothing: we died in between."""
+    action = (known.actions or {}).get(node.name)
+    if action is None or our_taint(node) is None or node.annotations[ACTION_NOTE] != action.id:
+        return
+    if not any(each.executor == EXECUTOR and each.outcome == "done" for each in action.applied):
+        yield Report(action.id, "done", f"node {node.name} has taint {TAINT_KEY}:{TAINT_EFFECT}")
+
+
+# --- one node -----------------------------------------------------------------------------------
+
+
+def plan_node(node: Node, known: Known, now: dt.datetime) -> list[Write]:
+    """What to write to one node."""
+    writes = [plan_condition(node, known, now), plan_node_itself(node, known)]
+    return [write for write in writes if write is not None]
+
+
+def plan_condition(node: Node, known: Known, now: dt.datetime) -> Write | None:
+    """The condition, if it is not as it should be, or old."""
+    before = node.condition(CONDITION)
+    said = wanted_condition(node.name, known, has_one=before is not None)
+    if said is None:
+        return None
+    status, reason, message = said
+    is_same = before is not None and (before.status, before.reason, before.message) == said
+    if is_same and before is not None and not is_due(before, now):
+        return None
+    stamp = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    is_kept = before is not None and before.status == status and before.last_transition_time
+    condition = {
+        "type": CONDITION,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": stamp,
+        "lastTransitionTime": before.last_transition_time if before and is_kept else stamp,
+    }
+    return Write(
+        node=node.name,
+        urgency=Urgency.HEARTBEAT if is_same else Urgency.CONDITION,
+        words=f"{node.name}: condition {CONDITION} is {status} ({reason}): {message}",
+        patch={"status": {"conditions": [condition]}},
+        is_status=True,
+    )
+
+
+def wanted_condition(name: str, known: Known, *, has_one: bool) -> tuple[str, str, str] | None:
+    """Status, reason and message; None where a node should have no condition of ours.
+
+    A node that the service has never heard of is not ours: clusters have nodes without a fabric.
+    """
+    entry = known.hosts.get(name)
+    if entry is None and not has_one:
+        return None
+    if known.health_doubt is not None:
+        reason, words = known.health_doubt
+        return "Unknown", reason, words[:MESSAGE_CHARS_MAX]
+    if entry is None:
+        return "Unknown", "NotReporting", UNHEARD
+    status, reason = CONDITIONS.get(entry.state, ("Unknown", "StateUnknown"))
+    message = "; ".join(entry.reasons) or (WELL if status == "True" else entry.state)
+    return status, reason, message[:MESSAGE_CHARS_MAX]
+
+
+def is_due(condition: Condition, now: dt.datetime) -> bool:
+    """Whether a condition was not written for long, or at a time that is none."""
+    try:
+        written = dt.datetime.fromisoformat(condition.last_heartbeat_time or "")
+        age_s = (now - written).total_seconds()
+    except (ValueError, TypeError):
+        return True
+    return not 0 <= age_s < HEARTBEAT_SECONDS
+
+
+def our_taint(node: Node) -> Json | None:
+    """The taint that we have set on a node, if there is one."""
+    if ACTION_NOTE not in node.annotations:
+        return None
+    return next((taint for taint in node.taints if has_our_name(taint)), None)
+
+
+def has_our_name(taint: Json) -> bool:
+    """Whether a taint has our key and effect."""
+    return taint.get("key") == TAINT_KEY and taint.get("effect") == TAINT_EFFECT
+
+
+def plan_node_itself(node: Node, known: Known) -> Write | None:
+    """Labels and taint in one write, if they are not as they should be."""
+    labels = plan_labels(node, known)
+    metadata: dict[str, Any] = {"labels": labels} if labels else {}
+    words = [f"label {name}={value}" for name, value in labels.items() if value is not None]
+    words += [f"label {name} removed" for name, value in labels.items() if value is None]
+    if known.actions is None:
+        return node_write(node, metadata, {}, words)
+    action, ours = known.actions.get(node.name), our_taint(node)
+    if action is not None:
+        return taint_write(node, action, metadata, words)
+    if ours is None:
+        return node_write(node, metadata, {}, words)
+    left = [taint for taint in node.taints if not has_our_name(taint)]
+    metadata |= versioned(node, {ACTION_NOTE: None})
+    words.append(f"taint {TAINT_KEY}:{TAINT_EFFECT} removed")
+    told = Report(
+        node.annotations[ACTION_NOTE],
+        "done",
+        f"node {node.name}: taint {TAINT_KEY}:{TAINT_EFFECT} removed",
+    )
+    write = node_write(node, metadata, {"taints": left}, words, Urgency.RETURN)
+    return None if write is None else msgspec.structs.replace(write, reports=(told,))
+
+
+def taint_write(
+    node: Node, action: Action, metadata: dict[str, Any], words: list[str]
+) -> Write | None:
+    """The write for a node whose host should be drained."""
+    ours = our_taint(node)
+    wanted = {"key": TAINT_KEY, "value": label_value(action.hold), "effect": TAINT_EFFECT}
+    is_somebodys = ours is None and any(has_our_name(taint) for taint in node.taints)
+    is_done = ours is not None and ours.get("value", "") == wanted["value"]
+    if is_somebodys or (is_done and node.annotations[ACTION_NOTE] == action.id):
+        # What somebody set by hand is not ours to change, and does the same.
+        return node_write(node, metadata, {}, words)
+    others = [taint for taint in node.taints if not has_our_name(taint)]
+    metadata |= versioned(node, {ACTION_NOTE: action.id})
+    name = f"{TAINT_KEY}={wanted['value']}:{TAINT_EFFECT}"
+    words.append(f"taint {name} for action {action.id} by {action.by}: {action.reason}")
+    write = node_write(node, metadata, {"taints": [*others, wanted]}, words, Urgency.TAINT)
+    if write is None:
+        return None
+    told = Report(action.id, "done", f"node {node.name}: taint {name} set")
+    return msgspec.structs.replace(write, reports=(told,), taints=action.id if ours is None else "")
+
+
+def versioned(node: Node, annotations: dict[str, str | None]) -> dict[str, Any]:
+    """What a write of taints needs: their list is replaced whole, so nobody may be in between."""
+    return {"resourceVersion": node.metadata.resource_version, "annotations": annotations}
+
+
+def node_write(
+    node: Node,
+    metadata: dict[str, Any],
+    spec: dict[str, Any],
+    words: list[str],
+    urgency: Urgency = Urgency.LABELS,
+) -> Write | None:
+    """The write of these parts; None if there is nothing to write."""
+    if not metadata and not spec:
+        return None
+    patch = {"metadata": metadata, **({"spec": spec} if spec else {})}
+    told = f"{node.name}: {', '.join(words)}"
+    return Write(node=node.name, urgency=urgency, words=told, patch=patch, is_status=False)
+
+
+def plan_labels(node: Node, known: Known) -> dict[str, str | None]:
+    """Labels to set, and (None) to remove; a host whose cables nobody sees keeps what it has."""
+    wanted = known.labels.get(node.name)
+    if wanted is None:
+        return {}
+    old = {name: None for name in node.labels if is_ours(name) and name not in wanted}
+    new = {name: value for name, value in wanted.items() if node.labels.get(name) != value}
+    return {**old, **{name: value for name, value in new.items() if is_ours(name)}}

@@ -1,0 +1,95 @@
+"""All of one incident: what speaks for it, who suffers, what was ruled out, how it went. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from api.remote.top import words
+from api.remote.top.layout import indent, wrap
+from api.remote.top.model import NS, Detail, Judgement, Picture
+from api.remote.top.rows import BAD, QUIET, cause_words
+from collector.contract.verdict import Cost, Culprit
+
+LISTED_MAX = 50
+"""Victims, pieces of evidence and turns that are listed; of more, how many there are."""
+
+
+def details(
+    incident: str, picture: Picture, width: int, zone: dt.tzinfo | None = None
+) -> list[Text]:
+    """The incident as lines of this width."""
+    detail = picture.detail
+    if not incident:
+        return indent([Text("no incident is open")])
+    if detail is None or detail.id != incident:
+        why = picture.problems.get("incident", "asking …")
+        return indent(wrap(why, width - 4, QUIET))
+    verdict = detail.verdict
+    end_s = picture.time_s if verdict.until_ns is None else verdict.until_ns / NS
+    since_s = verdict.since_ns / NS
+    lasts = words.span(end_s - since_s)
+    begun = words.moment(since_s, picture.time_s, zone)
+    state = "going on" if verdict.until_ns is None else "over"
+    head = Text.assemble(
+        "  ",
+        (cause_words(verdict.cause).upper(), BAD),
+        (f"  {words.culprit(verdict.culprit)}", "bold"),
+        f"  {words.share(verdict.confidence)} sure",
+    )
+    return [
+        head,
+        *indent(wrap(f"{state}, since {begun} ({lasts}) · {detail.id}", width - 4, QUIET)),
+        *section("", [verdict.summary], width),
+        *section("do", [verdict.action], width),
+        *section("cost", [cost(each) for each in verdict.costs], width),
+        *section("evidence", [each.text for each in verdict.evidence], width),
+        *section("with it", named(verdict.accomplices), width),
+        *section("victims, who only look guilty", named(verdict.victims), width),
+        *section("ruled out", ruled_out(verdict), width),
+        *section("how it went", turns(detail, picture.time_s, zone), width),
+    ]
+
+
+def section(title: str, texts: Sequence[str], width: int) -> list[Text]:
+    """A title and what stands below it; nothing, if nothing does."""
+    said = [text for text in texts if text]
+    if not said:
+        return []
+    lines = [Text(""), Text(f"  {title}", "bold")] if title else [Text("")]
+    for text in said[:LISTED_MAX]:
+        rest, first = ("      ", "    · ") if title else ("    ", "    ")
+        lines += indent(wrap(text, width - 8), rest, first)
+    if len(said) > LISTED_MAX:
+        lines.append(Text(f"    … and {len(said) - LISTED_MAX} more", QUIET))
+    return lines
+
+
+def cost(one: Cost) -> str:
+    """What one job loses."""
+    told = f"{one.job}: {words.span(one.lost_seconds)} lost, {one.gpu_hours:.1f} GPU hours"
+    if one.step_seconds is not None and one.step_seconds_without is not None:
+        usual, now = words.step(one.step_seconds_without), words.step(one.step_seconds)
+        told += f"; a step takes {now}, without it {usual}"
+    return f"{told} ({words.share(one.lost_share)} of the time)"
+
+
+def named(many: Sequence[Culprit]) -> list[str]:
+    """Each by its names."""
+    return [words.culprit(one) for one in many]
+
+
+def ruled_out(verdict: Judgement) -> list[str]:
+    """What it is not, and why."""
+    return [f"{cause_words(one.what)}: {one.why}" for one in verdict.ruled_out]
+
+
+def turns(detail: Detail, now_s: float, zone: dt.tzinfo | None) -> list[str]:
+    """What happened to the incident, the latest first."""
+    return [
+        f"{words.moment(turn.time_ns / NS, now_s, zone)} {turn.news}: {cause_words(turn.cause)}, "
+        f"{words.culprit(turn.culprit)}, {words.share(turn.confidence)} sure"
+        for turn in reversed(detail.history)
+    ]

@@ -1,0 +1,29 @@
+"""`fabricscope shim`: print a file that runs in other people's programs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import resources
+
+SHIMS = ("steps", "client")
+"""Folders of such files."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Which file."""
+    parser.add_argument(
+        "file",
+        nargs="?",
+        choices=SHIMS,
+        default="steps",
+        help="steps: fabricscope_steps.py (default); client: fabricscope_client.py",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the file as it is installed, so that it fits this version's agents and service."""
+    name = arguments.file
+    shim = resources.files(f"collector.{name}") / f"fabricscope_{name}.py"
+    sys.stdout.write(shim.read_text("utf-8"))
+    return 0

@@ -1,0 +1,106 @@
+"""Which part of the long proofs a run takes: `make test` a rotating part, `make test-all` all.
+
+A long proof is divided into numbered parts. A run takes two of them: one by the day (days since
+1970, UTC) and one by the commit (how many commits the branch has, merges counted once). So each
+part is taken within as many days as there are parts, whatever is committed, if each day has a run;
+and within as many commits, whatever the days, if each commit has a run.
+
+The start of a run prints its cut. TEST_CUT=DAY.COMMIT repeats it, and TEST_CUT=all
+takes everything. Tests use it in one of three ways:
+
+- `@pytest.mark.rotating(parts, name)`: of each test function's cases, only those of the parts run.
+  Functions with the same name take the same cases; without one, each function takes its own.
+- `CUT.choose(cases, parts)`: the same for a list, inside one test or fixture.
+- `CUT.examples(count)`: how many examples Hypothesis tries; its seed comes from the cut, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+VARIABLE = "TEST_CUT"
+"""Not `FABRICSCOPE_...`: the service refuses such variables that it does not know."""
+ALL = "all"
+DAY_SECONDS = 86_400
+EXAMPLES_SHARE = 5
+"""Of Hypothesis' examples a cut tries one in so many; each commit's run tries others."""
+EXAMPLES_MIN = 10
+
+Case = TypeVar("Case")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The day and the commit that choose the parts, or all of them."""
+
+    day: int
+    commit: int
+    is_all: bool = False
+
+    def __str__(self) -> str:
+        return ALL if self.is_all else f"{self.day}.{self.commit}"
+
+    @property
+    def seed(self) -> int:
+        """For random cases: the same cut draws the same ones."""
+        return zlib.crc32(str(self).encode())
+
+    def parts(self, count: int) -> list[int]:
+        """The numbers of the parts that are taken, of so many."""
+        return (
+            list(range(count)) if self.is_all else sorted({self.day % count, self.commit % count})
+        )
+
+    def choose(self, cases: Sequence[Case], parts: int, name: str = "") -> list[Case]:
+        """The cases of the parts that are taken, in their order.
+
+        Lists with another name begin with another part: else the first cases of all short lists
+        would run on the same day.
+        """
+        taken = set(self.parts(parts))
+        first = zlib.crc32(name.encode())
+        return [case for at, case in enumerate(cases) if (first + at) % parts in taken]
+
+    def examples(self, count: int) -> int:
+        """How many random examples are tried where the whole proof tries so many."""
+        return count if self.is_all else max(min(EXAMPLES_MIN, count), count // EXAMPLES_SHARE)
+
+
+def parse(text: str) -> Cut:
+    """A cut as it is printed: `all` or `DAY.COMMIT`."""
+    if text == ALL:
+        return Cut(0, 0, is_all=True)
+    found = re.fullmatch(r"(\d+)\.(\d+)", text)
+    if found is None:
+        raise ValueError(f"{VARIABLE}={text!r}: must be {ALL!r} or DAY.COMMIT, like 20400.1500")
+    return Cut(int(found[1]), int(found[2]))
+
+
+def commits(root: Path) -> int:
+    """How many commits the checked-out branch has; 0 where git does not know."""
+    command = ["git", "-C", str(root), "rev-list", "--first-parent", "--count", "HEAD"]
+    try:
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(done.stdout)
+
+
+def current() -> Cut:
+    """This run's cut; processes that it starts get the same, even when the day ends meanwhile."""
+    text = os.environ.get(VARIABLE)
+    if text is None:
+        day = int(time.time()) // DAY_SECONDS
+        text = os.environ[VARIABLE] = str(Cut(day, commits(Path(__file__).resolve().parent)))
+    return parse(text)
+
+
+CUT = current()

@@ -1,0 +1,43 @@
+"""What detectors ask for, windows have: the catalog says so."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import alerts
+from api.correlate import things
+from collector.contract.catalog import load_catalog
+
+THINGS = ("port", "nic", "gpu", "host")
+
+
+def asked_for() -> set[str]:
+    """Texts in the code of detectors that are names of readings."""
+    folder = Path(alerts.__file__).parent
+    trees = (ast.parse(path.read_text("utf-8")) for path in folder.rglob("*.py"))
+    nodes = (node for tree in trees for node in ast.walk(tree))
+    return {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+
+
+def test_no_detector_asks_for_a_reading_that_windows_lack() -> None:
+    windows = defaultdict(set)
+    for file in load_catalog().files:
+        for metric in file.metrics if file.target.name in THINGS else ():
+            windows[metric.name.removeprefix(f"fabric_{file.target.name}_")].add(metric.window)
+    asked = asked_for() & set(windows)
+    assert len(asked) > 50, "the names of readings are no longer found"
+    assert sorted(name for name in asked if windows[name] == {""}) == []
+
+
+def test_windows_have_what_the_catalog_says_and_nothing_else() -> None:
+    chosen = {
+        choice.metric
+        for target in (things.PORTS, things.NICS, things.GPUS, things.HOSTS)
+        for choice in target.choices
+    }
+    assert chosen == {metric.name for metric in load_catalog().metrics if metric.window}
+
+
+def test_a_label_splits_a_reading_and_other_kinds_keep_their_name() -> None:
+    split = {choice.reading: choice.split for choice in things.HOSTS.choices if choice.split}
+    assert split == {"cpu_seconds_total": "mode", "step_phase_seconds_total": "phase"}

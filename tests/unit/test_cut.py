@@ -1,0 +1,97 @@
+"""The rotating part of the long proofs: what a run takes, and that nothing is left out for long."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from tests.cut import ALL, EXAMPLES_MIN, VARIABLE, Cut, commits, current, parse
+
+COUNTS = st.integers(1, 40)
+MOMENTS = st.integers(0, 100_000)
+
+
+@given(COUNTS, MOMENTS, st.data())
+def test_every_part_is_taken_within_as_many_days_whatever_is_committed(
+    parts: int, first: int, data: st.DataObject
+) -> None:
+    commit_of = data.draw(st.lists(MOMENTS, min_size=parts, max_size=parts))
+    cuts = [Cut(first + day, commit_of[day]) for day in range(parts)]
+    assert {part for cut in cuts for part in cut.parts(parts)} == set(range(parts))
+
+
+@given(COUNTS, MOMENTS, st.data())
+def test_every_part_is_taken_within_as_many_commits_whatever_the_day(
+    parts: int, first: int, data: st.DataObject
+) -> None:
+    day_of = data.draw(st.lists(MOMENTS, min_size=parts, max_size=parts))
+    cuts = [Cut(day_of[commit], first + commit) for commit in range(parts)]
+    assert {part for cut in cuts for part in cut.parts(parts)} == set(range(parts))
+
+
+@given(COUNTS, MOMENTS, MOMENTS, st.integers(0, 200), st.text())
+def test_every_case_runs_in_one_of_so_many_runs(
+    parts: int, day: int, commit: int, cases: int, name: str
+) -> None:
+    numbers = list(range(cases))
+    taken = [Cut(day, commit + run).choose(numbers, parts, name) for run in range(parts)]
+    assert sorted({case for run in taken for case in run}) == numbers
+    assert all(run == sorted(run) for run in taken)
+    # A run takes two parts at most: that is what makes it short.
+    assert all(len(run) <= 2 * -(-cases // parts) for run in taken)
+
+
+def test_all_takes_everything() -> None:
+    cut = parse(ALL)
+    assert cut.choose("abcdefg", 3) == list("abcdefg")
+    assert cut.parts(4) == [0, 1, 2, 3]
+    assert cut.examples(300) == 300
+
+
+def test_a_cut_tries_fewer_examples_but_some() -> None:
+    assert Cut(1, 1).examples(300) == 60
+    assert Cut(1, 1).examples(12) == EXAMPLES_MIN
+    assert Cut(1, 1).examples(3) == 3
+
+
+def test_a_cut_is_repeated_by_what_it_prints() -> None:
+    for cut in (Cut(20_400, 1_500), Cut(0, 0, is_all=True)):
+        assert parse(str(cut)) == cut
+        assert parse(str(cut)).seed == cut.seed
+    assert Cut(1, 2).seed != Cut(2, 1).seed
+
+
+@pytest.mark.parametrize("text", ["", "1", "1.2.3", "ALL", "-1.2"])
+def test_what_is_no_cut_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"must be 'all' or DAY\.COMMIT"):
+        parse(text)
+
+
+def test_processes_that_a_run_starts_have_its_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE)
+    assert os.environ.get(VARIABLE) is None
+    cut = current()
+    assert os.environ[VARIABLE] == str(cut)
+    assert not cut.is_all
+    monkeypatch.setattr("tests.cut.time.time", lambda: 0.0)
+    assert current() == cut
+
+
+def test_commits_are_counted_and_merges_once(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+
+    assert commits(tmp_path) == 0
+    git("init", "--initial-branch=main")
+    for _ in range(2):
+        git("commit", "--allow-empty", "--message=x")
+    git("checkout", "-b", "other")
+    for _ in range(3):
+        git("commit", "--allow-empty", "--message=y")
+    git("checkout", "main")
+    git("merge", "--no-ff", "--no-edit", "other")
+    assert commits(tmp_path) == 3
