@@ -6,9 +6,10 @@ is global: two services can live in one process.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Depends, FastAPI
 from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
@@ -143,13 +144,34 @@ def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:
     )
 
 
+PUBLISHED_NAMES: Final = {
+    "PackedMatrixOut": "api__routes__matrices__MatrixOut",
+    "TrafficMatrixOut": "api__routes__matrix__MatrixOut",
+    "ExportFormat": "api__routes__samples__Format",
+    "TopologyFormat": "api__routes__topology__Format",
+}
+"""Our classes whose schemas were published under another name. Clients are generated from them."""
+
+
+def with_published_names(document: dict[str, Any]) -> dict[str, Any]:
+    """The interface's document, in which these schemas have the names that clients know."""
+    text = json.dumps(document)
+    for ours, published in PUBLISHED_NAMES.items():
+        title = published.rpartition("__")[2]
+        text = text.replace(f'"title": "{ours}"', f'"title": "{title}"')
+        text = text.replace(f'"{ours}": {{', f'"{published}": {{')
+        text = text.replace(f'schemas/{ours}"', f'schemas/{published}"')
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
+
+
 class Service(FastAPI):
     """FastAPI, whose document also says which scope each path asks for."""
 
     def openapi(self) -> dict[str, Any]:
         """The document of the interface; made once."""
         if self.openapi_schema is None:
-            self.openapi_schema = show_scopes(super().openapi())
+            self.openapi_schema = with_published_names(show_scopes(super().openapi()))
         return self.openapi_schema
 
 

@@ -19,7 +19,7 @@ from api.limits import (
     FABRIC_SAMPLES_MAX,
     FABRICS_WAITING_MAX,
 )
-from api.routes.shared.matrices import BYTES, MatrixOut, encoded, pack_floats
+from api.routes.shared.matrices import BYTES, PackedMatrixOut, encoded, pack_floats
 from api.routes.shared.parameters import RANGE_MS_DEFAULT, At, refuse_far_future
 from api.routes.shared.topologies import choose, find
 from api.times import parse_range_ms
@@ -56,21 +56,21 @@ class FabricOut(BaseModel):
         f"or if links times moments would be over {FABRIC_CELLS_MAX}."
     )
     links: list[str] = Field(description="Ids, as in the topology: `a|b`.")
-    a_to_b: MatrixOut = Field(
+    a_to_b: PackedMatrixOut = Field(
         description="Share of the link's rate that end `a` sends to end `b`, 0 to 1; counters of "
         f"whole packets may say a little more. The busier direction is the link's use. {NOT_READ}"
     )
-    b_to_a: MatrixOut = Field(description="The same, the other way.")
-    errors: MatrixOut = Field(
+    b_to_a: PackedMatrixOut = Field(description="The same, the other way.")
+    errors: PackedMatrixOut = Field(
         description="A second, both ends together: damaged symbols and packets, blocks that FEC "
         f"could not mend, packets thrown away. {NOT_READ}"
     )
     worst_errors: WorstErrorsOut
-    paused: MatrixOut = Field(
+    paused: PackedMatrixOut = Field(
         description="Share of time in which an end may not send: stopped by pause frames, or "
         f"without credit; the longer of both ends. {NOT_READ}"
     )
-    up: MatrixOut = Field(
+    up: PackedMatrixOut = Field(
         description=f"1: both ends were up at every reading; 0: not so. {NOT_READ}"
     )
 

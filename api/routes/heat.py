@@ -23,7 +23,7 @@ from api.limits import (
 )
 from api.routes.shared.answers import answer, documented
 from api.routes.shared.find import find_job
-from api.routes.shared.matrices import MatrixOut, pack_floats
+from api.routes.shared.matrices import PackedMatrixOut, pack_floats
 from api.routes.shared.parameters import RANK_MAX, From, To, moment_of, range_of, refuse_far_future
 from api.routes.shared.topologies import find
 from api.turns import refusals_counted
@@ -77,7 +77,7 @@ class HeatOut(BaseModel):
     kept_one_in: int = Field(
         description="Of so many operations one was looked at, where `quantity` is `late`."
     )
-    values: MatrixOut = Field(
+    values: PackedMatrixOut = Field(
         description="A row for each of `ranks`, a column for each of `steps`."
     )
 

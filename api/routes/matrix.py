@@ -155,7 +155,7 @@ class RhythmOut(BaseModel):
     hosts: list[HostRhythmOut] = Field(description="Some hosts, spread over all.")
 
 
-class MatrixOut(BaseModel):
+class TrafficMatrixOut(BaseModel):
     """A job's traffic in a stretch of time."""
 
     job: str
@@ -182,7 +182,7 @@ class MatrixOut(BaseModel):
 @router.get(
     "/v1/jobs/{job}/matrix",
     summary="Who talks to whom in a job, how much and in what rhythm",
-    response_model=MatrixOut,
+    response_model=TrafficMatrixOut,
 )
 async def matrix(
     job: str,
@@ -192,7 +192,7 @@ async def matrix(
     to: To = None,
     by: Annotated[By, Query(description="What rows and columns are.")] = By.HOST,
     limit: Annotated[int, Query(ge=1, le=CELLS_MAX, description="Cells.")] = CELLS_DEFAULT,
-) -> MatrixOut | Response:
+) -> TrafficMatrixOut | Response:
     """Bytes from each to each, from collectives and how NCCL runs them; checked against NICs."""
     found = await find_job(request, parts, job)
     if isinstance(found, Response):
@@ -209,14 +209,14 @@ def make_matrix(
     span_ns: tuple[int, int],
     asked: tuple[By, int],
     built: BuiltTopology,
-) -> MatrixOut:
+) -> TrafficMatrixOut:
     """The answer."""
     by, limit = asked
     pattern = read_pattern(parts.store, parts.inventory, job, span_ns, built.topology)
     drawn = pattern.matrix(by)
     shown: Cells = drawn.cells.select(slice(limit))
     hidden: Cells = drawn.cells.select(slice(limit, None))
-    return MatrixOut(
+    return TrafficMatrixOut(
         job=job,
         from_ns=span_ns[0],
         to_ns=span_ns[1],

@@ -22,7 +22,7 @@ from api.jobs.records import (
     steps_of,
 )
 from api.limits import PAGE_DEFAULT, RECORDS_PAGE_MAX
-from api.routes.shared.exports import MEDIA_TYPES, Format, negotiate, stream
+from api.routes.shared.exports import MEDIA_TYPES, ExportFormat, negotiate, stream
 from api.routes.shared.find import find_job
 from api.routes.shared.paging import After, Page
 from api.routes.shared.parameters import From, Rank, To, range_of
@@ -75,10 +75,10 @@ class StepOut(BaseModel):
     pid: int
 
 
-async def answer_stream(parts: Context, question: Question, chosen: Format) -> Response:
+async def answer_stream(parts: Context, question: Question, chosen: ExportFormat) -> Response:
     """All records that match, as they are read."""
     tables = await asyncio.to_thread(question.tables, parts.store)
-    encode = encode_ndjson if chosen is Format.NDJSON else encode_arrow
+    encode = encode_ndjson if chosen is ExportFormat.NDJSON else encode_arrow
     return StreamingResponse(stream(encode(tables)), media_type=MEDIA_TYPES[chosen])
 
 
@@ -99,7 +99,7 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
     rank: Rank = None,
     limit: RecordLimit = PAGE_DEFAULT,
     after: After = None,
-    format_: Annotated[Format | None, Query(alias="format")] = None,
+    format_: Annotated[ExportFormat | None, Query(alias="format")] = None,
 ) -> Page[CollectiveOut] | Response:
     """Records by communicator, operation, sequence and rank (within the communicator).
 
@@ -121,7 +121,7 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
         )
     )
     chosen = format_ or negotiate(request.headers.get("accept", ""))
-    if chosen is not Format.JSON:
+    if chosen is not ExportFormat.JSON:
         return await answer_stream(parts, question, chosen)
     position = decode_position(question.table, after) if after else None
     rows = await asyncio.to_thread(question.page, parts.store, position, limit)

@@ -11,7 +11,7 @@ from fastapi.responses import StreamingResponse
 from api.context import Parts
 from api.export import encode_arrow, encode_json, encode_ndjson, plan_export
 from api.limits import EXPORT_JSON_SAMPLES_MAX, SELECTORS_MAX
-from api.routes.shared.exports import MEDIA_TYPES, Format, negotiate, stream
+from api.routes.shared.exports import MEDIA_TYPES, ExportFormat, negotiate, stream
 from api.routes.shared.parameters import RANGE_MS_DEFAULT
 from api.selectors import parse_selector
 from api.times import parse_range_ms
@@ -40,7 +40,7 @@ async def samples(
     to: Annotated[
         str | None, Query(description="RFC 3339 or unix seconds; now by default.")
     ] = None,
-    format_: Annotated[Format | None, Query(alias="format")] = None,
+    format_: Annotated[ExportFormat | None, Query(alias="format")] = None,
 ) -> Response:
     """Series in the order of their ids, each with its samples in order of time.
 
@@ -51,12 +51,12 @@ async def samples(
     from_ms, to_ms = parse_range_ms(from_, to, now_ms, RANGE_MS_DEFAULT)
     selectors = [parse_selector(text) for text in match]
     chosen = format_ or negotiate(request.headers.get("accept", ""))
-    limit = EXPORT_JSON_SAMPLES_MAX if chosen is Format.JSON else None
+    limit = EXPORT_JSON_SAMPLES_MAX if chosen is ExportFormat.JSON else None
     export = await asyncio.to_thread(plan_export, parts.store, selectors, from_ms, to_ms, limit)
-    if chosen is Format.JSON:
+    if chosen is ExportFormat.JSON:
         document = await asyncio.to_thread(encode_json, export.chunks(parts.store))
         return Response(document, media_type=MEDIA_TYPES[chosen])
-    encode = encode_ndjson if chosen is Format.NDJSON else encode_arrow
+    encode = encode_ndjson if chosen is ExportFormat.NDJSON else encode_arrow
     return StreamingResponse(
         stream(encode(export.chunks(parts.store))), media_type=MEDIA_TYPES[chosen]
     )

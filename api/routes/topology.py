@@ -52,7 +52,7 @@ Name = Annotated[
 ]
 
 
-class Format(enum.StrEnum):
+class TopologyFormat(enum.StrEnum):
     """Forms of a topology."""
 
     JSON = "json"
@@ -184,7 +184,7 @@ async def topology(
     request: Request,
     parts: Parts,
     at: At = None,
-    format_: Annotated[Format, Query(alias="format")] = Format.JSON,
+    format_: Annotated[TopologyFormat, Query(alias="format")] = TopologyFormat.JSON,
     host: Annotated[
         list[str] | None,
         Query(description="Only these hosts or switches, with what they are cabled to."),
@@ -207,7 +207,7 @@ async def topology(
             "ask with host= or tier=",
             rule="topology_links_max",
         )
-    if format_ is Format.GRAPHML:
+    if format_ is TopologyFormat.GRAPHML:
         pieces = (piece.encode() for piece in write_graphml(shown))
         return StreamingResponse(pieces, media_type=MEDIA_TYPE, headers={"ETag": tag})
     return StreamingResponse(

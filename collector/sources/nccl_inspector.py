@@ -438,11 +438,11 @@ class NcclInspectorFiles:
             writer = self._writers[key] = self._find_writer(host, path, log_host, pid)
         return writer
 
-    def _find_writer(self, host: Host, path: str, said_host: str, pid: int) -> Writer:
-        here = self._containers.locate(host, said_host, pid)
+    def _find_writer(self, host: Host, path: str, log_host: str, pid: int) -> Writer:
+        here = self._containers.locate(host, log_host, pid)
         process = read_process(host, here) if here else None
         job = self._settings.job or (process.job if process is not None else "") or job_in(path)
-        return Writer(job, "", here) if here else Writer(job, said_host, pid)
+        return Writer(job, "", here) if here else Writer(job, log_host, pid)
 
     def _about_itself(self, follower: Follower, now_ns: int) -> Iterator[Sample]:
         values = {

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dashboards.grafana.fields import DATASOURCE, Json
 from dashboards.grafana.jumps import uid_of
 from dashboards.grafana.model import Board, Panel, Row, Variable
-from dashboards.grafana.panels import GRID_COLUMNS, panel_json
+from dashboards.grafana.panels import panel_json
 from dashboards.grafana.substitute import ALL
 
 SCHEMA_VERSION = 39
@@ -25,6 +25,8 @@ REFRESH_ON_TIME = 2
 SORT_NATURAL = 7
 """node-9 before node-10. Grafana before 10 keeps the order of the answer: alphabetical."""
 SHARED_CROSSHAIR = 1
+GRID_COLUMNS = 24
+"""The width of Grafana's grid."""
 
 CULPRIT = ("switch", "switch_port", "host", "device", "port", "gpu", "rank")
 """Labels that say whom an incident blames, from the fabric to the rank."""
@@ -198,18 +200,15 @@ def row_json(row: Row, number: int, top: int) -> Json:
 def flow(
     panels: Sequence[Panel], number: int, top: int, carried: Sequence[str]
 ) -> tuple[list[Json], int]:
-    """Panels from left to right, a new line where one does not fit; and where the last line ends.
-
-    A panel that repeats has a line of its own: its copies fill it.
-    """
+    """Panels from left to right, a new line where one does not fit; and where the last ends."""
     made: list[Json] = []
     left = line_height = 0
     for panel in panels:
         assert 0 < panel.width <= GRID_COLUMNS, f"{panel.title}: {panel.width} columns wide"
-        if left + panel.width > GRID_COLUMNS or (panel.repeat and left):
+        if left + panel.width > GRID_COLUMNS:
             left, top, line_height = 0, top + line_height, 0
         place = {"h": panel.height, "w": panel.width, "x": left, "y": top}
         made.append({**panel_json(panel, carried), "id": number + len(made), "gridPos": place})
-        left = GRID_COLUMNS if panel.repeat else left + panel.width
+        left += panel.width
         line_height = max(line_height, panel.height)
     return made, top + line_height

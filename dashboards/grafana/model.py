@@ -26,7 +26,6 @@ class Draw(enum.StrEnum):
     STATES = "state-timeline"
     SPREAD = "histogram"
     """How the values of many things are distributed."""
-    TEXT = "text"
 
 
 class Unit(enum.StrEnum):
@@ -39,13 +38,11 @@ class Unit(enum.StrEnum):
     PACKETS_PER_SECOND = "pps"
     EVENTS_PER_SECOND = "cps"
     SECONDS = "s"
-    NANOSECONDS = "ns"
     RATIO = "percentunit"
     """0 to 1, shown as percent."""
     CELSIUS = "celsius"
     WATTS = "watt"
     HERTZ = "hertz"
-    VOLTS = "volt"
     AMPERES = "amp"
     DECIBEL_MILLIWATTS = "dBm"
     HOURS = "h"
@@ -154,10 +151,6 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing to show is good news (no incident, no error): then it says so."""
     empty_text: str = ""
     """What it says then."""
-    content: str = ""
-    """Markdown of a `TEXT` panel."""
-    repeat: str = ""
-    """A variable: once for each of its values."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,8 +16,6 @@ from dashboards.grafana.jumps import data_link
 from dashboards.grafana.model import Colour, Draw, Panel, Query
 from dashboards.grafana.tables import table_parts
 
-GRID_COLUMNS = 24
-"""The width of Grafana's grid."""
 COLUMN_PIXELS_MIN = 50
 """Of a table. Grafana's own 150 would push most of a matrix of ranks out of sight."""
 LIST_HEIGHT_MAX = 6
@@ -54,14 +52,6 @@ LINE_STYLE: Json = {
 
 def panel_json(panel: Panel, carried: Sequence[str]) -> Json:
     """The panel without id and place; ``carried`` are the variables that its links take along."""
-    if panel.draw is Draw.TEXT:
-        return {
-            "type": panel.draw.value,
-            "title": panel.title,
-            "description": panel.text,
-            "options": {"mode": "markdown", "content": panel.content},
-            "fieldConfig": {"defaults": {}, "overrides": []},
-        }
     defaults: Json = {
         "unit": panel.unit.value,
         "thresholds": {"mode": "absolute", "steps": steps_json(panel.steps)},
@@ -83,12 +73,6 @@ def panel_json(panel: Panel, carried: Sequence[str]) -> Json:
         "fieldConfig": {"defaults": defaults, "overrides": []},
         "transformations": [],
     }
-    if panel.repeat:
-        made |= {
-            "repeat": panel.repeat,
-            "repeatDirection": "h",
-            "maxPerRow": GRID_COLUMNS // panel.width,
-        }
     if panel.draw is Draw.TABLE:
         overrides, made["transformations"], made["options"] = table_parts(panel, carried)
         made["fieldConfig"] = {"defaults": defaults, "overrides": overrides}

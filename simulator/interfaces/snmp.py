@@ -9,7 +9,7 @@
 every `Switches.update` changes its answers.
 
 `Recordings` are for an agent without snmpsim: plain recordings of this moment, as a captured tree
-(``--root``) holds them, written anew at every update.
+(``--root``) holds them, rewritten at every update.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import enum
 from collections.abc import AsyncIterator, Iterator
 
 
-class Format(enum.StrEnum):
+class ExportFormat(enum.StrEnum):
     """How the answer is written."""
 
     JSON = "json"
@@ -16,19 +16,19 @@ class Format(enum.StrEnum):
 
 
 MEDIA_TYPES = {
-    Format.JSON: "application/json",
-    Format.NDJSON: "application/x-ndjson",
-    Format.ARROW: "application/vnd.apache.arrow.stream",
+    ExportFormat.JSON: "application/json",
+    ExportFormat.NDJSON: "application/x-ndjson",
+    ExportFormat.ARROW: "application/vnd.apache.arrow.stream",
 }
 
 
-def negotiate(accept: str) -> Format:
+def negotiate(accept: str) -> ExportFormat:
     """The format that the Accept header asks for; JSON if it asks for none of ours."""
     wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    for chosen in (Format.ARROW, Format.NDJSON):
+    for chosen in (ExportFormat.ARROW, ExportFormat.NDJSON):
         if MEDIA_TYPES[chosen] in wanted:
             return chosen
-    return Format.JSON
+    return ExportFormat.JSON
 
 
 async def stream(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -12,7 +12,7 @@ FLOATS = "Base64 of little-endian 32-bit floats, row after row; NaN is what nobo
 BYTES = "Base64 of one byte for each cell, row after row."
 
 
-class MatrixOut(BaseModel):
+class PackedMatrixOut(BaseModel):
     """Numbers in rows and columns."""
 
     rows: int
@@ -20,11 +20,11 @@ class MatrixOut(BaseModel):
     data: str = Field(description=FLOATS)
 
 
-def pack_floats(values: npt.NDArray[np.float64]) -> MatrixOut:
+def pack_floats(values: npt.NDArray[np.float64]) -> PackedMatrixOut:
     """A matrix as it is answered. Numbers too large for it are infinite there."""
     with np.errstate(over="ignore"):
         small = values.astype("<f4")
-    return MatrixOut(rows=values.shape[0], columns=values.shape[1], data=encoded(small))
+    return PackedMatrixOut(rows=values.shape[0], columns=values.shape[1], data=encoded(small))
 
 
 def encoded(values: npt.NDArray[np.generic]) -> str:

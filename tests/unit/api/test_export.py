@@ -12,7 +12,7 @@ from api.export import (
     encode_ndjson,
     number_text,
 )
-from api.routes.shared.exports import Format, negotiate
+from api.routes.shared.exports import ExportFormat, negotiate
 
 
 def chunk(*rows: tuple[int, int, float]) -> Chunk:
@@ -60,12 +60,12 @@ def test_a_bound_names_itself() -> None:
 @pytest.mark.parametrize(
     ("accept", "chosen"),
     [
-        ("", Format.JSON),
-        ("*/*", Format.JSON),
-        ("application/x-ndjson", Format.NDJSON),
-        ("text/html,APPLICATION/X-NDJSON;q=0.5", Format.NDJSON),
-        ("application/vnd.apache.arrow.stream", Format.ARROW),
+        ("", ExportFormat.JSON),
+        ("*/*", ExportFormat.JSON),
+        ("application/x-ndjson", ExportFormat.NDJSON),
+        ("text/html,APPLICATION/X-NDJSON;q=0.5", ExportFormat.NDJSON),
+        ("application/vnd.apache.arrow.stream", ExportFormat.ARROW),
     ],
 )
-def test_negotiation(accept: str, chosen: Format) -> None:
+def test_negotiation(accept: str, chosen: ExportFormat) -> None:
     assert negotiate(accept) is chosen

@@ -108,12 +108,6 @@ def test_ids_count_through_rows_and_folded_panels() -> None:
     ]  # fmt: skip
 
 
-def test_a_panel_that_repeats_has_a_line_of_its_own() -> None:
-    found = made(panel("a", width=6), panel("b", width=6, repeat="host"), panel("c", width=6))
-    assert [place[:2] for place in places(found).values()] == [(0, 0), (0, 1), (0, 9), (0, 17)]
-    assert found["panels"][2]["maxPerRow"] == 4
-
-
 def test_the_uid_comes_from_the_name_and_the_tag_is_there_once() -> None:
     dashboard = made(panel(), tags=("fabricscope", "network"))
     assert dashboard["uid"] == "fabricscope-a-board"
@@ -122,8 +116,6 @@ def test_the_uid_comes_from_the_name_and_the_tag_is_there_once() -> None:
 
 def test_all_kinds_of_panels_have_the_documented_structure() -> None:
     kinds = [panel(draw.value, draw=draw, steps=(Step(1, Colour.BAD),)) for draw in Draw]
-    texts = panel("text", draw=Draw.TEXT, content="# Hello")
-    kinds = [texts if each.draw is Draw.TEXT else each for each in kinds]
     assert schema_flaws(made(*kinds)) == []
 
 
