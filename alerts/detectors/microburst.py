@@ -6,7 +6,7 @@ queue grows by megabytes and drains for longer than the burst lasted; the job's 
 it, or are marked, paused or dropped. Over a second the port is half empty.
 
 *Signal.* A NIC receives clearly more than its ring has it send, its mean leaves room on the line
-(`alerts.inflow.FOREIGN_STEADY`), and yet a queue shows at its switch: marks at the NIC beyond what
+(`alerts.signals.inflow.FOREIGN_STEADY`), and yet a queue shows at its switch: marks at the NIC beyond what
 is usual of it, or ports and NICs that the switch holds back, a deep queue, drops. A port that is
 half empty and has a queue is filled in bursts.
 
@@ -26,9 +26,9 @@ in tens of microseconds.
 from __future__ import annotations
 
 from alerts.finding import Finding
-from alerts.inflow import inflows
-from alerts.ports import report
-from alerts.window import Window
+from alerts.signals.inflow import inflows
+from alerts.signals.ports import report
+from alerts.window.model import Window
 from collector.contract.verdict import Cause, Reason
 
 NAME = "microburst"

@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from alerts import words
 from alerts.detectors import Detect, discover, looks_for
 from alerts.finding import Finding
-from alerts.verdict import judge
-from alerts.window import NS, Window
+from alerts.judge import words
+from alerts.judge.verdict import judge
+from alerts.window.model import NS, Window
 from api.diagnose import units
 from api.diagnose.report import DetectorReport, Diagnosis
 from collector.contract.cause_facts import Sight

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from collector.nvml import FieldKey
+from collector.doors.nvml import FieldKey
 
 PERCENT = 0.01
 MEGAHERTZ = 1e6

@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 
-from alerts import words
+from alerts.judge import words
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, Verdict
 
 NIC = Culprit(host="node3", device="mlx5_3", port="1", switch="leaf1", switch_port="Eth4")
