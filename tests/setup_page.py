@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.setup_venv import NODE, PROJECT, ROOT, SetupError, fingerprint, run, setup, step
+from tests.setup_venv import NODE, ROOT, SetupError, fingerprint, run, setup, step
 
 WEB = ROOT / "dashboards/web"
 PAGE = ROOT / "dashboards/page"
@@ -238,7 +238,8 @@ def check_page() -> None:
 
 def main() -> int:
     """The command line; one at a time, as two npms in one folder break each other."""
-    with PROJECT.open() as guard:
+    # A lock of its own: the page is built while `make setup` fills .venv.
+    with (WEB / "package.json").open() as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         try:
             make_page()
