@@ -2,7 +2,7 @@
 
 A finding about a job states that the job suffers, and which NIC, rank or host its own times accuse
 (``suspects``, the most likely first). A finding about a machine states a fault of the machine,
-whichever job suffers from it. `alerts.verdict` combines both.
+whichever job suffers from it. `alerts.judge.verdict` combines both.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import NotModifiedResponse, StaticFiles
 from starlette.types import Scope
 
-from api.packing import takes_gzip
+from api.base.packing import takes_gzip
 from dashboards import PAGE
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from api.errors import Problem
-from api.metrics import ServiceMetrics
+from api.base.errors import Problem
+from api.base.metrics import ServiceMetrics
 
 Made = TypeVar("Made")
 

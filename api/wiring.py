@@ -8,35 +8,35 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from api import page_files
-from api.actions.parts import make_acting
-from api.audit.service import FleetAudit, load_expectations
-from api.captures import Captures
-from api.context import Context, Queues
-from api.correlate.fabric import FabricReader
-from api.correlate.roll import RollTask, make_roll
-from api.evaluate.detect import Panel
-from api.evaluate.parts import Evaluation, make_evaluation
-from api.explain.explainer import Explainer
-from api.health.parts import make_board
-from api.ingest.own import OwnSamples
-from api.ingest.service import Ingest
-from api.inventory.feed import InventoryFeed
-from api.inventory.repository import Inventory
-from api.kubernetes.gangs import Gangs
-from api.metrics import ServiceMetrics
-from api.notify.task import Notifying
-from api.placement.service import Floors
+from api.base.metrics import ServiceMetrics
+from api.base.version import VERSION
+from api.data.captures import Captures
+from api.data.ingest.own import OwnSamples
+from api.data.ingest.service import Ingest
+from api.data.inventory.feed import InventoryFeed
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
+from api.fabric.cache import TopologyCache
+from api.fleet.actions.parts import make_acting
+from api.fleet.audit.service import FleetAudit, load_expectations
+from api.fleet.health.parts import make_board
+from api.fleet.kubernetes.gangs import Gangs
+from api.fleet.placement.service import Floors
+from api.http.context import Context, Queues
+from api.http.settings import ServiceSettings
+from api.http.tokens.parts import make_book
+from api.jobs.correlate.fabric import FabricReader
+from api.jobs.correlate.roll import RollTask, make_roll
+from api.oncall.evaluate.detect import Panel
+from api.oncall.evaluate.parts import Evaluation, make_evaluation
+from api.oncall.explain.explainer import Explainer
+from api.oncall.notify.task import Notifying
+from api.oncall.rules.explain import explain_by_incidents, with_dashboards
+from api.oncall.rules.parts import Rules, make_rules
+from api.oncall.rules.task import Hooks
 from api.promql.engine import Engine
 from api.promql.gate import Gate
 from api.promql.values import Dialect
-from api.rules.explain import explain_by_incidents, with_dashboards
-from api.rules.parts import Rules, make_rules
-from api.rules.task import Hooks
-from api.settings import ServiceSettings
-from api.store.store import Store
-from api.tokens.parts import make_book
-from api.topology.cache import TopologyCache
-from api.version import VERSION
 from api.works import Work, feed_inventory, watch_captures, watch_jobs, watch_ports
 from collector.contract.catalog import load_catalog
 

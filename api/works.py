@@ -14,14 +14,14 @@ from typing import Any
 from fastapi import FastAPI
 from starlette.types import Lifespan
 
-from api.captures import CAPTURES_SECONDS, Captures
-from api.inventory.feed import InventoryFeed
-from api.inventory.repository import Inventory
+from api.base.metrics import ServiceMetrics
+from api.data.captures import CAPTURES_SECONDS, Captures
+from api.data.inventory.feed import InventoryFeed
+from api.data.inventory.repository import Inventory
+from api.data.refresh import refresh_ports
+from api.data.store.store import Store
 from api.jobs.watch import JobWatch
-from api.metrics import ServiceMetrics
 from api.promql.gate import Gate
-from api.refresh import refresh_ports
-from api.store.store import Store
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import InventoryError, StoreError
 

@@ -27,7 +27,7 @@ from simulator.snapshot import HangDump, Happening, Snapshot
 from simulator.tallies import Tallies
 from simulator.topology.build import build
 from simulator.topology.model import Bools, Floats
-from simulator.world import World
+from simulator.topology.world import World
 
 CLOCK_SPREAD_SECONDS = 200e-6
 """How far a healthy host's clock is off: what NTP on a local network leaves."""

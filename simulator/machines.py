@@ -16,7 +16,7 @@ import numpy as np
 
 from simulator.snapshot import NS, Counts, GpuReadings, HostReadings
 from simulator.topology.model import Bools, Floats, Ints, Topology
-from simulator.world import World
+from simulator.topology.world import World
 
 # --- power ---------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from collector.contract.collective import Operation, State
 from simulator.pattern import Algorithm
 from simulator.topology.model import Bools, Floats, Ints, Topology
-from simulator.world import World
+from simulator.topology.world import World
 
 Counts = NDArray[np.int64]
 NS = 1_000_000_000

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from api.actions import task as actions_task
-from api.evaluate import lead, task
-from api.health import board
-from api.inventory.sightings import Observation, Sighting
-from api.settings import ServiceSettings
+from api.data.inventory.sightings import Observation, Sighting
+from api.fleet.actions import task as actions_task
+from api.fleet.health import board
+from api.http.settings import ServiceSettings
+from api.oncall.evaluate import lead, task
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 from tests.incidents import HOLDER, NS, Teller
 from tests.service import InProcess, eventually, in_process

@@ -7,8 +7,8 @@ from functools import cache
 from pathlib import Path
 
 from collector.audit.facts import Fact, Facts
-from collector.configuration.reader import ConfigurationReader
-from collector.host import Host
+from collector.doors.host import Host
+from collector.reading.configuration.reader import ConfigurationReader
 from tests.fixtures.trees import tree_of
 
 CASES = Path(__file__).resolve().parent / "fixtures/sources/configuration"

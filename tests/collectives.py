@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from alerts.columns import Records
+from alerts.window.columns import Records
 from collector.contract.collective import Collective
 from collector.contract.records import ABSENT
 

@@ -49,8 +49,8 @@ def plain(report: Diagnosis) -> Any:  # noqa: ANN401 - JSON
 
 
 if __name__ == "__main__":
-    from api.correlate.read import RECORDS_MAX
     from api.diagnose import analyse
+    from api.jobs.correlate.read import RECORDS_MAX
     from collector.cli import main
 
     # A test may lower the bound, to see what happens beyond it.

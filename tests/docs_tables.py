@@ -21,12 +21,12 @@ from alerts import detectors
 from alerts.rulebook.file import parse_rules, write_duration
 from alerts.rulebook.knobs import default_knobs, fill_pack, write_value
 from alerts.rulebook.template import TemplateData, expand
-from api import limits
-from api.settings import ServiceSettings
+from api.base import limits
+from api.http.settings import ServiceSettings
+from collector.agent.settings import AgentSettings
 from collector.contract.catalog import load_catalog
 from collector.contract.causes import cause_table
 from collector.contract.verdict import Layer, Reason
-from collector.settings import AgentSettings
 from collector.sources import SourceSettings, discover
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -152,8 +152,8 @@ def http_paths() -> str:
     """Every path of the service."""
     from fastapi import FastAPI  # noqa: PLC0415 - only this table needs it
 
-    from api.app import ROUTERS  # noqa: PLC0415
-    from api.tokens.scopes import SCOPES  # noqa: PLC0415
+    from api.http.app import ROUTERS  # noqa: PLC0415
+    from api.http.tokens.scopes import SCOPES  # noqa: PLC0415
 
     app = FastAPI()
     for router in ROUTERS:

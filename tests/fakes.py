@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from collector.contract.model import Reading, Sample, Series
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources import SourceSettings
 
 SECOND_NS = 1_000_000_000

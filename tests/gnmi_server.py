@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from pygnmi.spec.v080 import gnmi_pb2
 
-from collector.gnmi.decode import parse_path
+from collector.switches.gnmi.decode import parse_path
 
 DEADLINE_SECONDS = 20.0
 """How long a test waits for what must happen; reached only by a test that fails."""

@@ -28,18 +28,16 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from api.evaluate.series import FoundSeries
-from api.ingest.own import OwnSamples
-from api.metrics import ServiceMetrics
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.own import OwnSamples
+from api.http.settings import ServiceSettings
+from api.oncall.evaluate.series import FoundSeries
+from api.oncall.rules.build import write_pack
+from api.oncall.rules.explain import explain_by_incidents
+from api.oncall.rules.parts import make_rules
+from api.oncall.rules.task import Hooks
 from api.promql.engine import Engine
 from api.promql.values import Dialect
-from api.rules.build import write_pack
-from api.rules.explain import explain_by_incidents
-from api.rules.parts import make_rules
-from api.rules.task import Hooks
-from api.score.evaluate import Incidents
-from api.score.service import SimulatedService
-from api.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
 from simulator.engine import Simulation
 from simulator.faults import discover
@@ -47,6 +45,8 @@ from simulator.faults.model import Place
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario, plan
+from simulator.score.evaluate import Incidents
+from simulator.score.service import SimulatedService
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
 from tests.grafana_supplement import Supplement

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from api.store.store import Store, StoreUrl
+from api.data.store.store import Store, StoreUrl
 from tests import remote_write
 from tests.promql_oracle import running_prometheus
 

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from api.metrics import ServiceMetrics
+from api.base.metrics import ServiceMetrics
 from collector.bursts.track import BOUNDS
 from collector.contract.model import Sample, Series
 from simulator.topology.model import Fabric, Topology

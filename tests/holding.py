@@ -4,8 +4,8 @@ import datetime as dt
 
 from alerts.health.model import Hold
 from alerts.policy.record import said_by
-from api.inventory.health import KeptHold
-from api.inventory.repository import Inventory
+from api.data.inventory.health import KeptHold
+from api.data.inventory.repository import Inventory
 
 
 def set_hold(inventory: Inventory, number: str, hold: Hold) -> None:

@@ -3,11 +3,11 @@
 import datetime as dt
 from collections.abc import Sequence
 
-from alerts.incident import Advance, Incident, advance
-from api.evaluate.lead import EVALUATOR
-from api.evaluate.said import SaidWriter, placed
-from api.inventory.repository import Inventory
-from api.store.store import Store
+from alerts.judge.incident import Advance, Incident, advance
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
+from api.oncall.evaluate.lead import EVALUATOR
+from api.oncall.evaluate.said import SaidWriter, placed
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason, Verdict
 
 NS = 1_000_000_000

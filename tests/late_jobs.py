@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from alerts.columns import Records, Step
-from alerts.split import split
-from alerts.window import (
+from alerts.window.columns import Records, Step
+from alerts.window.model import (
     NS,
     Communicator,
     Gpus,
@@ -24,6 +23,7 @@ from alerts.window import (
     Readings,
     Window,
 )
+from alerts.window.split import split
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from alerts.columns import Floats, Operations, Records
-from alerts.window import NS, Gpus, Grid, Hosts, JobWindow, Ports, Rank, Readings, Window
+from alerts.window.columns import Floats, Operations, Records
+from alerts.window.model import NS, Gpus, Grid, Hosts, JobWindow, Ports, Rank, Readings, Window
 from collector.contract.model import Event
 
 CELLS = 30

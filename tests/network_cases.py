@@ -12,7 +12,7 @@ from simulator.pattern import Algorithm, Pattern
 from simulator.topology.build import build
 from simulator.topology.model import Fabric, Floats, Ints, Topology
 from simulator.topology.spec import ClusterSpec
-from simulator.world import World
+from simulator.topology.world import World
 
 GIGA = 1e9
 

@@ -23,18 +23,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
-from api.evaluate import changes, lead, task
-from api.evaluate.said import SaidWriter, placed
-from api.evaluate.series import FoundSeries
-from api.ingest.own import OwnSamples
-from api.metrics import ServiceMetrics
-from api.score.evaluate import Incidents
-from api.score.service import SimulatedService
-from api.settings import ServiceSettings
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.own import OwnSamples
+from api.http.settings import ServiceSettings
+from api.oncall.evaluate import changes, lead, task
+from api.oncall.evaluate.said import SaidWriter, placed
+from api.oncall.evaluate.series import FoundSeries
 from collector.contract.verdict import Verdict
 from simulator.engine import Simulation
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
+from simulator.score.evaluate import Incidents
+from simulator.score.service import SimulatedService
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
 from tests.grafana_data import DataSet, Trouble, scenario_of

@@ -6,18 +6,18 @@ from itertools import combinations
 import numpy as np
 
 from alerts.health.model import HealthState
-from api.health.answers import HostEntry
-from api.inventory.placing import RunningPlace
-from api.placement.floor import make_floor
-from api.placement.jobs import traffic_of
-from api.placement.model import Ask, Placed
-from api.placement.place import Known, make_pool, place
-from api.placement.refuse import Fleet, usable_hosts
-from api.placement.score import Scale
-from api.placement.ways import Ways
-from api.topology.graph import compile_graph
-from api.topology.model import Topology
-from api.topology.tiers import with_tiers
+from api.data.inventory.placing import RunningPlace
+from api.fabric.graph import compile_graph
+from api.fabric.model import Topology
+from api.fabric.tiers import with_tiers
+from api.fleet.health.answers import HostEntry
+from api.fleet.placement.floor import make_floor
+from api.fleet.placement.jobs import traffic_of
+from api.fleet.placement.model import Ask, Placed
+from api.fleet.placement.place import Known, make_pool, place
+from api.fleet.placement.refuse import Fleet, usable_hosts
+from api.fleet.placement.score import Scale
+from api.fleet.placement.ways import Ways
 
 GPUS = 8
 LEMON = 0.9

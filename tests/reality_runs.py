@@ -32,7 +32,7 @@ from simulator.scenario import Scenario
 from simulator.snapshot import CollectiveBlock
 from simulator.topology.model import Fabric
 from simulator.topology.spec import ClusterSpec
-from simulator.world import World
+from simulator.topology.world import World
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ROOT / "tests/fixtures/simulator/h200_ring.json"

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from alerts.columns import ClockFit, Records
-from alerts.split import split
-from alerts.window import (
+from alerts.window.columns import ClockFit, Records
+from alerts.window.model import (
     NS,
     Communicator,
     Gpus,
@@ -23,6 +22,7 @@ from alerts.window import (
     Rank,
     Window,
 )
+from alerts.window.split import split
 from collector.contract.records import ABSENT
 from simulator.jobs.ladder import ring_exits
 

@@ -21,11 +21,11 @@ from unittest.mock import patch
 import httpx
 import uvicorn
 
-from api.app import create_app
-from api.ingest import commit
-from api.inventory.repository import Inventory
-from api.settings import ServiceSettings
-from api.store.store import Store, StoreUrl
+from api.data.ingest import commit
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store, StoreUrl
+from api.http.app import create_app
+from api.http.settings import ServiceSettings
 from tests.environment import clean_environment
 from tests.ports import free_port
 

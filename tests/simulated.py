@@ -16,7 +16,7 @@ from simulator.snapshot import (
 )
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric, Floats, Topology
-from simulator.world import World
+from simulator.topology.world import World
 
 START_UNIX_NS = 1_794_700_000 * NS
 UPTIME_NS = 3 * 86_400 * NS

@@ -10,9 +10,9 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from alerts.columns import Columns, Operations, Records
 from alerts.finding import Finding
-from alerts.window import (
+from alerts.window.columns import Columns, Operations, Records
+from alerts.window.model import (
     NS,
     Communicator,
     Gpus,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.snmp.model import Flaw, Oid, Session, SnmpError, Target, Value, Walked
+from collector.doors.host import Host
+from collector.switches.snmp.model import Flaw, Oid, Session, SnmpError, Target, Value, Walked
 
 IF = "1.3.6.1.2.1.2.2.1"
 IF_X = "1.3.6.1.2.1.31.1.1.1"

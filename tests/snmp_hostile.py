@@ -25,7 +25,7 @@ from typing import Any
 from pyasn1.codec.ber import decoder, encoder
 from pysnmp.proto.api import v2c
 
-from collector.snmp.model import Credentials, Oid, Target
+from collector.switches.snmp.model import Credentials, Oid, Target
 from tests.ports import free_port
 
 READY_SECONDS = 30

@@ -32,37 +32,37 @@ FILE_LINES_MAX = 700
 # Files of collector/ that may touch the machine directly, each with its reason. All others ask
 # `Host`, so that every source runs unchanged on a captured tree with a fixed clock.
 DOORS = {
-    "collector/host.py": "it is the door",
-    "collector/commands.py": "behind the door: programs of this machine",
-    "collector/netlink.py": "behind the door: the kernel's news of its interfaces",
-    "collector/sockets.py": "behind the door: ethtool's ioctl and Unix datagrams",
-    "collector/snmp/client.py": "behind the door: switches, whose answers a captured tree records",
-    "collector/snmp/wire.py": "behind the door: the sockets of collector/snmp/client.py",
-    "collector/gnmi/client.py": "behind the door: switches' streams, which a captured tree records",
+    "collector/doors/host.py": "it is the door",
+    "collector/doors/commands.py": "behind the door: programs of this machine",
+    "collector/doors/netlink.py": "behind the door: the kernel's news of its interfaces",
+    "collector/doors/sockets.py": "behind the door: ethtool's ioctl and Unix datagrams",
+    "collector/switches/snmp/client.py": "switches, whose answers a captured tree records",
+    "collector/switches/snmp/wire.py": "the sockets of snmp/client.py",
+    "collector/switches/gnmi/client.py": "switches' streams, which a captured tree records",
     "collector/bursts/process.py": "behind the door: it starts the sampler",
     "collector/bursts/sampler.py": "a process of its own, where there is no Host",
-    "collector/nvml.py": "it loads NVIDIA's library, whose answers a captured tree holds as a file",
-    "collector/spool.py": "its queue is files on a disk, never on a captured tree",
-    "collector/steps/fabricscope_steps.py": "it runs in training processes, where there is no Host",
-    "collector/client/fabricscope_client.py": "it runs in schedulers' plug-ins",
+    "collector/doors/nvml.py": "NVIDIA's library, whose answers a captured tree holds as a file",
+    "collector/agent/spool.py": "its queue is files on a disk, never on a captured tree",
+    "collector/shims/fabricscope_steps.py": "it runs in training processes, where there is no Host",
+    "collector/shims/fabricscope_client.py": "it runs in schedulers' plug-ins",
 }
 
 # The only places that may catch everything, and how often: elsewhere it hides mistakes.
 BROAD_EXCEPTS = {
-    "collector/schedule.py": 1,  # the tick of one source: a bug in it must not stop the others
-    "collector/gnmi/stream.py": 1,  # one switch's thread: a bug there must not end the agent
+    "collector/agent/schedule.py": 1,  # one source: a bug in it must not stop the others
+    "collector/switches/gnmi/stream.py": 1,  # one switch: a bug there must not end the agent
     "api/promql/parse.py": 1,  # a panic of the parser's Rust code, which has no class to name
-    "api/boundary.py": 1,  # the request boundary: a bug becomes one answer, not a dead service
-    "api/evaluate/detect.py": 1,  # one detector: a bug in it must not silence the others
+    "api/http/boundary.py": 1,  # the request boundary: a bug becomes one answer, not a dead service
+    "api/oncall/evaluate/detect.py": 1,  # one detector: a bug in it must not silence the others
     "dashboards/grafana/connection.py": 1,  # the SDK raises a bare Exception for an odd answer
-    "api/rules/evaluate.py": 1,  # one rule: a bug that it meets must not silence the others
+    "api/oncall/rules/evaluate.py": 1,  # one rule: a bug that it meets must not silence the others
 }
 
 # Programs start here; what no entry point imports, directly or not, is dead.
 ENTRY_POINTS = (
     "collector.cli",
-    "collector.steps.fabricscope_steps",
-    "collector.client.fabricscope_client",
+    "collector.shims.fabricscope_steps",
+    "collector.shims.fabricscope_client",
     *(
         verb["module"]
         for file in sorted(ROOT.glob("*/verbs.toml"))
@@ -131,7 +131,7 @@ def test_files_can_be_read_in_one_sitting() -> None:
 
 
 def test_routes_do_not_import_routes() -> None:
-    """What several routes share is in `api.routes.shared`; only the app knows the routers."""
+    """What several routes share is in `api.http.routes.shared`; only the app knows the routers."""
     routers = {
         name_of(path).removesuffix(".py").replace("/", ".")
         for path in python_files("api")
@@ -141,7 +141,7 @@ def test_routes_do_not_import_routes() -> None:
     wrong = [
         f"{name_of(path)} imports {module}"
         for path in python_files("api")
-        if name_of(path) != "api/app.py"
+        if name_of(path) != "api/http/app.py"
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Import | ast.ImportFrom)
         for module in imported_by(node) & routers
@@ -260,7 +260,7 @@ def module_of(path: Path) -> str:
 
 
 def imports_of(tree: ast.Module) -> Iterator[str]:
-    """Every name that may be a module of ours; also verbs named by a string, `"api.cli:main"`."""
+    """Every name that may be a module of ours; also verbs named by a string."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):

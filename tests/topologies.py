@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Iterable
 
-from api.topology.model import Link, Node, NodeKind, Port, Topology, make_topology
+from api.fabric.model import Link, Node, NodeKind, Port, Topology, make_topology
 from collector.contract.identity import LinkId, PortId
 from simulator.topology import model as simulated
 from simulator.topology.build import ClusterSpec, build

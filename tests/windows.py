@@ -12,7 +12,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from alerts.window import Window
+from alerts.window.model import Window
 from api.diagnose.analyse import Window as Asked
 from api.diagnose.analyse import analyse_job
 from api.diagnose.cli import choose_jobs, load_all, temporary_folder

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 
 from alerts.finding import Finding
-from alerts.window import Window
+from alerts.window.model import Window
 from collector.contract.cause_facts import Sought
 from collector.contract.verdict import Cause, Reason
 

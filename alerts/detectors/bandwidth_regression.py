@@ -26,10 +26,10 @@ import math
 import msgspec
 import numpy as np
 
-from alerts.edges import crosses_network
 from alerts.finding import Finding
-from alerts.transfer import Kinds, kind_of, own_past, shown_size, sorted_kinds
-from alerts.window import NS, JobWindow, Kind, Window
+from alerts.signals.edges import crosses_network
+from alerts.signals.transfer import Kinds, kind_of, own_past, shown_size, sorted_kinds
+from alerts.window.model import NS, JobWindow, Kind, Window
 from collector.contract.cause_facts import TIMES, Sought
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Culprit, Evidence

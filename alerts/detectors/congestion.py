@@ -28,10 +28,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from alerts.columns import Flags, Floats
 from alerts.finding import Finding
-from alerts.inflow import Inflow, inflows
-from alerts.ports import (
+from alerts.signals.inflow import Inflow, inflows
+from alerts.signals.ports import (
     Span,
     added,
     called,
@@ -52,7 +51,8 @@ from alerts.ports import (
     values_of,
     waited,
 )
-from alerts.window import Ports, Window
+from alerts.window.columns import Flags, Floats
+from alerts.window.model import Ports, Window
 from collector.contract.verdict import Cause, Evidence, Reason
 
 NAME = "congestion"

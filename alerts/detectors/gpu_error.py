@@ -24,12 +24,12 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from alerts.columns import Floats, Ints
 from alerts.finding import Finding
-from alerts.peers import groups_of_gpus, known_values, usual_of
-from alerts.ports import amount, counted
-from alerts.statistics import runs
-from alerts.window import NS, Window
+from alerts.signals.peers import groups_of_gpus, known_values, usual_of
+from alerts.signals.ports import amount, counted
+from alerts.window.columns import Floats, Ints
+from alerts.window.model import NS, Window
+from alerts.window.statistics import runs
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Evidence, Reason
 

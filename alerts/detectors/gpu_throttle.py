@@ -23,12 +23,12 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from alerts.columns import Flags, Floats, Ints
 from alerts.finding import Finding
-from alerts.peers import Usual, groups_of_gpus, known_values, usual_of
-from alerts.ports import percent
-from alerts.statistics import median_known, runs
-from alerts.window import Gpus, Window
+from alerts.signals.peers import Usual, groups_of_gpus, known_values, usual_of
+from alerts.signals.ports import percent
+from alerts.window.columns import Flags, Floats, Ints
+from alerts.window.model import Gpus, Window
+from alerts.window.statistics import median_known, runs
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 NAME = "gpu_throttle"

@@ -7,10 +7,10 @@ until a watchdog kills the job half an hour later.
 *Signal.* No rank has completed anything for several seconds and several steps, while the agents of
 its hosts report and its GPUs have stopped computing without becoming idle. Then the culprit, by the
 first evidence that there is: a GPU with an error that is fatal, or that cannot be read; a port of a
-rank that is down; dumps of the Flight Recorder (`alerts.blocked`); GPUs that are idle while all
-others wait inside of a collective, on a host whose processes use no CPU; a GPU that draws far less
-than all others that wait; a host that fell silent when the job stopped. A job whose GPUs all wait
-alike for half a minute is stalled, without a culprit.
+rank that is down; dumps of the Flight Recorder (`alerts.signals.blocked`); GPUs that are idle while
+all others wait inside of a collective, on a host whose processes use no CPU; a GPU that draws far
+less than all others that wait; a host that fell silent when the job stopped. A job whose GPUs all
+wait alike for half a minute is stalled, without a culprit.
 
 *Assumptions.* A GPU that waits in a collective spins: it counts as utilised and draws more than an
 idle one. Clocks of agents and service agree to within seconds.
@@ -29,11 +29,11 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from alerts.blocked import blame
-from alerts.columns import Flags, Floats, Ints
 from alerts.finding import Finding, Suspect
-from alerts.statistics import median_known
-from alerts.window import NS, JobWindow, Rank, Window
+from alerts.signals.blocked import blame
+from alerts.window.columns import Flags, Floats, Ints
+from alerts.window.model import NS, JobWindow, Rank, Window
+from alerts.window.statistics import median_known
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
 

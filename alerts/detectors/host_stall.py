@@ -26,12 +26,12 @@ from collections.abc import Iterator, Mapping
 import msgspec
 import numpy as np
 
-from alerts.columns import Flags, Floats, Ints
 from alerts.finding import Finding
-from alerts.peers import groups_of_hosts, usual_of
-from alerts.ports import amount, percent
-from alerts.statistics import runs
-from alerts.window import Hosts, Window
+from alerts.signals.peers import groups_of_hosts, usual_of
+from alerts.signals.ports import amount, percent
+from alerts.window.columns import Flags, Floats, Ints
+from alerts.window.model import Hosts, Window
+from alerts.window.statistics import runs
 from collector.contract.verdict import Cause, Evidence, Reason
 
 NAME = "host_stall"

@@ -21,8 +21,8 @@ import numpy as np
 
 from alerts.detectors.straggler import culprit_of, evidence_of, is_fault, late_share, suspects_of
 from alerts.finding import Finding
-from alerts.gaps import OwnTime, own_time
-from alerts.window import JobWindow, Window
+from alerts.signals.gaps import OwnTime, own_time
+from alerts.window.model import JobWindow, Window
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 RANDOM_SHARE_MIN = 0.05

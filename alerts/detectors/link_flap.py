@@ -29,9 +29,8 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from alerts.columns import Flags
 from alerts.finding import Finding
-from alerts.ports import (
+from alerts.signals.ports import (
     ACTIVE,
     Span,
     cable_of,
@@ -48,7 +47,8 @@ from alerts.ports import (
     rows_with,
     values_of,
 )
-from alerts.window import NS, Ports, Window
+from alerts.window.columns import Flags
+from alerts.window.model import NS, Ports, Window
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 NAME = "link_flap"

@@ -31,9 +31,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from alerts.columns import Flags, Floats, Ints
 from alerts.finding import Finding
-from alerts.ports import (
+from alerts.signals.ports import (
     ERRORS,
     PACKETS,
     Span,
@@ -62,8 +61,9 @@ from alerts.ports import (
     usual,
     waited,
 )
-from alerts.vanished import Vanished, vanished
-from alerts.window import NS, JobWindow, Ports, Window
+from alerts.signals.vanished import Vanished, vanished
+from alerts.window.columns import Flags, Floats, Ints
+from alerts.window.model import NS, JobWindow, Ports, Window
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 NAME = "lossy_link"

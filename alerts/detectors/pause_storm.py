@@ -26,9 +26,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from alerts.columns import Flags, Floats
 from alerts.finding import Finding
-from alerts.ports import (
+from alerts.signals.ports import (
     Span,
     called,
     faces_nic,
@@ -48,7 +47,8 @@ from alerts.ports import (
     values_of,
     waited,
 )
-from alerts.window import Ports, Window
+from alerts.window.columns import Flags, Floats
+from alerts.window.model import Ports, Window
 from collector.contract.verdict import Cause, Evidence, Reason
 
 NAME = "pause_storm"

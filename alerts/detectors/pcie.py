@@ -28,11 +28,10 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from alerts.both_ways import sends_as_slowly
-from alerts.columns import Flags
 from alerts.finding import Finding
-from alerts.peers import known_values
-from alerts.ports import (
+from alerts.signals.both_ways import sends_as_slowly
+from alerts.signals.peers import known_values
+from alerts.signals.ports import (
     Span,
     called,
     latest,
@@ -51,7 +50,8 @@ from alerts.ports import (
     values_of,
     waited,
 )
-from alerts.window import Gpus, Window
+from alerts.window.columns import Flags
+from alerts.window.model import Gpus, Window
 from collector.contract.verdict import Cause, Evidence, Reason
 
 NAME = "pcie"

@@ -22,9 +22,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from alerts.columns import Flags, Floats
 from alerts.finding import Finding
-from alerts.ports import (
+from alerts.signals.ports import (
     Span,
     cable_of,
     called,
@@ -38,7 +37,8 @@ from alerts.ports import (
     rows_with,
     values_of,
 )
-from alerts.window import Ports, Window
+from alerts.window.columns import Flags, Floats
+from alerts.window.model import Ports, Window
 from collector.contract.verdict import Cause, Reason
 
 NAME = "rate_downgrade"

@@ -5,12 +5,12 @@ full port: every collective that crosses it takes longer, although all ranks com
 goes at the pace of its slowest edge, so counters of bytes look alike on all hosts.
 
 *Signal.* Transfer (last exit minus last entry) of a kind of operation far above the rest of the
-window or the long past, nearly all of the time (`alerts.transfer`). Where it is: the exits of a
-ring form a ladder that begins behind the slow edge (`alerts.ladder`); slow communicators share
-what healthy ones do not cross (`alerts.edges`); the slow NIC is the smooth one
-(`alerts.smoothness`). A stretch must be clear by its times alone or by its ladder. Where nothing
-changed at all, a ladder that is in long operations and not in short ones beside them is enough
-(`alerts.lasting`).
+window or the long past, nearly all of the time (`alerts.signals.transfer`). Where it is: the exits
+of a ring form a ladder that begins behind the slow edge (`alerts.signals.ladder`); slow
+communicators share what healthy ones do not cross (`alerts.signals.edges`); the slow NIC is the
+smooth one (`alerts.signals.smoothness`). A stretch must be clear by its times alone or by its
+ladder. Where nothing changed at all, a ladder that is in long operations and not in short ones
+beside them is enough (`alerts.signals.lasting`).
 
 *Assumptions.* Clocks are aligned. Rings are as NCCL logged, or in the order of ranks. Operations of
 one kind move the same bytes. One fault at a time in one job.
@@ -18,7 +18,7 @@ one kind move the same bytes. One fault at a time in one job.
 *Misses.* What is slow from the beginning of the window, has no known past and no ladder (trees, two
 ranks, bytes that go round in many small pieces, operations of one length only). The direction of a
 cable that alone is slow has two ends, and a ring cannot separate them: both are suspects, and
-counters must decide (nothing waits in front of a receiver that is fast: `alerts.backlog`).
+counters must decide (nothing waits in front of a receiver that is fast: `alerts.signals.backlog`).
 All-reduces over trees show that they are slow, not where. Jobs that are too small for a ladder (two
 ranks) and share no communicator with others: both ends are suspects.
 
@@ -36,9 +36,9 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 import numpy as np
 
-from alerts.backlog import free_inflow
-from alerts.columns import Ints, Step
-from alerts.edges import (
+from alerts.finding import Finding, Suspect
+from alerts.signals.backlog import free_inflow
+from alerts.signals.edges import (
     ONE_EDGE_SHARE,
     Fabric,
     Vote,
@@ -47,12 +47,11 @@ from alerts.edges import (
     free_receivers,
     suspects_of,
 )
-from alerts.finding import Finding, Suspect
-from alerts.gaps import own_time
-from alerts.ladder import RANKS_MIN, Ladder, is_of_late_rank, ladder_of
-from alerts.lasting import Lasting, lasting
-from alerts.smoothness import Smoothest, smoothest
-from alerts.transfer import (
+from alerts.signals.gaps import own_time
+from alerts.signals.ladder import RANKS_MIN, Ladder, is_of_late_rank, ladder_of
+from alerts.signals.lasting import Lasting, lasting
+from alerts.signals.smoothness import Smoothest, smoothest
+from alerts.signals.transfer import (
     MANY,
     Company,
     Stretch,
@@ -61,9 +60,10 @@ from alerts.transfer import (
     slow_stretches,
     sorted_kinds,
 )
-from alerts.window import NS, JobWindow, Window
-from alerts.words import duration
-from alerts.words import share as percentage
+from alerts.window.columns import Ints, Step
+from alerts.window.model import NS, JobWindow, Window
+from collector.contract.figures import duration
+from collector.contract.figures import share as percentage
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
 
 LADDERS_MAX = 64
@@ -572,7 +572,7 @@ def own_lateness(job: JobWindow, episode: Episode) -> float | None:
     """How late the latest rank is through its own doing in a step of the episode, in nanoseconds.
 
     By medians over its steps; None where too few are known. Ranks that come late only because they
-    left late do not count (`alerts.gaps`).
+    left late do not count (`alerts.signals.gaps`).
     """
     own = own_time(job)
     if own is None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from alerts.health.model import NS, Charge, Standing
-from alerts.incident import REOPEN_SECONDS
+from alerts.judge.incident import REOPEN_SECONDS
 from alerts.policy.action import (
     HOLDING,
     Action,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from alerts.incident import Incident
+from alerts.judge.incident import Incident
+from alerts.judge.words import cost as cost_words
 from alerts.rulebook.model import INCIDENT_LABEL, INHIBITED_BY, NS, Alert
-from alerts.words import cost as cost_words
 from collector.contract.cause_facts import Family
 from collector.contract.verdict import Culprit
 

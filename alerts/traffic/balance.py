@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from alerts.columns import Floats, Ints
-from alerts.statistics import spread
+from alerts.window.columns import Floats, Ints
+from alerts.window.statistics import spread
 
 THINGS_MIN = 8
 """Of fewer none can stand out: the median of seven rests on three on either side."""

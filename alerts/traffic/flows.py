@@ -16,10 +16,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from alerts.columns import Codes, Columns, Flags, Floats, Ints, Operations, Records
-from alerts.split import distinct
 from alerts.traffic.places import NAMELESS, Places
-from alerts.window import Communicator
+from alerts.window.columns import Codes, Columns, Flags, Floats, Ints, Operations, Records
+from alerts.window.model import Communicator
+from alerts.window.split import distinct
 from collector.contract.collective import Operation, bus_bytes
 from collector.contract.records import ABSENT
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from alerts.columns import Columns, Flags, Floats, Ints
 from alerts.traffic.flows import Flows, summed
 from alerts.traffic.places import NAMELESS, By, Places
+from alerts.window.columns import Columns, Flags, Floats, Ints
 
 
 class Cells(Columns, frozen=True, kw_only=True):

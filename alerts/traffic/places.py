@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from alerts.columns import Codes
-from alerts.window import Rank
+from alerts.window.columns import Codes
+from alerts.window.model import Rank
 
 NAMELESS = -1
 """Stands for an unknown place."""

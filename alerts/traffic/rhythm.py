@@ -14,10 +14,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from alerts.columns import Floats, Ints, Records
-from alerts.split import all_bus_bytes
-from alerts.statistics import spread
-from alerts.window import NS
+from alerts.window.columns import Floats, Ints, Records
+from alerts.window.model import NS
+from alerts.window.split import all_bus_bytes
+from alerts.window.statistics import spread
 from collector.contract.collective import Operation
 
 BINS_MAX = 65_536

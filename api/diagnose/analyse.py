@@ -1,7 +1,7 @@
 """One job of a throw-away store: clocks aligned, collectives joined and split, steps found.
 
-The same functions as in the service (`api.correlate`); here it is chosen whose times they get, and
-what comes out is put into words of the report.
+The same functions as in the service (`api.jobs.correlate`); here it is chosen whose times they get,
+and what comes out is put into words of the report.
 """
 
 from __future__ import annotations
@@ -13,11 +13,20 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from alerts.clocks import align, correct, operation_index
-from alerts.columns import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
-from alerts.split import joinable, lateness, medians, split, starts_of
-from api.correlate.join import split_in_store
-from api.correlate.read import (
+from alerts.window.clocks import align, correct, operation_index
+from alerts.window.columns import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
+from alerts.window.split import joinable, lateness, medians, split, starts_of
+from alerts.window.steps import (
+    Bounds,
+    infer_steps,
+    job_ranks_of_rows,
+    measure_steps,
+    to_work,
+)
+from api.data.store.store import Store
+from api.diagnose.jobs import Job
+from api.jobs.correlate.join import split_in_store
+from api.jobs.correlate.read import (
     COLUMNS,
     RECORDS_MAX,
     SEEN_BY,
@@ -26,16 +35,7 @@ from api.correlate.read import (
     query_records,
     read_members,
 )
-from api.correlate.steps import (
-    Bounds,
-    infer_steps,
-    job_ranks_of_rows,
-    measure_steps,
-    to_work,
-)
-from api.correlate.window import power_of_two, some_members
-from api.diagnose.jobs import Job
-from api.store.store import Store
+from api.jobs.correlate.window import power_of_two, some_members
 from collector.contract.records import ABSENT
 
 SPANS_MAX = 2_000_000

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from alerts.window import Window as Seen
+from alerts.window.model import Window as Seen
+from api.base.times import read_time_ms
+from api.data.store.store import Store
 from api.diagnose.analyse import Analysis, Window, analyse_job
 from api.diagnose.find import STANDARD_INPUT, Found, Walk
 from api.diagnose.jobs import Job, find_jobs
@@ -23,8 +25,6 @@ from api.diagnose.report import JOBS_MAX, Diagnosis, to_json
 from api.diagnose.summarise import find_warnings, summarise_job, summarise_read
 from api.diagnose.verdicts import judge_window
 from api.diagnose.windows import window_of
-from api.store.store import Store
-from api.times import read_time_ms
 from collector.contract.errors import SettingsError
 from collector.contract.identity import printable
 from collector.contract.layers import unknown
@@ -269,7 +269,7 @@ def write_files(
 
 def write_pieces(path: Path, pieces: Iterable[str | bytes]) -> None:
     """Write a file, packed if its name ends in .gz; a SettingsError names it if that fails."""
-    from api.trace.stream import packed
+    from api.jobs.trace.stream import packed
 
     raw = (piece.encode() if isinstance(piece, str) else piece for piece in pieces)
     try:

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
+from api.data.inventory.job_model import JobFound, JobRank, Member
+from api.data.store.store import Store
 from api.diagnose.load import APART_NS, Collection, Loaded
-from api.inventory.job_model import JobFound, JobRank, Member
 from api.jobs.facts import facts_of
 from api.jobs.infer import infer
-from api.store.store import Store
 from collector.contract import communicator as words
 from collector.contract.communicator import parse_ranks
 from collector.contract.model import Event

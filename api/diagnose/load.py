@@ -18,12 +18,12 @@ from typing import BinaryIO, TypeVar
 import msgspec
 import numpy as np
 
+from api.data.ingest.columns import MS_PER_DAY, SampleColumns
+from api.data.ingest.commit import event_rows, series_rows
+from api.data.ingest.records import insert_collectives, insert_steps, is_word
+from api.data.ingest.series import NewSeries
+from api.data.store.store import RETAINED_TABLES, Store, StoreUrl
 from api.diagnose.find import STANDARD_INPUT, Found, Stream, origin_of, recognise
-from api.ingest.columns import MS_PER_DAY, SampleColumns
-from api.ingest.commit import event_rows, series_rows
-from api.ingest.records import insert_collectives, insert_steps, is_word
-from api.ingest.series import NewSeries
-from api.store.store import RETAINED_TABLES, Store, StoreUrl
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.communicator import (
     COMMUNICATOR,

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from alerts.columns import Floats
-from alerts.window import Window
+from alerts.window.columns import Floats
+from alerts.window.model import Window
 from api.diagnose import units
 from api.diagnose.analyse import Analysis
 from api.diagnose.job_tables import job_facts, job_tables, pending_table, table

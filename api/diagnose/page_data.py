@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from alerts.columns import Floats, Ints
+from alerts.window.columns import Floats, Ints
 from collector.contract.causes import CauseTable
 from collector.contract.identity import printable
 from collector.contract.verdict import Verdict

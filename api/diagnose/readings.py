@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from alerts.columns import Floats
+from alerts.window.columns import Floats
+from api.data.store.store import Store
 from api.diagnose.analyse import Window
-from api.store.store import Store
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import metric_id
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from alerts.columns import ClockFit, Step
+from alerts.window.columns import ClockFit, Step
 from api.diagnose.load import FormatRead
 from collector.contract.verdict import Verdict
 

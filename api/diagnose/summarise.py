@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from alerts.columns import Ints, Operations, Records
-from alerts.split import PAIRWISE, distinct, starts_of
-from api.correlate.baseline import Baselines, read_baselines
+from alerts.window.columns import Ints, Operations, Records
+from alerts.window.split import PAIRWISE, distinct, starts_of
+from api.data.store.store import Store
 from api.diagnose.analyse import Analysis, RankRows
 from api.diagnose.jobs import Job
 from api.diagnose.load import FileRead, Loaded, by_format
@@ -33,7 +33,7 @@ from api.diagnose.report import (
     Read,
     Warned,
 )
-from api.store.store import Store
+from api.jobs.correlate.baseline import Baselines, read_baselines
 from collector.contract import communicator as words
 from collector.contract.records import ABSENT
 from collector.formats import discover

@@ -13,8 +13,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from alerts import words
-from alerts.columns import Floats, Step
+from alerts.judge import words
+from alerts.window.columns import Floats, Step
 from api.diagnose import units
 from api.diagnose.report import (
     CollectiveReport,

@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import numpy as np
 
-from alerts.clocks import operation_index
-from alerts.columns import Records
-from alerts.window import JobWindow, Rank, Window
-from api.correlate.steps import infer_bounds, to_work
+from alerts.window.clocks import operation_index
+from alerts.window.columns import Records
+from alerts.window.model import JobWindow, Rank, Window
+from alerts.window.steps import infer_bounds, to_work
+from api.base.limits import TRACE_RECORDS_MAX, TRACE_SPANS_MAX
+from api.data.store.store import Store
 from api.diagnose.analyse import Analysis
-from api.limits import TRACE_RECORDS_MAX, TRACE_SPANS_MAX
-from api.store.store import Store
-from api.trace.subject import Ahead, Machines, Span, Story, Subject, Trouble
-from api.trace.tell import write_story
+from api.jobs.trace.subject import Ahead, Machines, Span, Story, Subject, Trouble
+from api.jobs.trace.tell import write_story
 from collector.contract.identity import PortId
 from collector.contract.verdict import Verdict
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from alerts import words
-from alerts.columns import Flags, Floats, Ints
-from alerts.split import medians
-from alerts.window import NS, JobWindow, Ports, Things, Window
+from alerts.judge import words
+from alerts.window.columns import Flags, Floats, Ints
+from alerts.window.model import NS, JobWindow, Ports, Things, Window
+from alerts.window.split import medians
 from api.diagnose import units
 from api.diagnose.analyse import Analysis
 from api.diagnose.page_data import (

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alerts.window import NS, JobWindow, Window
-from api.correlate.baseline import read_baselines
-from api.correlate.readings import GridReader
-from api.correlate.things import read_gpus, read_hosts, read_ports
-from api.correlate.windows import (
+from alerts.window.model import NS, JobWindow, Window
+from api.data.store.store import Store
+from api.diagnose.analyse import Analysis
+from api.diagnose.analyse import Window as Asked
+from api.jobs.correlate.baseline import read_baselines
+from api.jobs.correlate.readings import GridReader
+from api.jobs.correlate.things import read_gpus, read_hosts, read_ports
+from api.jobs.correlate.windows import (
     baselines_of,
     grid_of,
     read_pending,
@@ -16,9 +19,6 @@ from api.correlate.windows import (
     to_communicator,
     to_rank,
 )
-from api.diagnose.analyse import Analysis
-from api.diagnose.analyse import Window as Asked
-from api.store.store import Store
 
 STEP_SECONDS_MIN = 0.01
 """Counters in files may be read a hundred times a second; nothing reads them more often."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
-from api.inventory.job_model import JobFound, JobRank, Origin
-from api.inventory.repository import Inventory
-from api.inventory.tables import DeviceKind
+from api.data.inventory.job_model import JobFound, JobRank, Origin
+from api.data.inventory.repository import Inventory
+from api.data.inventory.tables import DeviceKind
 from api.jobs.facts import Facts, nearest_devices
 
 PATH, ADDRESS = "pci_path", "pci_bus_id"

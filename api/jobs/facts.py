@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from api.inventory.job_model import Member
+from api.data.inventory.job_model import Member
 from collector.contract import communicator as words
 from collector.contract.communicator import (
     communicator_rings,

@@ -27,7 +27,7 @@ from typing import Final
 
 import msgspec
 
-from api.inventory.job_model import (
+from api.data.inventory.job_model import (
     CommunicatorFound,
     EarlierJob,
     JobFound,

@@ -10,11 +10,11 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from api.errors import Problem
-from api.export import Pieces, check_bound
-from api.inventory.repository import Inventory
-from api.limits import RECORDS_EXPORT_CHUNK, RECORDS_EXPORT_MAX
-from api.store.store import Store
+from api.base.errors import Problem
+from api.base.limits import RECORDS_EXPORT_CHUNK, RECORDS_EXPORT_MAX
+from api.data.export import Pieces, check_bound
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
 
 _FINAL: Final = {
     # A record's day is not part of its key: one that began before midnight and is known to have

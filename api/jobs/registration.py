@@ -9,15 +9,15 @@ from typing import Final
 
 import msgspec
 
-from api.errors import Problem, decode_json
-from api.inventory.records import JobChange, JobSaid, RankSaid
-from api.inventory.sightings import NAME_BYTES_MAX, RANK_MAX, is_name
-from api.limits import (
+from api.base.errors import Problem, decode_json
+from api.base.limits import (
     JOB_ATTRIBUTES_MAX,
     JOB_GROUP_RANKS_MAX,
     JOB_RANKS_MAX,
     JOB_TEXT_CHARS_MAX,
 )
+from api.data.inventory.records import JobChange, JobSaid, RankSaid
+from api.data.inventory.sightings import NAME_BYTES_MAX, RANK_MAX, is_name
 
 NOT_A_JOB: Final = "not a job"
 

@@ -14,16 +14,16 @@ from typing import Final
 
 import msgspec
 
-from api.inventory.engine import InventoryRefusedError
-from api.inventory.job_model import JobFound, KnownJob, Member
-from api.inventory.job_rows import moment, nanoseconds
-from api.inventory.records import Job
-from api.inventory.repository import Inventory
-from api.inventory.tables import JobOrigin
+from api.data.inventory.engine import InventoryRefusedError
+from api.data.inventory.job_model import JobFound, KnownJob, Member
+from api.data.inventory.job_rows import moment, nanoseconds
+from api.data.inventory.records import Job
+from api.data.inventory.repository import Inventory
+from api.data.inventory.tables import JobOrigin
+from api.data.store.store import Store
 from api.jobs.devices import KnownDevices
 from api.jobs.facts import Facts, facts_of
 from api.jobs.infer import infer
-from api.store.store import Store
 from collector.contract import communicator as words
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.model import Event

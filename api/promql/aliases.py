@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import msgspec
 
-from api.inventory.sightings import HOST_LABELS, host_of
+from api.data.inventory.sightings import HOST_LABELS, host_of
+from api.data.selectors import Condition, Matcher, Selector
 from api.promql.values import Labels
-from api.selectors import Condition, Matcher, Selector
 from collector.contract.catalog import Alias, Catalog
 from collector.contract.identity import METRIC_LABEL
 
@@ -20,7 +20,7 @@ _INSTANCE_HOST = (
     r"if(match(labels['instance'], '^[^:]*:[0-9]+$'), extract(labels['instance'], '^[^:]*'), "
     "labels['instance']))"
 )
-"""`api.inventory.sightings.without_port`, said in SQL."""
+"""`api.data.inventory.sightings.without_port`, said in SQL."""
 
 
 class Strand(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ class Strand(msgspec.Struct, frozen=True):
 
 
 def host_subject(condition: Condition, alias: Alias) -> str:
-    """SQL that gives a series' host: `api.inventory.sightings.host_of`."""
+    """SQL that gives a series' host: `api.data.inventory.sightings.host_of`."""
     candidates = dict.fromkeys((alias.labels.get("host", "host"), *HOST_LABELS))
     branches = [f"labels[{condition.bind(label, 'String')}]" for label in candidates]
     chosen = ", ".join(f"{branch} != '', {branch}" for branch in branches)

@@ -7,7 +7,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 
 import msgspec
 
-from api.limits import QUERY_SECONDS_DEFAULT
+from api.base.limits import QUERY_SECONDS_DEFAULT
+from api.data.store.store import Store
 from api.promql.errors import bad_data
 from api.promql.evaluate import Evaluation, Frame, Value
 from api.promql.fetch import Reader
@@ -15,7 +16,6 @@ from api.promql.find import SeriesMemory
 from api.promql.parse import kind_of, parse_query
 from api.promql.plan import Aggregate, Binary, Call, Kind, Negate, Node, Paren
 from api.promql.values import Dialect, Grid, Notes, Windows
-from api.store.store import Store
 from collector.contract.catalog import Catalog
 
 LOOKBACK_MS_DEFAULT = 300_000

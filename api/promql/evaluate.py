@@ -9,7 +9,8 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from api.limits import QUERY_POINTS_MAX, QUERY_SUBQUERY_STEPS_MAX
+from api.base.limits import QUERY_POINTS_MAX, QUERY_SUBQUERY_STEPS_MAX
+from api.data.selectors import STORE_MS_MAX, Selector
 from api.promql.aggregate import aggregate
 from api.promql.aliases import strands_of
 from api.promql.binary import binary, negate
@@ -53,7 +54,6 @@ from api.promql.values import (
     without_names,
 )
 from api.promql.windows import cut_grid, cut_windows, latest
-from api.selectors import STORE_MS_MAX, Selector
 from collector.contract.catalog import Catalog
 from collector.contract.identity import METRIC_LABEL
 

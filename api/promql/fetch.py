@@ -19,13 +19,13 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from api.limits import QUERY_MEMORY_BYTES_MAX, QUERY_POINTS_MAX, QUERY_SAMPLES_MAX
+from api.base.limits import QUERY_MEMORY_BYTES_MAX, QUERY_POINTS_MAX, QUERY_SAMPLES_MAX
+from api.data.store.store import Store, StoreBusy
 from api.promql.aliases import Strand
 from api.promql.arrange import Stored, arrange
 from api.promql.errors import ErrorKind, QueryError, bad_data, failed
 from api.promql.find import Found, SeriesMemory
 from api.promql.values import Bools, Floats, Grid, Ints, LabelRows
-from api.store.store import Store, StoreBusy
 from collector.contract.errors import StoreError
 
 STALE_BITS = 0x7FF0000000000002

@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from api.limits import QUERY_LABELS_CACHED_MAX, QUERY_SERIES_MAX
+from api.base.limits import QUERY_LABELS_CACHED_MAX, QUERY_SERIES_MAX
+from api.data.selectors import Condition, Selector, utc_day
 from api.promql.aliases import Strand
 from api.promql.arrange import Ids
 from api.promql.errors import failed
 from api.promql.values import Floats, Ints, LabelRows, Labels, Vector, derive, label_key
-from api.selectors import Condition, Selector, utc_day
 from collector.contract.identity import METRIC_LABEL, metric_id
 
 IDS_INLINE_MAX = 1_000

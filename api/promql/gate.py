@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import Request
 
-from api.limits import QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_SECONDS
+from api.base.limits import QUERIES_MAX, QUERIES_WAITING_MAX, QUERY_WAIT_SECONDS
 from api.promql.engine import Answer, Engine, Question
 from api.promql.errors import ErrorKind, QueryError
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from api.data.selectors import Matcher
 from api.promql.errors import failed
 from api.promql.values import (
     Bools,
@@ -26,7 +27,6 @@ from api.promql.values import (
     metric_names,
     without_names,
 )
-from api.selectors import Matcher
 from collector.contract.identity import METRIC_LABEL
 
 _CLASSIC_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")

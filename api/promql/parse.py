@@ -11,7 +11,8 @@ import re
 
 import promql_parser as grammar
 
-from api.limits import QUERY_BYTES_MAX, QUERY_NESTING_MAX, QUERY_OPERATORS_MAX
+from api.base.limits import QUERY_BYTES_MAX, QUERY_NESTING_MAX, QUERY_OPERATORS_MAX
+from api.data.selectors import read_selector
 from api.promql.errors import QueryError, bad_data
 from api.promql.plan import (
     Aggregate,
@@ -29,7 +30,6 @@ from api.promql.plan import (
     String,
     Subquery,
 )
-from api.selectors import read_selector
 
 _TOKENS = re.compile(
     r"""(?P<skip>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`|\#[^\n]*)"""

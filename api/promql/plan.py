@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from api.selectors import Selector
+from api.data.selectors import Selector
 
 
 class Kind(enum.StrEnum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from api.export import number_text
+from api.data.export import number_text
 from api.promql.errors import failed
 from api.promql.pieces import (
     Piece,

@@ -9,7 +9,7 @@ import json
 import math
 from decimal import Decimal
 
-from api.export import number_text
+from api.data.export import number_text
 from api.promql.values import Labels, label_order
 
 _PLAIN_EXPONENTS = range(-4, 6)

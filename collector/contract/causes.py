@@ -88,7 +88,7 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the culprit does, in the rule that pages for an incident."""
     action: str
     """What to do where the reason is not known; the names in braces are those of
-    `alerts.words.action`."""
+    `alerts.judge.words.action`."""
     afterwards: str = ""
     """What to do last, whatever the reason."""
     runbook: str

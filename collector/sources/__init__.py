@@ -19,7 +19,7 @@ import msgspec
 
 from collector.contract.errors import ContractError
 from collector.contract.model import Reading
-from collector.host import Host
+from collector.doors.host import Host
 
 
 class SourceSettings(
@@ -38,7 +38,7 @@ class Source(Protocol):
     """One source, made once per agent; it may keep what it discovered between reads.
 
     A source whose numbers must go on over a restart of the agent also has ``save_state`` and
-    ``load_state`` (`collector.schedule.Remembers`); `ib_sysfs` shows how.
+    ``load_state`` (`collector.agent.schedule.Remembers`); `ib_sysfs` shows how.
     """
 
     name: ClassVar[str]

@@ -34,9 +34,9 @@ from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
 from collector.contract.wire import CaptureRequest
-from collector.host import Host
+from collector.doors.host import Host
+from collector.reading.sysfs import list_or_nothing, read_label
 from collector.sources import SourceSettings
-from collector.sysfs import list_or_nothing, read_label
 
 RDMA_CLASS = "sys/class/infiniband"
 NET_CLASS = "sys/class/net"

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from collector.audit.facts import Fact, Unread
-from collector.configuration.reader import ConfigurationReader
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.host import Host
+from collector.doors.host import Host
+from collector.reading.configuration.reader import ConfigurationReader
 from collector.sources import SourceSettings
 
 INFO, FACTS, FACTS_LEFT_OUT = (

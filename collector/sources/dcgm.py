@@ -18,8 +18,8 @@ from collector.contract.catalog import Alias, Metric, load_catalog
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.doors.host import Host
 from collector.formats.openmetrics import parse_lines
-from collector.host import Host
 from collector.sources import SourceSettings
 from collector.tables.nvml import explain_xid
 

@@ -17,10 +17,10 @@ from typing import ClassVar
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.sockets import NicDriver
+from collector.doors.host import Host
+from collector.doors.sockets import NicDriver
+from collector.reading.sysfs import read_driver_name
 from collector.sources import SourceSettings
-from collector.sysfs import read_driver_name
 from collector.tables.ethtool import table_of
 
 CLASS = "sys/class/net"

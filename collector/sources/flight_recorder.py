@@ -17,11 +17,11 @@ from collector.contract.collective import Collective
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.doors.host import Host
 from collector.formats import Origin
 from collector.formats.flight_recorder import DUMP, DUMP_BYTES_MAX, FORMAT, LAST_NUMBER
-from collector.host import Host
+from collector.reading.whole_files import WholeFile, WholeFiles
 from collector.sources import SourceSettings
-from collector.whole_files import WholeFile, WholeFiles
 
 PENDING = "fabric_job_flight_recorder_pending_operations"
 DUMPS = "fabric_job_flight_recorder_dumps_total"

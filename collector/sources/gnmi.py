@@ -1,7 +1,7 @@
 """Switches that stream over gNMI: counters as they are sampled, link states as they change.
 
-One thread for each stream keeps the latest value of every leaf (`collector.gnmi`); a read gives
-what is there, with the switch's own times. Changes of link states are events, given within a
+One thread for each stream keeps the latest value of every leaf (`collector.switches.gnmi`); a read
+gives what is there, with the switch's own times. Changes of link states are events, given within a
 fraction of a second and none lost between two reads. The tables of paths are
 `collector/tables/gnmi_*.toml`.
 """
@@ -18,13 +18,20 @@ from collector.contract.catalog import load_catalog
 from collector.contract.errors import HostError, SettingsError
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.gnmi.board import Board, Feed
-from collector.gnmi.model import GnmiError, Notification, Request, Subscription, Synced, Target
-from collector.gnmi.replay import Recording
-from collector.gnmi.stream import Clock, Stream
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources import SourceSettings
-from collector.tables.gnmi import StreamTable, profile_named
+from collector.switches.gnmi.board import Board, Feed
+from collector.switches.gnmi.model import (
+    GnmiError,
+    Notification,
+    Request,
+    Subscription,
+    Synced,
+    Target,
+)
+from collector.switches.gnmi.replay import Recording
+from collector.switches.gnmi.stream import Clock, Stream
+from collector.switches.gnmi.tables import StreamTable, profile_named
 
 METHOD = "gnmi"
 TARGETS_MAX = 256

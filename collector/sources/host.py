@@ -18,8 +18,8 @@ from typing import ClassVar
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.jobs import (
+from collector.doors.host import Host
+from collector.reading.jobs import (
     CLOCK_TICKS_PER_SECOND,
     GpuProcess,
     GpuProcessFinder,

@@ -2,8 +2,8 @@
 
 Off by default: one or two hosts of a fabric should ask it, never all of them. It needs the
 programs of infiniband-diags and read and write access to `/dev/infiniband/umad*`, or UFM's page
-(`ufm_url`), and then no programs. `collector.infiniband` asks; this source turns answers into
-readings.
+(`ufm_url`), and then no programs. `collector.reading.infiniband` asks; this source turns answers
+into readings.
 
 A switch is a host whose device is the switch itself. By default only ports of switches are read:
 hosts with an agent see their own HCAs' counters, and more of them.
@@ -21,8 +21,9 @@ from collector.contract.counters import advance
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.infiniband import (
+from collector.doors.host import Host
+from collector.parsing.infiniband_diags import DOWN, Block, Peer, parse_name_map
+from collector.reading.infiniband import (
     NS_PER_SECOND,
     PORT_LINES_MAX,
     Answer,
@@ -37,7 +38,7 @@ from collector.infiniband import (
     ask_switch,
     read_counter,
 )
-from collector.parsing.infiniband_diags import DOWN, Block, Peer, parse_name_map
+from collector.reading.ufm import Ufm
 from collector.sources import SourceSettings
 from collector.tables.infiniband_switches import (
     CLAMPS_64,
@@ -51,7 +52,6 @@ from collector.tables.infiniband_switches import (
     WAIT,
     WAIT_SECONDS,
 )
-from collector.ufm import Ufm
 
 METHOD = "ib"
 COUNTED = [(name, counter) for name, counter in COUNTERS.items() if name != WAIT]

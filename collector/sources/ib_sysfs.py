@@ -24,9 +24,15 @@ from collector.contract.counters import Extender, Overflow
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
+from collector.reading.sysfs import (
+    explain,
+    read_driver_name,
+    read_label,
+    read_netdev,
+    read_pci_path,
+)
 from collector.sources import SourceSettings
-from collector.sysfs import explain, read_driver_name, read_label, read_netdev, read_pci_path
 from collector.tables.rdma import Driver, Row, Table, driver_of
 
 CLASS = "sys/class/infiniband"

@@ -17,12 +17,12 @@ from collector.contract.collective import Collective, StepSpan
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.follow import YOUNG_SECONDS, find_files
+from collector.doors.host import FileFacts, Host
 from collector.formats import HEAD_BYTES, Origin, Record
 from collector.formats.kineto import FORMAT, RANK_IN_NAME, read_trace
-from collector.host import FileFacts, Host
+from collector.reading.follow import YOUNG_SECONDS, find_files
+from collector.reading.whole_files import FILES_MAX, SETTLED_SECONDS, Version, version_of
 from collector.sources import SourceSettings
-from collector.whole_files import FILES_MAX, SETTLED_SECONDS, Version, version_of
 
 SLICE_BYTES = 32 << 20
 """What one read takes of the traces, decompressed: a third of a second of one core, and a trace of

@@ -18,10 +18,10 @@ from typing import ClassVar, TypeVar
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.netlink import LinkMessage
+from collector.doors.host import Host
+from collector.doors.netlink import LinkMessage
+from collector.reading.sysfs import list_or_nothing, read_label, read_netdev
 from collector.sources import SourceSettings
-from collector.sysfs import list_or_nothing, read_label, read_netdev
 
 RDMA_CLASS = "sys/class/infiniband"
 NET_CLASS = "sys/class/net"

@@ -17,14 +17,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from collector.commands import Output
 from collector.contract.errors import HostError
 from collector.contract.identity import printable
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.commands import Output
+from collector.doors.host import Host
+from collector.reading.sysfs import list_or_nothing, read_label
 from collector.sources import SourceSettings
-from collector.sysfs import list_or_nothing, read_label
 
 CLASS = "sys/class/net"
 METHOD = "lldp"

@@ -15,12 +15,12 @@ from collector.contract import communicator as words
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.follow import Chunk, Follower, Identity
+from collector.doors.host import Host
 from collector.formats.nccl_debug import COMMUNICATORS_MAX, DebugLog
-from collector.host import Host
-from collector.jobs import ContainerProcesses
+from collector.reading.follow import Chunk, Follower, Identity
+from collector.reading.jobs import ContainerProcesses
+from collector.reading.whole_files import split_patterns
 from collector.sources import SourceSettings
-from collector.whole_files import split_patterns
 
 YOUNG_SECONDS = 10 * 365 * 86_400.0
 """However old a log is, it is read from its beginning: NCCL prints when a job starts, and a job

@@ -24,11 +24,11 @@ from collector.contract.errors import HostError, ParseError
 from collector.contract.identity import printable
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.follow import YOUNG_SECONDS, Chunk, Follower, find_files
+from collector.doors.host import FileFacts, Host
 from collector.formats import Record
 from collector.formats.nccl_inspector import OPERATIONS, UNKNOWN, Dropped, Reader
-from collector.host import FileFacts, Host
-from collector.jobs import ContainerProcesses, read_process
+from collector.reading.follow import YOUNG_SECONDS, Chunk, Follower, find_files
+from collector.reading.jobs import ContainerProcesses, read_process
 from collector.sources import SourceSettings
 
 SERIES_MAX = 4096

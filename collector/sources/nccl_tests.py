@@ -13,11 +13,11 @@ from typing import ClassVar
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.doors.host import Host
 from collector.formats import Origin
 from collector.formats.nccl_tests import FORMAT, RESULT_BYTES_MAX
-from collector.host import Host
+from collector.reading.whole_files import WholeFile, WholeFiles, split_patterns
 from collector.sources import SourceSettings
-from collector.whole_files import WholeFile, WholeFiles, split_patterns
 
 SERIES_MAX = 4096
 """Numbers of one host: eight operations of forty sizes, and room for types and numbers of ranks.

@@ -16,9 +16,9 @@ from typing import ClassVar, NamedTuple
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
+from collector.reading.sysfs import explain, read_driver_name, read_label
 from collector.sources import SourceSettings
-from collector.sysfs import explain, read_driver_name, read_label
 
 CLASS = "sys/class/net"
 

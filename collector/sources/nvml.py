@@ -18,8 +18,8 @@ from typing import ClassVar
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.nvml import (
+from collector.doors.host import Host
+from collector.doors.nvml import (
     EVENT_TYPES,
     LOST,
     NO_DATA,
@@ -30,8 +30,8 @@ from collector.nvml import (
     Nvml,
     NvmlError,
 )
+from collector.reading.sysfs import read_pci_path
 from collector.sources import SourceSettings
-from collector.sysfs import read_pci_path
 from collector.tables.nvml import (
     FABRIC_COMPLETED,
     FABRIC_CONDITIONS,

@@ -1,6 +1,6 @@
 """Ports of Ethernet switches, over SNMP: traffic, errors, pauses, queues, cables and optics.
 
-Which tables a switch is asked for depends on its maker and stands in `collector/tables/switches/`,
+Which tables a switch is asked for depends on its maker and stands in `collector/switches/makers/`,
 one TOML each. This file decides *when* each switch is asked: all of them in one round, side by
 side, each with a time of its own. A switch that is slow or dead costs its own readings, not
 another's, and is asked less and less often until it answers again.
@@ -21,12 +21,12 @@ import msgspec
 from collector.contract.errors import CatalogError, HostError, SettingsError
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.snmp.interfaces import Choice
-from collector.snmp.model import Credentials, Session, SnmpError, Target
-from collector.snmp.switch import METHOD, Pace, SwitchReader
+from collector.doors.host import Host
 from collector.sources import SourceSettings
-from collector.tables.switches import Switchbooks, load_shipped, parse_switch_file
+from collector.switches.makers import Switchbooks, load_shipped, parse_switch_file
+from collector.switches.snmp.interfaces import Choice
+from collector.switches.snmp.model import Credentials, Session, SnmpError, Target
+from collector.switches.snmp.switch import METHOD, Pace, SwitchReader
 
 SWITCHES_MAX = 1024
 """Of one agent. 128 switches of 64 ports already are 160,000 numbers a round; more agents share
@@ -396,7 +396,7 @@ SOURCE = Snmp
 
 def is_recorded(session: Session) -> bool:
     """Whether the answers come from a captured tree: their delays are then meaningless."""
-    from collector.snmp.replay import Recording  # noqa: PLC0415 - only pollers of switches need it
+    from collector.switches.snmp.replay import Recording  # noqa: PLC0415 - only pollers of switches need it
 
     return isinstance(session, Recording)
 

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.follow import YOUNG_SECONDS, Chunk, Follower
+from collector.doors.host import Host
 from collector.formats.steps import Header, Mark, make_span, parse_line
-from collector.host import Host
-from collector.jobs import read_process
+from collector.reading.follow import YOUNG_SECONDS, Chunk, Follower
+from collector.reading.jobs import read_process
 from collector.sources import SourceSettings
 
 FILES = ("*.steps.jsonl",)

@@ -268,12 +268,12 @@ class Grafana:
         except Refused as error:
             if error.status == NOT_FOUND:
                 raise NotGrafana(
-                    f"{self.url}/api/health: 404; is this Grafana's address, with its path?"
+                    f"{self.url}/api/fleet/health: 404; is this Grafana's address, with its path?"
                 ) from error
             raise
         version = answer.get("version", "") if isinstance(answer, dict) else None
         if not isinstance(version, str):
-            raise NotGrafana(f"{self.url}/api/health does not answer as a Grafana does")
+            raise NotGrafana(f"{self.url}/api/fleet/health does not answer as a Grafana does")
         number = version.partition(".")[0]
         if number.isdecimal() and int(number) < VERSION_MIN:
             raise NotGrafana(f"Grafana {plain(version)} is too old: {VERSION_MIN} or newer")

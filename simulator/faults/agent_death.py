@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import HostFault
-from simulator.world import World
+from simulator.topology.world import World
 
 
 class AgentDeath(HostFault):

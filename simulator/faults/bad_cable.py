@@ -11,7 +11,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import CableFault
-from simulator.world import World
+from simulator.topology.world import World
 
 RAW_BER_LEAST = 4e-4
 """Where correction begins to fail: a lost block every ten seconds at 400 Gb/s."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Culprit, Reason
 from simulator.faults.model import FOREVER, Cluster, Place
 from simulator.faults.places import NeighbourFault, send_background
-from simulator.world import World
+from simulator.topology.world import World
 
 BUFFER_SHARES = (0.5, 0.02)
 """Of the switch's packet memory that is left, at strengths 0 and 1."""

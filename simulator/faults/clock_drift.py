@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import HostFault
-from simulator.world import World
+from simulator.topology.world import World
 
 DRIFTS = (10e-6, 500e-6)
 """Seconds a second at strengths 0 and 1: an ordinary quartz, and the most that Linux would correct

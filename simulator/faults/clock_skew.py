@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import HostFault
-from simulator.world import World
+from simulator.topology.world import World
 
 OFFSET_SECONDS = (0.005, 2.0)
 """At strengths 0 and 1, on a logarithmic scale: from what a good time service would never leave to

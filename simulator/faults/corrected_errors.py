@@ -9,7 +9,7 @@ from __future__ import annotations
 from collector.contract.verdict import Culprit
 from simulator.faults.model import FOREVER, Cluster, Place
 from simulator.faults.places import CableFault
-from simulator.world import World
+from simulator.topology.world import World
 
 RAW_BER_LEAST = 1e-6
 """A thousand times a good cable's."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulator.faults.model import Place
 from simulator.faults.places import IdleHostEvent, reboots
-from simulator.world import World
+from simulator.topology.world import World
 
 DOWN_SECONDS = 6.0
 """Much faster than a server boots, so that a scenario of two minutes has several."""

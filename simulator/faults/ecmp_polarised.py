@@ -14,7 +14,7 @@ from collector.contract.verdict import Cause, Culprit, Reason
 from simulator.faults.model import FOREVER, Cluster, Fault, Place
 from simulator.faults.places import leaves_left, switch_port_names
 from simulator.topology.model import Ints, LinkKind
-from simulator.world import World
+from simulator.topology.world import World
 
 HASH_BITS = (3, 2, 1, 0)
 """Bits left of a flow's identity, from strength 0 to 1: 8, 4, 2 and 1 different answers."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import EverywhereEvent
-from simulator.world import World
+from simulator.topology.world import World
 
 LIMIT_SHARES = (0.95, 0.75)
 """Of the normal limit at strengths 0 and 1: what sites do in summer."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Culprit, Reason
 from simulator.faults.model import FOREVER, Cluster, Place
 from simulator.faults.places import ROUNDING_SECONDS, GpuFault
-from simulator.world import World
+from simulator.topology.world import World
 
 NOTICED_SECONDS = (20.0, 2.0)
 """Until the driver's next access fails, at strengths 0 and 1."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import ROUNDING_SECONDS, GpuFault
-from simulator.world import World
+from simulator.topology.world import World
 
 ERRORS_PER_SECOND = (20.0, 600.0)
 """Corrected ones, at strengths 0 and 1: from what maintainers call a storm to what stops a GPU for

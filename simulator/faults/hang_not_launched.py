@@ -8,7 +8,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Culprit, Reason
 from simulator.faults.model import FOREVER, Cluster, Place
 from simulator.faults.places import HostFault, gpu_names
-from simulator.world import World
+from simulator.topology.world import World
 
 
 class HangNotLaunched(HostFault):

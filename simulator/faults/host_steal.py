@@ -8,7 +8,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import HostFault
-from simulator.world import World
+from simulator.topology.world import World
 
 STEAL_MOST = 0.6
 """Of CPU time at strength 1; from about a tenth on, launching cannot keep ahead of the GPU."""

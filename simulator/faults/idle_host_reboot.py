@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulator.faults.model import Place
 from simulator.faults.places import IdleHostEvent, reboots
-from simulator.world import World
+from simulator.topology.world import World
 
 DOWN_SECONDS = (15.0, 60.0)
 """At strengths 0 and 1. A real server takes minutes; more downtime adds no information."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import NeighbourFault, send_background
-from simulator.world import World
+from simulator.topology.world import World
 
 PERIOD_SECONDS = 0.02
 """Between bursts: fifty a second, so that every collective of a large job meets some."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import Place
 from simulator.faults.places import CableFault, flaps
-from simulator.world import World
+from simulator.topology.world import World
 
 DOWN_SECONDS = (1.0, 5.0)
 """From a mere retraining to a port that is brought up from scratch; well below the half minute

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulator.faults.model import Place
 from simulator.faults.places import IdleHostEvent, flaps
-from simulator.world import World
+from simulator.topology.world import World
 
 DOWN_SECONDS = (2.0, 8.0)
 """At strengths 0 and 1."""

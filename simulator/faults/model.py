@@ -12,7 +12,7 @@ import numpy as np
 from collector.contract.verdict import Cause, Culprit, Reason
 from simulator.jobs.model import JobSpec
 from simulator.topology.model import Ints, Topology
-from simulator.world import World
+from simulator.topology.world import World
 
 FOREVER = math.inf
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import NicFault, set_cable_down
-from simulator.world import World
+from simulator.topology.world import World
 
 
 class NicDead(NicFault):

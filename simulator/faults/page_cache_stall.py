@@ -8,7 +8,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import HostFault
-from simulator.world import World
+from simulator.topology.world import World
 
 STALL_MOST = 0.5
 """Of time at strength 1: with more, a host does not answer at all."""

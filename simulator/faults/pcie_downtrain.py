@@ -9,7 +9,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Culprit, Reason
 from simulator.faults.model import FOREVER, Cluster, Place
 from simulator.faults.places import NicFault
-from simulator.world import World
+from simulator.topology.world import World
 
 SHARES = ((0.75, 0.125), (0.5, 0.25), (0.0, 0.5))
 """Strength from which on, and the share left then: x2, x4, x8 of x16 (or as many generations down).

@@ -17,7 +17,7 @@ from simulator.jobs.model import JobSpec
 from simulator.pattern import Pattern
 from simulator.topology.model import NO_LINK, Ints, LinkKind, Topology
 from simulator.topology.routing import route
-from simulator.world import Background, World
+from simulator.topology.world import Background, World
 
 HOSTS_MIN = 2
 """A job uses the network from so many hosts on."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import GpuFault
-from simulator.world import World
+from simulator.topology.world import World
 
 LIMIT_SHARES = (0.9, 0.4)
 """Of the normal limit, at strengths 0 and 1. Power goes with the clock to about 2.5, so half of it

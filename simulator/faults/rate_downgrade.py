@@ -9,7 +9,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import CableFault
-from simulator.world import World
+from simulator.topology.world import World
 
 QUARTER_FROM = 0.75
 """Strength from which on a quarter of the rate is left (1x of 4x, EDR for NDR) and not a half."""

@@ -16,7 +16,7 @@ from simulator.faults.places import (
     nic_place,
     send_background,
 )
-from simulator.world import World
+from simulator.topology.world import World
 
 LOAD_MOST = 0.2
 """Of line rate at strength 1."""

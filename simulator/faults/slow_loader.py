@@ -8,7 +8,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import HostFault
-from simulator.world import World
+from simulator.topology.world import World
 
 WAIT_SECONDS = (0.05, 0.6)
 """Added to each step's wait, at strengths 0 and 1: prefetching hides less than that."""

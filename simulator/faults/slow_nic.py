@@ -9,7 +9,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import NicFault
-from simulator.world import World
+from simulator.topology.world import World
 
 WORST_LOSS = 0.92
 """Of line rate lost at strength 1. A job hides some of its communication behind computing, and a

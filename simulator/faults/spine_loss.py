@@ -17,7 +17,7 @@ from simulator.faults.places import (
     nic_place,
     switch_port_names,
 )
-from simulator.world import World
+from simulator.topology.world import World
 
 LOSSES = (1e-4, 1e-2)
 """Of packets at strengths 0 and 1, on a logarithmic scale. A loss repeats all that is in flight, or

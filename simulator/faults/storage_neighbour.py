@@ -8,7 +8,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import NeighbourFault, send_background
-from simulator.world import World
+from simulator.topology.world import World
 
 LOADS = (0.3, 0.95)
 """Of line rate that the neighbours send in all, at strengths 0 and 1."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collector.contract.verdict import Cause, Reason
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import GpuFault
-from simulator.world import World
+from simulator.topology.world import World
 
 COOLING_SHARES = (0.6, 0.22)
 """Share of healthy cooling left, at strengths 0 and 1: at 0.6 a busy GPU just reaches the

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from simulator.faults.model import FOREVER, Place
 from simulator.faults.places import EverywhereEvent
-from simulator.world import World
+from simulator.topology.world import World
 
 COOLING_LOSS_MOST = 0.12
 """Of healthy cooling at strength 1: some eight degrees more, and still ten below any limit."""

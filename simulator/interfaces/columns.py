@@ -21,7 +21,7 @@ import numpy as np
 
 from simulator.snapshot import NS, Counts, LinkCounters, Snapshot
 from simulator.topology.model import Bools, Fabric, Floats, Ints, Topology
-from simulator.world import World
+from simulator.topology.world import World
 
 # Widths -------------------------------------------------------------------------------------------
 

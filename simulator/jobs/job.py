@@ -39,7 +39,7 @@ from simulator.jobs.workload import (
 )
 from simulator.snapshot import CollectiveBlock, JobStatus, StepBlock
 from simulator.topology.model import Bools, Floats, Ints, Topology
-from simulator.world import World
+from simulator.topology.world import World
 
 HUNG_AFTER_SECONDS = 10.0
 """A collective takes seconds at worst; if nothing has moved for longer, the job hangs."""

@@ -9,7 +9,7 @@ import numpy as np
 from simulator.jobs.layout import Layout
 from simulator.jobs.model import JobSpec
 from simulator.topology.model import Floats, Ints
-from simulator.world import World
+from simulator.topology.world import World
 
 OPTIMIZER_SHARE = 0.04
 """Of a step's compute: Adam's update is bound by memory and short."""

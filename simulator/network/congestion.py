@@ -11,7 +11,7 @@ from simulator.network.flows import Crowd, Flows, Links, Paths, Uses
 from simulator.network.fluid import STEP_SECONDS, Fluid, Sources, Totals
 from simulator.network.losses import DROPS_PER_GAP, packet_bytes, recover
 from simulator.topology.model import NO_LINK, Bools, Floats, Ints
-from simulator.world import World
+from simulator.topology.world import World
 
 SLACK = 1e-3
 """A link that is fed less than this beyond its capacity, relative, is not congested: rounding."""

@@ -12,7 +12,7 @@ from simulator.network.losses import LinkErrors, packet_bytes, recover, wire_eff
 from simulator.pattern import Pattern
 from simulator.topology.model import HOPS_MAX, NO_LINK, Bools, Floats, Ints, LinkKind
 from simulator.topology.routing import route
-from simulator.world import Background, World
+from simulator.topology.world import Background, World
 
 LOSS_LEAST = 1e-15
 """Below it a loss is rounding, or comes once in years."""

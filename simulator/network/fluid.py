@@ -21,7 +21,7 @@ from simulator.network.dcqcn import Marking, RateControl
 from simulator.network.flows import Paths, Uses
 from simulator.network.losses import packet_bytes
 from simulator.topology.model import Bools, Fabric, Floats
-from simulator.world import SWITCH_BUFFER_BYTES, World
+from simulator.topology.world import SWITCH_BUFFER_BYTES, World
 
 STEP_SECONDS = 5e-6
 """About the latency of two hops; a tenth of the time in which senders react."""

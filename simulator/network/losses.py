@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simulator.topology.model import Fabric, Floats
-from simulator.world import World
+from simulator.topology.world import World
 
 MTU_BYTES = 4096
 """Payload of a packet: the largest that RDMA allows, and what training clusters use."""

@@ -35,7 +35,7 @@ from simulator.network.model import Solution
 from simulator.network.partial import Mixture, scale
 from simulator.pattern import Pattern
 from simulator.topology.model import Bools, Floats, Topology
-from simulator.world import World
+from simulator.topology.world import World
 
 SOLUTIONS_BYTES_MAX = 256 << 20
 """Memory for solutions: a thousand mixtures of units of a cluster of 128 hosts, twenty of 4,096. A

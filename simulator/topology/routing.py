@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simulator.topology.model import HOPS_MAX, NO_LINK, Bools, Ints, LinkKind, Topology
-from simulator.world import World
+from simulator.topology.world import World
 
 ENDS = 4
 """Links of a path that are not between switches: the slot and the cable of either NIC."""

@@ -98,7 +98,7 @@ def start_all(stack: contextlib.ExitStack, folder: Path, root: Path) -> dict[str
             f"--path.sysfs={root / 'sys'}",
             f"--path.procfs={root / 'proc'}",
             "--collector.disable-defaults",
-            "--collector.infiniband",
+            "--collector.reading.infiniband",
             "--web.disable-exporter-metrics",
             f"--web.listen-address=127.0.0.1:{port}",
         ]

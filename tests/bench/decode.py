@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from api.ingest.columns import Acceptance
-from api.ingest.native import decode_native
-from api.ingest.remote_write import unpack
-from api.ingest.remote_write_v1 import decode_v1
-from api.ingest.series import NativeTables, RemoteSeries
+from api.data.ingest.columns import Acceptance
+from api.data.ingest.native import decode_native
+from api.data.ingest.remote_write import unpack
+from api.data.ingest.remote_write_v1 import decode_v1
+from api.data.ingest.series import NativeTables, RemoteSeries
 from tests.bench.load import SERIES_PER_HOST, make_load, native_bodies, remote_bodies
 from tests.bench.processes import say
 from tests.bench.report import Bar, Result, Table, rate

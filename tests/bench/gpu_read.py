@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.host import Host
-from collector.nvml import Facts, FieldKey, Nvml, NvmlError, answer_key
+from collector.doors.host import Host
+from collector.doors.nvml import Facts, FieldKey, Nvml, NvmlError, answer_key
 from collector.sources.nvml import NvmlSource, Settings
 
 WARM_UP_READS = 3

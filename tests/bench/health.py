@@ -23,11 +23,11 @@ from pathlib import Path
 import msgspec
 
 from alerts.health.model import HealthState
-from alerts.incident import Incident, IncidentState
-from api.evaluate.lead import EVALUATOR
-from api.health.answers import Asked, Fleet, HostEntry
-from api.inventory.repository import Inventory
-from api.inventory.sightings import Observation, Sighting
+from alerts.judge.incident import Incident, IncidentState
+from api.data.inventory.repository import Inventory
+from api.data.inventory.sightings import Observation, Sighting
+from api.fleet.health.answers import Asked, Fleet, HostEntry
+from api.oncall.evaluate.lead import EVALUATOR
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason, Verdict
 from tests.bench.load import make_load, native_requests
 from tests.bench.processes import Program, free_port, run_program, say

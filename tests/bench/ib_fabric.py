@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from collector.contract.model import Missing, Reading, Sample
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources.ib_fabric import IbFabric, Settings
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric as FabricKind

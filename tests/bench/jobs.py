@@ -15,12 +15,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from api.ingest.columns import Acceptance
-from api.ingest.commit import insert_group
-from api.ingest.native import NativeRequest, decode_native
-from api.ingest.series import NativeTables
-from api.store.store import Store, StoreUrl
-from collector.buffer import BATCH_COLLECTIVES_MAX
+from api.data.ingest.columns import Acceptance
+from api.data.ingest.commit import insert_group
+from api.data.ingest.native import NativeRequest, decode_native
+from api.data.ingest.series import NativeTables
+from api.data.store.store import Store, StoreUrl
+from collector.agent.buffer import BATCH_COLLECTIVES_MAX
 from collector.contract.collective import Collective
 from collector.contract.wire import encode_batch, pack_batch
 from collector.formats import Origin, discover

@@ -8,11 +8,11 @@ import sys
 import tempfile
 import time
 
-from alerts.clocks import align
-from api.correlate.join import split_in_store
-from api.correlate.read import Question, query_records
-from api.correlate.window import power_of_two
-from api.store.store import Store, StoreUrl
+from alerts.window.clocks import align
+from api.data.store.store import Store, StoreUrl
+from api.jobs.correlate.join import split_in_store
+from api.jobs.correlate.read import Question, query_records
+from api.jobs.correlate.window import power_of_two
 
 RANKS, GROUP = 10_240, 512
 """1,280 hosts of eight ranks, in communicators of 512: one operation a second."""

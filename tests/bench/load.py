@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from api.store.blocks import encode_length as varint
+from api.data.store.blocks import encode_length as varint
 from collector.contract.catalog import Kind, load_catalog
 from collector.contract.identity import METRIC_LABEL
 from collector.contract.wire import CONTENT_TYPE, VERSION, Batch, encode_batch

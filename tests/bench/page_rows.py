@@ -17,15 +17,15 @@ from typing import Any
 
 import msgspec
 
-from alerts.window import NS
-from api.correlate.fabric import FabricReader, frames_of
-from api.correlate.heat import Quantity, heat_of
-from api.correlate.window import look
-from api.limits import HEAT_RANKS_MAX, HEAT_RECORDS_MAX, HEAT_STEPS_MAX
-from api.routes.fabric import show
-from api.routes.shared.matrices import pack_floats
-from api.store.store import Store, StoreUrl
-from api.topology.model import Topology, make_topology
+from alerts.window.model import NS
+from api.base.limits import HEAT_RANKS_MAX, HEAT_RECORDS_MAX, HEAT_STEPS_MAX
+from api.data.store.store import Store, StoreUrl
+from api.fabric.model import Topology, make_topology
+from api.http.routes.fabric import show
+from api.http.routes.shared.matrices import pack_floats
+from api.jobs.correlate.fabric import FabricReader, frames_of
+from api.jobs.correlate.heat import Quantity, heat_of
+from api.jobs.correlate.window import look
 from collector.contract.identity import PortId, metric_id
 from tests.topologies import AT, cable
 

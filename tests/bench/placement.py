@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from api.placement.place import place
-from api.placement.ways import Ways
-from api.routes.placement import read_ask
-from api.topology.model import Link, Topology
+from api.fabric.model import Link, Topology
+from api.fleet.placement.place import place
+from api.fleet.placement.ways import Ways
+from api.http.routes.placement import read_ask
 from tests.bench.processes import say
 from tests.bench.report import Bar, BenchError, Result, Table, number, quantile
 from tests.placements import Stand

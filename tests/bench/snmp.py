@@ -25,8 +25,8 @@ from pysnmp.hlapi.v1arch.asyncio import (
 )
 from pysnmp.proto.rfc1902 import Null, ObjectName
 
-from collector.snmp.client import COLUMNS_PER_REQUEST, open_session
-from collector.snmp.model import Credentials, Oid
+from collector.switches.snmp.client import COLUMNS_PER_REQUEST, open_session
+from collector.switches.snmp.model import Credentials, Oid
 from tests.bench.processes import find_peer, say
 from tests.bench.report import Bar, BenchError, Result, Table, number
 from tests.snmp_hostile import PATIENT_SECONDS, recorded, target
@@ -212,7 +212,7 @@ def where_time_goes(port: int, switches: int) -> dict[str, float]:
             continue  # it waits
         if "pyasn1" in path or "pysnmp" in path:
             spent["writing requests (pysnmp)"] += own_seconds
-        elif "collector/snmp" in path:
+        elif "collector/switches/snmp" in path:
             spent["reading answers"] += own_seconds
         elif "asyncio" in path or "sendto" in name or "recvfrom" in name:
             spent["event loop and sockets"] += own_seconds

@@ -27,7 +27,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-SHIM = Path(__file__).resolve().parents[2] / "collector/steps/fabricscope_steps.py"
+SHIM = Path(__file__).resolve().parents[2] / "collector/shims/fabricscope_steps.py"
 MODES = ("plain", "spans", "attach", "cuda")
 WARM_UP_STEPS = 50
 SPAN_RUNS = 5

@@ -9,7 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from api.store.store import Store, StoreUrl
+from api.data.store.store import Store, StoreUrl
 from tests.bench.load import PREFIXES
 
 TABLES = ("samples", "series", "events", "exemplars", "metadata")

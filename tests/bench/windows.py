@@ -12,12 +12,12 @@ import sys
 import tempfile
 import time
 
-from alerts.window import NS, Ports
-from api.correlate import things
-from api.correlate.readings import GridReader
-from api.correlate.things import read_ports
-from api.correlate.windows import grid_of
-from api.store.store import Store, StoreUrl
+from alerts.window.model import NS, Ports
+from api.data.store.store import Store, StoreUrl
+from api.jobs.correlate import things
+from api.jobs.correlate.readings import GridReader
+from api.jobs.correlate.things import read_ports
+from api.jobs.correlate.windows import grid_of
 from collector.contract.identity import metric_id
 
 PORTS = 1_000

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from api.inventory.repository import Inventory
+from api.data.inventory.repository import Inventory
 from tests import postgres
 
 

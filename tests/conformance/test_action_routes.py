@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.settings import ServiceSettings
+from api.http.settings import ServiceSettings
 from collector.cli import main
 from collector.contract.errors import SettingsError
 from tests.acting import Stage, acting

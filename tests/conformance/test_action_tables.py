@@ -20,11 +20,11 @@ from alerts.policy.action import (
     extended,
 )
 from alerts.policy.record import BY_POLICY, said_by
-from api.inventory import actions as actions_tables
-from api.inventory import health
-from api.inventory.actions import ActionQuery, HeldError
-from api.inventory.repository import Inventory
-from api.limits import ACTIONS_KEPT_DAYS
+from api.base.limits import ACTIONS_KEPT_DAYS
+from api.data.inventory import actions as actions_tables
+from api.data.inventory import health
+from api.data.inventory.actions import ActionQuery, HeldError
+from api.data.inventory.repository import Inventory
 from collector.contract.verdict import Cause, Reason
 
 START = dt.datetime(2026, 11, 15, 12, tzinfo=dt.UTC)

@@ -15,13 +15,13 @@ import pytest
 
 from alerts.rulebook.model import NS, Alert
 from alerts.rulebook.notices import fingerprint
-from api.evaluate.lead import Lead
-from api.inventory.repository import Inventory
-from api.metrics import ServiceMetrics
-from api.notify import alertmanager
-from api.notify.settings import AlertmanagerTable
-from api.notify.task import Notifying
-from api.settings import ServiceSettings
+from api.base.metrics import ServiceMetrics
+from api.data.inventory.repository import Inventory
+from api.http.settings import ServiceSettings
+from api.oncall.evaluate.lead import Lead
+from api.oncall.notify import alertmanager
+from api.oncall.notify.settings import AlertmanagerTable
+from api.oncall.notify.task import Notifying
 from tests import peers
 from tests.alerting import GROUP, Listener, make_alert
 from tests.ports import free_port

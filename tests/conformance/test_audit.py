@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from collector.audit.cli import lines_of
+from collector.agent.audit import lines_of
+from collector.agent.exposition import missing_series
 from collector.audit.facts import Fact, Facts
 from collector.audit.fleet import judge_fleet
 from collector.audit.judge import judge_host
-from collector.configuration.reader import ConfigurationReader
 from collector.contract import wire
 from collector.contract.model import Missing, Sample
-from collector.exposition import missing_series
-from collector.host import Host
+from collector.doors.host import Host
+from collector.reading.configuration.reader import ConfigurationReader
 from collector.sources.configuration import Configuration, Settings, series_of
 from simulator.interfaces.host_trees import HostTrees
 from simulator.topology.model import Fabric

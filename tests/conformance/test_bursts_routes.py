@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.limits import CAPTURES_PER_AGENT_MAX
+from api.base.limits import CAPTURES_PER_AGENT_MAX
 from collector.contract import wire
 from collector.contract.model import Event
 from tests.service import InProcess, eventually, in_process
@@ -98,7 +98,7 @@ def test_a_request_travels_with_every_receipt_until_the_agent_says_how_it_ended(
 
 def test_another_service_process_hands_the_request_over(service: InProcess) -> None:
     """What one process was asked, every process learns from the inventory."""
-    from api.captures import Captures  # noqa: PLC0415 - only here
+    from api.data.captures import Captures  # noqa: PLC0415 - only here
 
     agent = Agent(service, "node-2")
     agent.introduce()

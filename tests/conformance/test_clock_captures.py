@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from alerts.clocks import align, correct
-from alerts.columns import Records
+from alerts.window.clocks import align, correct
+from alerts.window.columns import Records
 from collector.contract.collective import Collective
 from collector.formats import Origin, discover
 from tests.captures import RINGS

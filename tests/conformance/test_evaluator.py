@@ -11,31 +11,28 @@ import numpy as np
 import pytest
 
 from alerts.finding import Finding
-from alerts.incident import CLOSE_SECONDS, NS, Incident, News
-from alerts.window import Gpus, Grid, Hosts, Ports, Window
-from api.correlate.places import RunningPlaces
-from api.correlate.roll import RollTask
-from api.correlate.windows import WindowReader
-from api.evaluate import changes as news_of
-from api.evaluate import said as rows_of
-from api.evaluate.book import IncidentBook
-from api.evaluate.changes import Changes, Closed, Missed, TooManySubscribers
-from api.evaluate.detect import JUDGE, Panel
-from api.evaluate.lead import LEASE_SECONDS, Lead
-from api.evaluate.rounds import BrokenJudge, LostLead, Rounds
-from api.evaluate.said import SaidWriter, Wanted
-from api.evaluate.series import STALE, FoundSeries
-from api.evaluate.task import EvaluateTask
-from api.ingest.commit import GroupCommit
-from api.ingest.own import OwnSamples
-from api.inventory.incidents import IncidentQuery, Numbered
-from api.inventory.repository import Inventory
-from api.metrics import ServiceMetrics
-from api.score.evaluate import with_detectors
-from api.score.run import CLUSTER_NAME, play
-from api.score.service import SimulatedService
-from api.store.store import Store, StoreUrl
-from api.topology.cache import TopologyCache
+from alerts.judge.incident import CLOSE_SECONDS, NS, Incident, News
+from alerts.window.model import Gpus, Grid, Hosts, Ports, Window
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.commit import GroupCommit
+from api.data.ingest.own import OwnSamples
+from api.data.inventory.incidents import IncidentQuery, Numbered
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store, StoreUrl
+from api.fabric.cache import TopologyCache
+from api.jobs.correlate.places import RunningPlaces
+from api.jobs.correlate.roll import RollTask
+from api.jobs.correlate.windows import WindowReader
+from api.oncall.evaluate import changes as news_of
+from api.oncall.evaluate import said as rows_of
+from api.oncall.evaluate.book import IncidentBook
+from api.oncall.evaluate.changes import Changes, Closed, Missed, TooManySubscribers
+from api.oncall.evaluate.detect import JUDGE, Panel
+from api.oncall.evaluate.lead import LEASE_SECONDS, Lead
+from api.oncall.evaluate.rounds import BrokenJudge, LostLead, Rounds
+from api.oncall.evaluate.said import SaidWriter, Wanted
+from api.oncall.evaluate.series import STALE, FoundSeries
+from api.oncall.evaluate.task import EvaluateTask
 from collector.contract.errors import StoreError
 from collector.contract.model import Sample
 from collector.contract.verdict import Cause, Culprit, Evidence, Verdict
@@ -45,6 +42,9 @@ from simulator.faults.model import Injection, Place
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario
+from simulator.score.evaluate import with_detectors
+from simulator.score.run import CLUSTER_NAME, play
+from simulator.score.service import SimulatedService
 from simulator.topology.build import ClusterSpec
 
 START_S = 1_794_700_000.0
@@ -252,7 +252,7 @@ def test_an_inventory_that_is_away_leaves_who_leads_its_lease_until_that_ends(
     def away(*_: object, **__: object) -> bool:
         raise StoreError("away")
 
-    monkeypatch.setattr("api.evaluate.lead.InventoryError", StoreError)
+    monkeypatch.setattr("api.oncall.evaluate.lead.InventoryError", StoreError)
     monkeypatch.setattr(inventory.leases, "take", away)
     process.now_s += LEASE_SECONDS - 1
     assert process.lead.renew()
@@ -417,7 +417,7 @@ def test_a_store_that_is_away_is_counted_and_asked_again(
 def test_series_of_findings_are_bounded_and_the_strongest_stay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("api.evaluate.series.FINDING_SERIES_MAX", 2)
+    monkeypatch.setattr("api.oncall.evaluate.series.FINDING_SERIES_MAX", 2)
     window = empty_window(at_ns(-180), at_ns(0))
     found = [finding(window, number / 10, job=f"job{number}") for number in range(5)]
     series = FoundSeries()

@@ -11,15 +11,15 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from api.explain import job as explain_job
-from api.explain import things as explain_things
-from api.routes import explain as explain_route
-from api.score.run import play
-from api.score.service import Silent
+from api.http.routes import explain as explain_route
+from api.oncall.explain import job as explain_job
+from api.oncall.explain import things as explain_things
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.faults.model import Injection, Place
 from simulator.scenario import START_UNIX_NS
+from simulator.score.run import play
+from simulator.score.service import Silent
 from simulator.topology.build import build
 from simulator.topology.model import Fabric
 from tests.by_hand import Rows, computed, is_again, transfers

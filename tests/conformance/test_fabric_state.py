@@ -11,8 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
-from api.inventory.sightings import Observation, sight
-from api.routes import fabric as fabric_route
+from api.data.inventory.sightings import Observation, sight
+from api.http.routes import fabric as fabric_route
 from collector.contract import wire
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import LinkId, PortId

@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from collector.agent.schedule import Looks
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import SettingsError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.gnmi import board as board_module
-from collector.gnmi import stream as stream_module
-from collector.gnmi.model import Target
-from collector.host import Host
-from collector.schedule import Looks
+from collector.doors.host import Host
 from collector.sources.gnmi import Gnmi, Settings
+from collector.switches.gnmi import board as board_module
+from collector.switches.gnmi import stream as stream_module
+from collector.switches.gnmi.model import Target
 from tests.gnmi_server import (
     SYNC,
     Certificates,

@@ -11,9 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from alerts.incident import Incident, IncidentState, advance
-from api.routes.incidents import IncidentsOut
-from api.routes.shared.shown import IncidentOut
+from alerts.judge.incident import Incident, IncidentState, advance
+from api.http.routes.incidents import IncidentsOut
+from api.http.routes.shared.shown import IncidentOut
 from collector.contract.verdict import Culprit
 from dashboards.grafana.annotations import (
     FAILURES_MAX,

@@ -12,25 +12,25 @@ from alerts.finding import Finding
 from alerts.health import judge
 from alerts.health.lemon import LEMON_FROM
 from alerts.health.model import HealthState, Hold, Standing, Target
-from alerts.incident import CLOSE_SECONDS
-from api.errors import Problem
-from api.evaluate.book import IncidentBook
-from api.evaluate.lead import Lead
-from api.evaluate.said import Position, SaidFinding, Wanted
-from api.health import board as board_module
-from api.health import evidence as evidence_module
-from api.health.answers import Asked, Fleet, HostEntry
-from api.health.board import JUDGE_SECONDS, HealthBoard, Looked
-from api.health.evidence import EVALUATED_SECONDS, SILENT_SECONDS, Evidence
-from api.health.holds import Holds, InventoryHolds
-from api.health.series import HealthSeries
-from api.ingest.own import OwnSamples
-from api.inventory.incidents import moment_of
-from api.inventory.repository import Inventory
-from api.inventory.sightings import Observation, Sighting
-from api.limits import HEALTH_STALE_SECONDS
-from api.metrics import ServiceMetrics
-from api.store.store import Store
+from alerts.judge.incident import CLOSE_SECONDS
+from api.base.errors import Problem
+from api.base.limits import HEALTH_STALE_SECONDS
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.own import OwnSamples
+from api.data.inventory.incidents import moment_of
+from api.data.inventory.repository import Inventory
+from api.data.inventory.sightings import Observation, Sighting
+from api.data.store.store import Store
+from api.fleet.health import board as board_module
+from api.fleet.health import evidence as evidence_module
+from api.fleet.health.answers import Asked, Fleet, HostEntry
+from api.fleet.health.board import JUDGE_SECONDS, HealthBoard, Looked
+from api.fleet.health.evidence import EVALUATED_SECONDS, SILENT_SECONDS, Evidence
+from api.fleet.health.holds import Holds, InventoryHolds
+from api.fleet.health.series import HealthSeries
+from api.oncall.evaluate.book import IncidentBook
+from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.said import Position, SaidFinding, Wanted
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.model import Sample
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
@@ -207,7 +207,7 @@ def test_news_that_are_no_longer_kept_are_read_anew(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process.look()
-    monkeypatch.setattr("api.inventory.incidents.INCIDENT_CHANGES_KEPT_MAX", 1)
+    monkeypatch.setattr("api.data.inventory.incidents.INCIDENT_CHANGES_KEPT_MAX", 1)
     process.say(flap(process))
     process.say(flap(process), slow_link(process.now_ns - NS))
     assert process.states() == {"node1": "degraded", "node3": "degraded"}
@@ -563,7 +563,7 @@ def test_only_hosts_that_are_unwell_have_series_and_they_end(process: Process) -
 
 
 def test_series_are_bounded_by_risk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.health.series.HEALTH_SERIES_MAX", 2)
+    monkeypatch.setattr("api.fleet.health.series.HEALTH_SERIES_MAX", 2)
     hosts = [
         HostEntry(host=f"node{n}", state=HealthState.SUSPECT, risk=n / 10, lemon=0.0)
         for n in range(5)

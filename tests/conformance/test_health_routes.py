@@ -12,12 +12,12 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from api.evaluate import changes, lead, task
-from api.health import board
-from api.inventory.sightings import LinkEnd, Observation, Sighting
-from api.inventory.tables import DeviceKind
-from api.routes import fleet_health
-from api.routes.shared import streams
+from api.data.inventory.sightings import LinkEnd, Observation, Sighting
+from api.data.inventory.tables import DeviceKind
+from api.fleet.health import board
+from api.http.routes import fleet_health
+from api.http.routes.shared import streams
+from api.oncall.evaluate import changes, lead, task
 from collector.contract.verdict import Verdict
 from tests.incidents import HOLDER, NS, Teller, slow_link, straggler
 from tests.service import InProcess, eventually, in_process
@@ -305,7 +305,7 @@ def test_what_is_no_hold_is_refused(stage: Stage, body: dict[str, object], words
 
 def test_other_refusals_of_holds_are_named_too(stage: Stage) -> None:
     assert stage.client.put("/v1/hosts/node4/hold", content=b"{").status_code == 400
-    with patch("api.inventory.health.HOLDS_MAX", 0):
+    with patch("api.data.inventory.health.HOLDS_MAX", 0):
         answer = put(stage)
         assert (answer.status_code, answer.json()["rule"]) == (409, "HOLDS_MAX")
     for name in ("node4", "%00", "a" * 3_000):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from api import page_files
-from api.boundary import speaks_prometheus
+from api.http.boundary import speaks_prometheus
 from collector.contract import wire
 from collector.contract.model import Sample, Series
 from tests.conftest import Golden

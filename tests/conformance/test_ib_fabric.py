@@ -13,7 +13,7 @@ import pytest
 
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources.ib_fabric import IbFabric, Settings
 from simulator.interfaces.ibsim import Console, switch_id
 from simulator.topology.build import ClusterSpec, build

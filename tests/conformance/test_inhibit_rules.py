@@ -11,7 +11,7 @@ import httpx
 import msgspec
 import pytest
 
-from alerts.incident import Incident, advance
+from alerts.judge.incident import Incident, advance
 from alerts.rulebook.inhibit import covered_by, explained
 from alerts.rulebook.model import Alert, AlertState
 from collector.contract.identity import Labels, canonical_labels

@@ -17,15 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import inspect, text
 
-from api.inventory import migrate
-from api.inventory.batches import SEQUENCE_MAX, BatchRun
-from api.inventory.engine import InventoryRefusedError, open_engine
-from api.inventory.merge import EPOCH
-from api.inventory.records import Device, Host, Port
-from api.inventory.repository import Inventory
-from api.inventory.sightings import Observation, PortValues, Sighting
-from api.inventory.tables import Base, DeviceKind
-from api.limits import PAGE_MAX
+from api.base.limits import PAGE_MAX
+from api.data.inventory import migrate
+from api.data.inventory.batches import SEQUENCE_MAX, BatchRun
+from api.data.inventory.engine import InventoryRefusedError, open_engine
+from api.data.inventory.merge import EPOCH
+from api.data.inventory.records import Device, Host, Port
+from api.data.inventory.repository import Inventory
+from api.data.inventory.sightings import Observation, PortValues, Sighting
+from api.data.inventory.tables import Base, DeviceKind
 from collector.contract.errors import InventoryError
 from collector.contract.identity import PortId
 from tests.cut import CUT
@@ -104,7 +104,7 @@ def test_the_schema_can_go_back_and_forth(url: str) -> None:
 
 MIGRATE_ON_COMMAND = """
 import sys
-from api.inventory.repository import Inventory
+from api.data.inventory.repository import Inventory
 inventory = Inventory(sys.argv[1])
 inventory.ping()
 sys.stdout.write("ready\\n")

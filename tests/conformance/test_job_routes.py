@@ -11,12 +11,12 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from api.inventory.engine import InventoryRefusedError
-from api.inventory.job_model import JobFound
+from api.base.limits import JOB_RANKS_MAX
+from api.data.inventory.engine import InventoryRefusedError
+from api.data.inventory.job_model import JobFound
 from api.jobs import records as records_module
 from api.jobs import watch as watch_module
 from api.jobs.watch import QUIET, JobWatch
-from api.limits import JOB_RANKS_MAX
 from collector.contract import communicator as words
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, StepSpan

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.inventory.feed import InventoryFeed
-from api.inventory.job_model import (
+from api.data.inventory.feed import InventoryFeed
+from api.data.inventory.job_model import (
     CommunicatorFound,
     JobFound,
     JobRank,
@@ -16,10 +16,10 @@ from api.inventory.job_model import (
     Origin,
     said,
 )
-from api.inventory.jobs import JobConflictError
-from api.inventory.records import JobChange, JobSaid, RankSaid
-from api.inventory.repository import Inventory
-from api.inventory.tables import JobOrigin, JobState
+from api.data.inventory.jobs import JobConflictError
+from api.data.inventory.records import JobChange, JobSaid, RankSaid
+from api.data.inventory.repository import Inventory
+from api.data.inventory.tables import JobOrigin, JobState
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import canonical_labels
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from alerts.clocks import align, correct
-from alerts.columns import Operations
-from alerts.split import split
-from api.correlate.join import split_in_store
-from api.correlate.read import Question, read_records
-from api.correlate.window import look, look_in_slices, steps_of
-from api.ingest.records import insert_collectives
-from api.store.store import Store, StoreUrl
+from alerts.window.clocks import align, correct
+from alerts.window.columns import Operations
+from alerts.window.split import split
+from api.data.ingest.records import insert_collectives
+from api.data.store.store import Store, StoreUrl
+from api.jobs.correlate.join import split_in_store
+from api.jobs.correlate.read import Question, read_records
+from api.jobs.correlate.window import look, look_in_slices, steps_of
 from collector.contract.collective import Collective, Operation, Timing
 from collector.contract.errors import StoreError
 from tests.collectives import NS, START_NS, make_records, shift_clocks
@@ -85,7 +85,7 @@ def test_more_records_than_fit_are_refused_by_name(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(store, moved=False)
-    monkeypatch.setattr("api.correlate.read.RECORDS_MAX", 4_000)
+    monkeypatch.setattr("api.jobs.correlate.read.RECORDS_MAX", 4_000)
     with pytest.raises(StoreError, match="RECORDS_MAX is 4000"):
         read_records(store, None, START_NS, END_NS, SOURCES)
     assert len(read_records(store, None, START_NS, END_NS, SOURCES, keep_one_in=4)) < 4_000

@@ -12,16 +12,16 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from api.evaluate import lead, task
-from api.health import board
-from api.inventory.sightings import LinkEnd, Observation, Sighting
-from api.inventory.tables import DeviceKind
+from api.data.inventory.sightings import LinkEnd, Observation, Sighting
+from api.data.inventory.tables import DeviceKind
+from api.fabric import cache
+from api.fleet.health import board
+from api.oncall.evaluate import lead, task
 from api.remote.answers import Service
 from api.remote.client import AsyncClient, Target
 from api.remote.kubernetes import gateway
 from api.remote.kubernetes.access import Access
 from api.remote.kubernetes.gateway import Gateway
-from api.topology import cache
 from tests.incidents import HOLDER, NS, Teller, slow_link
 from tests.kubernetes_double import WRITER, KubernetesDouble
 from tests.kubernetes_stand import run_once

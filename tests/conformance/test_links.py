@@ -7,16 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from api.inventory import cabling_spans, link_rows
-from api.inventory.cabling_spans import UNPLUGGED_SECONDS
-from api.inventory.links import LOOK_BACK
-from api.inventory.records import Cabling
-from api.inventory.repository import Inventory
-from api.inventory.sightings import Observation, PortValues, sight
-from api.inventory.tables import DeviceKind, HostRole
-from api.topology.model import Conflict, Link, NodeKind, Topology, make_topology
-from api.topology.model import Port as TopologyPort
-from api.topology.read import read_topology
+from api.data.inventory import cabling_spans, link_rows
+from api.data.inventory.cabling_spans import UNPLUGGED_SECONDS
+from api.data.inventory.links import LOOK_BACK
+from api.data.inventory.records import Cabling
+from api.data.inventory.repository import Inventory
+from api.data.inventory.sightings import Observation, PortValues, sight
+from api.data.inventory.tables import DeviceKind, HostRole
+from api.fabric.model import Conflict, Link, NodeKind, Topology, make_topology
+from api.fabric.model import Port as TopologyPort
+from api.fabric.read import read_topology
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import Labels, LinkId, PortId
 from simulator.topology.build import build

@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
-from api.evaluate import changes, lead, task
-from api.routes.shared import streams
+from api.http.routes.shared import streams
+from api.oncall.evaluate import changes, lead, task
 from collector.contract.verdict import Verdict
 from tests.incidents import NS, Teller, slow_link, straggler
 from tests.service import InProcess, ServiceProcess, eventually, in_process

@@ -15,17 +15,17 @@ import pytest
 
 from alerts.rulebook.model import NS, Alert
 from alerts.rulebook.notices import Matcher, Notice, Operator, Route, Silence, Status, Why
-from api.evaluate.lead import EVALUATOR, Lead
-from api.inventory import notices as notices_tables
-from api.inventory.repository import Inventory
-from api.inventory.tables import NoticeState
-from api.metrics import ServiceMetrics
-from api.notify.http import Outcome, Verdict, make_client
-from api.notify.outbox import Outbox
-from api.notify.receivers import Means, Receiver, discover, make_receiver
-from api.notify.settings import NotifySettings
-from api.notify.table import ReceiverTable
-from api.notify.task import Book, Notifier
+from api.base.metrics import ServiceMetrics
+from api.data.inventory import notices as notices_tables
+from api.data.inventory.repository import Inventory
+from api.data.inventory.tables import NoticeState
+from api.oncall.evaluate.lead import EVALUATOR, Lead
+from api.oncall.notify.http import Outcome, Verdict, make_client
+from api.oncall.notify.outbox import Outbox
+from api.oncall.notify.receivers import Means, Receiver, discover, make_receiver
+from api.oncall.notify.settings import NotifySettings
+from api.oncall.notify.table import ReceiverTable
+from api.oncall.notify.task import Book, Notifier
 from collector.contract.errors import InventoryError
 from tests.alerting import GROUP, Listener, make_alert
 

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality as Temporality
 
-from api.limits import UNPACKED_BYTES_MAX
+from api.base.limits import UNPACKED_BYTES_MAX
 from tests.service import InProcess, in_process
 
 NOW_NS = time.time_ns() // 1_000_000 * 1_000_000
@@ -352,7 +352,7 @@ def test_deltas_that_could_not_be_stored_are_not_counted_twice(
     points = push.metric("lost", "sum", is_monotonic=True, aggregation_temporality=DELTA)
     point(points, 5, as_int=3)
     with monkeypatch.context() as patched:
-        patched.setattr("api.ingest.commit.PENDING_ROWS_MAX", 0)
+        patched.setattr("api.data.ingest.commit.PENDING_ROWS_MAX", 0)
         answer = push.send(service)
     assert answer.status_code == 503
     assert "retry-after" in answer.headers

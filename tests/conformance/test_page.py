@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from api import page_files
-from api.settings import ServiceSettings
+from api.http.settings import ServiceSettings
 from tests.service import in_process
 from tests.setup_page import PAGE, pack
 

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from alerts.traffic.places import By
-from api.correlate.pattern import read_pattern
-from api.score.handicap import Handicap
-from api.score.run import play
-from api.score.service import Evaluator, SimulatedService
-from api.topology.model import Topology
+from api.fabric.model import Topology
+from api.jobs.correlate.pattern import read_pattern
 from collector.contract.identity import metric_id
 from collector.contract.verdict import Verdict
 from simulator.engine import Simulation
 from simulator.jobs.model import JobSpec
 from simulator.scenario import START_UNIX_NS, Scenario
+from simulator.score.handicap import Handicap
+from simulator.score.run import play
+from simulator.score.service import Evaluator, SimulatedService
 from simulator.topology.build import ClusterSpec
 
 NS = 1_000_000_000

@@ -11,12 +11,12 @@ import httpx
 import msgspec
 import pytest
 
-from api.inventory.records import JobChange, JobSaid, RankSaid
-from api.inventory.repository import Inventory
-from api.inventory.sightings import Observation, PortValues, sight
-from api.inventory.tables import JobState
-from api.limits import PLACEMENT_HOSTS_MAX, PLACEMENT_SETS_MAX
-from api.placement import service as placing
+from api.base.limits import PLACEMENT_HOSTS_MAX, PLACEMENT_SETS_MAX
+from api.data.inventory.records import JobChange, JobSaid, RankSaid
+from api.data.inventory.repository import Inventory
+from api.data.inventory.sightings import Observation, PortValues, sight
+from api.data.inventory.tables import JobState
+from api.fleet.placement import service as placing
 from collector.contract.catalog import load_catalog
 from simulator.topology.build import ClusterSpec, build
 from tests import link_ends

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.limits import FORM_BYTES_MAX, FORM_FIELDS_MAX, SELECTORS_MAX
+from api.base.limits import FORM_BYTES_MAX, FORM_FIELDS_MAX, SELECTORS_MAX
 from collector.contract.catalog import load_catalog
 from tests import promql_oracle
 from tests import remote_write as rw

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.limits import QUERIES_MAX
+from api.base.limits import QUERIES_MAX
 from api.promql import engine
 from api.promql.errors import QueryError
 from api.promql.fetch import Reader

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from api.rules import notation
+from api.oncall.rules import notation
 from tests import promql_oracle
 from tests.promql_oracle import Key, Reply, read_reply, show_time
 from tests.promql_random import START_MS

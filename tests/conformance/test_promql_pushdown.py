@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from api.data.store.store import Store, StoreUrl
 from api.promql.evaluate import REDUCED_BY_ENGINE, SUMMED_MAX
 from api.promql.fetch import Reader, is_stale
 from api.promql.find import Found, SeriesMemory
@@ -19,7 +20,6 @@ from api.promql.pieces import RangeCall
 from api.promql.range_functions import RANGE_FUNCTIONS
 from api.promql.values import Dialect, Grid, LabelRows, Windows
 from api.promql.windows import cut_windows, latest
-from api.store.store import Store, StoreUrl
 from tests.remote_write import STALE
 
 SERIES = 60

@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from api.data.store import store as module
+from api.data.store.store import Store, StoreUrl
 from api.promql import find
 from api.promql.engine import Engine, Question
 from api.promql.values import Dialect, Grid, Vector
-from api.store import store as module
-from api.store.store import Store, StoreUrl
 from collector.contract.identity import canonical_labels, metric_id, series_id
 from tests import clickhouse_http
 

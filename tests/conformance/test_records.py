@@ -9,18 +9,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.ingest.columns import Acceptance
-from api.ingest.commit import Write, insert_group
-from api.ingest.native import NativeRequest, decode_native
-from api.ingest.records import (
+from api.data.ingest.columns import Acceptance
+from api.data.ingest.commit import Write, insert_group
+from api.data.ingest.native import NativeRequest, decode_native
+from api.data.ingest.records import (
     collective_rows,
     insert_collectives,
     insert_steps,
     joined,
     step_rows,
 )
-from api.ingest.series import NativeTables
-from api.store.store import RETAINED_TABLES, Store, StoreUrl
+from api.data.ingest.series import NativeTables
+from api.data.store.store import RETAINED_TABLES, Store, StoreUrl
 from collector.contract import records, wire
 from collector.contract.collective import Collective, Operation, State, StepSpan, Timing
 from collector.contract.errors import WireError

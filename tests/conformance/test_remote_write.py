@@ -11,7 +11,7 @@ from itertools import count
 import httpx
 import pytest
 
-from api.limits import BODY_BYTES_MAX, UNPACKED_BYTES_MAX
+from api.base.limits import BODY_BYTES_MAX, UNPACKED_BYTES_MAX
 from tests import remote_write as rw
 from tests.service import InProcess, in_process
 

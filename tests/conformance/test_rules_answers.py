@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.settings import ServiceSettings
+from api.http.settings import ServiceSettings
 from tests import promql_oracle, remote_write
 from tests.service import InProcess, eventually, in_process
 
@@ -136,7 +136,7 @@ def both(
     with pytest.MonkeyPatch.context() as patch:
         config = f"rule_files: ['{folder}/*.yml']\n{promql_oracle.PROMETHEUS_CONFIG}"
         patch.setattr(promql_oracle, "PROMETHEUS_CONFIG", config)
-        patch.setattr("api.rules.own.OWN_SECONDS", 1.0)
+        patch.setattr("api.oncall.rules.own.OWN_SECONDS", 1.0)
         with (
             promql_oracle.running_prometheus(data) as theirs,
             in_process(data, settings=settings) as ours,

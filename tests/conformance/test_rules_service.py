@@ -11,17 +11,17 @@ import pytest
 
 from alerts.rulebook.life import RESOLVED_RETENTION_S
 from alerts.rulebook.model import INHIBITED_BY, NS, Alert, AlertState, Found, Group
-from api.evaluate.lead import LEASE_SECONDS, Lead
-from api.ingest.commit import GroupCommit
-from api.ingest.own import OwnSamples
-from api.inventory.repository import Inventory
-from api.metrics import ServiceMetrics
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.commit import GroupCommit
+from api.data.ingest.own import OwnSamples
+from api.data.inventory.repository import Inventory
+from api.http.settings import ServiceSettings
+from api.oncall.evaluate.lead import LEASE_SECONDS, Lead
+from api.oncall.rules.answer import RuleBook, Wanted
+from api.oncall.rules.evaluate import Asker, RuleEvaluator
+from api.oncall.rules.shelf import FileState, Shelf
+from api.oncall.rules.task import Hooks, RuleTask
 from api.promql.engine import Engine
-from api.rules.answer import RuleBook, Wanted
-from api.rules.evaluate import Asker, RuleEvaluator
-from api.rules.shelf import FileState, Shelf
-from api.rules.task import Hooks, RuleTask
-from api.settings import ServiceSettings
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.model import Sample
 
@@ -513,7 +513,7 @@ def test_a_clock_that_goes_back_stops_nothing(local_inventory: Inventory, rules:
 def test_too_many_alerts_of_one_rule_are_an_error_and_what_stood_stands(
     local_inventory: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.rules.evaluate.ALERTS_PER_RULE_MAX", 2)
+    monkeypatch.setattr("api.oncall.rules.evaluate.ALERTS_PER_RULE_MAX", 2)
     process = Process(local_inventory, rules)
     process.answers.rows["link_up == 0"] = DOWN
     process.at(0)
@@ -529,7 +529,7 @@ def test_too_many_alerts_of_one_rule_are_an_error_and_what_stood_stands(
 def test_too_many_alerts_in_all_are_an_error_of_the_rule_that_makes_them(
     local_inventory: Inventory, rules: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.rules.task.ALERTS_MAX", 2)
+    monkeypatch.setattr("api.oncall.rules.task.ALERTS_MAX", 2)
     (rules / "b.yaml").write_text(RECORD)
     process = Process(local_inventory, rules)
     two = [Found({"host": f"node{number}"}, 0.0) for number in range(2)]

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from api.oncall.rules.build import write_pack
+from api.oncall.rules.cases import duration_ms, read_float
+from api.oncall.rules.cli import load_test_file
+from api.oncall.rules.testing import run_tests
 from api.promql.values import Dialect
-from api.rules.build import write_pack
-from api.rules.cases import duration_ms, read_float
-from api.rules.cli import load_test_file
-from api.rules.testing import run_tests
 from collector.contract.errors import RuleFileError
 from tests import peers
 from tests.peers import ROOT

@@ -3,7 +3,7 @@
 import tomllib
 from pathlib import Path
 
-from api.settings import ServiceSettings
+from api.http.settings import ServiceSettings
 from tests.service import in_process
 
 ROOT = Path(__file__).parents[2]

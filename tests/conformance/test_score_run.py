@@ -9,10 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from api.score.handicap import Handicap
-from api.score.marks import NS, Marks, Run, mark
-from api.score.run import FOLDER_PREFIX, no_detectors, play, run_all
-from api.score.service import Evaluator, SimulatedService
 from collector.cli import EXIT_INTERRUPTED, main
 from collector.contract.identity import metric_id
 from collector.contract.verdict import Cause, Culprit, Verdict
@@ -21,6 +17,10 @@ from simulator.faults import discover
 from simulator.faults.model import Injection, Place
 from simulator.jobs.model import JobSpec
 from simulator.scenario import START_UNIX_NS, Scenario, Truth
+from simulator.score.handicap import Handicap
+from simulator.score.marks import NS, Marks, Run, mark
+from simulator.score.run import FOLDER_PREFIX, no_detectors, play, run_all
+from simulator.score.service import Evaluator, SimulatedService
 from simulator.topology.build import ClusterSpec
 from tests.service import eventually, launch
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from api.score.marks import Marks
-from api.score.report import Scoreboard
+from simulator.score.marks import Marks
+from simulator.score.report import Scoreboard
 from tests.cut import CUT
 from tests.service import launch
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from api.inventory import notices
-from api.settings import ServiceSettings
+from api.data.inventory import notices
+from api.http.settings import ServiceSettings
 from tests.service import InProcess, in_process
 
 START_S = 1_794_000_000.0

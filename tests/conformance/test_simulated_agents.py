@@ -17,15 +17,15 @@ import pytest
 
 from api import works
 from api.jobs import watch
+from collector.agent.exposition import MISSING_METRIC, missing_series
+from collector.agent.schedule import Remembers
+from collector.agent.settings import load_settings
 from collector.contract import communicator as words
 from collector.contract.collective import Collective, State, StepSpan
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.records import ABSENT, NUMBERS
 from collector.contract.wire import CONTENT_TYPE, Batch, decode_batch
-from collector.exposition import MISSING_METRIC, missing_series
-from collector.host import Host
-from collector.schedule import Remembers
-from collector.settings import load_settings
+from collector.doors.host import Host
 from collector.sources import Source, discover
 from collector.sources.netdev import STATISTICS
 from collector.tables import ethtool, nvml, rdma

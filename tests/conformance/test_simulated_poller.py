@@ -15,17 +15,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.score.handicap import Handicap
-from api.score.run import play
-from api.score.service import SimulatedService
-from api.topology.read import read_topology
-from collector.commands import recorded_as as recorded_by_agent
+from api.fabric.read import read_topology
+from collector.agent.exposition import MISSING_METRIC, missing_series
+from collector.agent.settings import load_settings
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.verdict import Verdict
 from collector.contract.wire import Batch, decode_batch
-from collector.exposition import MISSING_METRIC, missing_series
-from collector.host import Host
-from collector.settings import load_settings
+from collector.doors.commands import recorded_as as recorded_by_agent
+from collector.doors.host import Host
 from collector.sources import Source, discover
 from collector.sources.ib_fabric import IbFabric
 from collector.sources.ib_fabric import Settings as IbSettings
@@ -40,6 +37,9 @@ from simulator.interfaces.switch_tables import Flavour
 from simulator.jobs.model import JobSpec
 from simulator.readings.poller import Poller, PollerSpec
 from simulator.scenario import Scenario, plan
+from simulator.score.handicap import Handicap
+from simulator.score.run import play
+from simulator.score.service import SimulatedService
 from simulator.snapshot import NS, Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric, Topology

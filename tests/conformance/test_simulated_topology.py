@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from api import works
-from api.topology import cache
+from api.fabric import cache
 from collector.contract.identity import LinkId, PortId
 from collector.contract.wire import CONTENT_TYPE
 from simulator.interfaces.switch_tables import Flavour, interface_name
@@ -24,7 +24,7 @@ from simulator.snapshot import Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import NO_LINK, Fabric, Topology
 from simulator.topology.routing import route
-from simulator.world import World
+from simulator.topology.world import World
 from tests.service import InProcess, eventually, in_process
 from tests.simulated import make_snapshot
 

@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.clocks import align, correct
-from alerts.columns import Records
 from alerts.detectors import hang, stall, straggler
-from alerts.split import split
-from alerts.window import Communicator, JobWindow, Rank, Window
-from api.correlate.steps import infer_steps
+from alerts.window.clocks import align, correct
+from alerts.window.columns import Records
+from alerts.window.model import Communicator, JobWindow, Rank, Window
+from alerts.window.split import split
+from alerts.window.steps import infer_steps
 from collector.contract.collective import Collective
 from collector.contract.verdict import Cause
 from collector.formats import Origin, discover

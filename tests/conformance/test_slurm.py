@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.inventory.actions import ACTIONS
+from api.data.inventory.actions import ACTIONS
 from api.remote.client import Client, Target
 from api.remote.slurm import cli, follow
 from collector.cli import main

@@ -15,10 +15,10 @@ import pytest
 from pysnmp.proto.api import v2c
 
 from collector.contract.reason import Reason
-from collector.snmp import client
-from collector.snmp.client import Session, open_session
-from collector.snmp.model import Credentials, Oid, SnmpError, Walked
-from collector.snmp.usm import User
+from collector.switches.snmp import client
+from collector.switches.snmp.client import Session, open_session
+from collector.switches.snmp.model import Credentials, Oid, SnmpError, Walked
+from collector.switches.snmp.usm import User
 from tests import peers
 from tests.ports import free_port
 from tests.snmp_hostile import (

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from collector.contract.model import Missing, Reading, Sample
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources.snmp import Settings, Snmp
 from simulator.interfaces.columns import LOSSLESS_PRIORITY
 from simulator.interfaces.switch_tables import (

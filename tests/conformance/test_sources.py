@@ -19,12 +19,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from api.health import series as health_series
+from api.fleet.health import series as health_series
+from collector.agent.exposition import MISSING_METRIC, render
 from collector.contract.catalog import load_catalog
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.exposition import MISSING_METRIC, render
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources import Source, discover
 from collector.sources.netdev import STATISTICS
 from collector.tables.ethtool import table_of
@@ -176,9 +176,9 @@ def test_nothing_but_the_host_touches_the_machine(
     source = make_source(case)
     host = Host(tree_of(case))
     with monkeypatch.context() as patch:
-        patch.setattr(builtins, "open", guard(builtins.open, "collector.host"))
+        patch.setattr(builtins, "open", guard(builtins.open, "collector.doors.host"))
         for name in ("open", "read", "pread", "listdir", "scandir", "readlink", "stat"):
-            patch.setattr(os, name, guard(getattr(os, name), "collector.host"))
+            patch.setattr(os, name, guard(getattr(os, name), "collector.doors.host"))
         readings = list(source.read(host))
     host.close()
     assert readings

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from api.ingest.columns import SampleColumns
-from api.ingest.commit import (
+from api.data.ingest.columns import SampleColumns
+from api.data.ingest.commit import (
     Exemplar,
     Metadata,
     event_rows,
@@ -20,9 +20,9 @@ from api.ingest.commit import (
     metadata_rows,
     series_rows,
 )
-from api.ingest.series import NewSeries
-from api.store import migrate
-from api.store.store import READERS_MAX, RETAINED_TABLES, Store, StoreUrl
+from api.data.ingest.series import NewSeries
+from api.data.store import migrate
+from api.data.store.store import READERS_MAX, RETAINED_TABLES, Store, StoreUrl
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
 from tests import clickhouse_http

@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import text
 
-from api.inventory import migrate
-from api.inventory.engine import open_engine
-from api.inventory.repository import Inventory
-from api.inventory.sightings import Observation, Sighting
-from api.inventory.tables import HostRole
-from api.topology.read import read_topology
+from api.data.inventory import migrate
+from api.data.inventory.engine import open_engine
+from api.data.inventory.repository import Inventory
+from api.data.inventory.sightings import Observation, Sighting
+from api.data.inventory.tables import HostRole
+from api.fabric.read import read_topology
 from collector.contract import wire
 from collector.contract.identity import LinkId, PortId
 from collector.contract.model import Sample, Series

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from api import works
-from api.correlate import roll
-from api.routes import heat as heat_route
+from api.http.routes import heat as heat_route
+from api.jobs.correlate import roll
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, Timing
 from tests.service import InProcess, eventually, in_process

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from collector.agent.ship import make_client
 from collector.cli import main
-from collector.ship import make_client
 from tests.gnmi_server import make_certificates
 from tests.ports import free_port
 from tests.service import READY_SECONDS, eventually, launch

@@ -10,15 +10,15 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from api.inventory import tokens as tokens_tables
-from api.inventory.repository import Inventory
-from api.inventory.sightings import Observation, Sighting
-from api.inventory.tables import DeviceKind
-from api.inventory.token_model import Scope, Token
-from api.limits import TOKENS_KEPT_DAYS
-from api.settings import ServiceSettings
-from api.tokens.scopes import INCLUDED, SCOPES
-from api.tokens.wish import Wish, issue
+from api.base.limits import TOKENS_KEPT_DAYS
+from api.data.inventory import tokens as tokens_tables
+from api.data.inventory.repository import Inventory
+from api.data.inventory.sightings import Observation, Sighting
+from api.data.inventory.tables import DeviceKind
+from api.data.inventory.token_model import Scope, Token
+from api.http.settings import ServiceSettings
+from api.http.tokens.scopes import INCLUDED, SCOPES
+from api.http.tokens.wish import Wish, issue
 from tests import remote_write as rw
 from tests.service import InProcess, in_process
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from api.evaluate import changes, lead, task
+from api.oncall.evaluate import changes, lead, task
 from collector.cli import main
 from tests import remote_write as rw
 from tests.incidents import NS, Teller, slow_link, straggler

@@ -10,9 +10,9 @@ from xml.etree import ElementTree as ET
 import httpx
 import pytest
 
-from api.inventory.sightings import Observation, sight
-from api.settings import ServiceSettings
-from api.topology.cache import CACHE_SECONDS
+from api.data.inventory.sightings import Observation, sight
+from api.fabric.cache import CACHE_SECONDS
+from api.http.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import Labels, PortId
 from simulator.topology.build import ClusterSpec, build
@@ -131,10 +131,10 @@ def test_who_has_the_answer_already_gets_none(fabric: Fabric) -> None:
 def test_too_large_an_answer_is_refused_by_name(
     fabric: Fabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.routes.topology.TOPOLOGY_LINKS_MAX", 10)
+    monkeypatch.setattr("api.http.routes.topology.TOPOLOGY_LINKS_MAX", 10)
     is_problem(fabric.get("/v1/topology"), 422, "TOPOLOGY_LINKS_MAX", "topology_links_max")
     assert fabric.get("/v1/topology", host="node0001").status_code == 200
-    monkeypatch.setattr("api.routes.topology.TOPOLOGY_HOSTS_ASKED_MAX", 1)
+    monkeypatch.setattr("api.http.routes.topology.TOPOLOGY_HOSTS_ASKED_MAX", 1)
     is_problem(fabric.get("/v1/topology", host=["a", "b"]), 422, "topology_hosts_asked_max")
 
 

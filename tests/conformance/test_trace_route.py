@@ -17,10 +17,10 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from api import works
-from api.evaluate import lead, task
-from api.limits import TRACES_MAX
-from api.routes import trace as route
-from api.trace import read
+from api.base.limits import TRACES_MAX
+from api.http.routes import trace as route
+from api.jobs.trace import read
+from api.oncall.evaluate import lead, task
 from api.turns import Slots
 from collector.contract import wire
 from collector.contract.verdict import Cause, Culprit, Layer, Verdict

@@ -13,12 +13,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.clocks import align, correct
-from alerts.columns import Records
 from alerts.detectors.slow_link import detect
 from alerts.finding import Finding
-from alerts.split import split
-from alerts.window import Communicator, JobWindow, Rank, Window
+from alerts.window.clocks import align, correct
+from alerts.window.columns import Records
+from alerts.window.model import Communicator, JobWindow, Rank, Window
+from alerts.window.split import split
 from collector.contract.collective import Collective
 from collector.formats import Origin, discover
 from tests.captures import RINGS

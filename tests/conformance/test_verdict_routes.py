@@ -9,7 +9,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from api.evaluate import lead, task
+from api.oncall.evaluate import lead, task
 from tests.incidents import NS, Teller, slow_link, straggler
 from tests.service import InProcess, in_process
 

@@ -22,21 +22,21 @@ import numpy as np
 import pytest
 
 from alerts.rulebook.model import Group
-from api.evaluate.lead import Lead
-from api.metrics import ServiceMetrics
+from api.base.metrics import ServiceMetrics
+from api.http.settings import ServiceSettings
+from api.oncall.evaluate.lead import Lead
+from api.oncall.rules.build import write_pack
+from api.oncall.rules.parts import Rules, make_rules
+from api.oncall.rules.task import aligned_ns
 from api.promql.engine import Engine
 from api.promql.values import Dialect
-from api.rules.build import write_pack
-from api.rules.parts import Rules, make_rules
-from api.rules.task import aligned_ns
-from api.score.service import SimulatedService
-from api.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario, plan
+from simulator.score.service import SimulatedService
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
 from tests import peers

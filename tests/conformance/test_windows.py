@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alerts.window import NS, Grid, JobWindow, Window
-from api.correlate.readings import GridReader
-from api.correlate.things import read_hosts, read_ports
-from api.correlate.windows import WindowReader
-from api.score.service import SimulatedService
-from api.store.store import Store, StoreUrl
-from api.topology.cache import TopologyCache
+from alerts.window.model import NS, Grid, JobWindow, Window
+from api.data.store.store import Store, StoreUrl
+from api.fabric.cache import TopologyCache
+from api.jobs.correlate.readings import GridReader
+from api.jobs.correlate.things import read_hosts, read_ports
+from api.jobs.correlate.windows import WindowReader
 from collector.contract.identity import metric_id, series_id
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
+from simulator.score.service import SimulatedService
 from tests.simulated_cluster import small_cluster, small_scenario
 from tests.topologies import simulated_topology
 

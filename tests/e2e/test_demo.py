@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from api.demo.run import hosts_by_cores, make_cluster
+from simulator.demo.run import hosts_by_cores, make_cluster
 from simulator.topology.model import Fabric
 from tests.environment import clean_environment
 from tests.service import eventually

@@ -76,7 +76,7 @@ WATCH = """
 import json, sys
 from pathlib import Path
 from collector.contract.model import Event
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources.links import Links, Settings
 host, source = Host(Path("/")), Links(Settings(include=("watched",)))
 list(source.read(host))

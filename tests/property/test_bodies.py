@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api.limits import BODY_BYTES_MAX
+from api.base.limits import BODY_BYTES_MAX
 from collector.contract import wire
 from collector.contract.model import Event, Sample, Series
 from tests import remote_write as rw

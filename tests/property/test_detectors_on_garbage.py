@@ -12,11 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from alerts.columns import Floats, Ints, Records
 from alerts.detectors import detect_all, discover
-from alerts.split import split
-from alerts.verdict import judge
-from alerts.window import (
+from alerts.judge.verdict import judge
+from alerts.window.columns import Floats, Ints, Records
+from alerts.window.model import (
     NS,
     Communicator,
     Gpus,
@@ -29,8 +28,9 @@ from alerts.window import (
     Things,
     Window,
 )
-from api.correlate import things
-from api.correlate.readings import Target
+from alerts.window.split import split
+from api.jobs.correlate import things
+from api.jobs.correlate.readings import Target
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
 from tests.cut import CUT

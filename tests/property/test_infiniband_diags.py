@@ -10,12 +10,12 @@ from zlib import crc32
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.commands import Output
 from collector.contract.identity import check_labels
 from collector.contract.model import Missing, Sample
+from collector.doors.commands import Output
 from collector.parsing import infiniband_diags as diags
+from collector.reading.ufm import Ufm
 from collector.sources.ib_fabric import IbFabric, Settings
-from collector.ufm import Ufm
 from tests.fakes import HandHost
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures/sources/ib_fabric"

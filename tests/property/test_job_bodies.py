@@ -6,9 +6,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.errors import Problem
-from api.inventory.records import JobChange, JobSaid
-from api.inventory.sightings import RANK_MAX
+from api.base.errors import Problem
+from api.data.inventory.records import JobChange, JobSaid
+from api.data.inventory.sightings import RANK_MAX
 from api.jobs.records import COLLECTIVES, STEPS, decode_position, encode_position
 from api.jobs.registration import read_change, read_job
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 
-from api.kubernetes.extender import NotAsked, filter_nodes, prioritize, read_question
+from api.fleet.kubernetes.extender import NotAsked, filter_nodes, prioritize, read_question
 from api.remote.answers import Action
 from api.remote.kubernetes.access import read_kubeconfig
 from api.remote.kubernetes.client import decode

@@ -12,9 +12,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
 
-from api.ingest.columns import Acceptance
-from api.ingest.otlp import OtlpSeries, decode_otlp, parse_json, parse_protobuf
-from api.ingest.otlp_names import label_name, metric_name
+from api.data.ingest.columns import Acceptance
+from api.data.ingest.otlp import OtlpSeries, decode_otlp, parse_json, parse_protobuf
+from api.data.ingest.otlp_names import label_name, metric_name
 from collector.contract.errors import WireError
 from tests.cut import CUT
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from collector.contract.identity import check_labels
 from collector.contract.model import Missing, Reading, Sample
-from collector.host import Host
-from collector.sockets import parse_ethtool_driver, parse_ethtool_stats
+from collector.doors.host import Host
+from collector.doors.sockets import parse_ethtool_driver, parse_ethtool_stats
 from collector.sources import ethtool, ib_sysfs, netdev
 from tests.fixtures.trees import write_files, write_link, write_rdma_tree
 

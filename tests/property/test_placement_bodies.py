@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.errors import Problem
-from api.limits import PLACEMENT_HOSTS_MAX, PLACEMENT_SETS_MAX
-from api.placement.model import CannotPlace
-from api.placement.place import place
-from api.routes.placement import PlacementAsked, read_ask
+from api.base.errors import Problem
+from api.base.limits import PLACEMENT_HOSTS_MAX, PLACEMENT_SETS_MAX
+from api.fleet.placement.model import CannotPlace
+from api.fleet.placement.place import place
+from api.http.routes.placement import PlacementAsked, read_ask
 from tests.placements import Stand
 from tests.topologies import simulated_topology
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api.ingest.columns import MS_PER_DAY, Acceptance
-from api.ingest.remote_write import METRIC_TYPES, RemoteRequest
-from api.ingest.remote_write_v1 import decode_v1
-from api.ingest.remote_write_v2 import decode_v2
-from api.ingest.series import RemoteSeries
+from api.data.ingest.columns import MS_PER_DAY, Acceptance
+from api.data.ingest.remote_write import METRIC_TYPES, RemoteRequest
+from api.data.ingest.remote_write_v1 import decode_v1
+from api.data.ingest.remote_write_v2 import decode_v2
+from api.data.ingest.series import RemoteSeries
 from collector.contract.errors import WireError
 from collector.contract.identity import (
     LABEL_NAME_BYTES_MAX,

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from pyasn1.codec.ber import decoder, encoder
 from pysnmp.proto.api import v2c
 
-from collector.snmp.ber import BerError, Odd, read_name, write_name
-from collector.snmp.columns import Column
-from collector.snmp.message import Answer, Community, bulk_request, get_request
-from collector.snmp.model import Credentials, Oid
-from collector.snmp.usm import Engine, User
+from collector.switches.snmp.ber import BerError, Odd, read_name, write_name
+from collector.switches.snmp.columns import Column
+from collector.switches.snmp.message import Answer, Community, bulk_request, get_request
+from collector.switches.snmp.model import Credentials, Oid
+from collector.switches.snmp.usm import Engine, User
 from tests.snmp_hostile import Request, read_request
 
 numbers = st.integers(0, (1 << 32) - 1)

@@ -9,9 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from collector.agent.meter import Meter
+from collector.agent.spool import Spool
 from collector.contract import wire
-from collector.meter import Meter
-from collector.spool import Spool
 from tests.cut import CUT
 from tests.fakes import sample
 

@@ -10,12 +10,12 @@ from collector.contract.catalog import load_catalog
 from collector.contract.identity import check_labels
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.snmp.interfaces import Choice
-from collector.snmp.model import Flaw, Oid, Value, Walked
-from collector.snmp.plans import read_index
-from collector.snmp.switch import Pace, SwitchReader
-from collector.snmp.words import mac_of, network_address_of, text_of
-from collector.tables.switches import Part, Switchbooks, load_shipped
+from collector.switches.makers import Part, Switchbooks, load_shipped
+from collector.switches.snmp.interfaces import Choice
+from collector.switches.snmp.model import Flaw, Oid, Value, Walked
+from collector.switches.snmp.plans import read_index
+from collector.switches.snmp.switch import Pace, SwitchReader
+from collector.switches.snmp.words import mac_of, network_address_of, text_of
 from tests.cut import CUT
 
 SYSTEM: Oid = (1, 3, 6, 1, 2, 1, 1)

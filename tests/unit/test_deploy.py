@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from api.inventory.token_model import Scope
-from api.settings import ServiceSettings, load_service_settings
-from api.store.migrate import CLUSTER_ENGINE, Placement, load_migrations
-from api.store.store import StoreUrl
-from api.tokens.file import read_token_file
-from collector.settings import AgentSettings
+from api.data.inventory.token_model import Scope
+from api.data.store.migrate import CLUSTER_ENGINE, Placement, load_migrations
+from api.data.store.store import StoreUrl
+from api.http.settings import ServiceSettings, load_service_settings
+from api.http.tokens.file import read_token_file
+from collector.agent.settings import AgentSettings
 from dashboards.grafana.connection import Target
 from dashboards.grafana.push import PushSettings, wanted_datasource
 from tests.ports import free_port

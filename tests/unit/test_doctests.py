@@ -14,7 +14,7 @@ import dashboards
 import simulator
 
 PACKAGES = (alerts, api, collector, dashboards, simulator)
-NOT_IMPORTED = ("api.inventory.migrations.",)
+NOT_IMPORTED = ("api.data.inventory.migrations.",)
 """Alembic loads these by path and hands them what they need."""
 
 

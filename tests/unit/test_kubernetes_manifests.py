@@ -19,13 +19,13 @@ import pytest
 import yaml
 from cryptography import x509
 
+from api.base.version import VERSION
+from api.http.settings import ServiceSettings
+from api.http.tokens.file import read_token_file
 from api.remote.kubernetes import cli
 from api.remote.kubernetes.cli import LEASE
-from api.settings import ServiceSettings
-from api.tokens.file import read_token_file
-from api.version import VERSION
+from collector.agent.settings import load_settings
 from collector.contract.layers import Layer, combine
-from collector.settings import load_settings
 from collector.sources import discover
 from tests.environment import clean_environment
 from tests.kubernetes_double import RIGHTS, WRITER

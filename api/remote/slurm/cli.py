@@ -35,7 +35,7 @@ from collector.contract.client_flags import add_client_flags
 from collector.contract.errors import FabricscopeError, ParseError, SettingsError
 from collector.contract.identity import printable
 from collector.contract.logs import set_up_logging
-from collector.host import Host
+from collector.doors.host import Host
 
 EXIT_FAILED = 1
 QUICK = Bounds(silence_s=5.0, answer_s=5.0)

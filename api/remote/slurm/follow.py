@@ -12,7 +12,7 @@ from api.remote.slurm.reconcile import SINFO, Change, Node, left_over, parse_sin
 from collector.contract.errors import HostError
 from collector.contract.identity import printable
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
 
 COMMAND_SECONDS = 20.0
 """For one program of Slurm: a controller that is busy answers within its own ten."""

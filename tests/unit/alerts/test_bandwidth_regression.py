@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from alerts.detectors.bandwidth_regression import detect
-from alerts.window import Kind, Past
+from alerts.window.model import Kind, Past
 from tests.ring_jobs import SIZE_BYTES, Group, make_job, make_window
 
 KIND: Kind = ("0x00", "all_reduce", SIZE_BYTES)

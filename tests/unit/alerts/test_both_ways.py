@@ -2,8 +2,8 @@
 
 import pytest
 
-from alerts.both_ways import sends_as_slowly
-from alerts.window import NS, Window
+from alerts.signals.both_ways import sends_as_slowly
+from alerts.window.model import NS, Window
 from tests.ring_jobs import START_NS, Group, make_job, make_window
 
 SLOW = range(40, 60)

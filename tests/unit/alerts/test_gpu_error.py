@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from alerts.detectors.gpu_error import detect
-from alerts.window import NS
+from alerts.window.model import NS
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.machines import GPUS_PER_HOST, GRID, gpu_values, machines, reordered

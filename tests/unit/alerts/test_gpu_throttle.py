@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from alerts.detectors.gpu_throttle import detect
-from alerts.window import Window
+from alerts.window.model import Window
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.machines import GPUS_PER_HOST, GRID, gpu_values, machines, reordered
 

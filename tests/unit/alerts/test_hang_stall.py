@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.blocked import blame
-from alerts.columns import Records
 from alerts.detectors import hang, stall
-from alerts.split import split
-from alerts.window import NS, JobWindow, Pending, Readings, Window
+from alerts.signals.blocked import blame
+from alerts.window.columns import Records
+from alerts.window.model import NS, JobWindow, Pending, Readings, Window
+from alerts.window.split import split
 from collector.contract.collective import State
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason

@@ -21,7 +21,7 @@ from alerts.health.judge import (
 )
 from alerts.health.lemon import LEMON_FROM, lemon_score, usual_count
 from alerts.health.model import NS, SEVERITY, Charge, HealthState, Hold, Standing, Target
-from alerts.incident import Incident, IncidentState
+from alerts.judge.incident import Incident, IncidentState
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason, Verdict
 
 NOW = 1_800_000_000 * NS

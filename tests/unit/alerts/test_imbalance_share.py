@@ -3,10 +3,10 @@
 import msgspec
 import numpy as np
 
-from alerts.columns import Records
 from alerts.detectors import imbalance, network_share, straggler
-from alerts.split import split
-from alerts.window import Window
+from alerts.window.columns import Records
+from alerts.window.model import Window
+from alerts.window.split import split
 from collector.contract.verdict import Culprit, Reason
 from tests.late_jobs import make_job, make_window
 

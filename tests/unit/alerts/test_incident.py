@@ -7,8 +7,8 @@ import re
 import msgspec
 import pytest
 
-from alerts import incident
-from alerts.incident import (
+from alerts.judge import incident
+from alerts.judge.incident import (
     CLOSE_INTERMITTENT_SECONDS,
     CLOSE_SECONDS,
     HISTORY_MAX,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from alerts.incident import Incident, Symptom, advance
+from alerts.judge.incident import Incident, Symptom, advance
 from alerts.rulebook.inhibit import COVERED_MAX, ONSET_SECONDS, covered_by, explained, told
 from alerts.rulebook.model import Alert, AlertState
-from api.evaluate.series import FoundSeries
+from api.oncall.evaluate.series import FoundSeries
 from collector.contract.identity import canonical_labels
 from collector.contract.verdict import Cause, Culprit, Verdict
 from tests.incidents import slow_link, straggler

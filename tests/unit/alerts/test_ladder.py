@@ -4,9 +4,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.ladder import Ladder, ladder_of, ring_orders
-from alerts.transfer import Stretch, slow_stretches
-from alerts.window import Communicator, JobWindow
+from alerts.signals.ladder import Ladder, ladder_of, ring_orders
+from alerts.signals.transfer import Stretch, slow_stretches
+from alerts.window.model import Communicator, JobWindow
 from tests.ring_jobs import Group, make_job
 
 SLOW = range(30, 60)

@@ -6,12 +6,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.clocks import align, correct
-from alerts.columns import Records
 from alerts.detectors.slow_link import detect
 from alerts.finding import Finding
-from alerts.split import split
-from alerts.window import NS, JobWindow, Rank
+from alerts.window.clocks import align, correct
+from alerts.window.columns import Records
+from alerts.window.model import NS, JobWindow, Rank
+from alerts.window.split import split
 from simulator.jobs.ladder import ring_exits
 from tests.collectives import shift_clocks
 from tests.ring_jobs import START_NS, Group, make_job, make_window

@@ -3,7 +3,7 @@
 import pytest
 
 from alerts.detectors.link_flap import COUNTERS, detect
-from alerts.window import NS
+from alerts.window.model import NS
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.small_fabric import (

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from alerts.detectors.pcie import STALLS, detect
-from alerts.window import Gpus, Readings, Window
+from alerts.window.model import Gpus, Readings, Window
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.small_fabric import (
     CELLS,

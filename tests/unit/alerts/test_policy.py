@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from alerts.health.blame import charges_of
 from alerts.health.judge import stand
 from alerts.health.model import NS, Charge, HealthState, Hold, Standing, Target
-from alerts.incident import Incident, IncidentState
+from alerts.judge.incident import Incident, IncidentState
 from alerts.policy.action import (
     HISTORY_MAX,
     Action,

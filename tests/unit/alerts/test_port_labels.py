@@ -3,9 +3,9 @@
 import msgspec
 import numpy as np
 
-from alerts.ports import Span, observe
-from alerts.window import Readings
-from api.correlate.things import without_doubles
+from alerts.signals.ports import Span, observe
+from alerts.window.model import Readings
+from api.jobs.correlate.things import without_doubles
 from tests.ring_jobs import make_ports, make_window
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from alerts.detectors.rate_downgrade import FELL_STRENGTH, PEERS_STRENGTH, detect
-from alerts.window import NS
+from alerts.window.model import NS
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.small_fabric import (

@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.columns import Operations
 from alerts.finding import Finding, Suspect
-from alerts.sharing import shared_cable
-from alerts.verdict import judge
-from alerts.window import NS, JobWindow, Window
+from alerts.judge.sharing import shared_cable
+from alerts.judge.verdict import judge
+from alerts.window.columns import Operations
+from alerts.window.model import NS, JobWindow, Window
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.small_fabric import LINE, SmallFabric, host, leaf_port
 

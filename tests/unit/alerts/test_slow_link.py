@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.columns import Operations, Records
 from alerts.detectors.slow_link import detect
 from alerts.finding import Finding
-from alerts.split import split
-from alerts.window import NS, Grid, JobWindow, Past, Paths, Readings, Window
+from alerts.window.columns import Operations, Records
+from alerts.window.model import NS, Grid, JobWindow, Past, Paths, Readings, Window
+from alerts.window.split import split
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Culprit
 from tests.ring_jobs import (

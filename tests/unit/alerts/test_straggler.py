@@ -4,11 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.columns import Records
 from alerts.detectors.straggler import detect
-from alerts.gaps import own_time
-from alerts.split import split
-from alerts.window import NS, JobWindow, Past
+from alerts.signals.gaps import own_time
+from alerts.window.columns import Records
+from alerts.window.model import NS, JobWindow, Past
+from alerts.window.split import split
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.late_jobs import make_job, make_window, shuffled

@@ -5,7 +5,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from alerts.columns import Floats
 from alerts.traffic import flows as flows_module
 from alerts.traffic.balance import balance_of, gini_of
 from alerts.traffic.flows import (
@@ -22,7 +21,8 @@ from alerts.traffic.flows import (
 from alerts.traffic.matrix import Cells, check_of, matrix_of, misfit, sent_and_received
 from alerts.traffic.places import By, Places, natural, places_of
 from alerts.traffic.rhythm import Odd, Sent, rhythm_of
-from alerts.window import Communicator, Rank
+from alerts.window.columns import Floats
+from alerts.window.model import Communicator, Rank
 from collector.contract.records import ABSENT
 
 NS = 1_000_000_000

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from alerts.confidence import confidence
 from alerts.finding import Finding, Suspect
-from alerts.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge
-from alerts.window import NS, Window
+from alerts.judge.confidence import confidence
+from alerts.judge.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge
+from alerts.window.model import NS, Window
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason
 from tests.small_fabric import SmallFabric
 

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import alerts
-from api.correlate import things
+from api.jobs.correlate import things
 from collector.contract.catalog import load_catalog
 
 THINGS = ("port", "nic", "gpu", "host")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from api.audit.paths import RankPlace, asymmetric_paths, leaves, path_mtu
-from api.topology.model import Topology, make_topology
+from api.fabric.model import Topology, make_topology
+from api.fleet.audit.paths import RankPlace, asymmetric_paths, leaves, path_mtu
 from collector.audit.facts import Fact
 from collector.contract.identity import PortId
 from simulator.topology.build import ClusterSpec, build

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from api.store.blocks import Column, encode_block, encode_length, encode_text
+from api.data.store.blocks import Column, encode_block, encode_length, encode_text
 
 
 @pytest.mark.parametrize(

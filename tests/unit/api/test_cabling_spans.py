@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.inventory.cabling_spans import (
+from api.data.inventory.cabling_spans import (
     NOBODY,
     REPLACED_SECONDS,
     SPANS_MAX,
@@ -15,7 +15,7 @@ from api.inventory.cabling_spans import (
     Span,
     join_seen,
 )
-from api.inventory.sightings import Peer
+from api.data.inventory.sightings import Peer
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 PEERS = {name: (name, "1", "", "", "") for name in "ABC"} | {"-": NOBODY}

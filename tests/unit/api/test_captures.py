@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from api.captures import EXPIRE_SECONDS, Captures, read_end
-from api.errors import Problem
-from api.inventory.repository import Inventory
-from api.limits import CAPTURES_KEPT_DAYS, CAPTURES_PER_AGENT_MAX
+from api.base.errors import Problem
+from api.base.limits import CAPTURES_KEPT_DAYS, CAPTURES_PER_AGENT_MAX
+from api.data.captures import EXPIRE_SECONDS, Captures, read_end
+from api.data.inventory.repository import Inventory
 from collector.contract.errors import InventoryError
 from collector.contract.model import Event
 

@@ -4,8 +4,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.clocks import align, correct
-from alerts.columns import Records
+from alerts.window.clocks import align, correct
+from alerts.window.columns import Records
 from collector.contract.records import ABSENT
 from tests.collectives import clock_errors, make_records, shift_clocks
 

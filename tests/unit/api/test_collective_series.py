@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from api.correlate.series import Place, Roller
+from alerts.window.series import Place, Roller
 from collector.contract.catalog import load_catalog
 from collector.contract.model import Sample
 from tests.collectives import START_NS, make_records

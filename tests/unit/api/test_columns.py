@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.ingest.columns import MS_PER_DAY, Acceptance, SampleColumns, merge_counts
+from api.data.ingest.columns import MS_PER_DAY, Acceptance, SampleColumns, merge_counts
 
 
 def columns(times: list[int], values: list[float] | None = None) -> SampleColumns:

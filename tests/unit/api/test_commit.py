@@ -8,13 +8,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from api.ingest import commit as module
-from api.ingest.columns import SampleColumns
-from api.ingest.commit import GroupCommit, Metadata, Overloaded, Write, event_rows
-from api.ingest.series import NewSeries
-from api.limits import COMMIT_ROWS_EAGER
-from api.store.blocks import Column
-from api.store.store import Store
+from api.base.limits import COMMIT_ROWS_EAGER
+from api.data.ingest import commit as module
+from api.data.ingest.columns import SampleColumns
+from api.data.ingest.commit import GroupCommit, Metadata, Overloaded, Write, event_rows
+from api.data.ingest.series import NewSeries
+from api.data.store.blocks import Column
+from api.data.store.store import Store
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from api.demo import cli, folders
-from api.demo.folders import folders_for
-from api.demo.menu import (
+from collector.contract.errors import FabricscopeError, SettingsError
+from simulator.demo import cli, folders
+from simulator.demo.folders import folders_for
+from simulator.demo.menu import (
     FAULT_SECONDS,
     FIRST_SECONDS,
     PAUSE_SECONDS,
@@ -21,10 +22,9 @@ from api.demo.menu import (
     choose_faults,
     showable,
 )
-from api.demo.programs import Programs, Stop, free_port
-from api.demo.run import HOSTS, hosts_by_cores, make_cluster
-from api.demo.story import name_of
-from collector.contract.errors import FabricscopeError, SettingsError
+from simulator.demo.programs import Programs, Stop, free_port
+from simulator.demo.run import HOSTS, hosts_by_cores, make_cluster
+from simulator.demo.story import name_of
 from simulator.topology.model import Fabric
 
 KNOWN = showable()

@@ -6,13 +6,22 @@ from collections.abc import Iterator
 import pytest
 from rich.console import Console
 
-from api.demo import lines as lines_module
-from api.demo.answers import Answers, JobAnswer, read_found
-from api.demo.lines import Lines
-from api.demo.menu import showable
-from api.demo.run import make_svg
-from api.demo.story import StepTimes, Story
-from api.demo.view import DOWN, SLOW, WAITS, Screen, gpu_colours, hosts_line, nic_colours, slowdown
+from simulator.demo import lines as lines_module
+from simulator.demo.answers import Answers, JobAnswer, read_found
+from simulator.demo.lines import Lines
+from simulator.demo.menu import showable
+from simulator.demo.run import make_svg
+from simulator.demo.story import StepTimes, Story
+from simulator.demo.view import (
+    DOWN,
+    SLOW,
+    WAITS,
+    Screen,
+    gpu_colours,
+    hosts_line,
+    nic_colours,
+    slowdown,
+)
 from simulator.engine import Simulation
 from simulator.faults.model import Injection, Place
 from simulator.jobs.model import JobSpec

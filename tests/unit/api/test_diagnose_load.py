@@ -8,6 +8,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
+from api.data.inventory.job_model import JobFound
 from api.diagnose import load
 from api.diagnose.find import Found
 from api.diagnose.jobs import Job, best_job
@@ -20,7 +21,6 @@ from api.diagnose.load import (
     Sink,
     by_format,
 )
-from api.inventory.job_model import JobFound
 from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.model import Event, Sample, Series
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.columns import Step
+from alerts.window.columns import Step
 from api.diagnose import page, page_data, text, units
 from api.diagnose.analyse import Analysis, RankRows
 from api.diagnose.readings import PANELS, Line, Readings

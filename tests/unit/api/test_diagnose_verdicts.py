@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.columns import Records
 from alerts.detectors import Detect, discover, looks_for
 from alerts.finding import Finding
-from alerts.window import NS, Readings, Window
+from alerts.window.columns import Records
+from alerts.window.model import NS, Readings, Window
 from api.diagnose import page, text, verdict_page, verdicts
 from api.diagnose.page_data import Figure, Lines
 from api.diagnose.report import DetectorReport, Diagnosis, Read, to_json

@@ -1,6 +1,6 @@
 """The page about the interface: whatever a description says, it stays text."""
 
-from api.routes.docs import render_page
+from api.http.routes.docs import render_page
 
 HOSTILE = "<script>alert('x')</script>\"'"
 

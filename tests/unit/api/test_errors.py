@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from api.boundary import Boundary, problem_of, respond, respond_in_shape_of
-from api.errors import Problem
-from api.ingest.commit import Overloaded
+from api.base.errors import Problem
+from api.data.ingest.commit import Overloaded
+from api.data.store.store import StoreBusy
+from api.http.boundary import Boundary, problem_of, respond, respond_in_shape_of
 from api.promql.errors import ErrorKind, QueryError
-from api.store.store import StoreBusy
 from collector.contract.errors import (
     IdentityError,
     InventoryError,

@@ -4,13 +4,23 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.columns import Operations, Records, Step
-from alerts.split import split
-from alerts.window import Communicator, Gpus, Grid, Hosts, JobWindow, Pending, Ports, Rank, Readings
-from alerts.window import Window as DetectorWindow
-from api.explain.answer import Explanation
-from api.explain.explainer import Question, explain
-from api.explain.job import Chosen, explain_job, gaps_of
+from alerts.window.columns import Operations, Records, Step
+from alerts.window.model import (
+    Communicator,
+    Gpus,
+    Grid,
+    Hosts,
+    JobWindow,
+    Pending,
+    Ports,
+    Rank,
+    Readings,
+)
+from alerts.window.model import Window as DetectorWindow
+from alerts.window.split import split
+from api.oncall.explain.answer import Explanation
+from api.oncall.explain.explainer import Question, explain
+from api.oncall.explain.job import Chosen, explain_job, gaps_of
 from collector.contract.collective import State
 from collector.contract.identity import PortId
 from collector.contract.records import ABSENT

@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from api.errors import Problem
-from api.export import (
+from api.base.errors import Problem
+from api.data.export import (
     Chunk,
     check_bound,
     encode_arrow,
@@ -12,7 +12,7 @@ from api.export import (
     encode_ndjson,
     number_text,
 )
-from api.routes.shared.exports import ExportFormat, negotiate
+from api.http.routes.shared.exports import ExportFormat, negotiate
 
 
 def chunk(*rows: tuple[int, int, float]) -> Chunk:

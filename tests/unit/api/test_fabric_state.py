@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from alerts.window import NS, Grid, Ports, Readings
-from api.correlate.fabric import KINDS, NO_ERROR, PAUSE_BITS, FabricState, frames_of, state_of
+from alerts.window.model import NS, Grid, Ports, Readings
+from api.jobs.correlate.fabric import KINDS, NO_ERROR, PAUSE_BITS, FabricState, frames_of, state_of
 from collector.contract.identity import PortId
 from tests.topologies import RATE, cable
 

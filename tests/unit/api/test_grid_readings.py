@@ -7,8 +7,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alerts.window import NS, Grid
-from api.correlate.readings import Choice, GridReader, Samples, Target, joined, on_grid, to_samples
+from alerts.window.model import NS, Grid
+from api.jobs.correlate.readings import (
+    Choice,
+    GridReader,
+    Samples,
+    Target,
+    joined,
+    on_grid,
+    to_samples,
+)
 from collector.contract.identity import metric_id
 
 GRID = Grid(1_000 * NS, 5 * NS, 6)

@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.columns import Records
-from alerts.split import split
-from api.correlate.heat import HeatMap, Quantity, fewer_ranks, heat_of
-from api.correlate.window import JobRanks, Window
+from alerts.window.columns import Records
+from alerts.window.split import split
+from api.jobs.correlate.heat import HeatMap, Quantity, fewer_ranks, heat_of
+from api.jobs.correlate.window import JobRanks, Window
 from tests.collectives import make_records
 
 RANKS, STEPS, LATE = 8, 60, 3

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.inventory.batches import GAPS_MAX, SEQUENCE_MAX, BatchRun
+from api.data.inventory.batches import GAPS_MAX, SEQUENCE_MAX, BatchRun
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine
 
-from api.inventory.engine import open_engine, parse_url, place
-from api.inventory.repository import Inventory
-from api.inventory.tables import UtcTime
+from api.data.inventory.engine import open_engine, parse_url, place
+from api.data.inventory.repository import Inventory
+from api.data.inventory.tables import UtcTime
 from collector.contract.errors import InventoryError
 
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from api.inventory import feed as feed_module
-from api.inventory.batches import SEQUENCE_MAX, BatchRun
-from api.inventory.engine import InventoryRefusedError
-from api.inventory.feed import TOUCH_SECONDS, InventoryFeed
-from api.inventory.sightings import Observation, Sighting
+from api.data.inventory import feed as feed_module
+from api.data.inventory.batches import SEQUENCE_MAX, BatchRun
+from api.data.inventory.engine import InventoryRefusedError
+from api.data.inventory.feed import TOUCH_SECONDS, InventoryFeed
+from api.data.inventory.sightings import Observation, Sighting
 from collector.contract.catalog import Catalog, parse_catalog_file
 from collector.contract.errors import InventoryError
 from collector.contract.identity import Labels, canonical_labels

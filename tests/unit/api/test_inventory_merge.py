@@ -5,9 +5,9 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.inventory.merge import EPOCH, Tally, join
-from api.inventory.sightings import Observation, Sighting
-from api.inventory.tables import DeviceKind
+from api.data.inventory.merge import EPOCH, Tally, join
+from api.data.inventory.sightings import Observation, Sighting
+from api.data.inventory.tables import DeviceKind
 
 ATTRIBUTES = st.dictionaries(
     st.sampled_from(["firmware", "netdev", "x"]), st.sampled_from(["1", "2", "3"])

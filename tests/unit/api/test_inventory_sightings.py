@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.inventory.sightings import (
+from api.data.inventory.sightings import (
     ATTRIBUTE_CHARS_MAX,
     NAME_BYTES_MAX,
     SHAPES,
@@ -17,7 +17,7 @@ from api.inventory.sightings import (
     sight,
     without_port,
 )
-from api.inventory.tables import DeviceKind
+from api.data.inventory.tables import DeviceKind
 from collector.contract.catalog import Catalog, load_catalog, parse_catalog_file
 from collector.contract.identity import canonical_labels
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api.inventory.job_model import (
+from api.data.inventory.job_model import (
     EarlierJob,
     JobFound,
     JobRank,

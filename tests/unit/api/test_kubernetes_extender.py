@@ -10,15 +10,15 @@ import msgspec
 import pytest
 
 from alerts.health.model import HealthState
-from api.health.answers import Fleet, HostEntry
-from api.kubernetes import extender
-from api.kubernetes import gangs as gang_book
-from api.kubernetes.extender import NotAsked, filter_nodes, prioritize, read_question
-from api.kubernetes.gangs import Gangs
-from api.kubernetes.labels import labels_of
-from api.limits import EXTENDER_GANG_SECONDS
-from api.topology.model import Node, NodeKind, make_topology
-from api.topology.tiers import with_tiers
+from api.base.limits import EXTENDER_GANG_SECONDS
+from api.fabric.model import Node, NodeKind, make_topology
+from api.fabric.tiers import with_tiers
+from api.fleet.health.answers import Fleet, HostEntry
+from api.fleet.kubernetes import extender
+from api.fleet.kubernetes import gangs as gang_book
+from api.fleet.kubernetes.extender import NotAsked, filter_nodes, prioritize, read_question
+from api.fleet.kubernetes.gangs import Gangs
+from api.fleet.kubernetes.labels import labels_of
 from collector.contract.identity import PortId
 from collector.contract.node_labels import is_ours, label_value
 from tests.topologies import AT, cable, nic, recabled, simulated_topology, switch_port

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
-from api.topology.directory import EndFact, NicFact, PortFact, SwitchFact, as_mac, short_name
-from api.topology.model import NodeKind
-from api.topology.resolve import Resolved, resolve
+from api.fabric.directory import EndFact, NicFact, PortFact, SwitchFact, as_mac, short_name
+from api.fabric.model import NodeKind
+from api.fabric.resolve import Resolved, resolve
 from collector.contract.identity import LinkId, PortId
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from api.inventory.feed import InventoryFeed
-from api.inventory.sightings import LinkEnd, Observation, PortValues, Sighting, sight
-from api.inventory.tables import DeviceKind
-from api.topology.rails import NicPlace, rails_of
+from api.data.inventory.feed import InventoryFeed
+from api.data.inventory.sightings import LinkEnd, Observation, PortValues, Sighting, sight
+from api.data.inventory.tables import DeviceKind
+from api.fabric.rails import NicPlace, rails_of
 from collector.contract.catalog import load_catalog
 from tests.link_ends import series
 

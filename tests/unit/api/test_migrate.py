@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from api.store.migrate import (
+from api.data.store.migrate import (
     LEDGER,
     Migration,
     Placement,
@@ -12,7 +12,7 @@ from api.store.migrate import (
     check_migrations,
     load_migrations,
 )
-from api.store.store import StoreUrl
+from api.data.store.store import StoreUrl
 from collector.contract.errors import SettingsError, StoreError
 from tests.conftest import Golden
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from api.ingest.columns import Acceptance
-from api.ingest.native import decode_native
-from api.ingest.series import NativeTables
+from api.data.ingest.columns import Acceptance
+from api.data.ingest.native import decode_native
+from api.data.ingest.series import NativeTables
 from collector.contract import wire
 from collector.contract.model import Event, Sample, Series
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from alerts.rulebook.notices import Matcher, Operator
-from api.notify.matching import Fitter, fits, meets_empty, parse_matcher
-from api.notify.settings import read_alertmanagers, read_notify_file
-from api.settings import load_service_settings
+from api.http.settings import load_service_settings
+from api.oncall.notify.matching import Fitter, fits, meets_empty, parse_matcher
+from api.oncall.notify.settings import read_alertmanagers, read_notify_file
 from collector.contract.errors import SettingsError
 
 HOOK = '[[receivers]]\nname = "a"\ntype = "webhook"\nurl = "http://127.0.0.1/geheim"\n'

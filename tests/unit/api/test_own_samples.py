@@ -5,10 +5,10 @@ from typing import cast
 
 import pytest
 
-from api.ingest import own
-from api.ingest.columns import MS_PER_DAY
-from api.ingest.commit import GroupCommit, Write
-from api.ingest.own import OwnSamples
+from api.data.ingest import own
+from api.data.ingest.columns import MS_PER_DAY
+from api.data.ingest.commit import GroupCommit, Write
+from api.data.ingest.own import OwnSamples
 from collector.contract.errors import StoreError
 from collector.contract.identity import metric_id
 from collector.contract.model import Sample, Series

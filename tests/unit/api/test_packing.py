@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from api.packing import PACKED_BYTES_MIN, Packing
+from api.base.packing import PACKED_BYTES_MIN, Packing
 
 LARGE = b'{"a": "' + b"fabric" * PACKED_BYTES_MIN + b'"}'
 SMALL = b'{"a": 1}'

@@ -4,10 +4,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from alerts.columns import Records
-from api.correlate import pairs as pairs_module
-from api.correlate.pairs import PAIRS_SECONDS, STALE, Pairs, Thinning, Wire
-from api.correlate.series import Place
+from alerts.window.columns import Records
+from alerts.window.series import Place
+from api.jobs.correlate import pairs as pairs_module
+from api.jobs.correlate.pairs import PAIRS_SECONDS, STALE, Pairs, Thinning, Wire
 from collector.contract.catalog import load_catalog
 from collector.contract.model import Sample
 from collector.contract.records import ABSENT

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from alerts.health.model import HealthState
-from api.placement import ways
-from api.placement.floor import NOWHERE
-from api.placement.model import CannotPlace, Refusal, Rule
-from api.placement.tree_ways import is_even, tree_ways
-from api.topology.model import Link, Node, NodeKind, Topology, make_topology
-from api.topology.spread import spread_between
+from api.fabric.model import Link, Node, NodeKind, Topology, make_topology
+from api.fabric.spread import spread_between
+from api.fleet.placement import ways
+from api.fleet.placement.floor import NOWHERE
+from api.fleet.placement.model import CannotPlace, Refusal, Rule
+from api.fleet.placement.tree_ways import is_even, tree_ways
 from collector.contract.identity import PortId
 from tests.placements import Stand
 from tests.topologies import (

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.promql.errors import ErrorKind, QueryError
-from api.routes.prometheus_meta import unescape_name
-from api.routes.shared.prometheus_form import (
+from api.data.selectors import Matcher
+from api.http.routes.prometheus_meta import unescape_name
+from api.http.routes.shared.prometheus_form import (
     FAR_TIMES_MS,
     Form,
     parse_duration_ns,
@@ -14,7 +14,7 @@ from api.routes.shared.prometheus_form import (
     parse_match,
     parse_moment_ms,
 )
-from api.selectors import Matcher
+from api.promql.errors import ErrorKind, QueryError
 
 SECOND = 1_000_000_000
 

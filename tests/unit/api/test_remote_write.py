@@ -5,12 +5,12 @@ That fast and slow path agree on everything else is a property (`tests/property`
 
 import pytest
 
-from api.ingest.columns import Acceptance
-from api.ingest.remote_write import RemoteRequest, unpack
-from api.ingest.remote_write_v1 import decode_v1
-from api.ingest.remote_write_v2 import decode_v2
-from api.ingest.series import RemoteSeries
-from api.routes.remote_write import version_of
+from api.data.ingest.columns import Acceptance
+from api.data.ingest.remote_write import RemoteRequest, unpack
+from api.data.ingest.remote_write_v1 import decode_v1
+from api.data.ingest.remote_write_v2 import decode_v2
+from api.data.ingest.series import RemoteSeries
+from api.http.routes.remote_write import version_of
 from collector.contract.errors import WireError, WireTooLarge
 from tests import remote_write as rw
 

@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from api.ingest.commit import GroupCommit
-from api.ingest.own import OwnSamples
-from api.metrics import ServiceMetrics
-from api.rules.own import OwnNumbers
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.commit import GroupCommit
+from api.data.ingest.own import OwnSamples
+from api.oncall.rules.own import OwnNumbers
 from collector.contract.errors import StoreError
 from collector.contract.model import Sample
 
@@ -56,7 +56,7 @@ def test_numbers_carry_the_process_that_they_are_of(monkeypatch: pytest.MonkeyPa
 def test_more_numbers_than_there_may_be_are_left_out_and_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("api.rules.own.OWN_SERIES_MAX", 5)
+    monkeypatch.setattr("api.oncall.rules.own.OWN_SERIES_MAX", 5)
     metrics, writes = ServiceMetrics(), Writes()
     own = numbers(metrics, writes)
     count = len(own.samples(0))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from api.metrics import ServiceMetrics
-from api.rules.shelf import PACK, FileState, Shelf
-from api.settings import ServiceSettings, load_service_settings
+from api.base.metrics import ServiceMetrics
+from api.http.settings import ServiceSettings, load_service_settings
+from api.oncall.rules.shelf import PACK, FileState, Shelf
 from collector.contract.errors import SettingsError
 
 GOOD = "groups: [{name: g, rules: [{record: 'a:b', expr: 'sum(x)'}]}]\n"
@@ -141,15 +141,15 @@ def test_what_is_no_plain_text_file_is_refused(rules: Rules, make: Callable[[Pat
 def test_files_groups_and_rules_are_bounded(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in "abcd":
         rules.write(f"{name}.yaml")
-    monkeypatch.setattr("api.rules.shelf.RULE_FILES_MAX", 3)
-    monkeypatch.setattr("api.rules.shelf.RULES_MAX", 2)
+    monkeypatch.setattr("api.oncall.rules.shelf.RULE_FILES_MAX", 3)
+    monkeypatch.setattr("api.oncall.rules.shelf.RULES_MAX", 2)
     rules.shelf.look()
     rules.shelf.look()
     assert rules.states() == {"a.yaml": "loaded", "b.yaml": "loaded", "c.yaml": "refused"}
     assert "RULES_MAX is 2" in rules.error("c.yaml")
     left_out = "fabric_service_rule_files_left_out_total"
     assert rules.metrics.registry.get_sample_value(left_out) == 1
-    monkeypatch.setattr("api.rules.shelf.RULE_GROUPS_MAX", 1)
+    monkeypatch.setattr("api.oncall.rules.shelf.RULE_GROUPS_MAX", 1)
     rules.write("a.yaml", GOOD.replace("name: g", "name: again"))
     rules.shelf.look()
     assert rules.states()["a.yaml"] == "kept"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from alerts.rulebook.model import Rule
-from api.rules.check import Checked, Lint, check_files
-from api.rules.reads import blocks_of
+from api.oncall.rules.check import Checked, Lint, check_files
+from api.oncall.rules.reads import blocks_of
 from collector.contract.errors import SettingsError
 
 GOOD = """

@@ -7,7 +7,7 @@ import pytest
 
 from alerts.rulebook.file import parse_rules
 from alerts.rulebook.knobs import fill_pack
-from api.rules.notation import STALE_MARKER, NotationError, read_metric, read_values
+from api.oncall.rules.notation import STALE_MARKER, NotationError, read_metric, read_values
 from collector.cli import main
 
 RULES = """

@@ -10,14 +10,14 @@ import pytest
 
 from alerts.rulebook.file import parse_rules
 from alerts.rulebook.model import Alert, AlertState, Group
-from api.score.day import FAULT_SECONDS, QUIET_SECONDS, Shift, fabric_links, make_shift
-from api.score.oncall import Pager, play, write_paging_rules
-from api.score.pages import Page, Watch, day_markdown, mark_day
 from collector.contract.errors import SettingsError
 from collector.contract.identity import canonical_labels
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 from simulator.engine import Simulation
 from simulator.scenario import Truth
+from simulator.score.day import FAULT_SECONDS, QUIET_SECONDS, Shift, fabric_links, make_shift
+from simulator.score.oncall import Pager, play, write_paging_rules
+from simulator.score.pages import Page, Watch, day_markdown, mark_day
 
 NS = 1_000_000_000
 START_NS = 1_800_000_000 * NS

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from api.score.cases import make_case
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.scenario import Scenario
+from simulator.score.cases import make_case
 
 COST_LEAST = 0.03
 """Of a step: what every fault must cost the job that it strikes."""

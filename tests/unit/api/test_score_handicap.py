@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from api.score.handicap import LOST_SHARE, Handicap, arriving, seen
+from simulator.score.handicap import LOST_SHARE, Handicap, arriving, seen
 from tests.small_fabric import SmallFabric, host
 
 BODIES = [bytes([number]) for number in range(200)]

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from api.score.marks import GRACE_NS, NOTHING, NS, Run, Saying, judge, mark
-from api.score.report import Scoreboard, to_json, to_markdown
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 from simulator.scenario import Truth
+from simulator.score.marks import GRACE_NS, NOTHING, NS, Run, Saying, judge, mark
+from simulator.score.report import Scoreboard, to_json, to_markdown
 
 NIC = Culprit(host="node0003", device="mlx5_1", port="1")
 SWITCH_SIDE = Culprit(switch="leaf-1", switch_port="4")

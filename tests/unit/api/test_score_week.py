@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from alerts.policy.file import shipped_policy
-from api.score.week.draw import Week, draw
-from api.score.week.model import SLOWING, STOPPING, Arm, Losses, Outcome, Spec
-from api.score.week.table import week_markdown
-from api.score.week.yard import play
 from collector.cli import main
+from simulator.score.week.draw import Week, draw
+from simulator.score.week.model import SLOWING, STOPPING, Arm, Losses, Outcome, Spec
+from simulator.score.week.table import week_markdown
+from simulator.score.week.yard import play
 
 SMALL = Spec(hosts=128, days=1.0, hosts_per_leaf=16, stops_per_host_day=0.1, slows_per_host_day=0.1)
 """Fifteen times as many faults as usual: more than the policy may drain."""
@@ -115,7 +115,7 @@ def test_the_table_has_every_arm_and_the_spread() -> None:
 def test_the_command_writes_and_shows_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.score.week.cli.Spec", lambda **kept: Spec(days=0.1, **kept))
+    monkeypatch.setattr("simulator.score.week.cli.Spec", lambda **kept: Spec(days=0.1, **kept))
     words = ["--week", "--hosts", "64", "--processes", "1", "--out", str(tmp_path)]
     assert main(["score", *words]) == 0
     written = json.loads((tmp_path / "week.json").read_bytes())

@@ -2,8 +2,8 @@
 
 import pytest
 
-from api.errors import Problem
-from api.selectors import Condition, Matcher, parse_selector
+from api.base.errors import Problem
+from api.data.selectors import Condition, Matcher, parse_selector
 
 HOSTILE = "' OR 1=1; DROP TABLE samples; -- {x:String}"
 

@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.ingest import series as module
-from api.ingest.series import NativeTables, NewSeries, RemoteSeries, check_index, read_table
+from api.data.ingest import series as module
+from api.data.ingest.series import NativeTables, NewSeries, RemoteSeries, check_index, read_table
 from collector.contract import wire
 from collector.contract.errors import WireError
 from collector.contract.identity import Labels, metric_id, series_id

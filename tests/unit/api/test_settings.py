@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from api.settings import load_service_settings
+from api.http.settings import load_service_settings
 from collector.contract.errors import SettingsError
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from alerts.columns import Clock, ClockFit
-from api.correlate.slices import (
+from alerts.window.columns import Clock, ClockFit
+from alerts.window.slices import (
     SLICE_NS_MIN,
     SLICES_MAX,
     align_slices,
@@ -13,7 +13,7 @@ from api.correlate.slices import (
     shrunk,
     some_operations,
 )
-from api.correlate.window import some_members
+from api.jobs.correlate.window import some_members
 from tests.collectives import NS, START_NS, make_records, shift_clocks
 
 PIECES = 3_600
@@ -84,7 +84,7 @@ def test_what_clocks_differ_by_is_cut_off_both_ends() -> None:
 def test_clocks_of_slices_are_found_from_some_operations(monkeypatch: pytest.MonkeyPatch) -> None:
     offsets = np.linspace(-200e6, 200e6, 8)
     records = shift_clocks(make_records(steps=400, step_seconds=1.0), offsets, np.zeros(8))
-    monkeypatch.setattr("api.correlate.slices.CLOCK_ROWS_MAX", 200)
+    monkeypatch.setattr("alerts.window.slices.CLOCK_ROWS_MAX", 200)
     assert 0 < len(some_operations(records, 200)) < 400
     slices = [(START_NS + begin * NS, START_NS + (begin + 20) * NS) for begin in (80, 180, 360)]
     fits = align_slices(records, slices)

@@ -3,7 +3,7 @@
 import msgspec
 import numpy as np
 
-from alerts.split import lateness, split
+from alerts.window.split import lateness, split
 from collector.contract.records import ABSENT
 from tests.collectives import make_records
 

@@ -3,8 +3,8 @@
 import msgspec
 import numpy as np
 
-from alerts.columns import Records
-from api.correlate.steps import find_period, infer_steps
+from alerts.window.columns import Records
+from alerts.window.steps import find_period, infer_steps
 from tests.collectives import make_records
 
 MS = 1_000_000

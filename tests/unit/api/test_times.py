@@ -2,8 +2,8 @@
 
 import pytest
 
-from api.errors import Problem
-from api.times import parse_time_ms
+from api.base.errors import Problem
+from api.base.times import parse_time_ms
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from api.cli import certificate_of
-from api.settings import ServiceSettings, load_service_settings
-from api.tls import Certificate
+from api.http.cli import certificate_of
+from api.http.settings import ServiceSettings, load_service_settings
+from api.http.tls import Certificate
 from collector.contract.errors import SettingsError
 from tests.gnmi_server import make_certificates
 

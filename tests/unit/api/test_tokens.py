@@ -7,18 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.app import ROUTERS, make_bare_app
-from api.inventory.token_model import Scope, Token
-from api.inventory.tokens import TokenTables
-from api.limits import TOKEN_CHARS_MAX, TOKEN_FILE_TOKENS_MAX, TOKEN_USED_SECONDS
-from api.settings import ServiceSettings
-from api.tokens.book import TokenBook
-from api.tokens.file import read_token_file
-from api.tokens.model import Caller, Denial, Reason, digest_of, given_in, id_in, make_secret
-from api.tokens.parts import make_book
-from api.tokens.rate import Bucket
-from api.tokens.scopes import INCLUDED, SCOPES, is_open, parse_scopes
-from api.tokens.wish import Wish, issue
+from api.base.limits import TOKEN_CHARS_MAX, TOKEN_FILE_TOKENS_MAX, TOKEN_USED_SECONDS
+from api.data.inventory.token_model import Scope, Token
+from api.data.inventory.tokens import TokenTables
+from api.http.app import ROUTERS, make_bare_app
+from api.http.settings import ServiceSettings
+from api.http.tokens.book import TokenBook
+from api.http.tokens.file import read_token_file
+from api.http.tokens.model import Caller, Denial, Reason, digest_of, given_in, id_in, make_secret
+from api.http.tokens.parts import make_book
+from api.http.tokens.rate import Bucket
+from api.http.tokens.scopes import INCLUDED, SCOPES, is_open, parse_scopes
+from api.http.tokens.wish import Wish, issue
 from api.works import working
 from collector.contract.errors import InventoryError, SettingsError
 
@@ -37,7 +37,7 @@ def lines() -> set[str]:
 
 def test_every_route_is_open_or_asks_for_a_scope_and_no_line_is_about_nothing() -> None:
     closed = {line for line in lines() if not is_open(line.partition(" ")[2])}
-    assert closed - set(SCOPES) == set(), "give these routes a scope in api/tokens/scopes.py"
+    assert closed - set(SCOPES) == set(), "give these routes a scope in api/http/tokens/scopes.py"
     assert set(SCOPES) - closed == set(), "these lines are about routes that are not there, or open"
 
 

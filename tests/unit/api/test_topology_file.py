@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from api.inventory.repository import Inventory
-from api.settings import ServiceSettings
-from api.topology.cache import CACHE_SECONDS, MOMENTS_CACHED_MAX, TopologyCache
-from api.topology.file import (
+from api.data.inventory.repository import Inventory
+from api.fabric.cache import CACHE_SECONDS, MOMENTS_CACHED_MAX, TopologyCache
+from api.fabric.file import (
     Pattern,
     PatternKind,
     links_of,
@@ -19,9 +18,10 @@ from api.topology.file import (
     read_file,
     topology_of,
 )
-from api.topology.model import NodeKind
-from api.topology.plan import Basis, Plan, plan_of, read_plan
-from api.topology.tiers import with_tiers
+from api.fabric.model import NodeKind
+from api.fabric.plan import Basis, Plan, plan_of, read_plan
+from api.fabric.tiers import with_tiers
+from api.http.settings import ServiceSettings
 from collector.contract.errors import SettingsError
 from collector.contract.identity import LinkId, PortId
 from tests.topologies import AT, simulated_topology
@@ -130,10 +130,10 @@ def test_garbage_is_refused(content: bytes) -> None:
 def test_files_have_bounds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "cables.toml"
     path.write_text(TEXT)
-    monkeypatch.setattr("api.topology.file.FILE_LINKS_MAX", 1)
+    monkeypatch.setattr("api.fabric.file.FILE_LINKS_MAX", 1)
     with pytest.raises(SettingsError, match="2 links; a file has at most 1"):
         read_file(path)
-    monkeypatch.setattr("api.topology.file.FILE_BYTES_MAX", 10)
+    monkeypatch.setattr("api.fabric.file.FILE_BYTES_MAX", 10)
     with pytest.raises(SettingsError, match="FILE_BYTES_MAX"):
         read_file(path)
     with pytest.raises(SettingsError, match="No such file"):

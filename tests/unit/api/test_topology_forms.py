@@ -5,10 +5,10 @@ from xml.etree import ElementTree as ET
 
 import msgspec
 
-from api.topology.graphml import EDGE_KEYS, NODE_KEYS, write_graphml
-from api.topology.model import Node, NodeKind, Topology, make_topology
-from api.topology.shown import TopologyShown, part_of, tag_of, write_json
-from api.topology.tiers import with_tiers
+from api.fabric.graphml import EDGE_KEYS, NODE_KEYS, write_graphml
+from api.fabric.model import Node, NodeKind, Topology, make_topology
+from api.fabric.shown import TopologyShown, part_of, tag_of, write_json
+from api.fabric.tiers import with_tiers
 from collector.contract.identity import PortId
 from tests.topologies import AT, cable, changed, nic, simulated_topology
 

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.topology.file import Pattern, PatternKind
-from api.topology.mistake import Mistake, MistakeKind
-from api.topology.mistakes import find_mistakes
-from api.topology.model import Conflict, Link, Node, NodeKind, Port, Topology, make_topology
-from api.topology.plan import Basis, Plan
-from api.topology.tiers import with_tiers
+from api.fabric.file import Pattern, PatternKind
+from api.fabric.mistake import Mistake, MistakeKind
+from api.fabric.mistakes import find_mistakes
+from api.fabric.model import Conflict, Link, Node, NodeKind, Port, Topology, make_topology
+from api.fabric.plan import Basis, Plan
+from api.fabric.tiers import with_tiers
 from collector.contract.identity import LinkId, PortId
 from tests.topologies import (
     AT,

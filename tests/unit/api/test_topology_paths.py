@@ -8,18 +8,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from api.topology import spread as spread_module
-from api.topology.graph import Graph, compile_graph
-from api.topology.model import Link, Topology, make_topology
-from api.topology.names import NoSuchName, find_endpoint
-from api.topology.paths import find_ways, pairs_between, ports_of
-from api.topology.spread import SpreadTooLarge, edge_paths
-from api.topology.tiers import with_tiers
+from api.fabric import spread as spread_module
+from api.fabric.graph import Graph, compile_graph
+from api.fabric.model import Link, Topology, make_topology
+from api.fabric.names import NoSuchName, find_endpoint
+from api.fabric.paths import find_ways, pairs_between, ports_of
+from api.fabric.spread import SpreadTooLarge, edge_paths
+from api.fabric.tiers import with_tiers
 from collector.contract.identity import LinkId, PortId
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import NO_LINK
 from simulator.topology.routing import route
-from simulator.world import World
+from simulator.topology.world import World
 from tests.topologies import (
     AT,
     cable,

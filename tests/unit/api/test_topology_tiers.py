@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from api.topology.model import Node, NodeKind, Topology, make_topology
-from api.topology.tiers import with_tiers
+from api.fabric.model import Node, NodeKind, Topology, make_topology
+from api.fabric.tiers import with_tiers
 from simulator.topology.build import ClusterSpec, build
 from tests.topologies import (
     AT,

@@ -7,17 +7,17 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from alerts.columns import Clock, ClockFit, Records
-from alerts.split import split
-from alerts.window import JobWindow, Rank
-from api.correlate.readings import GAP_SECONDS
-from api.trace.collectives import Drawn, Part, by_entry, operation_rows, parts_of
-from api.trace.counters import Line, Shown, drawn
-from api.trace.event import Frame, Place, microseconds, stretch
-from api.trace.stream import Account
-from api.trace.subject import Ahead, Subject
-from api.trace.tracks import LANES_MAX, Track, Tracks
-from api.trace.troubles import Told, late_arrow, ranks_of, slow_arrow, told_arrow
+from alerts.window.columns import Clock, ClockFit, Records
+from alerts.window.model import JobWindow, Rank
+from alerts.window.split import split
+from api.jobs.correlate.readings import GAP_SECONDS
+from api.jobs.trace.collectives import Drawn, Part, by_entry, operation_rows, parts_of
+from api.jobs.trace.counters import Line, Shown, drawn
+from api.jobs.trace.event import Frame, Place, microseconds, stretch
+from api.jobs.trace.stream import Account
+from api.jobs.trace.subject import Ahead, Subject
+from api.jobs.trace.tracks import LANES_MAX, Track, Tracks
+from api.jobs.trace.troubles import Told, late_arrow, ranks_of, slow_arrow, told_arrow
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Culprit
 

@@ -9,9 +9,9 @@ from unittest.mock import patch
 import pytest
 
 from api.diagnose.cli import write_pieces
-from api.trace import stream
-from api.trace.event import Event
-from api.trace.stream import Account, packed, pieces
+from api.jobs.trace import stream
+from api.jobs.trace.event import Event
+from api.jobs.trace.stream import Account, packed, pieces
 
 
 class Counting:

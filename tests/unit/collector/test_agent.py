@@ -15,21 +15,21 @@ from typing import ClassVar
 
 import pytest
 
-from collector import buffer as buffer_module
-from collector.agent import Agent, read_once
-from collector.buffer import Buffer, Flusher
+from collector.agent import buffer as buffer_module
+from collector.agent.agent import Agent, read_once
+from collector.agent.buffer import Buffer, Flusher
+from collector.agent.meter import Meter
+from collector.agent.metrics_http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Latest, MetricsServer
+from collector.agent.schedule import Report
+from collector.agent.settings import AgentSettings
+from collector.agent.spool import Spool
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.errors import SettingsError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.meter import Meter
-from collector.metrics_http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Latest, MetricsServer
-from collector.schedule import Report
-from collector.settings import AgentSettings
+from collector.doors.host import Host
 from collector.sources import Source, SourceSettings
-from collector.spool import Spool
 from tests.fakes import SECOND_NS, HandClock, sample
 
 PORT = {"device": "mlx5_0", "port": "1"}

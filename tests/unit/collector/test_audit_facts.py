@@ -6,15 +6,15 @@ import pytest
 
 from collector.audit import facts as facts_module
 from collector.audit.facts import FACTS_MAX, Facts
-from collector.configuration import gather as gather_module
-from collector.configuration.gather import Gatherer
-from collector.configuration.nics import LITTLE, read_other_traffic
-from collector.configuration.pci import access_control, device_control
-from collector.configuration.processes import HIDDEN, check_file, parse_variables
-from collector.configuration.qos import read_dcb, read_mlnx_qos
-from collector.configuration.reader import ConfigurationReader
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
+from collector.reading.configuration import gather as gather_module
+from collector.reading.configuration.gather import Gatherer
+from collector.reading.configuration.nics import LITTLE, read_other_traffic
+from collector.reading.configuration.pci import access_control, device_control
+from collector.reading.configuration.processes import HIDDEN, check_file, parse_variables
+from collector.reading.configuration.qos import read_dcb, read_mlnx_qos
+from collector.reading.configuration.reader import ConfigurationReader
 from collector.sources.configuration import Configuration, Settings
 from tests.fixtures.trees import write_files
 

@@ -7,15 +7,15 @@ from typing import ClassVar
 import httpx
 import msgspec
 
+from collector.agent.meter import Meter
+from collector.agent.schedule import Runner
+from collector.agent.ship import Shipper
+from collector.agent.spool import Spool
 from collector.contract import wire
 from collector.contract.model import Reading
 from collector.contract.wire import CAPTURES_MAX, CaptureRequest
-from collector.host import Host
-from collector.meter import Meter
-from collector.schedule import Runner
-from collector.ship import Shipper
+from collector.doors.host import Host
 from collector.sources import SourceSettings
-from collector.spool import Spool
 
 
 def requests(count: int) -> list[CaptureRequest]:

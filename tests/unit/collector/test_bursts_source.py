@@ -14,7 +14,7 @@ from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.reason import Reason
 from collector.contract.wire import CaptureRequest
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources.bursts import CAPTURE_SECONDS_MAX, DISCOVER_SECONDS, Bursts, Settings
 from tests.fixtures.trees import write_files
 

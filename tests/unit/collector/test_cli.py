@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from collector import agent_cli, cli
+from collector import cli
+from collector.agent import cli as agent_cli
 from collector.contract.model import Reading, Sample, Series
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources import SourceSettings
 
 

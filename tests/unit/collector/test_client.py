@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from collector.cli import main
-from collector.client import fabricscope_client
-from collector.client.fabricscope_client import Client, Doubt, Error, Refused, Unreachable
+from collector.shims import fabricscope_client
+from collector.shims.fabricscope_client import Client, Doubt, Error, Refused, Unreachable
 
 OPENAPI = json.loads((Path(__file__).parents[2] / "fixtures/openapi.json").read_bytes())
 Answer = tuple[int, dict[str, str], bytes]

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import pytest
 
-from collector import fetch
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.fetch import Fetcher
-from collector.host import Host
+from collector.doors import fetch
+from collector.doors.fetch import Fetcher
+from collector.doors.host import Host
 from collector.sources import dcgm
 from collector.sources.dcgm import Dcgm, Settings
 from tests.fixtures.trees import write_files

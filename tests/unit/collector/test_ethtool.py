@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from collector.contract.model import Missing, Sample
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources.ethtool import Ethtool, Settings
 from collector.tables.ethtool import BNXT, INTEL, MLX5
 from tests.fixtures.trees import write_files, write_link

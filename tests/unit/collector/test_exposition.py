@@ -4,10 +4,10 @@ import math
 
 import pytest
 
+from collector.agent.exposition import Renderer, format_value, render
 from collector.contract.catalog import Catalog, CatalogFile, Kind, Metric, Target
 from collector.contract.model import Event, Missing, Series
 from collector.contract.reason import Reason
-from collector.exposition import Renderer, format_value, render
 from tests.fakes import sample
 
 CATALOG = Catalog(

@@ -13,9 +13,9 @@ import pytest
 from collector.contract.collective import Collective, Operation, State
 from collector.contract.errors import ParseError
 from collector.contract.model import Event, Missing, Reading, Sample
+from collector.doors.host import Host
 from collector.formats import Origin, Record, flight_recorder
 from collector.formats.flight_recorder import FORMAT
-from collector.host import Host
 from collector.parsing.plain_pickle import INSTRUCTIONS_MAX
 from collector.sources.flight_recorder import SOURCE, Settings
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from collector import follow
 from collector.contract.errors import HostError
 from collector.contract.reason import Reason
-from collector.follow import READ_BYTES, Follower, find_files, find_folders
 from collector.parsing.lines import LINE_BYTES_MAX
+from collector.reading import follow
+from collector.reading.follow import READ_BYTES, Follower, find_files, find_folders
 from tests.fakes import HandClock, HandHost
 
 

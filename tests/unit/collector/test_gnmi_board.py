@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.gnmi import board as board_module
-from collector.gnmi.board import AGE_SECONDS_MAX, FORGET_SECONDS, NS, Board, Feed
-from collector.gnmi.decode import Unreadable, parse_path
-from collector.gnmi.model import GnmiError, Notification, Path, Subscription, Update
-from collector.tables.gnmi import profile_named
+from collector.switches.gnmi import board as board_module
+from collector.switches.gnmi.board import AGE_SECONDS_MAX, FORGET_SECONDS, NS, Board, Feed
+from collector.switches.gnmi.decode import Unreadable, parse_path
+from collector.switches.gnmi.model import GnmiError, Notification, Path, Subscription, Update
+from collector.switches.gnmi.tables import profile_named
 
 NOW_NS = 1_790_000_000 * NS
 STEADY_NS = 5_000 * NS

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pygnmi.spec.v080 import gnmi_pb2
 
-from collector.gnmi import decode as decode_module
-from collector.gnmi.decode import (
+from collector.switches.gnmi import decode as decode_module
+from collector.switches.gnmi.decode import (
     PATH_ELEMENTS_MAX,
     DecodeError,
     Decoder,
@@ -18,7 +18,7 @@ from collector.gnmi.decode import (
     parse_path,
     proto_value,
 )
-from collector.gnmi.model import Nonsense, Notification, Path, Synced
+from collector.switches.gnmi.model import Nonsense, Notification, Path, Synced
 from tests.gnmi_server import SYNC, make_path, tell
 
 

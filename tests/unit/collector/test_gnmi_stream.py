@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from collector.contract.reason import Reason
-from collector.gnmi.board import NS, Board, Feed
-from collector.gnmi.model import (
+from collector.switches.gnmi.board import NS, Board, Feed
+from collector.switches.gnmi.model import (
     Connection,
     GnmiError,
     Message,
@@ -17,7 +17,7 @@ from collector.gnmi.model import (
     Synced,
     Update,
 )
-from collector.gnmi.stream import (
+from collector.switches.gnmi.stream import (
     LOG_SECONDS,
     PLAN_SECONDS,
     RETRY_SECONDS_MAX,
@@ -26,7 +26,7 @@ from collector.gnmi.stream import (
     Clock,
     Stream,
 )
-from collector.tables.gnmi import profile_named
+from collector.switches.gnmi.tables import profile_named
 from tests.fakes import HandClock
 
 WANTED = Request((Subscription("/a", True, 10.0), Subscription("/b", False, 10.0)))

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from collector import host as host_module
 from collector.contract.errors import HostError
 from collector.contract.reason import Reason
-from collector.host import (
+from collector.doors import host as host_module
+from collector.doors.host import (
     REFUSED_RETRY_SECONDS,
     REOPEN_SECONDS,
     Host,
     reason_for,
 )
-from collector.sockets import NicDriver, parse_ethtool_driver, parse_ethtool_stats
+from collector.doors.sockets import NicDriver, parse_ethtool_driver, parse_ethtool_stats
 from tests.fixtures.trees import write_files, write_link
 
 LO_SPEED = "sys/class/net/lo/speed"
@@ -34,7 +34,7 @@ class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds = 1000.0
         monkeypatch.setattr(
-            "collector.host.time.monotonic_ns", lambda: int(self.seconds * 1_000_000_000)
+            "collector.doors.host.time.monotonic_ns", lambda: int(self.seconds * 1_000_000_000)
         )
 
 

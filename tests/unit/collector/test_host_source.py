@@ -6,7 +6,7 @@ import pytest
 
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources import host as source_module
 from collector.sources.host import (
     UNINTERRUPTIBLE_SECONDS,

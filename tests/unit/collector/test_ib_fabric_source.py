@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from collector.commands import Output
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.infiniband import FORGET_SECONDS
+from collector.doors.commands import Output
+from collector.reading.infiniband import FORGET_SECONDS
 from collector.sources.ib_fabric import DETAILS_MAX, IbFabric, Settings
 from collector.tables.infiniband_switches import COUNTERS
 from tests.fakes import HandHost

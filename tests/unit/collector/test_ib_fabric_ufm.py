@@ -7,9 +7,9 @@ import pytest
 
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
+from collector.reading.ufm import meaning_of
 from collector.sources.ib_fabric import IbFabric, Settings
-from collector.ufm import meaning_of
 from tests.fakes import HandHost
 
 URL = "http://ufm:9001/metrics"

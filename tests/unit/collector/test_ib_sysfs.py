@@ -7,7 +7,7 @@ import pytest
 
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources.ib_sysfs import (
     IbSysfs,
     Settings,

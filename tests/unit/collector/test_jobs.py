@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import jobs
-from collector.host import Host
-from collector.jobs import (
+from collector.doors.host import Host
+from collector.reading import jobs
+from collector.reading.jobs import (
     HOLDERS_MAX,
     TEXT_CHARACTERS_MAX,
     ContainerProcesses,

@@ -16,9 +16,9 @@ from collector.contract.communicator import group_communicator
 from collector.contract.errors import ParseError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.reason import Reason
+from collector.doors.host import Host
 from collector.formats import Origin, Record, kineto
 from collector.formats.kineto import FORMAT, read_trace
-from collector.host import Host
 from collector.parsing import intervals, kineto_operations
 from collector.parsing.json_stream import PIECE_BYTES
 from collector.sources import kineto as source_module

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from collector.agent.schedule import Looks
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.netlink import LinkMessage, LinkNews
-from collector.schedule import Looks
+from collector.doors.netlink import LinkMessage, LinkNews
 from collector.sources import links as links_module
 from collector.sources.links import Links, Settings
 from tests.fakes import HandHost

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources import lldp
 from collector.sources.lldp import Neighbour, parse_neighbours
 

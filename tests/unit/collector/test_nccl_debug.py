@@ -7,9 +7,9 @@ import pytest
 
 from collector.contract.errors import ParseError
 from collector.contract.model import Event, Missing, Reading, Sample
+from collector.doors.host import Host
 from collector.formats import Origin, Record, nccl_debug
 from collector.formats.nccl_debug import FORMAT, pci_address
-from collector.host import Host
 from collector.sources.nccl_debug import SOURCE, Settings
 
 NOW_NS = 1_800_000_000_000_000_000

@@ -13,9 +13,9 @@ import pytest
 from collector.contract.collective import Collective, Operation
 from collector.contract.errors import ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
+from collector.doors.host import Host
 from collector.formats import Origin
 from collector.formats.nccl_inspector import FORMAT, SPEAKERS_MAX, Reader
-from collector.host import Host
 from collector.parsing.lines import LINE_BYTES_MAX
 from collector.sources import nccl_inspector
 from collector.sources.nccl_inspector import (

@@ -9,9 +9,9 @@ import pytest
 
 from collector.contract.errors import ParseError
 from collector.contract.model import Event, Missing, Reading, Sample
+from collector.doors.host import Host
 from collector.formats import Origin, Record, nccl_tests
 from collector.formats.nccl_tests import FORMAT, parse_row
-from collector.host import Host
 from collector.sources import nccl_tests as source_module
 from collector.sources.nccl_tests import SOURCE, Settings
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from collector.contract.model import Missing, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources.netdev import NetDev, Settings
 from tests.fixtures.trees import write_files, write_link
 

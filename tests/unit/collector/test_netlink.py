@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.netlink import (
+from collector.doors.netlink import (
     ATTRIBUTE,
     CARRIER_DOWNS,
     CARRIER_UPS,

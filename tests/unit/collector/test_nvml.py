@@ -12,8 +12,8 @@ import pytest
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.nvml import (
+from collector.doors.host import Host
+from collector.doors.nvml import (
     EVENT_TYPES,
     EVENTS_MAX,
     FUNCTION_NOT_FOUND,

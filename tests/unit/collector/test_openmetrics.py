@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collector.agent.exposition import escape_label
 from collector.contract.errors import ParseError
 from collector.contract.identity import LABELS_MAX
 from collector.contract.model import Sample, Series
-from collector.exposition import escape_label
 from collector.formats import Origin, openmetrics
 from collector.formats.openmetrics import FORMAT, parse_line, parse_lines
 

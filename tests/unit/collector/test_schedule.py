@@ -10,11 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.contract.model import Missing, Reading, Sample
-from collector.contract.reason import Reason
-from collector.host import Host
-from collector.meter import Meter
-from collector.schedule import (
+from collector.agent.meter import Meter
+from collector.agent.schedule import (
     Report,
     Runner,
     Scheduler,
@@ -24,6 +21,9 @@ from collector.schedule import (
     phase_ns,
     run_ticks,
 )
+from collector.contract.model import Missing, Reading, Sample
+from collector.contract.reason import Reason
+from collector.doors.host import Host
 from collector.sources import SourceSettings
 from tests.fakes import SECOND_NS, HandClock, HandHost, RecipeSource, RememberingSource, sample
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from collector.agent.settings import AgentSettings, TokenFile, load_settings
 from collector.contract.errors import SettingsError
-from collector.settings import AgentSettings, TokenFile, load_settings
 from collector.sources import SourceSettings
 
 

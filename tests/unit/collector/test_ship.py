@@ -10,10 +10,8 @@ import httpx
 import msgspec
 import pytest
 
-from collector.contract import wire
-from collector.contract.errors import SettingsError
-from collector.meter import Meter
-from collector.ship import (
+from collector.agent.meter import Meter
+from collector.agent.ship import (
     ANSWER_BYTES_MAX,
     PAUSE_SECONDS_MIN,
     RETRY_AFTER_SECONDS_MAX,
@@ -25,7 +23,9 @@ from collector.ship import (
     parse_retry_after,
     pause_seconds,
 )
-from collector.spool import Spool
+from collector.agent.spool import Spool
+from collector.contract import wire
+from collector.contract.errors import SettingsError
 from tests.fakes import HandClock, sample
 
 Recipe = Callable[[wire.Batch], httpx.Response]

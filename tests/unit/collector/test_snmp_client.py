@@ -8,11 +8,11 @@ import pytest
 from pysnmp.proto.api import v2c
 
 from collector.contract.reason import Reason
-from collector.snmp import client
-from collector.snmp.ber import BerError, Odd, read_bindings, read_value, write_name
-from collector.snmp.client import Session, open_session
-from collector.snmp.columns import Column
-from collector.snmp.model import Oid, Walked
+from collector.switches.snmp import client
+from collector.switches.snmp.ber import BerError, Odd, read_bindings, read_value, write_name
+from collector.switches.snmp.client import Session, open_session
+from collector.switches.snmp.columns import Column
+from collector.switches.snmp.model import Oid, Walked
 from tests.snmp_hostile import Behaviour, Request, Row, Switch, Table, serve, target
 
 NAMES: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 1)

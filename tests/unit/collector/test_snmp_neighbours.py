@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 
-from collector.snmp.interfaces import Choice, Interfaces, build_interfaces, read_interfaces
-from collector.snmp.model import Value
-from collector.snmp.neighbours import (
+from collector.switches.snmp.interfaces import Choice, Interfaces, build_interfaces, read_interfaces
+from collector.switches.snmp.model import Value
+from collector.switches.snmp.neighbours import (
     NEIGHBOURS_OF_PORT_MAX,
     Neighbours,
     chassis_text,

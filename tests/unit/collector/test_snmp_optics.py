@@ -6,9 +6,10 @@ import pytest
 
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
-from collector.snmp.interfaces import Choice, read_interfaces
-from collector.snmp.model import Value
-from collector.snmp.optics import (
+from collector.switches.makers import SensorWalk
+from collector.switches.snmp.interfaces import Choice, read_interfaces
+from collector.switches.snmp.model import Value
+from collector.switches.snmp.optics import (
     Sensor,
     exponent_of,
     measure,
@@ -17,7 +18,6 @@ from collector.snmp.optics import (
     read_entities,
     read_sensors,
 )
-from collector.tables.switches import SensorWalk
 from tests.snmp_fake import FakeSwitch, oid, ports
 
 SENSOR = "1.3.6.1.2.1.99.1.1.1"

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from collector.contract.reason import Reason
-from collector.snmp.model import Oid, Value, Walked
-from collector.snmp.replay import Recording
+from collector.switches.snmp.model import Oid, Value, Walked
+from collector.switches.snmp.replay import Recording
 from tests.snmp_hostile import recorded, target
 
 COLUMN: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1, 10)
@@ -111,7 +111,7 @@ def test_a_column_longer_than_allowed_is_cut_and_named() -> None:
 
 
 def test_a_recording_answers_as_snmpsim_does() -> None:
-    from collector.snmp.client import open_session  # noqa: PLC0415 - the others need no pysnmp
+    from collector.switches.snmp.client import open_session  # noqa: PLC0415 - the others need no pysnmp
 
     lines = [
         "1.3.6.1.2.1.1.5.0|4|leaf",

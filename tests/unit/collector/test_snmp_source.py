@@ -10,7 +10,6 @@ import pytest
 from collector.contract.errors import SettingsError
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.snmp.model import Oid, SnmpError, Value
 from collector.sources.snmp import (
     BACKOFF_SECONDS_MAX,
     Settings,
@@ -18,6 +17,7 @@ from collector.sources.snmp import (
     Switch,
     pause_seconds,
 )
+from collector.switches.snmp.model import Oid, SnmpError, Value
 from tests.snmp_fake import (
     IF,
     IF_X,
@@ -522,7 +522,7 @@ def test_without_pysnmp_the_switch_is_missing_with_what_to_install(tmp_path: Pat
         "sys.modules['pysnmp'] = None\n"
         "from pathlib import Path\n"
         "from collector.contract.model import Missing\n"
-        "from collector.host import Host\n"
+        "from collector.doors.host import Host\n"
         "from collector.sources.snmp import Settings, Snmp, Switch\n"
         "source = Snmp(Settings(switches=(Switch(name='leaf', address='127.0.0.1', port=9),)))\n"
         "print([each.detail for each in source.read(Host()) if isinstance(each, Missing)])\n"

@@ -4,9 +4,9 @@ import pytest
 
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import CatalogError
-from collector.snmp.plans import Row, read_index
-from collector.snmp.switch import find_word
-from collector.tables.switches import Part, Switchbooks, load_shipped, parse_switch_file
+from collector.switches.makers import Part, Switchbooks, load_shipped, parse_switch_file
+from collector.switches.snmp.plans import Row, read_index
+from collector.switches.snmp.switch import find_word
 
 PROFILE = '[profile]\nname = "x"\n'
 TABLE = """

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from collector.agent.meter import Meter
+from collector.agent.spool import REJECTED_FILES_MAX, Spool
 from collector.contract import wire
 from collector.contract.errors import SpoolError
-from collector.meter import Meter
-from collector.spool import REJECTED_FILES_MAX, Spool
 from tests.fakes import HandClock, sample
 
 

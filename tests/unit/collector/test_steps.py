@@ -10,8 +10,8 @@ import pytest
 from collector.contract.collective import StepSpan
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
-from collector.sockets import Datagram, DatagramSocket
+from collector.doors.host import Host
+from collector.doors.sockets import Datagram, DatagramSocket
 from collector.sources import steps as source_module
 from collector.sources.steps import IDLE_SECONDS, PHASES_MAX, Settings, StepMarks
 from tests.fixtures.trees import write_files

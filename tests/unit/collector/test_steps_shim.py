@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from collector.contract.collective import StepSpan
+from collector.doors.host import Host
 from collector.formats.steps import Header, Mark, parse_line
-from collector.host import Host
 from collector.sources.steps import Settings as StepSettings
 from collector.sources.steps import StepMarks
 
-SHIM = Path(__file__).resolve().parents[3] / "collector/steps/fabricscope_steps.py"
+SHIM = Path(__file__).resolve().parents[3] / "collector/shims/fabricscope_steps.py"
 
 Load = Callable[[str], Any]
 
@@ -406,7 +406,7 @@ def test_a_forked_child_starts_fresh(tmp_path: Path) -> None:
     "statement", ["import fabricscope_steps", "from collector.steps import fabricscope_steps"]
 )
 def test_it_needs_nothing_but_the_standard_library(statement: str, tmp_path: Path) -> None:
-    heavy = "{'collector.host', 'msgspec', 'numpy', 'torch'}"
+    heavy = "{'collector.doors.host', 'msgspec', 'numpy', 'torch'}"
     text = f"import sys; {statement}; print(sorted({heavy} & sys.modules.keys()))"
     assert run_program(text, tmp_path).strip() == "[]"
 

@@ -7,9 +7,9 @@ import pytest
 
 from alerts.rulebook.model import Alert, AlertState
 from alerts.rulebook.notices import Line, Notice, Status, Why
-from api.notify.message import pagerduty_event, plain_text, slack_message, webhook_body
-from api.rules.explain import with_dashboards
-from api.settings import load_service_settings
+from api.http.settings import load_service_settings
+from api.oncall.notify.message import pagerduty_event, plain_text, slack_message, webhook_body
+from api.oncall.rules.explain import with_dashboards
 from collector.contract.errors import SettingsError
 from collector.contract.identity import canonical_labels
 from dashboards.grafana.boards import discover

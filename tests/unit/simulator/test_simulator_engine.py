@@ -21,7 +21,7 @@ from simulator.scenario import Scenario
 from simulator.snapshot import Snapshot
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
-from simulator.world import World
+from simulator.topology.world import World
 from tests.simulated_cluster import (
     BUCKET_BYTES,
     GPUS_PER_HOST,

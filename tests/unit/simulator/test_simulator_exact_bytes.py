@@ -14,7 +14,7 @@ from simulator.pattern import Pattern
 from simulator.scenario import Scenario
 from simulator.topology.model import Fabric, Floats
 from simulator.topology.spec import ClusterSpec
-from simulator.world import Background, World
+from simulator.topology.world import Background, World
 
 CROWDED = ClusterSpec(
     topology="fat_tree",

@@ -12,7 +12,7 @@ import pytest
 
 from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources import Source, discover
 from simulator.interfaces.columns import (
     MANAGEMENT_PACKET_BYTES,

@@ -20,7 +20,7 @@ from simulator.jobs.model import JobSpec
 from simulator.pattern import Algorithm, Pattern
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric, LinkKind, Topology
-from simulator.world import Knobs, World
+from simulator.topology.world import Knobs, World
 
 FAULTS = discover()
 HARMFUL = {name: fault for name, fault in FAULTS.items() if fault.causes}

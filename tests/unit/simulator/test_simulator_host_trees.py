@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collector.agent.settings import load_settings
 from collector.contract.collective import Collective
-from collector.host import Host
-from collector.settings import load_settings
+from collector.doors.host import Host
 from collector.sources import discover
 from simulator.engine import Simulation
 from simulator.interfaces import host_trees

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from collector.agent.settings import AgentSettings
 from collector.contract.collective import Collective, Operation, State, StepSpan, bus_bytes
 from collector.contract.communicator import communicator_rings, communicator_trees
 from collector.contract.errors import ParseError
@@ -19,7 +20,6 @@ from collector.formats import Origin, Record
 from collector.formats.flight_recorder import FORMAT as FLIGHT_RECORDER
 from collector.formats.nccl_debug import FORMAT as NCCL_DEBUG
 from collector.formats.openmetrics import FORMAT as OPENMETRICS
-from collector.settings import AgentSettings
 from collector.sources import discover
 from simulator.interfaces.flight_recorder import FlightRecorderDumps
 from simulator.interfaces.machine_tree import MachineTree

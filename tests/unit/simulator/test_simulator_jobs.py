@@ -16,7 +16,7 @@ from simulator.snapshot import CollectiveBlock, StepBlock
 from simulator.topology.build import build
 from simulator.topology.model import Floats, Topology
 from simulator.topology.spec import ClusterSpec
-from simulator.world import World
+from simulator.topology.world import World
 
 LINE_BPS = 400e9
 SEEN_LATE = 3e-4

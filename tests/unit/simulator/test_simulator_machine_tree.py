@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from collector.contract.model import Event, Missing, Reading, Sample
-from collector.host import Host
+from collector.doors.host import Host
 from collector.sources import discover
 from simulator.interfaces.kernel import local_ranks
 from simulator.interfaces.machine_tree import MachineTree, gpu_uuid

@@ -18,7 +18,7 @@ from simulator.machines import (
 from simulator.snapshot import NS
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Floats
-from simulator.world import World
+from simulator.topology.world import World
 
 START_NS = 1_800_000_000 * NS
 COMPUTE, COMMUNICATE = 0.65, 0.33

@@ -13,7 +13,7 @@ from simulator.network.model import LinkRates, NicRates, Solution
 from simulator.network.network import Network
 from simulator.pattern import Pattern
 from simulator.topology.model import Fabric, LinkKind
-from simulator.world import NETWORK_KNOBS, Background, World
+from simulator.topology.world import NETWORK_KNOBS, Background, World
 from tests.network_cases import (
     links_with,
     pattern,

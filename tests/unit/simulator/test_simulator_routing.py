@@ -20,7 +20,7 @@ from simulator.topology.model import (
 )
 from simulator.topology.routing import leaf_of_nic, route
 from simulator.topology.spec import Wiring
-from simulator.world import World
+from simulator.topology.world import World
 
 THREE_TIERS = ClusterSpec(
     topology="rail", hosts=22, nics_per_host=2, hosts_per_leaf=4, switch_ports=8

@@ -43,7 +43,7 @@ export function runbookOf(cause: string, reason: string): string {
   return `/runbooks/${reasonsByName.value.get(reason)?.runbook || causeOf(cause).runbook}`;
 }
 
-/** The words that the service's own sentences use (alerts/words.py). */
+/** The words that the service's own sentences use (alerts/judge/words.py). */
 export function sureness(confidence: number): string {
   if (confidence >= 0.9) return "almost certain";
   if (confidence >= 0.7) return "likely";

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.data.selectors import Matcher
 from api.promql.errors import ErrorKind, QueryError
 from api.promql.label_functions import absent_labels, name_groups, natural_key, template_parts
 from api.promql.values import Dialect, empty_vector
-from api.selectors import Matcher
 from tests.unit.api.promql.vectors import assert_rows, call, call_vector, ordered_rows, vector
 
 TEN = "(a)(b)(c)(d)(e)(f)(g)(h)(i)(j)"

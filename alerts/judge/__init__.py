@@ -1,0 +1,1 @@
+"""From findings to verdicts and incidents: one root, victims, confidence, words. Pure."""

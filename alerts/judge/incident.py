@@ -1,0 +1,647 @@
+"""From verdicts to incidents: what is said again and again, by whomever, is one thing. Pure.
+
+Every few seconds somebody judges the last minutes anew. Most verdicts then repeat what is known,
+with a little more evidence; some give the same trouble another name; some are about what is over.
+`advance` takes what stands and what was said now, and gives what stands afterwards.
+
+An incident keeps its explanation (cause and culprit) unless another one is clearly more certain, or
+nobody has given its own for a while: whoever was woken by it must not find another name each time
+that they look. What comes and goes is one incident. What has been closed is opened again only by
+evidence from after its end.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+
+import msgspec
+
+from alerts.judge.names import name_incident, names_of, same_thing
+from alerts.signals.replay import grown, stood
+from collector.contract.cause_facts import Family
+from collector.contract.verdict import Cause, Cost, Culprit, Reason, Verdict
+
+NS = 1_000_000_000
+
+OPEN_CONFIDENCE = 0.5
+"""Below it a verdict is more likely wrong than right: it may support an incident, not begin one."""
+MARGIN = 0.15
+"""By so much another explanation must be more certain to replace one that stands: confidence moves
+by a few hundredths from one evaluation to the next, with the noise of the window."""
+SWITCH_SECONDS = 30
+"""An explanation that nobody has repeated for so long (six evaluations) gives way to one that is
+said now, however certain."""
+CLOSE_SECONDS = 60
+"""What has not been seen for so long is over: an agent that was away for some of its reports, or a
+job's checkpoint, is no end."""
+CLOSE_INTERMITTENT_SECONDS = 600
+"""The same for what comes and goes by its nature: links flap every few minutes."""
+REOPEN_SECONDS = 1_800
+"""What comes back within half an hour of its end is the same incident."""
+ONSET_SECONDS = 15
+"""Two troubles of one job that begin so close together are one: starts are known to a cell of the
+window (5 s), and a switch is read every 10 s. Independent faults coincide more rarely."""
+MOVED_CONFIDENCE = 0.05
+"""A change of confidence that is news."""
+MOVED_COST = 1.25
+"""A growth of the lost time that is news."""
+
+OPEN_MAX = 200
+"""Incidents that stand at once. A cluster with more of them has one trouble that nobody merged, and
+more would only hide it. Past it, what is new is left out and counted."""
+KEPT_MAX = 1_000
+"""Incidents that are looked through in a round, the closed ones among them: of those the oldest are
+forgotten first, and cannot be opened again."""
+SYMPTOMS_KEPT_MAX = 50
+"""Other explanations that an incident remembers; more are counted."""
+HISTORY_MAX = 50
+"""Turns of an incident that are kept: the first, and the latest."""
+JOBS_MAX = 100
+"""Jobs of one incident, the first that suffered: a switch's outage hits all of a cluster."""
+
+
+class IncidentState(enum.StrEnum):
+    """Whether it goes on."""
+
+    OPEN = "open"
+    CLOSED = "closed"
+
+
+class News(enum.StrEnum):
+    """What happened to an incident."""
+
+    OPENED = "opened"
+    UPDATED = "updated"
+    """The same explanation, with more behind it."""
+    CHANGED = "changed"
+    """Another cause or culprit."""
+    CLOSED = "closed"
+    REOPENED = "reopened"
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened to an incident, and what it said from then on."""
+
+    time_ns: int
+    news: News
+    cause: Cause
+    culprit: Culprit
+    confidence: float
+    was_cause: Cause | None = None
+    """What it had said before, where that changed."""
+    was_culprit: Culprit | None = None
+
+
+class Symptom(msgspec.Struct, frozen=True):
+    """Another explanation of the same trouble, that was merged into it."""
+
+    cause: Cause
+    culprit: Culprit
+
+
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
+    """One trouble, from the moment at which it was first said. Times are unix nanoseconds."""
+
+    id: str
+    """In order of time; its last two words can be said over a telephone."""
+    state: IncidentState
+    verdict: Verdict
+    """As it stands now, or stood at the end; ``until_ns`` is None while it is open."""
+    first_said_ns: int
+    last_seen_ns: int
+    """The last evidence for it."""
+    confirmed_ns: int
+    """When its own explanation was last given."""
+    closed_ns: int | None = None
+    """When it was closed, which is later than its end."""
+    jobs: tuple[str, ...] = ()
+    """All that ever suffered from it."""
+    symptoms: tuple[Symptom, ...] = ()
+    symptoms_seen: int = 0
+    """How many other explanations were merged into it: all that are kept and, past them, as many
+    as there were in one round."""
+    reopened: int = 0
+    history: tuple[Turn, ...] = ()
+    """The oldest first."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it goes on."""
+        return self.state is IncidentState.OPEN
+
+    @property
+    def close_ns(self) -> int:
+        """How long it may not be seen and goes on nevertheless."""
+        comes_and_goes = self.verdict.cause.facts.comes_and_goes or self.reopened > 0
+        return (CLOSE_INTERMITTENT_SECONDS if comes_and_goes else CLOSE_SECONDS) * NS
+
+
+class Change(msgspec.Struct, frozen=True):
+    """News of an incident, with the incident as it is since then."""
+
+    news: News
+    incident: Incident
+    time_ns: int
+
+
+class Advance(msgspec.Struct, frozen=True):
+    """What stands after a round."""
+
+    incidents: list[Incident]
+    """All that are open, and those closed ones that may still be opened again; in order."""
+    changes: list[Change]
+    incident_of: list[str]
+    """For each verdict, in the order given, the incident that it went to; empty: none."""
+    left_out: int
+    """Verdicts that would have been incidents, past OPEN_MAX."""
+
+
+# What says the same -------------------------------------------------------------------------------
+
+
+def confirms(verdict: Verdict, standing: Verdict) -> bool:
+    """Whether it says what stands, with the same names or fewer of them."""
+    if verdict.cause is not standing.cause:
+        return False
+    if verdict.culprit == standing.culprit:
+        # Where nobody is named, only the job tells whose trouble it is.
+        return bool(names_of(verdict.culprit)) or bool({*verdict.jobs} & {*standing.jobs})
+    return same_thing(verdict.culprit, standing.culprit) and (
+        names_of(verdict.culprit) < names_of(standing.culprit)
+    )
+
+
+def refines(verdict: Verdict, standing: Verdict) -> bool:
+    """Whether it says what stands, with more names: a hang is a stall with somebody to name."""
+    is_same = verdict.cause is standing.cause
+    is_named_now = standing.cause is Cause.STALL and verdict.cause is Cause.HANG
+    return (is_same or is_named_now) and names_of(standing.culprit) < names_of(verdict.culprit)
+
+
+# A round -----------------------------------------------------------------------------------------
+
+
+def advance(
+    incidents: Sequence[Incident],
+    verdicts: Sequence[Verdict],
+    now_ns: int,
+    *,
+    seen_from_ns: int | None = None,
+    still: Collection[str] = (),
+    late: Collection[Culprit] = (),
+) -> Advance:
+    """What stands after these verdicts were given.
+
+    ``seen_from_ns`` is where the window began that was judged: a trouble that began before it seems
+    to begin there. ``still`` are jobs that run and in which nothing has moved for the whole window:
+    who judges it sees no stop in it, and a job that hung before hangs on. ``late`` are ranks and
+    hosts that come late for the whole window: by itself that is unequal work, but who is known to
+    have begun to come late still does. The order of verdicts and of incidents makes no difference.
+    """
+    work = Round(incidents, now_ns, seen_from_ns)
+    order = sorted(range(len(verdicts)), key=lambda place: rank_of(verdicts[place]))
+    incident_of = [""] * len(verdicts)
+    # Who confirms what stands is heard first: others are then held against what it says now.
+    waiting = []
+    for place in order:
+        if found := work.confirm(verdicts[place]):
+            incident_of[place] = found
+        else:
+            waiting.append(place)
+    for place in waiting:
+        incident_of[place] = work.place(verdicts[place])
+    work.stand(still)
+    work.stay_late(late)
+    return work.end(incident_of)
+
+
+def rank_of(verdict: Verdict) -> tuple[object, ...]:
+    """The order in which verdicts are heard: the surest first, then by what they say."""
+    names = sorted(map(str, names_of(verdict.culprit)))
+    return (-verdict.confidence, str(verdict.cause), names, verdict.since_ns, verdict.until_ns or 0)
+
+
+class Round:
+    """One round, while verdicts are placed one after the other."""
+
+    def __init__(
+        self, incidents: Sequence[Incident], now_ns: int, seen_from_ns: int | None
+    ) -> None:
+        self._now_ns = now_ns
+        self._seen_from_ns = seen_from_ns
+        self._before = {each.id: each for each in incidents}
+        self._standing = {key: self._before[key] for key in sorted(self._before)}
+        self._news: dict[str, News] = {}
+        self._overflow: dict[str, set[Symptom]] = {}
+        self._left_out = 0
+
+    # --- placing ---------------------------------------------------------------------------------
+
+    def confirm(self, verdict: Verdict) -> str:
+        """Give a verdict to the open incident that says the same; empty if there is none."""
+        for incident in self._standing.values():
+            if incident.is_open and confirms(verdict, incident.verdict):
+                self._update(incident, verdict)
+                return incident.id
+        return ""
+
+    def place(self, verdict: Verdict) -> str:
+        """Give a verdict to an incident that it may be about, or begin one; empty: neither."""
+        found = self._find(verdict)
+        if found is None:
+            return self._begin(verdict)
+        if not found.is_open:
+            self._return(found, verdict)
+        elif confirms(verdict, found.verdict):
+            self._update(found, verdict)
+        elif self._is_live(verdict) and self._prevails(verdict, found):
+            self._change(found, verdict)
+        else:
+            self._merge(found, verdict)
+        return found.id
+
+    def _find(self, verdict: Verdict) -> Incident | None:
+        """The incident that a verdict belongs to: by its names, by its job, or by its past."""
+        standing = list(self._standing.values())
+        opened = [each for each in standing if each.is_open]
+        for matches in (is_named, is_known_symptom, is_victim):
+            for incident in opened:
+                if matches(verdict, incident):
+                    return incident
+        for incident in reversed(standing):
+            if not incident.is_open and self._is_past(verdict, incident):
+                return incident
+        for incident in opened:
+            if self._is_same_trouble(verdict, incident):
+                return incident
+        return None
+
+    def _is_past(self, verdict: Verdict, incident: Incident) -> bool:
+        """Whether a closed incident is meant: the same names, soon after it or about its time.
+
+        Its symptoms of before are in the window for some minutes more, and are still its own.
+        """
+        closed_ns = incident.closed_ns or incident.last_seen_ns
+        if is_known_symptom(verdict, incident) and self._evidence_ns(verdict) <= closed_ns:
+            return True
+        if not is_named(verdict, incident):
+            return False
+        return verdict.since_ns <= closed_ns + REOPEN_SECONDS * NS
+
+    def _is_same_trouble(self, verdict: Verdict, incident: Incident) -> bool:
+        """Whether a job that an incident has would suffer from both, from the same time on.
+
+        Where the incident's own explanation was given in this round, the two must have begun
+        together; where it was not, they must have overlapped.
+        """
+        if not set(verdict.jobs) & set(incident.jobs):
+            return False
+        begun_ns = incident.verdict.since_ns
+        if incident.confirmed_ns == self._now_ns:
+            return abs(verdict.since_ns - begun_ns) <= ONSET_SECONDS * NS
+        return (
+            verdict.since_ns <= incident.last_seen_ns
+            and self._evidence_ns(verdict) >= begun_ns - ONSET_SECONDS * NS
+        )
+
+    def _is_its_slowness(self, verdict: Verdict, incident: Incident) -> bool:
+        """Whether a job is slow since the incident began: then it goes on, though nobody says why.
+
+        Not where nothing but slowness was ever said: then it is another trouble's name.
+        """
+        began_ns = incident.verdict.since_ns + ONSET_SECONDS * NS
+        has_job = bool({*verdict.jobs} & {*incident.jobs})
+        return (
+            is_bare(verdict)
+            and not is_bare(incident.verdict)
+            and has_job
+            and (verdict.since_ns <= began_ns)
+        )
+
+    def _prevails(self, verdict: Verdict, incident: Incident) -> bool:
+        """Whether a verdict is a better explanation than the one that stands."""
+        standing = incident.verdict
+        if refines(verdict, standing):
+            return verdict.confidence >= standing.confidence
+        if verdict.confidence < OPEN_CONFIDENCE:
+            return False
+        if self._now_ns - incident.confirmed_ns < SWITCH_SECONDS * NS:
+            return verdict.confidence >= min(1.0, standing.confidence + MARGIN)
+        # What began before the window is no change any more and may not be said; the slowness that
+        # it causes still is.
+        return not is_bare(verdict) or verdict.confidence >= standing.confidence
+
+    # --- what becomes of an incident -------------------------------------------------------------
+
+    def _begin(self, verdict: Verdict) -> str:
+        if verdict.confidence < OPEN_CONFIDENCE:
+            return ""
+        if sum(each.is_open for each in self._standing.values()) >= OPEN_MAX:
+            self._left_out += 1
+            return ""
+        incident = Incident(
+            id=name_incident(verdict, self._now_ns, self._standing),
+            state=IncidentState.OPEN,
+            verdict=msgspec.structs.replace(verdict, until_ns=None),
+            first_said_ns=self._now_ns,
+            last_seen_ns=self._evidence_ns(verdict),
+            confirmed_ns=self._now_ns,
+            jobs=verdict.jobs[:JOBS_MAX],
+        )
+        self._keep(incident, News.OPENED)
+        return incident.id
+
+    def _update(self, incident: Incident, verdict: Verdict) -> None:
+        """The same explanation: more evidence, more certainty, more cost."""
+        old = incident.verdict
+        is_better = verdict.confidence >= old.confidence or self._is_live(verdict)
+        base = verdict if is_better else old
+        joined = msgspec.structs.replace(
+            base,
+            culprit=old.culprit,
+            reason=verdict.reason if verdict.confidence >= old.confidence else old.reason,
+            confidence=max(old.confidence, verdict.confidence),
+            since_ns=self._since(old, verdict),
+            until_ns=old.until_ns,
+            jobs=join(old.jobs, verdict.jobs),
+            costs=self._costs(incident, verdict),
+        )
+        self._keep(
+            msgspec.structs.replace(
+                incident,
+                verdict=joined,
+                last_seen_ns=max(incident.last_seen_ns, self._evidence_ns(verdict)),
+                confirmed_ns=self._now_ns,
+                jobs=join(incident.jobs, verdict.jobs),
+            )
+        )
+
+    def _merge(self, incident: Incident, verdict: Verdict) -> None:
+        """Another explanation, which does not prevail: a symptom."""
+        symptom = Symptom(verdict.cause, verdict.culprit)
+        kept = incident.symptoms
+        if symptom not in kept and len(kept) < SYMPTOMS_KEPT_MAX:
+            kept = (*kept, symptom)
+        elif symptom not in kept:
+            self._overflow.setdefault(incident.id, set()).add(symptom)
+        seen = len(kept) + len(self._overflow.get(incident.id, ()))
+        evidence_ns = incident.last_seen_ns
+        if is_named(verdict, incident) or self._is_its_slowness(verdict, incident):
+            evidence_ns = max(evidence_ns, self._evidence_ns(verdict))
+        self._keep(
+            msgspec.structs.replace(
+                incident,
+                last_seen_ns=evidence_ns,
+                jobs=join(incident.jobs, verdict.jobs),
+                symptoms=kept,
+                symptoms_seen=max(seen, incident.symptoms_seen),
+            )
+        )
+
+    def _change(self, incident: Incident, verdict: Verdict) -> None:
+        """A better explanation: it is said from now on, and the old one is remembered."""
+        old = incident.verdict
+        left = Symptom(old.cause, old.culprit)
+        kept = tuple(each for each in incident.symptoms if each != left)
+        said = msgspec.structs.replace(
+            verdict,
+            since_ns=self._since(old, verdict),
+            until_ns=None,
+            jobs=join(old.jobs, verdict.jobs),
+            costs=self._costs(incident, verdict),
+        )
+        changed = msgspec.structs.replace(
+            incident,
+            verdict=said,
+            last_seen_ns=max(incident.last_seen_ns, self._evidence_ns(verdict)),
+            confirmed_ns=self._now_ns,
+            jobs=join(incident.jobs, verdict.jobs),
+            symptoms=(left, *kept)[:SYMPTOMS_KEPT_MAX],
+            symptoms_seen=max(incident.symptoms_seen, min(len(kept) + 1, SYMPTOMS_KEPT_MAX)),
+        )
+        self._keep(changed, News.CHANGED)
+
+    def _return(self, incident: Incident, verdict: Verdict) -> None:
+        """A closed incident is heard of: from after its end, it goes on; else it is only late."""
+        closed_ns = incident.closed_ns or incident.last_seen_ns
+        if self._evidence_ns(verdict) <= closed_ns:
+            if confirms(verdict, incident.verdict):
+                self._update(incident, verdict)
+                self._keep(settled(self._standing[incident.id]))
+            return
+        if verdict.confidence < OPEN_CONFIDENCE:
+            return
+        back = msgspec.structs.replace(
+            incident,
+            state=IncidentState.OPEN,
+            verdict=msgspec.structs.replace(incident.verdict, until_ns=None),
+            closed_ns=None,
+            reopened=incident.reopened + 1,
+        )
+        if confirms(verdict, back.verdict):
+            self._update(back, verdict)
+        else:
+            self._change(back, verdict)
+        self._keep(self._standing[incident.id], News.REOPENED)
+
+    def _keep(self, incident: Incident, news: News | None = None) -> None:
+        self._standing[incident.id] = incident
+        # What an incident went through in one round is one piece of news: the first.
+        if news is not None:
+            self._news.setdefault(incident.id, news)
+            if news is News.REOPENED:
+                self._news[incident.id] = news
+
+    # --- times and costs -------------------------------------------------------------------------
+
+    def _is_live(self, verdict: Verdict) -> bool:
+        return verdict.until_ns is None or verdict.until_ns >= self._now_ns
+
+    def _evidence_ns(self, verdict: Verdict) -> int:
+        """The latest time that a verdict speaks of."""
+        return self._now_ns if verdict.until_ns is None else min(verdict.until_ns, self._now_ns)
+
+    def _since(self, old: Verdict, new: Verdict) -> int:
+        """When it began: by the new estimate where its window reaches back to the start."""
+        if (
+            self._seen_from_ns is not None
+            and old.since_ns > self._seen_from_ns + ONSET_SECONDS * NS
+        ):
+            return new.since_ns
+        return min(old.since_ns, new.since_ns)
+
+    def _costs(self, incident: Incident, verdict: Verdict) -> tuple[Cost, ...]:
+        """What it has cost so far, for each job.
+
+        A window tells the cost of what it shows. Of an incident that began before it, the time
+        since the last look is added at the rate that the window shows.
+        """
+        total = {cost.job: cost for cost in incident.verdict.costs}
+        elapsed_s = max(0, self._evidence_ns(verdict) - incident.last_seen_ns) / NS
+        for cost in verdict.costs:
+            known = total.get(cost.job)
+            total[cost.job] = cost if known is None else grown(known, cost, elapsed_s)
+        return tuple(total[job] for job in sorted(total))[:JOBS_MAX]
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def stand(self, still: Collection[str]) -> None:
+        """Jobs that stood and stand still: their incidents are seen, and cost all of the time."""
+        for incident in self._open_of(Family.STUCK):
+            jobs = set(incident.jobs) & set(still)
+            if jobs:
+                self._go_on(incident, partial(stood_in, jobs))
+
+    def stay_late(self, late: Collection[Culprit]) -> None:
+        """Who came late and still does: their incidents are seen, and cost what they did."""
+        for incident in self._open_of(Family.RANK):
+            if any(same_thing(one, incident.verdict.culprit) for one in late):
+                self._go_on(incident, lambda cost, seconds: grown(cost, cost, seconds))
+
+    def _open_of(self, family: Family) -> list[Incident]:
+        return [
+            each
+            for each in self._standing.values()
+            if each.is_open and each.verdict.cause.facts.family is family
+        ]
+
+    def _go_on(self, incident: Incident, spend: Callable[[Cost, float], Cost]) -> None:
+        """Seen now, by what the window takes for normal; costs as of so many seconds more."""
+        elapsed_s = max(0, self._now_ns - incident.last_seen_ns) / NS
+        if not elapsed_s:
+            return
+        costs = tuple(spend(cost, elapsed_s) for cost in incident.verdict.costs)
+        self._keep(
+            msgspec.structs.replace(
+                incident,
+                verdict=msgspec.structs.replace(incident.verdict, costs=costs),
+                last_seen_ns=self._now_ns,
+                confirmed_ns=self._now_ns,
+            )
+        )
+
+    def end(self, incident_of: list[str]) -> Advance:
+        """Close what is over, forget what is long over, and tell what happened."""
+        changes = []
+        kept = []
+        for incident in self._standing.values():
+            now = incident
+            news = self._news.get(now.id)
+            is_over = self._now_ns - now.last_seen_ns >= now.close_ns
+            if news is not None:
+                now = with_turn(now, news, self._before.get(now.id), self._now_ns)
+                if not (is_over and now.is_open):
+                    changes.append(Change(news, now, self._now_ns))
+            if now.is_open and is_over:
+                # What was over when it was first said is told as such, once.
+                now = settled(
+                    msgspec.structs.replace(now, state=IncidentState.CLOSED, closed_ns=self._now_ns)
+                )
+                now = with_turn(now, News.CLOSED, now, self._now_ns)
+                changes.append(Change(News.CLOSED, now, self._now_ns))
+            elif news is None and (before := self._before.get(now.id)) and is_news(before, now):
+                changes.append(Change(News.UPDATED, now, self._now_ns))
+            closed_ns = now.closed_ns or self._now_ns
+            if now.is_open or self._now_ns - closed_ns <= REOPEN_SECONDS * NS:
+                kept.append(now)
+        return Advance(forget_oldest(kept), changes, incident_of, self._left_out)
+
+
+def is_named(verdict: Verdict, incident: Incident) -> bool:
+    """The same kind of cause, at the same thing."""
+    standing = incident.verdict
+    return verdict.cause.facts.family is standing.cause.facts.family and (
+        same_thing(verdict.culprit, standing.culprit) or confirms(verdict, standing)
+    )
+
+
+def is_known_symptom(verdict: Verdict, incident: Incident) -> bool:
+    """It was merged into the incident before."""
+    return Symptom(verdict.cause, verdict.culprit) in incident.symptoms
+
+
+def is_bare(verdict: Verdict) -> bool:
+    """Whether only a job's own times speak: that bytes are slow, and not why."""
+    return verdict.cause is Cause.SLOW_LINK and verdict.reason is Reason.UNKNOWN
+
+
+def is_victim(verdict: Verdict, incident: Incident) -> bool:
+    """It accuses somebody whom the incident explains, or names as an accomplice."""
+    others = (*incident.verdict.victims, *incident.verdict.accomplices)
+    return bool(names_of(verdict.culprit)) and verdict.culprit in others
+
+
+def stood_in(jobs: Collection[str], cost: Cost, elapsed_s: float) -> Cost:
+    """What a job has lost after so many seconds more, all of them if it is one of these."""
+    return stood(cost, elapsed_s) if cost.job in jobs else cost
+
+
+def forget_oldest(incidents: list[Incident]) -> list[Incident]:
+    """At most KEPT_MAX: all that are open, and the latest of the closed ones."""
+    closed = sorted(
+        (each for each in incidents if not each.is_open),
+        key=lambda each: (each.closed_ns or 0, each.id),
+    )
+    dropped = {each.id for each in closed[: max(0, len(incidents) - KEPT_MAX)]}
+    return [each for each in incidents if each.id not in dropped]
+
+
+def settled(incident: Incident) -> Incident:
+    """A closed incident whose verdict ends when it was last seen."""
+    ended = msgspec.structs.replace(incident.verdict, until_ns=incident.last_seen_ns)
+    return msgspec.structs.replace(incident, verdict=ended)
+
+
+def join(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
+    """Both, in the order in which they came."""
+    return tuple(dict.fromkeys((*old, *new)))[:JOBS_MAX]
+
+
+def with_turn(incident: Incident, news: News, before: Incident | None, now_ns: int) -> Incident:
+    """With one more line in its history; what falls out of it is the second oldest."""
+    verdict = incident.verdict
+    has_changed = before is not None and (before.verdict.cause, before.verdict.culprit) != (
+        verdict.cause,
+        verdict.culprit,
+    )
+    turn = Turn(
+        time_ns=now_ns,
+        news=news,
+        cause=verdict.cause,
+        culprit=verdict.culprit,
+        confidence=verdict.confidence,
+        was_cause=before.verdict.cause if before is not None and has_changed else None,
+        was_culprit=before.verdict.culprit if before is not None and has_changed else None,
+    )
+    history = (*incident.history, turn)
+    if len(history) > HISTORY_MAX:
+        history = (history[0], *history[2:])
+    return msgspec.structs.replace(incident, history=history)
+
+
+def is_news(before: Incident, after: Incident) -> bool:
+    """Whether somebody who watches wants to hear of it."""
+    old, new = before.verdict, after.verdict
+    lost_before, lost_after = lost_seconds(old), lost_seconds(new)
+    return (
+        abs(new.confidence - old.confidence) >= MOVED_CONFIDENCE
+        or old.reason is not new.reason
+        or before.jobs != after.jobs
+        or before.symptoms_seen != after.symptoms_seen
+        or len(old.victims) != len(new.victims)
+        or {each.metric for each in old.evidence} != {each.metric for each in new.evidence}
+        or lost_after > max(1.0, lost_before) * MOVED_COST
+    )
+
+
+def lost_seconds(verdict: Verdict) -> float:
+    """What it has cost so far, over all jobs."""
+    return sum(cost.lost_seconds for cost in verdict.costs)
+
+
+def standing_verdicts(incidents: Iterable[Incident]) -> list[Verdict]:
+    """What is said now: the verdicts of all that are open, the costliest first."""
+    said = (each.verdict for each in incidents if each.is_open)
+    return sorted(said, key=lambda each: (-lost_seconds(each), *rank_of(each)))

@@ -1,0 +1,136 @@
+"""Which port, cable, switch, host or rank a culprit is, and whether two culprits are one. Pure.
+
+A cable has two ends and up to two names; whoever names one end means the same cable as whoever
+names the other. So culprits are compared as places of the window: rows of ports, cables, hosts.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import msgspec
+
+from alerts.window.model import JobWindow, Ports, Window
+from collector.contract.verdict import Culprit
+
+
+def port_row(ports: Ports, culprit: Culprit) -> int | None:
+    """The row of the port that a culprit names: the NIC's if it has one, or the switch's."""
+    if culprit.host and culprit.device:
+        own = ports.rows_of_device.get((culprit.host, culprit.device), [])
+        chosen = [row for row in own if not culprit.port or ports.port[row] == culprit.port]
+        if chosen:
+            return chosen[0]
+    if culprit.switch and culprit.switch_port:
+        return ports.row_of.get((culprit.switch, culprit.switch, culprit.switch_port))
+    return None
+
+
+def cable_of(ports: Ports, row: int) -> int:
+    """A number that both ends of a cable share."""
+    far = int(ports.other_end[row])
+    return row if far < 0 else min(row, far)
+
+
+class Surroundings(msgspec.Struct, frozen=True, dict=True):
+    """A job's place in the fabric: its hosts, its NICs' cables, and those its bytes cross."""
+
+    window: Window
+    job: JobWindow
+
+    @cached_property
+    def hosts(self) -> frozenset[str]:
+        """Hosts that its ranks run on."""
+        return frozenset(rank.host for rank in self.job.ranks.values() if rank.host)
+
+    @cached_property
+    def own_cables(self) -> frozenset[int]:
+        """Cables of its ranks' NICs."""
+        ports = self.window.ports
+        return frozenset(
+            cable_of(ports, row)
+            for rank in self.job.ranks.values()
+            for row in self.window.rows_of_rank(rank)
+        )
+
+    @cached_property
+    def crossed(self) -> dict[str, dict[int, float]]:
+        """For each communicator the cables that its ring's bytes cross, and the largest share."""
+        found: dict[str, dict[int, float]] = {}
+        paths = self.job.paths
+        if paths is None:
+            return found
+        ports = self.window.ports
+        for edge, name in enumerate(paths.communicator):
+            own = found.setdefault(name, {})
+            for place in range(int(paths.start[edge]), int(paths.start[edge + 1])):
+                cable = cable_of(ports, int(paths.port[place]))
+                own[cable] = max(own.get(cable, 0.0), float(paths.share[place]))
+        return found
+
+    def share_of(self, culprit: Culprit, communicators: tuple[str, ...] = ()) -> float:
+        """How much of the bytes of these communicators (all, if none) crosses the culprit, 0 to 1.
+
+        Of a host: 1 if the job runs on it. Of a switch as a whole: the largest of its ports.
+        """
+        row = port_row(self.window.ports, culprit)
+        if row is None and culprit.host:
+            return 1.0 if culprit.host in self.hosts else 0.0
+        names = communicators or tuple(self.crossed)
+        if row is None:
+            return self._switch_share(culprit.switch, names)
+        cable = cable_of(self.window.ports, row)
+        shares = [self.crossed[name].get(cable, 0.0) for name in names if name in self.crossed]
+        if any(shares):
+            return max(shares)
+        return 1.0 if cable in self.own_cables and not communicators else 0.0
+
+    def _switch_share(self, switch: str, names: tuple[str, ...]) -> float:
+        ports = self.window.ports
+        best = 0.0
+        for name in names:
+            for cable, share in self.crossed.get(name, {}).items():
+                far = int(ports.other_end[cable])
+                ends = [cable] if far < 0 else [cable, far]
+                if any(ports.host[end] == switch for end in ends):
+                    best = max(best, share)
+        return best
+
+
+def is_same(ports: Ports, one: Culprit, other: Culprit) -> bool:
+    """Whether two culprits are the same thing, or one is part of the other.
+
+    A cable is the same by either end; a GPU is part of its host, a port of its switch.
+    """
+    rows = port_row(ports, one), port_row(ports, other)
+    if rows[0] is not None and rows[1] is not None:
+        return cable_of(ports, rows[0]) == cable_of(ports, rows[1])
+    if rows[0] is not None or rows[1] is not None:
+        whole, row = (other, rows[0]) if rows[0] is not None else (one, rows[1])
+        assert row is not None
+        far = int(ports.other_end[row])
+        ends = {ports.host[row], ports.host[far] if far >= 0 else ""}
+        name = whole.switch or whole.host
+        return bool(name) and name in ends and (not whole.host or ports.host[row] == whole.host)
+    if one.switch or other.switch:
+        return one.switch == other.switch
+    if one.host and other.host:
+        gpus = {one.gpu, other.gpu} - {None}
+        return one.host == other.host and len(gpus) <= 1
+    return bool(one.job) and (one.job, one.rank) == (other.job, other.rank)
+
+
+def with_all_names(window: Window, culprit: Culprit) -> Culprit:
+    """The culprit with every name that its place has: both ends of a NIC's cable, the rank."""
+    ports = window.ports
+    row = port_row(ports, culprit)
+    if row is None:
+        return culprit
+    far = int(ports.other_end[row])
+    if ports.is_switch[row] and far >= 0 and not ports.is_switch[far]:
+        row = far
+    users = window.users_of_port.get(row, [])
+    job, rank = culprit.job, culprit.rank
+    if rank is None and len(users) == 1:
+        job, rank = users[0][0].job, users[0][1]
+    return msgspec.structs.replace(ports.culprit(row), job=job, rank=rank, gpu=culprit.gpu)

@@ -1,0 +1,505 @@
+"""From findings to verdicts: one root, its victims explained by it, what was ruled out. Pure.
+
+A job's own times say that it suffers and whom they accuse (`straggler`, `slow_link`, `hang`,
+`stall`); machines say what is wrong with them, whoever suffers (a port that loses packets, a GPU
+that throttles). A verdict is the join: the machine's finding that the accused, or the way of the
+slow bytes, has at the same time. Where several do, the one nearest to the root stands: a cable that
+damages packets also makes queues, pauses and marks, and never the other way round. What a root
+explains is its victim and no verdict of its own.
+
+Nobody is accused early: evidence comes at different speeds (collectives within seconds, switches at
+their next poll), so a verdict waits until what could speak for a better one has had its turn
+(`waits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from alerts.detectors import detect_all
+from alerts.finding import Finding
+from alerts.judge.confidence import confidence
+from alerts.judge.places import Surroundings, is_same, port_row, with_all_names
+from alerts.judge.ruled_out import ruled_out
+from alerts.judge.sharing import shared_cable
+from alerts.judge.words import action, summary
+from alerts.window.model import NS, Window
+from collector.contract.cause_facts import Family
+from collector.contract.causes import by_reason
+from collector.contract.verdict import (
+    Cause,
+    Cost,
+    Culprit,
+    Layer,
+    Reason,
+    Verdict,
+)
+
+ROOTS = tuple(
+    sorted(
+        depth
+        for cause in Cause
+        for depth in (cause.facts.depth, *(row.depth for row in cause.facts.by_reason.values()))
+        if depth is not None
+    )
+)
+"""Depths of all that machines find about the network, from the root of trouble to its symptoms."""
+
+TOGETHER_NS = 30 * NS
+"""Two findings that begin within so long of each other may be cause and effect: a switch that is
+asked every ten seconds sees things up to twenty late."""
+HARD_WAIT_NS = 3 * NS
+SOFT_WAIT_NS = 8 * NS
+BARE_WAIT_NS = 11 * NS
+"""How long ago it must have begun: for what a counter proves; for what may be another's effect; and
+for what only the job's own times tell. Agents read every five seconds and switches are asked every
+ten: by then whoever has something to say has been heard."""
+STRENGTH_MIN = 0.3
+"""Weaker findings explain others and are never said by themselves."""
+ALONE_STRENGTH_MIN = 0.6
+"""What machines find is said without a job that suffers measurably only if it is this clear: jobs
+hide a part of their communication behind computing."""
+SHARE_MIN = 0.05
+"""Of a job's bytes that must cross a place for it to be to blame: one of twenty equal ways."""
+CASES_MAX = 256
+"""Cases that are weighed against each other, each with each. More at once are one trouble with many
+signs, and its root is among those that are felt or clear."""
+SWITCH_LINKS_MIN = 4
+"""Links of one switch that go down within the same minutes before the switch is blamed: two bad
+cables are chance, a card or a reboot takes many."""
+VICTIMS_MAX = 64
+EVIDENCE_MAX = 24
+"""Of one verdict: what a person reads."""
+
+
+class Case(msgspec.Struct, kw_only=True):
+    """A verdict in the making: a root, who suffers from it, and what it explains."""
+
+    root: Finding
+    culprit: Culprit
+    symptoms: list[Finding] = []
+    """Jobs' own findings that it explains."""
+    explained: list[Finding] = []
+    """Machines' findings that are its effects."""
+    support: list[Finding] = []
+    """Machines' findings that say why, beside the root itself."""
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether only a job's own times speak."""
+        return bool(self.root.job) and not self.support
+
+
+def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Verdict]:
+    """What is wrong in this window, the most costly first; nothing is an answer too."""
+    found = detect_all(window) if findings is None else findings
+    solid = [one for one in found if not one.is_context and one.strength >= STRENGTH_MIN]
+    around = {job.job: Surroundings(window, job) for job in window.jobs}
+    machines = [one for one in solid if not one.job]
+    cases = [
+        *network_cases(window, solid, machines, around),
+        *compute_cases(window, solid, machines),
+        *standstill_cases(window, solid, machines, around),
+    ]
+    joined = by_switch(window, merged(window, foremost(cases)))
+    kept = without_effects(window, joined)
+    verdicts = [to_verdict(window, case, found, around) for case in kept if not waits(window, case)]
+    return sorted(verdicts, key=lambda one: (-cost_of(one), one.since_ns, repr(one.culprit)))
+
+
+# Who explains whom -------------------------------------------------------------------------------
+
+
+def overlaps(one: Finding, other: Finding) -> bool:
+    """Whether two findings can belong together: one begins while the other lasts, or soon after."""
+    return (
+        one.since_ns <= other.last_ns + TOGETHER_NS and other.since_ns <= one.last_ns + TOGETHER_NS
+    )
+
+
+def root_rank(finding: Finding) -> int:
+    """How near to the root a machine's finding is: 0 is nearest."""
+    depth = by_reason(finding.cause, finding.reason).depth
+    depth = finding.cause.facts.depth if depth is None else depth
+    return len(ROOTS) if depth is None else ROOTS.index(depth)
+
+
+def is_network(finding: Finding) -> bool:
+    """Whether it is about links, NICs and switches."""
+    return finding.cause.facts.layer is Layer.NETWORK
+
+
+def is_standstill(finding: Finding) -> bool:
+    """Whether it says that a job does not move."""
+    return finding.cause.facts.family is Family.STUCK
+
+
+def network_cases(
+    window: Window,
+    findings: Sequence[Finding],
+    machines: Sequence[Finding],
+    around: dict[str, Surroundings],
+) -> list[Case]:
+    """Slow transfers with whatever explains them, and what ports tell without any."""
+    ports = [one for one in machines if is_network(one)]
+    cases: dict[int, Case] = {}
+    bare: list[Case] = []
+    for symptom in findings:
+        if not is_network(symptom) or not symptom.job or symptom.job not in around:
+            continue
+        scored = [
+            (blame(window, one, symptom, around[symptom.job]), one)
+            for one in ports
+            if overlaps(one, symptom)
+        ]
+        guilty = [(score, one) for score, one in scored if score > 0]
+        if not guilty:
+            shared = shared_cable(window, around[symptom.job].job, symptom)
+            root = symptom if shared is None else shared
+            bare.append(Case(root=root, culprit=root.culprit, symptoms=[symptom]))
+            continue
+        _, root = max(guilty, key=lambda each: (each[0], each[1].strength, repr(each[1].culprit)))
+        case = cases.setdefault(id(root), Case(root=root, culprit=root.culprit))
+        case.symptoms.append(symptom)
+        case.explained += [one for _, one in guilty if one is not root]
+    explained = {id(one) for case in cases.values() for one in case.explained}
+    for one in ports:
+        if id(one) not in cases and id(one) not in explained and is_felt(window, one, around):
+            cases[id(one)] = Case(root=one, culprit=one.culprit)
+    return [*cases.values(), *bare]
+
+
+def blame(window: Window, finding: Finding, symptom: Finding, around: Surroundings) -> float:
+    """How much a port's finding explains a slow transfer; 0: not at all.
+
+    By where it is (accused by the job's own times, or on the way of the slow bytes), how near to
+    the root, how clear, and whether both began together.
+    """
+    accused = max(
+        (
+            suspect.share
+            for suspect in symptom.suspects
+            if is_same(window.ports, suspect.culprit, finding.culprit)
+        ),
+        default=0.0,
+    )
+    if is_same(window.ports, symptom.culprit, finding.culprit):
+        accused = max(accused, 1.0 / max(1, len(symptom.suspects)))
+    crossing = around.share_of(finding.culprit, symptom.communicators)
+    if max(accused, crossing) < SHARE_MIN:
+        return 0.0
+    place = 0.3 + 0.7 * accused + 0.2 * crossing
+    together = 1.0 if abs(finding.since_ns - symptom.since_ns) <= TOGETHER_NS else 0.4
+    rank = root_rank(finding)
+    return place * together * finding.strength * (1.0 - rank / (2 * len(ROOTS)))
+
+
+def is_felt(window: Window, finding: Finding, around: dict[str, Surroundings]) -> bool:
+    """Whether what a port tells matters although no job's times show it: a job's bytes cross it.
+
+    Without any job that is known (nobody sends collectives) everything clear matters.
+    """
+    if finding.strength < ALONE_STRENGTH_MIN:
+        return False
+    if not window.jobs:
+        return True
+    return any(place.share_of(finding.culprit) >= SHARE_MIN for place in around.values())
+
+
+def compute_cases(
+    window: Window, findings: Sequence[Finding], machines: Sequence[Finding]
+) -> list[Case]:
+    """Late ranks, with what their GPUs and hosts say about it."""
+    cases = []
+    for symptom in findings:
+        if symptom.cause.facts.family is not Family.RANK or not symptom.job:
+            continue
+        reasons = [
+            one
+            for one in machines
+            if not is_network(one)
+            and overlaps(one, symptom)
+            and is_same(window.ports, one.culprit, symptom.culprit)
+        ]
+        reasons.sort(key=lambda one: (-one.strength, repr(one.culprit)))
+        cases.append(
+            Case(root=symptom, culprit=symptom.culprit, symptoms=[symptom], support=reasons)
+        )
+    if not window.jobs:
+        # Nobody tells what jobs do: what a machine shows by itself is all there is.
+        cases += [
+            Case(root=one, culprit=one.culprit)
+            for one in machines
+            if one.cause.facts.family is Family.RANK and one.strength >= ALONE_STRENGTH_MIN
+        ]
+    return cases
+
+
+def standstill_cases(
+    window: Window,
+    findings: Sequence[Finding],
+    machines: Sequence[Finding],
+    around: dict[str, Surroundings],
+) -> list[Case]:
+    """Hangs and stalls: what has stopped, and the dead GPU or link behind it."""
+    cases = []
+    for symptom in findings:
+        if not is_standstill(symptom) or not symptom.job:
+            continue
+        place = around.get(symptom.job)
+        reasons = [
+            one
+            for one in machines
+            if overlaps(one, symptom)
+            and one.cause.facts.stops_jobs
+            and one.until_ns is None
+            and place is not None
+            and (
+                is_same(window.ports, one.culprit, symptom.culprit)
+                or (not names_somebody(symptom.culprit) and is_part_of(one, place))
+            )
+        ]
+        reasons.sort(key=lambda one: (root_rank(one), -one.strength, repr(one.culprit)))
+        culprit = symptom.culprit
+        if reasons and not names_somebody(culprit):
+            culprit = reasons[0].culprit
+        cases.append(Case(root=symptom, culprit=culprit, symptoms=[symptom], support=reasons))
+    used = {id(one) for case in cases for one in case.support}
+    cases += [
+        Case(root=one, culprit=one.culprit)
+        for one in machines
+        if is_standstill(one) and id(one) not in used and is_felt(window, one, around)
+    ]
+    return cases
+
+
+def names_somebody(culprit: Culprit) -> bool:
+    """Whether anybody is accused: a job alone is no culprit."""
+    return bool(culprit.host or culprit.switch) or culprit.rank is not None
+
+
+def is_part_of(finding: Finding, place: Surroundings) -> bool:
+    """Whether a machine's finding is about something that the job itself runs on."""
+    return place.share_of(finding.culprit) > 0.0
+
+
+# Merging -----------------------------------------------------------------------------------------
+
+
+def foremost(cases: Sequence[Case]) -> list[Case]:
+    """The cases that are looked at: those that somebody feels first, then the clearest."""
+    order = sorted(
+        cases, key=lambda case: (not case.symptoms, -case.root.strength, repr(case.root))
+    )
+    return order[:CASES_MAX]
+
+
+def by_switch(window: Window, cases: Sequence[Case]) -> list[Case]:
+    """Links that go down together at one switch are that switch's trouble, not theirs."""
+    ports = window.ports
+    at: dict[str, list[Case]] = {}
+    for case in cases:
+        row = port_row(ports, case.culprit) if case.root.cause is Cause.LINK_FLAP else None
+        for end in () if row is None else (row, int(ports.other_end[row])):
+            if end >= 0 and ports.is_switch[end]:
+                at.setdefault(ports.host[end], []).append(case)
+    kept = list(cases)
+    for switch, own in sorted(at.items(), key=lambda each: (-len(each[1]), each[0])):
+        there = [case for case in own if case in kept]
+        if len(there) < SWITCH_LINKS_MIN:
+            continue
+        first = max(there, key=lambda case: (case.root.strength, repr(case.culprit)))
+        root = msgspec.structs.replace(
+            first.root,
+            culprit=Culprit(switch=switch),
+            reason=Reason.SWITCH,
+            since_ns=min(case.root.since_ns for case in there),
+            last_ns=max(case.root.last_ns for case in there),
+            accomplices=tuple(with_all_names(window, case.culprit) for case in there)[:VICTIMS_MAX],
+        )
+        whole = Case(root=root, culprit=root.culprit)
+        for case in there:
+            kept.remove(case)
+            whole.symptoms += case.symptoms
+            whole.support += case.support
+            whole.explained += [case.root, *case.explained]
+        kept.append(whole)
+    return kept
+
+
+def merged(window: Window, cases: Sequence[Case]) -> list[Case]:
+    """One case for one culprit and cause, whoever suffers."""
+    kept: list[Case] = []
+    for case in sorted(cases, key=lambda each: (each.root.since_ns, repr(each.culprit))):
+        for other in kept:
+            is_one = (
+                other.root.cause is case.root.cause
+                and names_somebody(case.culprit)
+                and is_same(window.ports, other.culprit, case.culprit)
+                and overlaps(other.root, case.root)
+            )
+            if is_one:
+                other.symptoms += case.symptoms
+                other.explained += case.explained
+                other.support += case.support
+                if case.root.strength > other.root.strength:
+                    other.root, other.culprit = case.root, case.culprit
+                break
+        else:
+            kept.append(case)
+    return kept
+
+
+def without_effects(window: Window, cases: Sequence[Case]) -> list[Case]:
+    """Cases that are no other case's effect; what an effect shows goes to its cause."""
+    kept = []
+    for case in cases:
+        causes = [
+            other
+            for other in cases
+            if other is not case
+            and overlaps(other.root, case.root)
+            and is_effect(window, case, other)
+        ]
+        if causes:
+            causes[0].explained.append(case.root)
+            causes[0].symptoms += [one for one in case.symptoms if one not in causes[0].symptoms]
+        else:
+            kept.append(case)
+    return kept
+
+
+def is_effect(window: Window, case: Case, other: Case) -> bool:
+    """Whether a case is explained by another one of the same time.
+
+    A stall in which nobody is accused is the effect of a hang that names somebody, and nothing else
+    is said of a job that stands still, nor of what holds it up. A slow transfer without a named
+    culprit is the effect of any named one in the same job; a network case on the same cable as one
+    nearer to the root is its effect, and so is a softer one that nobody feels near a harder one.
+    """
+    share_a_job = bool(set(jobs_of(case)) & set(jobs_of(other)))
+    is_place = is_same(window.ports, case.culprit, other.culprit)
+    if is_standstill(case.root):
+        return case.root.cause is Cause.STALL and other.root.cause is Cause.HANG and share_a_job
+    if is_standstill(other.root):
+        return other.root.until_ns is None and (share_a_job or is_place)
+    if not names_somebody(case.culprit):
+        return share_a_job and names_somebody(other.culprit)
+    if not is_network(case.root) or not is_network(other.root):
+        return False
+    is_deeper = root_rank(other.root) < root_rank(case.root)
+    is_soft = case.root.cause.facts.is_soft and not case.symptoms
+    touches = share_a_job or not case.symptoms
+    return is_deeper and (is_place or (touches and (is_soft or case.is_bare)))
+
+
+def jobs_of(case: Case) -> list[str]:
+    """Jobs that suffer from it."""
+    names = [one.job for one in case.symptoms if one.job]
+    return list(dict.fromkeys(names))
+
+
+# Saying ------------------------------------------------------------------------------------------
+
+
+def waits(window: Window, case: Case) -> bool:
+    """Whether it is too early to say it: others may still explain it better."""
+    if not window.is_live:
+        return False
+    age_ns = window.to_ns - min([case.root.since_ns, *(one.since_ns for one in case.symptoms)])
+    if is_network(case.root) and case.is_bare:
+        return age_ns < BARE_WAIT_NS
+    if case.root.cause.facts.is_soft:
+        return age_ns < SOFT_WAIT_NS
+    return age_ns < HARD_WAIT_NS
+
+
+def to_verdict(
+    window: Window, case: Case, findings: Sequence[Finding], around: dict[str, Surroundings]
+) -> Verdict:
+    """The case in the words of a verdict."""
+    root = case.root
+    reason = root.reason
+    if reason is Reason.UNKNOWN and case.support:
+        reason = case.support[0].reason
+    symptoms = case.symptoms or [root]
+    ends = [one.until_ns for one in (root, *case.symptoms)]
+    parts = [root, *case.symptoms, *case.support]
+    evidence = [each for part in unique(parts) for each in part.evidence]
+    jobs = tuple(jobs_of(case)) or jobs_around(window, case.culprit, around)
+    verdict = Verdict(
+        cause=root.cause,
+        culprit=with_all_names(window, case.culprit),
+        since_ns=min(one.since_ns for one in (root, *symptoms)),
+        until_ns=None if None in ends else max(end for end in ends if end is not None),
+        reason=reason,
+        confidence=confidence(case.root, case.symptoms, case.support),
+        layer=layer_of(root, reason),
+        jobs=jobs,
+        accomplices=tuple(one for one in root.accomplices),
+        victims=tuple(victims_of(window, case))[:VICTIMS_MAX],
+        evidence=tuple(evidence[:EVIDENCE_MAX]),
+        ruled_out=tuple(ruled_out(window, root, case.symptoms, findings)),
+        costs=costs_of(case),
+        clock_error_ns=clock_error(window, jobs),
+    )
+    return msgspec.structs.replace(verdict, summary=summary(verdict), action=action(verdict))
+
+
+def unique(findings: Iterable[Finding]) -> list[Finding]:
+    """Each finding once."""
+    return list({id(one): one for one in findings}.values())
+
+
+def layer_of(root: Finding, reason: Reason) -> Layer:
+    """Where it lies; of a standstill the reason decides."""
+    own = root.cause.facts.layer
+    return reason.facts.layer if own is Layer.UNKNOWN else own
+
+
+def victims_of(window: Window, case: Case) -> list[Culprit]:
+    """Who only looks guilty: named by findings that this case explains, and not the culprit."""
+    named = [
+        *(victim for one in (case.root, *case.symptoms) for victim in one.victims),
+        *(one.culprit for one in case.explained),
+    ]
+    others = [
+        one for one in named if names_somebody(one) and not is_same(window.ports, one, case.culprit)
+    ]
+    return list(dict.fromkeys(others))
+
+
+def costs_of(case: Case) -> tuple[Cost, ...]:
+    """What it costs each job, the largest first; of several findings of one job the largest."""
+    by_job: dict[str, Cost] = {}
+    for one in (case.root, *case.symptoms):
+        if one.cost is not None:
+            known = by_job.get(one.cost.job)
+            if known is None or one.cost.lost_seconds > known.lost_seconds:
+                by_job[one.cost.job] = one.cost
+    return tuple(sorted(by_job.values(), key=lambda cost: (-cost.gpu_hours, cost.job)))
+
+
+def cost_of(verdict: Verdict) -> float:
+    """GPU-hours lost in all, for sorting."""
+    return sum(cost.gpu_hours for cost in verdict.costs)
+
+
+def jobs_around(
+    window: Window, culprit: Culprit, around: dict[str, Surroundings]
+) -> tuple[str, ...]:
+    """Jobs whose bytes cross a place, where none of them says that it suffers."""
+    row = port_row(window.ports, culprit)
+    if row is None and not culprit.switch and not culprit.host:
+        return (culprit.job,) if culprit.job else ()
+    return tuple(name for name, place in around.items() if place.share_of(culprit) >= SHARE_MIN)
+
+
+def clock_error(window: Window, jobs: Iterable[str]) -> int | None:
+    """The largest doubt about the clocks of these jobs' hosts."""
+    names = set(jobs)
+    errors = [job.clock_error_ns for job in window.jobs if job.job in names]
+    known = [error for error in errors if error is not None]
+    return max(known) if known else None

@@ -1,0 +1,1 @@
+"""What several detectors measure alike: gaps, ladders, transfers, neighbours. Pure."""

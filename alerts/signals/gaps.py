@@ -1,0 +1,378 @@
+"""How long each rank of a job stays outside of collectives, step by step. Pure.
+
+Lateness travels: a rank that left one collective late enters the next one late, and so do all ranks
+that were in it. The time between a rank's exit and its own next entry does not travel. It is
+measured on one clock, so that no alignment of clocks can bend it, and it grows for the rank that
+computes, loads or sleeps longer, and for no other.
+
+Peers are the ranks that share a collective: of one step they do the same work. A rank's excess is
+its time outside minus its peers' median, and never more than it was late by: a rank that leaves an
+overlapped collective early is outside for longer too, and delays none.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import msgspec
+import numpy as np
+
+from alerts.window.clocks import operation_index
+from alerts.window.columns import Flags, Floats, Ints, Records
+from alerts.window.model import JobWindow
+from alerts.window.split import PAIRWISE, distinct, medians, members_in, reduced, starts_of
+
+BINS_MAX = 20_000
+"""Steps that are looked at, the newest: a window of hours."""
+BINS_WITHOUT_STEPS = 30
+"""Where the steps are not known, the window is cut into so many pieces."""
+CELLS_MAX = 20_000_000
+"""Ranks times steps: 160 MB a table. Of more the newest steps are looked at."""
+SPAN_NS_MAX = 86_400 * 1_000_000_000
+"""A record that is further than a day from the others has a wrong time. Ten thousand ranks times so
+many nanoseconds still fit into a number."""
+KEPT = "own_time"
+"""Where a job keeps its table, like any cached property: several detectors look at it."""
+LOST_FACTOR = 2
+"""Sequence numbers that jump by more than so many usual jumps: records were lost there."""
+ROWS_SHARE_MIN, ROWS_SHARE_MAX = 0.75, 1.33
+"""Of the operations that a rank usually has in a step: with fewer some were lost; with more it is
+another kind of step, or a clock was set back."""
+
+
+SMOOTH_STEPS = 9
+"""Steps over which counting and the clock are reconciled."""
+SMEAR_SHARE = 0.25
+"""Of the time between the first and the last exit of a collective, by which a rank's exit may be
+seen too early: in a tree behind a slow NIC kernels were seen to end, and the next one to begin up
+to 0.16 of that time after all had left, with nothing launched in between."""
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """Timed records of known ranks, sorted by rank and entry."""
+
+    records: Records
+    rank: Ints
+    """Its place among the ranks."""
+    operation: Ints
+    bin: Ints
+    gap_ns: Ints
+    """Since the rank's latest exit of anything; -1 where there was none before."""
+    is_lost: Flags
+    """Records of this rank are missing before this one."""
+
+
+class OwnTime(msgspec.Struct, frozen=True, kw_only=True):
+    """What ranks do outside of collectives; all tables are [ranks, steps], in nanoseconds."""
+
+    ranks: Ints
+    """The job's ranks, ascending."""
+    start_ns: Ints
+    end_ns: Ints
+    outside_ns: Floats
+    """Between a collective and the next, summed over the step. NaN: records are missing."""
+    late_ns: Floats
+    """How much later than its peers it entered, summed over the step's collectives."""
+    excess_ns: Floats
+    """Time outside beyond the peers', as far as it made the rank late; NaN: not known."""
+    peers_ns: Floats
+    """The peers' time outside that the excess is measured from."""
+    rows: Rows
+
+    @property
+    def length_ns(self) -> Ints:
+        return self.end_ns - self.start_ns
+
+
+def own_time(job: JobWindow) -> OwnTime | None:
+    """The table of a job, made once; None where nothing can be compared."""
+    kept: dict[str, OwnTime | None] = job.__dict__
+    if KEPT not in kept:
+        kept[KEPT] = make_own_time(job)
+    return kept[KEPT]
+
+
+def make_own_time(job: JobWindow) -> OwnTime | None:
+    """The table, from the job's records."""
+    records, number = known_rows(job)
+    if not len(records) or job.kept_one_in > 1:
+        return None
+    ranks, place = np.unique(number, return_inverse=True)
+    starts, ends = bins_of(job, records)
+    chosen = looked_at(job, starts, ends, len(ranks))
+    if len(ranks) == 1 or not len(chosen):
+        return None
+    rows = to_rows(records, place.astype(np.int64), ends, slice_of(job, records.exit_ns))
+    rows = in_steps(rows, chosen, len(ends))
+    starts, ends = starts[chosen], ends[chosen]
+    shape = (len(ranks), len(starts))
+    outside = outside_of(rows, shape)
+    late = late_of(rows, shape)
+    excess, peers = excess_of(outside, groups_of(job, ranks))
+    return OwnTime(
+        ranks=ranks.astype(np.int64),
+        start_ns=starts,
+        end_ns=ends,
+        outside_ns=outside,
+        late_ns=late,
+        excess_ns=np.minimum(excess, late),
+        peers_ns=peers,
+        rows=rows,
+    )
+
+
+def in_steps(rows: Rows, chosen: Ints, steps: int) -> Rows:
+    """The rows with their step's place among the chosen ones; -1 for those of other steps."""
+    place = np.full(steps, -1, dtype=np.int64)
+    place[chosen] = np.arange(len(chosen))
+    is_step = (rows.bin >= 0) & (rows.bin < steps)
+    found = np.where(is_step, place[np.clip(rows.bin, 0, steps - 1)], -1)
+    return msgspec.structs.replace(rows, bin=found)
+
+
+def known_rows(job: JobWindow) -> tuple[Records, Ints]:
+    """Timed records of ranks whose place in the job is known, and that place."""
+    timed: Records = job.records.select(job.records.timed())
+    if not len(timed):
+        return timed, np.zeros(0, dtype=np.int64)
+    middle = int(np.median(timed.exit_ns))
+    near = (timed.entry_ns > middle - SPAN_NS_MAX) & (timed.entry_ns < middle + SPAN_NS_MAX)
+    near &= (timed.exit_ns >= timed.entry_ns) & (timed.exit_ns < middle + SPAN_NS_MAX)
+    timed = timed.select(near)
+    number = job_ranks_of_rows(job, timed)
+    chosen: Records = timed.select(number >= 0)
+    return chosen, number[number >= 0]
+
+
+def job_ranks_of_rows(job: JobWindow, records: Records) -> Ints:
+    """The job's rank of each row; -1 where it is not known."""
+    members, which = members_in(records)
+    known = np.full(len(members), -1, dtype=np.int64)
+    for place, (name, rank) in enumerate(members):
+        communicator = job.communicators.get(name)
+        known[place] = communicator.job_rank.get(rank, -1) if communicator is not None else -1
+    return known[which]
+
+
+def bins_of(job: JobWindow, records: Records) -> tuple[Ints, Ints]:
+    """Beginnings and ends of the steps; equal pieces of time where steps are not known."""
+    if job.steps:
+        steps = sorted((step.end_ns, step.start_ns) for step in job.steps)
+        ends = np.array([end for end, _ in steps], dtype=np.int64)
+        starts = np.array([start for _, start in steps], dtype=np.int64)
+        return starts, ends
+    edges = np.linspace(0, int(np.ptp(records.exit_ns)) + 1, BINS_WITHOUT_STEPS + 1)
+    whole = edges.astype(np.int64) + int(records.exit_ns.min())
+    return whole[:-1], whole[1:]
+
+
+def looked_at(job: JobWindow, starts: Ints, ends: Ints, ranks: int) -> Ints:
+    """The steps that the records show as a whole, the newest of too many.
+
+    The first and the last of a slice may be cut off; the last of all may as well be in any window.
+    """
+    chosen = np.full(len(ends), not job.slices)
+    for begin, end in job.slices:
+        inside = np.flatnonzero((starts >= begin) & (ends <= end))
+        chosen[inside[1:] if end == job.slices[-1][1] else inside[1:-1]] = True
+    newest = max(1, min(BINS_MAX, CELLS_MAX // max(1, ranks)))
+    found: Ints = np.flatnonzero(chosen)[-newest:]
+    return found
+
+
+def slice_of(job: JobWindow, times_ns: Ints) -> Ints:
+    """Which of the job's slices each time is in, or nearest to."""
+    middles = [(one[1] + other[0]) // 2 for one, other in itertools.pairwise(job.slices)]
+    return np.searchsorted(np.array(middles, dtype=np.int64), times_ns).astype(np.int64)
+
+
+def to_rows(records: Records, place: Ints, ends: Ints, part: Ints) -> Rows:
+    """The records by rank and time, each with the gap before it and the step that it is in.
+
+    ``part`` is the slice that each is in: between two of them nothing is known.
+    """
+    operation = operation_index(records)
+    step = steps_by_count(records, operation, ends, part)[operation]
+    lost = lost_before(records, operation)
+    order = np.lexsort((records.exit_ns, records.entry_ns, place))
+    chosen: Records = records.select(order)
+    place = place[order]
+    base = int(chosen.entry_ns.min())
+    entry, leave = chosen.entry_ns - base, chosen.exit_ns - base
+    # All ranks in one column, each above the one before, so that a running maximum stays within.
+    span = int(max(entry.max(), leave.max())) + 1
+    shift = place * span
+    before = np.maximum.accumulate(np.maximum(leave, 0) + shift)
+    gap = np.full(len(place), -1, dtype=np.int64)
+    same = (place[1:] == place[:-1]) & (part[order][1:] == part[order][:-1])
+    gap[1:][same] = np.maximum(entry[1:] - (before[:-1] - shift[:-1]), 0)[same]
+    return Rows(
+        records=chosen,
+        rank=place,
+        operation=operation[order],
+        bin=step[order],
+        gap_ns=gap,
+        is_lost=lost[order],
+    )
+
+
+def steps_by_count(records: Records, operation: Ints, ends: Ints, part: Ints) -> Ints:
+    """The step of each operation, the same for all of its ranks.
+
+    By the clock it is the one in which the median rank enters. But a host that is late enters its
+    own collectives in what is the next step for the others. A stream of operations has as many of
+    them in each step, so they are counted, and the clock only gives where counting begins: the
+    median of both over SMOOTH operations, because evaluations and lost records shift the count.
+    """
+    starts = starts_of(operation)
+    by_clock = np.searchsorted(ends, medians(records.entry_ns, operation)).astype(np.int64)
+    _, stream = distinct(records.communicator[starts], records.operation[starts], part[starts])
+    answer = by_clock.copy()
+    order = np.argsort(stream, kind="stable")
+    bounds = np.append(starts_of(stream[order]), len(order))
+    for first, last in itertools.pairwise(bounds.tolist()):
+        own = order[first:last]
+        answer[own] = counted(by_clock[own])
+    return answer
+
+
+def counted(by_clock: Ints) -> Ints:
+    """The steps of one stream's operations, in the order of their numbers."""
+    _, counts = np.unique(by_clock, return_counts=True)
+    each = int(np.median(counts))
+    if each < 1 or len(by_clock) < 3 * each:
+        return by_clock
+    place = np.arange(len(by_clock), dtype=np.int64)
+    # Of all places where a step may begin, the one that agrees with the clock most evenly.
+    options = [(place + shift) // each for shift in range(each)]
+    drift = [by_clock - option for option in options]
+    agree = [int((one == np.median(one)).sum()) for one in drift]
+    best = int(np.argmax(agree))
+    width = 2 * (SMOOTH_STEPS * each // 2) + 1
+    padded = np.pad(drift[best], width // 2, mode="edge")
+    smooth = np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
+    found: Ints = options[best] + smooth.astype(np.int64)
+    return found
+
+
+def lost_before(records: Records, operation: Ints) -> Flags:
+    """Rows before which a rank's numbers jump further than usual, or than its peers' do."""
+    _, stream = distinct(records.communicator, records.operation)
+    _, own = distinct(stream, records.rank)
+    order = np.lexsort((records.sequence, own))
+    jump = np.zeros(len(own), dtype=np.int64)
+    ordered = own[order]
+    same = ordered[1:] == ordered[:-1]
+    jump[order[1:][same]] = np.diff(records.sequence[order])[same]
+    is_first = jump == 0
+    known = np.flatnonzero(~is_first)
+    lost = np.zeros(len(own), dtype=bool)
+    if not len(known):
+        return lost
+    usual = np.zeros(int(stream.max()) + 1, dtype=np.int64)
+    present, dense = np.unique(stream[known], return_inverse=True)
+    usual[present] = medians(jump[known], dense.astype(np.int64))
+    starts = starts_of(operation)
+    least = reduced(np.minimum, np.where(is_first, np.iinfo(np.int64).max, jump), starts)
+    lost = (jump > least[operation]) | (jump > LOST_FACTOR * usual[stream])
+    found: Flags = lost & ~is_first
+    return found
+
+
+def outside_of(rows: Rows, shape: tuple[int, int]) -> Floats:
+    """Time outside for each rank and step; NaN where records of it are missing."""
+    ranks, bins = shape
+    inside = (rows.bin >= 0) & (rows.bin < bins)
+    cell = rows.rank * bins + np.clip(rows.bin, 0, bins - 1)
+    size = ranks * bins
+    known = inside & (rows.gap_ns >= 0)
+    total = np.bincount(cell[known], rows.gap_ns[known], size)
+    count = np.bincount(cell[inside], minlength=size).reshape(shape)
+    bad = np.bincount(cell[inside & ((rows.gap_ns < 0) | rows.is_lost)], minlength=size)
+    outside = np.where(bad > 0, np.nan, total).reshape(shape)
+    usual = median_positive(count)
+    outside[count < np.maximum(1, ROWS_SHARE_MIN * usual)[:, None]] = np.nan
+    outside[count > ROWS_SHARE_MAX * usual[:, None]] = np.nan
+    return outside
+
+
+def median_positive(count: Ints) -> Floats:
+    """The median of each row's numbers above 0; 0 where there are none."""
+    ordered = np.sort(count, axis=1)
+    known = (count > 0).sum(axis=1)
+    first = count.shape[1] - known
+    low = np.minimum(first + np.maximum(known - 1, 0) // 2, count.shape[1] - 1)
+    high = np.minimum(first + known // 2, count.shape[1] - 1)
+    both = np.stack([low, high], axis=1)
+    found: Floats = np.take_along_axis(ordered, both, axis=1).mean(axis=1)
+    return np.where(known > 0, found, 0.0)
+
+
+def late_of(rows: Rows, shape: tuple[int, int]) -> Floats:
+    """How much later than the median of its peers each rank entered, summed over each step.
+
+    Less what may be due to the collective before it, by how far apart its ranks left it. And no
+    more than the upper median of them was inside for longer, each by its own clock: a rank that
+    came late was waited for, even if a clock was set in between.
+    """
+    ranks, bins = shape
+    records = rows.records
+    group = np.array([name not in PAIRWISE for name in records.operations], dtype=bool)
+    _, dense = np.unique(rows.operation, return_inverse=True)
+    number = dense.astype(np.int64)
+    order = np.argsort(number, kind="stable")
+    starts = starts_of(number[order])
+    leave = records.exit_ns[order]
+    apart = (reduced(np.maximum, leave, starts) - reduced(np.minimum, leave, starts))[number]
+    before = np.zeros(len(number))
+    before[1:] = np.where(rows.rank[1:] == rows.rank[:-1], apart[:-1], 0)
+    late = records.entry_ns - medians(records.entry_ns, number)[number]
+    inside = records.exit_ns - records.entry_ns
+    waited = -medians(-inside, number)[number] - inside
+    late = np.maximum(np.minimum(late - SMEAR_SHARE * before, waited), 0)
+    met = group[records.operation] & (rows.bin >= 0) & (rows.bin < bins)
+    cell = rows.rank[met] * bins + rows.bin[met]
+    weight = late[met].astype(np.float64)
+    return np.bincount(cell, weight, ranks * bins).astype(np.float64).reshape(shape)
+
+
+def groups_of(job: JobWindow, ranks: Ints) -> list[Ints]:
+    """Members of each communicator that does collectives, as places among ``ranks``."""
+    place = {int(rank): index for index, rank in enumerate(ranks)}
+    records = job.records
+    collective = np.array([name not in PAIRWISE for name in records.operations], dtype=bool)
+    rows = collective[records.operation] & records.timed()
+    names = [records.communicators[code] for code in np.unique(records.communicator[rows])]
+    found = []
+    for name in names:
+        known = job.communicators.get(name)
+        members = (
+            sorted({place[one] for one in known.job_rank.values() if one in place})
+            if known is not None
+            else []
+        )
+        if len(members) > 1:
+            found.append(np.array(members, dtype=np.int64))
+    return found
+
+
+def excess_of(outside: Floats, groups: list[Ints]) -> tuple[Floats, Floats]:
+    """How far each rank is above the median of its peers, by the group where that is most.
+
+    The lower median: of two, the faster one shows what the work takes.
+    """
+    excess = np.full(outside.shape, np.nan)
+    peers = np.full(outside.shape, np.nan)
+    for size in sorted({len(group) for group in groups}):
+        for members in (group for group in groups if len(group) == size):
+            own = outside[members]
+            ordered = np.sort(own, axis=0)
+            count = (~np.isnan(own)).sum(axis=0)
+            middle = np.take_along_axis(ordered, np.maximum(count - 1, 0)[None] // 2, axis=0)[0]
+            middle = np.where(count > 1, middle, np.nan)
+            beyond = own - middle
+            better = np.isnan(excess[members]) | (beyond > excess[members])
+            better &= ~np.isnan(beyond)
+            excess[members] = np.where(better, beyond, excess[members])
+            peers[members] = np.where(better, np.broadcast_to(middle, own.shape), peers[members])
+    return excess, peers

@@ -1,0 +1,298 @@
+"""Foreign traffic into a NIC: how much, whether it comes in bursts, and where it queues.
+
+`congestion` and `microburst` ask the same question of the same ports and differ in one answer, so
+the question stands here. A NIC of a ring receives what it sends; what it receives beyond that is
+not its job's. That alone is nothing to complain about: a queue has to show too.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from alerts.signals.ports import (
+    PACKETS,
+    Span,
+    amount,
+    called,
+    carried,
+    counted,
+    from_far,
+    held_back,
+    latest,
+    line_of,
+    mean,
+    means,
+    most_of,
+    observe,
+    packets,
+    paused_frames,
+    percent,
+    rows_with,
+    scaled,
+    usual,
+    values_of,
+    waited,
+)
+from alerts.window.columns import Flags, Floats
+from alerts.window.model import Ports, Window
+from collector.contract.verdict import Evidence
+
+FOREIGN_LEAST = 0.08
+"""Of its line that a NIC receives beyond what it sends: both ways of a ring are nearly equal."""
+FOREIGN_BEGINS = 0.02
+"""Of its line: a cell with as much more than usual has some of it."""
+FOREIGN_CLEAR = 0.3
+"""From here on one whole reading is enough."""
+FOREIGN_STEADY = 0.65
+"""A mean from which on others' traffic is there nearly all the time. Bursts of several senders with
+such a mean would leave no time between them to drain."""
+LOAD_FULL = 0.95
+"""Of its line: nothing more fits, burst or not."""
+MARKED_LEAST = 1e-3
+"""Of received packets that carry a mark. DCQCN begins with a hundredth of Kmax' share."""
+MARKED_RISE = 3.0
+"""Times what is usual of this NIC: flows of a healthy job meet too."""
+HELD_LEAST = 0.03
+"""Share of time for which a switch holds a port back that sends into it."""
+FRAMES_LEAST = 100.0
+"""Pause frames a second, where no device counts the time."""
+TICKS_LEAST = 1e6
+"""A second, of a NIC's own count of waiting. Devices differ in how long a tick is, so only its
+order counts: at the shortest tick that is known this is a thousandth of time."""
+QUEUE_LEAST = 1e6
+"""Bytes in front of a port: twice where marking of every packet begins at 100 Gb/s."""
+DISCARDS_LEAST = 100.0
+"""A second (NVSentinel's limit)."""
+GAPS_LEAST = 1.0
+"""Gaps in its packets that a NIC sees, a second."""
+READINGS_LEAST = 2
+BURSTS = "bursts_seen"
+"""What evidence calls the bursts that an agent's sampler reported: events, and no series."""
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What is worked out once for all NICs of a window."""
+
+    received: Floats
+    """Share of its line that each port receives."""
+    foreign: Floats
+    """Of it, what is beyond what the port sends."""
+    held: Floats
+    """Share of time for which each port is held back."""
+    far_host: np.ndarray
+    """Whose the far end of each port is."""
+
+
+class Inflow(msgspec.Struct, frozen=True, kw_only=True):
+    """Others' traffic into one NIC, with a queue at its switch."""
+
+    nic: int
+    """Row of the NIC's port."""
+    span: Span
+    is_bursty: bool
+    """Its mean leaves room, and yet a queue stands: it comes all at once."""
+    strength: float
+    evidence: tuple[Evidence, ...]
+
+
+def inflows(window: Window) -> list[Inflow]:
+    """NICs that receive others' traffic behind a queue; in the order of rows."""
+    ports = window.ports
+    if not len(ports) or not ports.grid.cells:
+        return []
+    received = arrived(ports)
+    foreign = received - carried(ports) * 8 / line(ports)
+    wants = (foreign >= FOREIGN_LEAST) & ~ports.is_switch[:, None]
+    if not wants.any():
+        return []
+    flags = wants & has_queue(ports, wants) & ~is_losing(ports)
+    if not flags.any():
+        return []
+    seen = Seen(
+        received=received,
+        foreign=foreign,
+        held=waited(ports),
+        far_host=np.array([ports.host[end] if end >= 0 else "" for end in ports.other_end]),
+    )
+    found = []
+    for row in rows_with(flags):
+        clear = bool((foreign[row][flags[row]] >= FOREIGN_CLEAR).any())
+        span = latest(ports, flags[row], least=1 if clear else READINGS_LEAST)
+        one = inflow(window, row, span, seen) if span is not None else None
+        if one is not None:
+            found.append(one)
+    return found
+
+
+def line(ports: Ports) -> Floats:
+    """Each port's line rate in bits a second, as a column; NaN where unknown."""
+    rate = ports.rate_bits_per_second
+    column: Floats = np.where(rate > 0, rate, np.nan)[:, None]
+    return column
+
+
+def arrived(ports: Ports) -> Floats:
+    """The share of its line that each port receives."""
+    own = values_of(ports, "receive_bytes_total")
+    far = from_far(ports, values_of(ports, "transmit_bytes_total"))
+    share: Floats = np.where(np.isnan(own), far, own) * 8 / line(ports)
+    return share
+
+
+# Queues ------------------------------------------------------------------------------------------
+
+
+def has_queue(ports: Ports, wants: Flags) -> Flags:
+    """[ports, cells]: of NICs, whether something queues at the switch in front of them."""
+    return is_marked(ports, wants) | is_backed_up(ports) | is_deep(ports)
+
+
+def is_losing(ports: Ports) -> Flags:
+    """[ports, cells]: of NICs that lose packets to the queue: one without flow control.
+
+    That is `lossy_link`'s: with flow control the same traffic would only have waited.
+    """
+    drops = most_of(ports, ("transmit_discards_total", "queue_discarded_packets_total"))
+    in_front = from_far(ports, (drops >= DISCARDS_LEAST).astype(np.float64)) > 0
+    gaps: Flags = values_of(ports, "receive_out_of_sequence_total") >= GAPS_LEAST
+    return in_front | gaps
+
+
+def is_marked(ports: Ports, wants: Flags) -> Flags:
+    """Packets arrive with marks, more than is usual while others do not send (``wants``)."""
+    marks = most_of(ports, ("receive_ecn_marked_packets_total", "cnp_sent_total"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = marks / packets(ports, "receive")
+    share = np.where(np.isfinite(share), share, np.nan)
+    base = np.nan_to_num(usual(np.where(wants, np.nan, share)))[:, None]
+    marked: Flags = (share >= MARKED_LEAST) & (share >= MARKED_RISE * base)
+    return marked
+
+
+def is_backed_up(ports: Ports) -> Flags:
+    """The switch in front holds back who sends into it."""
+    held = np.zeros((len(ports), ports.grid.cells), dtype=bool)
+    for values, least in (
+        (waited(ports), HELD_LEAST),
+        (paused_frames(ports), FRAMES_LEAST),
+        (
+            np.where(
+                ports.is_switch[:, None], np.nan, values_of(ports, "transmit_wait_ticks_total")
+            ),
+            TICKS_LEAST,
+        ),
+    ):
+        held |= values >= least
+    _, code = np.unique(np.array(ports.host, dtype=object).astype(str), return_inverse=True)
+    known = ports.other_end >= 0
+    by_host = np.zeros((int(code.max()) + 1, ports.grid.cells), dtype=bool)
+    # Held ports by the device at their far end: that one holds them back.
+    np.logical_or.at(by_host, code[ports.other_end[known]], held[known])
+    return by_host[code[ports.other_end]] & known[:, None]
+
+
+def is_deep(ports: Ports) -> Flags:
+    """Whether the port in front counts a deep queue."""
+    depth = most_of(ports, ("queue_depth_bytes", "queue_peak_bytes"))
+    return from_far(ports, (depth >= QUEUE_LEAST).astype(np.float64)) > 0
+
+
+# The inflow of one NIC ---------------------------------------------------------------------------
+
+
+def inflow(window: Window, row: int, span: Span, seen: Seen) -> Inflow | None:
+    """One NIC; None while it is not known whether the inflow is steady.
+
+    It may have begun anywhere in its first cell, so that the cell's mean does not show how
+    much it is. A cell counts whose predecessor has some of it already.
+    """
+    foreign = seen.foreign
+    base = float(np.nan_to_num(usual(foreign[row][None, :])[0]))
+    has_some = foreign[row] > base + FOREIGN_BEGINS
+    is_whole = np.concatenate([[True], has_some[:-1]])[span.cells]
+    others = float(np.nanmax(foreign[row, span.cells]))
+    if not is_whole.any() and others < FOREIGN_STEADY:
+        return None
+    full = float(np.nanmax(seen.received[row, span.cells]))
+    evidence = [
+        *receives(window, row, span, seen),
+        *queue_evidence(window, row, span, seen),
+        *burst_evidence(window, row, span),
+    ]  # fmt: skip
+    return Inflow(
+        nic=row,
+        span=span,
+        is_bursty=others < FOREIGN_STEADY and full < LOAD_FULL,
+        strength=scaled(others, FOREIGN_LEAST, FOREIGN_CLEAR, low=0.65, high=0.95),
+        evidence=tuple(evidence),
+    )
+
+
+def receives(window: Window, row: int, span: Span, seen: Seen) -> list[Evidence]:
+    """How much the NIC receives and sends, by its own count or by its switch's."""
+    ports, far = window.ports, int(window.ports.other_end[row])
+    for name, end in (("receive_bytes_total", row), ("transmit_bytes_total", far)):
+        count = mean(line_of(ports, name, end)[span.cells]) if end >= 0 else 0.0
+        if not (count > 0 and ports.rate_bits_per_second[end] > 0):
+            continue
+        share = count * 8 / float(ports.rate_bits_per_second[end])
+        others = min(mean(seen.foreign[row, span.cells]), share)
+        text = (
+            f"{called(ports, row)} receives {percent(share)} of its line and sends "
+            f"{percent(share - others)}: {percent(others)} are not its ring's"
+        )
+        return [
+            observe(
+                window, end, name, span, text=text, value=share, unit="ratio",
+                baseline=share - others,
+            )
+        ]  # fmt: skip
+    return []
+
+
+def queue_evidence(window: Window, row: int, span: Span, seen: Seen) -> list[Evidence]:
+    """Marks at the NIC, and the longest wait of a port that its switch holds back."""
+    ports, found = window.ports, []
+    name = "receive_ecn_marked_packets_total"
+    marked = line_of(ports, name, row)
+    if (marked[span.cells] > 0).any():
+        marks = mean(marked[span.cells])
+        base = float(np.nan_to_num(usual(marked[None, :])[0]))
+        text = (
+            f"{called(ports, row)} receives {amount(marks)} marked packets a second, "
+            f"{amount(base)} as a rule"
+        )
+        found.append(
+            observe(window, row, name, span, text=text, value=marks, unit=PACKETS, baseline=base)
+        )
+    far = int(ports.other_end[row])
+    if far < 0:
+        return found
+    behind = np.flatnonzero(seen.far_host == ports.host[far])
+    longest = np.zeros(len(ports))
+    longest[behind] = np.nan_to_num(means(seen.held[behind][:, span.cells]))
+    fullest = np.flatnonzero(longest >= longest.max())
+    worst = min(fullest.tolist(), key=lambda one: called(ports, one))
+    if longest[worst] >= HELD_LEAST:
+        words = f"{called(ports, worst)} is held back by {ports.host[far]} {{0}}"
+        found += held_back(window, worst, span, words=words)
+    return found
+
+
+def burst_evidence(window: Window, row: int, span: Span) -> list[Evidence]:
+    """How many bursts the NIC's own sampler saw arrive."""
+    ports, edges = window.ports, window.ports.grid.edges_ns
+    from_ns, to_ns = int(edges[span.first]), int(edges[span.last + 1])
+    count = sum(
+        event.kind == "burst"
+        and from_ns <= event.time_ns < to_ns
+        and event.labels.get("host") == ports.host[row]
+        and event.labels.get("device") == ports.device[row]
+        and event.attributes.get("direction") == "receive"
+        for event in window.events
+    )
+    if not count:
+        return []
+    text = f"{counted(count, 'burst')} into {called(ports, row)}, by its own sampler"
+    return [observe(window, row, BURSTS, span, text=text, value=float(count), unit="bursts")]

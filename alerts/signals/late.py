@@ -1,0 +1,78 @@
+"""Stretches of steps in which a rank is late, as far as chance does not explain them. Pure."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+import numpy as np
+
+from alerts.window.columns import Flags, Floats
+from alerts.window.statistics import runs
+
+GAP_STEPS = 3
+"""So many steps on time do not end a stretch."""
+WARM_UP_STEPS = 5
+"""What lies within the first steps that are known may be compiling and connecting. In a window that
+slides along, it has been looked at before."""
+CONSISTENCY_MIN = 0.7
+"""Of a stretch's steps that must be late: uneven work, checkpoints and hiccups strike seldom, or
+another rank each time."""
+CHANCE_MIN = 0.003
+"""How often a rank is assumed to be late by chance, at least: hiccups strike a rank about once in
+hundreds of steps."""
+FALSE_MAX = 1e-4
+"""Stretches that may be found by chance in a window, all ranks together. A day has 5,760 windows of
+15 seconds, but their steps overlap ten times and noise this rare is never independent: measured
+on noise, see the tests."""
+
+
+class LateStretch(msgspec.Struct, frozen=True, kw_only=True):
+    """From one step to another, both late."""
+
+    STEPS_MIN: ClassVar[int] = 4
+    """Fewer late steps accuse no rank."""
+
+    first: int
+    last: int
+    late: int
+    """Steps that are late."""
+    known: int
+    """Steps of which anything is known."""
+
+    @property
+    def steps(self) -> slice:
+        return slice(self.first, self.last + 1)
+
+    @property
+    def consistency(self) -> float:
+        """Of the known steps, those that are late."""
+        return self.late / max(1, self.known)
+
+
+def find_stretch(
+    late: Flags, known: Flags, chance: float, trials: int, size: Floats
+) -> LateStretch | None:
+    """The stretch that matters: the newest if it reaches the end, else the one that cost most.
+
+    ``chance`` is how often others are late like that, ``trials`` how many ranks were looked at.
+    """
+    found = []
+    for first, last in runs(late, gap=GAP_STEPS, least=LateStretch.STEPS_MIN):
+        inside = slice(first, last + 1)
+        one = LateStretch(
+            first=first,
+            last=last,
+            late=int(late[inside].sum()),
+            known=int(known[inside].sum()),
+        )
+        expected = trials * len(late) * max(chance, CHANCE_MIN) ** one.late
+        is_over = one.last >= WARM_UP_STEPS
+        if is_over and one.consistency >= CONSISTENCY_MIN and expected <= FALSE_MAX:
+            found.append(one)
+    if not found:
+        return None
+    newest = found[-1]
+    if newest.last >= len(late) - 1 - GAP_STEPS:
+        return newest
+    return max(found, key=lambda one: float(np.nansum(size[one.steps])))

@@ -1,0 +1,1 @@
+"""What detectors look at: columns, aligned clocks, split collectives, steps. Pure data."""

@@ -1,0 +1,279 @@
+"""Series out of joined collectives: bandwidth, skew, transfer, lateness, shares of time. Pure.
+
+One `Roller` a service: it is given the records of one stretch of time after the other and keeps
+the totals of its counters. Which job a communicator belongs to, and which rank of the job a member
+is, comes from the inventory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from functools import lru_cache
+
+import msgspec
+import numpy as np
+
+from alerts.window.clocks import operation_index
+from alerts.window.columns import Flags, Floats, Ints, Operations, Records
+from alerts.window.split import (
+    distinct,
+    joinable,
+    medians,
+    members_in,
+    reduced,
+    split,
+    starts_of,
+)
+from alerts.window.steps import bounds_of_rank, find_rhythm, find_seam, to_work
+from collector.contract.collective import size_class
+from collector.contract.model import Sample, Series
+from collector.contract.records import ABSENT
+
+SIZE_UNKNOWN = "unknown"
+SERIES_MAX = 100_000
+"""Groups whose totals are kept: 10,000 communicators of ten kinds of operations. Past it, those
+that had no operation in the last stretch are forgotten; their counters then begin anew."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Which rank of which job a member of a communicator is."""
+
+    job: str
+    rank: int
+    host: str
+
+
+Places = Mapping[tuple[str, int], Place]
+"""By communicator and rank within it."""
+
+
+class Totals(msgspec.Struct):
+    """Counters of one group; seconds."""
+
+    operations: int = 0
+    incomplete: int = 0
+    duration: float = 0.0
+    skew: float = 0.0
+    transfer: float = 0.0
+
+
+class RankTotals(msgspec.Struct):
+    """Counters of one rank of a job; seconds."""
+
+    last_in: int = 0
+    waited_for: float = 0.0
+
+
+class Roller:
+    """From records of a stretch of time to samples at its end."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, ...], Totals] = {}
+        self._ranks: dict[Place, RankTotals] = {}
+
+    def roll(self, records: Records, places: Places, from_ns: int, to_ns: int) -> list[Sample]:
+        """Samples for operations that ended in this stretch, and for the time in it.
+
+        Records are on one clock and also hold what began before the stretch; those of
+        communicators that belong to no known job are left out.
+        """
+        known: Records = records.select(known_rows(records, places))
+        operations = split(known)
+        ended = (operations.last_exit_ns >= from_ns) & (operations.last_exit_ns < to_ns)
+        jobs = {communicator: place.job for (communicator, _), place in places.items()}
+        samples = [
+            *self._communicators(operations.select(ended), jobs, to_ns),
+            *self._rank_samples(known, operations, ended, places, to_ns),
+            *sizes(known, places, to_ns),
+            *shares(known, places, from_ns, to_ns),
+            *step_times(known, places, to_ns),
+        ]
+        self._forget()
+        return samples
+
+    def _communicators(
+        self, operations: Operations, jobs: Mapping[str, str], time_ns: int
+    ) -> Iterator[Sample]:
+        classes = [class_of(int(size)) for size in operations.size_bytes]
+        code = {name: number for number, name in enumerate(dict.fromkeys(classes))}
+        size = np.array([code[name] for name in classes], dtype=np.int64)
+        for chosen in gathered(distinct(operations.communicator, operations.operation, size)[1]):
+            rows: Operations = operations.select(chosen)
+            communicator = operations.communicators[rows.communicator[0]]
+            operation = operations.operations[rows.operation[0]]
+            key = (jobs[communicator], communicator, operation, classes[chosen[0]])
+            totals = self._groups.pop(key, Totals())
+            self._groups[key] = totals  # the most recently used is last
+            yield from communicator_samples(key, rows, totals, time_ns)
+
+    def _rank_samples(
+        self, records: Records, operations: Operations, ended: Flags, places: Places, time_ns: int
+    ) -> Iterator[Sample]:
+        rows: Records = records.select(joinable(records))
+        index = operation_index(rows)
+        several = (operations.ranks_seen > 1) & ended
+        chosen = several[index] if len(index) else np.zeros(0, dtype=bool)
+        if not chosen.any():
+            return
+        late = rows.entry_ns - medians(rows.entry_ns, index)[index]
+        is_last = rows.rank == operations.last_in[index]
+        waited = np.where(is_last, operations.skew_ns[index], 0) / 1e9
+        rows = rows.select(chosen)
+        late, is_last, waited = late[chosen], is_last[chosen], waited[chosen]
+        member, found = members(rows, places)
+        for place, own in zip(found, gathered(member), strict=True):
+            totals = self._ranks.pop(place, RankTotals())
+            self._ranks[place] = totals
+            totals.last_in += int(is_last[own].sum())
+            totals.waited_for += float(waited[own].sum())
+            for name, value in (
+                ("lateness_seconds", float(np.median(late[own])) / 1e9),
+                ("last_in_total", totals.last_in),
+                ("waited_for_seconds_total", totals.waited_for),
+            ):
+                yield Sample(rank_series(f"fabric_rank_{name}", place), value, time_ns)
+
+    def _forget(self) -> None:
+        while len(self._groups) > SERIES_MAX:
+            del self._groups[next(iter(self._groups))]
+        while len(self._ranks) > SERIES_MAX:
+            del self._ranks[next(iter(self._ranks))]
+
+
+def gathered(group: Ints) -> list[Ints]:
+    """The rows of each group, in the order of the groups' numbers: 0, 1, 2…, none empty."""
+    order = np.argsort(group, kind="stable")
+    return np.split(order, starts_of(group[order])[1:]) if len(group) else []
+
+
+def known_rows(records: Records, places: Container[tuple[str, int]]) -> Flags:
+    """Rows whose member is known."""
+    keys, which = members_in(records)
+    return np.array([key in places for key in keys], dtype=bool)[which]
+
+
+def members(records: Records, places: Places) -> tuple[Ints, list[Place]]:
+    """The place of each row, as a number into the list of places; all are known."""
+    keys, which = members_in(records)
+    of_key = [places[key] for key in keys]
+    found = list(dict.fromkeys(of_key))
+    number = {place: place_number for place_number, place in enumerate(found)}
+    return np.array([number[place] for place in of_key], dtype=np.int64)[which], found
+
+
+def class_of(size_bytes: int) -> str:
+    """The label's value for this size."""
+    return SIZE_UNKNOWN if size_bytes == ABSENT else size_class(size_bytes)
+
+
+@lru_cache(maxsize=SERIES_MAX)
+def group_series(metric: str, key: tuple[str, ...]) -> Series:
+    """A series of a group of operations; kept, because a series costs microseconds to make."""
+    job, communicator, operation, size = key
+    labels = {"job": job, "communicator": communicator, "operation": operation, "size": size}
+    return Series(metric, labels)
+
+
+@lru_cache(maxsize=SERIES_MAX)
+def rank_series(metric: str, place: Place) -> Series:
+    """A series of a rank."""
+    return Series(metric, {"job": place.job, "rank": str(place.rank), "host": place.host})
+
+
+def communicator_samples(
+    key: tuple[str, ...], rows: Operations, totals: Totals, time_ns: int
+) -> Iterator[Sample]:
+    """The samples of one group of operations; adds them to the totals."""
+    skew, transfer = rows.skew_ns / 1e9, rows.transfer_ns / 1e9
+    totals.operations += len(rows)
+    totals.incomplete += int((rows.ranks_seen < rows.ranks).sum())
+    totals.duration += float((skew + transfer).sum())
+    totals.skew += float(skew.sum())
+    totals.transfer += float(transfer.sum())
+    values = {
+        "operations_total": totals.operations,
+        "incomplete_total": totals.incomplete,
+        "duration_seconds_total": totals.duration,
+        "entry_skew_seconds_total": totals.skew,
+        "transfer_seconds_total": totals.transfer,
+        "duration_seconds": float(np.median(skew + transfer)),
+        "entry_skew_seconds": float(np.median(skew)),
+        "transfer_seconds": float(np.median(transfer)),
+        "transfer_max_seconds": float(transfer.max()),
+    }
+    if rows.bus_bytes.any():
+        values["bus_bandwidth_bytes_per_second"] = float(np.median(rows.bus_bandwidth))
+    for name, value in values.items():
+        yield Sample(group_series(f"fabric_communicator_{name}", key), value, time_ns)
+
+
+def sizes(records: Records, places: Places, time_ns: int) -> Iterator[Sample]:
+    """How many ranks each job has that these records are of."""
+    active = {places[key].job for key in members_in(records)[0]}
+    ranks: dict[str, set[int]] = {job: set() for job in sorted(active)}
+    for place in places.values():
+        if place.job in ranks:
+            ranks[place.job].add(place.rank)
+    for job, known in ranks.items():
+        yield Sample(Series("fabric_job_ranks", {"job": job}), len(known), time_ns)
+
+
+def shares(records: Records, places: Places, from_ns: int, to_ns: int) -> Iterator[Sample]:
+    """How much of this stretch each job's median rank spent waiting and in transfers."""
+    rows: Records = records.select(joinable(records))
+    if not len(rows):
+        return
+    index = operation_index(rows)
+    last_entry = reduced(np.maximum, rows.entry_ns, starts_of(index))[index]
+    member, found = members(rows, places)
+    order = np.lexsort((rows.entry_ns, member))
+    wait, transfer = covered(
+        member[order], rows.entry_ns[order], rows.exit_ns[order], last_entry[order], from_ns, to_ns
+    )
+    length = float(to_ns - from_ns)
+    waiting = np.bincount(member[order], wait, len(found)) / length
+    transferring = np.bincount(member[order], transfer, len(found)) / length
+    jobs = np.array([place.job for place in found], dtype=object)
+    for job in dict.fromkeys(jobs):
+        own = jobs == job
+        for name, ratio in (("network", transferring), ("wait", waiting)):
+            series = Series(f"fabric_job_{name}_share_ratio", {"job": job})
+            yield Sample(series, float(np.median(ratio[own])), to_ns)
+
+
+def covered(
+    member: Ints, entry: Ints, leave: Ints, last_entry: Ints, from_ns: int, to_ns: int
+) -> tuple[Floats, Floats]:
+    """Time inside each collective before and after the last rank came, within the stretch.
+
+    Rows are sorted by member and entry. Where a member's collectives overlap, the earlier one has
+    the time. One running maximum serves all members: each lives on its own stretch of numbers.
+    """
+    length = to_ns - from_ns
+    start, end = np.clip(entry - from_ns, 0, length), np.clip(leave - from_ns, 0, length)
+    lane = member * (length + 1)
+    ended = np.zeros(len(member), dtype=np.int64)
+    ended[1:] = np.maximum.accumulate(end + lane)[:-1]
+    begin = np.maximum(start, ended - lane)
+    turn = np.clip(np.clip(last_entry - from_ns, 0, length), begin, np.maximum(begin, end))
+    wait = np.maximum(turn - begin, 0).astype(np.float64)
+    return wait, np.maximum(end - turn, 0).astype(np.float64)
+
+
+def step_times(records: Records, places: Places, time_ns: int) -> Iterator[Sample]:
+    """How long each job's steps take, by the rhythm of its lowest rank's collectives."""
+    lowest: dict[str, int] = {}
+    for place in places.values():
+        lowest[place.job] = min(lowest.get(place.job, place.rank), place.rank)
+    chosen: dict[str, dict[tuple[str, int], int]] = {job: {} for job in lowest}
+    for key, place in places.items():
+        if place.rank == lowest[place.job]:
+            chosen[place.job][key] = place.rank
+    for job, job_rank in chosen.items():
+        own = records.select(known_rows(records, job_rank))
+        rhythm = find_rhythm(to_work(own, job_rank))
+        bounds = bounds_of_rank(rhythm, find_seam([rhythm])) if rhythm is not None else None
+        if bounds is not None and len(bounds) > 2:  # noqa: PLR2004 - the first and last are cut
+            lasted = (bounds.end_ns - bounds.start_ns)[1:-1]
+            series = Series("fabric_job_step_seconds", {"job": job})
+            yield Sample(series, float(np.median(lasted)) / 1e9, time_ns)

@@ -1,0 +1,142 @@
+"""Which slices of time to read of a job that has too many records. Pure.
+
+What ranks do between operations can only be seen where operations follow each other: every nth of
+them tells nothing of it. So a window of too many records is read in some slices, each whole, evenly
+spread, the last one ending where the records do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from alerts.window.clocks import NS, SEGMENT_SECONDS, align, operation_index, usable
+from alerts.window.columns import Clock, ClockFit, Ints, Records
+from alerts.window.split import distinct, starts_of
+
+SLICES_MAX = 8
+"""Of an hour one every seven minutes: enough to see a beginning."""
+SLICE_NS_MIN = 12 * 1_000_000_000
+"""Fewer slices rather than shorter ones: each must have several steps, of some seconds in large
+jobs. A job with more records than fit in so much time is looked at in one slice, its newest."""
+PIECES = 4_096
+"""The window's time is counted in so many: of an hour each is a second."""
+OVERFULL = 2
+"""A slice of one piece alone that has so many times its share of records is left out."""
+CLOCK_ROWS_MAX = 20_000
+"""Records that the clocks of a slice are fitted to: of 1,280 hosts sixteen each, eight processes in
+two operations. An offset is then known to a quarter of the exits' scatter. Ten times as many make
+that a twelfth, which is below the share by which exits always differ, and take ten times longer."""
+SEGMENT_ROWS_MAX = 2 * CLOCK_ROWS_MAX
+"""The same for two minutes of a time that is read as a whole: a drift is fitted as well."""
+
+
+def choose_slices(counts: Ints, edges_ns: Ints, records_max: int) -> list[tuple[int, int]]:
+    """The slices, in order, with about so many records; of ``counts`` each is one piece's."""
+    present = np.flatnonzero(counts)
+    if not len(present):
+        return []
+    first, last = int(present[0]), int(present[-1]) + 1
+    total = np.concatenate([[0], np.cumsum(counts)])
+    time_ns = float(edges_ns[last] - edges_ns[first]) * records_max / max(1, int(total[-1]))
+    slices = max(1, min(SLICES_MAX, int(time_ns / SLICE_NS_MIN)))
+    share = max(1, records_max // slices)
+    chosen: list[tuple[int, int]] = []
+    for number in range(1, slices + 1):
+        end = first + -(-(last - first) * number // slices)
+        begin = int(np.searchsorted(total, total[end] - share))
+        begin = max(min(begin, end - 1), chosen[-1][1] if chosen else first)
+        if begin < end and 0 < total[end] - total[begin] <= OVERFULL * share:
+            chosen.append((begin, end))
+    return [(int(edges_ns[begin]), int(edges_ns[end]) - 1) for begin, end in chosen]
+
+
+def shrunk(slices: Sequence[tuple[int, int]], clocks: Sequence[ClockFit]) -> list[tuple[int, int]]:
+    """The slices by the common clock: as much as the hosts' clocks differ is cut off both ends."""
+    moved = [abs(clock.offset_ns) for fit in clocks for clock in fit.clocks if clock.is_corrected]
+    margin = max(moved, default=0)
+    return [(begin + margin, end - margin) for begin, end in slices if end - begin > 2 * margin]
+
+
+def align_slices(records: Records, slices: Sequence[tuple[int, int]]) -> list[ClockFit]:
+    """The clocks in each slice, and lines between them; ``records`` are by the hosts' clocks."""
+    if slices and slices[-1][1] - slices[0][0] <= SEGMENT_SECONDS * NS * 3 // 2:
+        return align_whole(records)
+    fits: list[ClockFit] = []
+    moment = np.maximum(records.exit_ns, records.entry_ns)
+    for begin, end in slices:
+        found = align(
+            some_operations(records.select((moment >= begin) & (moment <= end)), CLOCK_ROWS_MAX)
+        )
+        if found[0].operations:
+            found[0] = msgspec.structs.replace(found[0], from_ns=begin)
+            found[-1] = msgspec.structs.replace(found[-1], to_ns=end)
+            fits += found
+    return bridged(fits) or align(records.select(slice(0)))
+
+
+def align_whole(records: Records) -> list[ClockFit]:
+    """The clocks of a time that was read as a whole, from a bounded number of its records."""
+    ended = records.exit_ns[records.timed()]
+    span_ns = int(np.ptp(ended)) if len(ended) else 0
+    segments = max(1, round(span_ns / (SEGMENT_SECONDS * NS)))
+    return align(some_operations(records, SEGMENT_ROWS_MAX * segments))
+
+
+def some_operations(records: Records, rows_max: int) -> Records:
+    """Of operations that tell of clocks every nth of each communicator, its first at least."""
+    rows: Records = records.select(usable(records))
+    step = -(-len(rows) // rows_max)
+    if step <= 1:
+        return rows
+    index = operation_index(rows)
+    starts = starts_of(index)
+    _, stream = distinct(rows.communicator[starts], rows.operation[starts])
+    first = starts_of(stream)
+    place = np.arange(len(starts)) - first[stream]
+    kept: Records = rows.select((place % step == 0)[index])
+    return kept
+
+
+def bridged(fits: Sequence[ClockFit]) -> list[ClockFit]:
+    """The fits of slices, and between two of them what leads from one to the other.
+
+    A drift that was seen for some seconds is not to be trusted for minutes.
+    """
+    whole: list[ClockFit] = []
+    for one, other in itertools.pairwise(fits):
+        whole += [one, bridge(one, other)]
+    return [*whole, *fits[-1:]]
+
+
+def bridge(one: ClockFit, other: ClockFit) -> ClockFit:
+    """A straight line for each clock, from the end of one fit to the beginning of the next."""
+    begin, end = one.to_ns + 1, max(other.from_ns, one.to_ns + 2)
+    middle = (begin + end) // 2
+    after = {clock.host: clock for clock in other.clocks}
+    clocks = []
+    for clock in one.clocks:
+        later = after.get(clock.host, clock)
+        then = other if clock.host in after else one
+        left = ahead(clock, begin - one.middle_ns)
+        right = ahead(later, end - then.middle_ns)
+        bounds = [each.bound_ns for each in (clock, later) if each.bound_ns is not None]
+        clocks.append(
+            Clock(
+                host=clock.host,
+                offset_ns=round((left + right) / 2),
+                drift=(right - left) / (end - begin),
+                residual_ns=max(clock.residual_ns, later.residual_ns),
+                bound_ns=max(bounds, default=None),
+                is_corrected=clock.is_corrected or later.is_corrected,
+            )
+        )
+    return ClockFit(from_ns=begin, to_ns=end - 1, middle_ns=middle, clocks=clocks, operations=0)
+
+
+def ahead(clock: Clock, elapsed_ns: int) -> float:
+    """How far a clock is ahead then; one that is in step is not."""
+    return clock.offset_ns + clock.drift * elapsed_ns if clock.is_corrected else 0.0

@@ -1,0 +1,46 @@
+"""Robust statistics that several detectors share. Pure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from alerts.window.columns import Flags, Floats
+
+NORMAL = 1.4826
+"""A normal distribution's standard deviation, in median absolute deviations."""
+
+
+def spread(values: Floats) -> float:
+    """The median absolute deviation as a standard deviation; NaNs are left out, 0 for nothing."""
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return 0.0
+    return float(NORMAL * np.median(np.abs(known - np.median(known))))
+
+
+def median_known(values: Floats) -> float:
+    """The median without NaNs; NaN of nothing, and no warning."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else float("nan")
+
+
+def runs(chosen: Flags, *, gap: int = 0, least: int = 1) -> list[tuple[int, int]]:
+    """Stretches of chosen places, first and last of each.
+
+    Up to ``gap`` places between two that are not chosen do not end a stretch; stretches with fewer
+    than ``least`` chosen places are left out.
+
+    >>> runs(np.array([0, 1, 1, 0, 1, 0, 0, 1], dtype=bool), gap=1, least=2)
+    [(1, 4)]
+    """
+    places = np.flatnonzero(chosen)
+    if not len(places):
+        return []
+    breaks = np.flatnonzero(np.diff(places) > gap + 1)
+    firsts = np.concatenate([[0], breaks + 1])
+    lasts = np.concatenate([breaks, [len(places) - 1]])
+    return [
+        (int(places[first]), int(places[last]))
+        for first, last in zip(firsts, lasts, strict=True)
+        if last - first + 1 >= least
+    ]

@@ -1,0 +1,411 @@
+"""Steps of a job: from the training loop's own marks, or inferred from its collectives. Pure.
+
+A training loop repeats itself, and so do its collectives: the shortest period with which a rank's
+operations repeat is a step, and it begins where the rank stays away from collectives longest.
+Operations are told apart by kind, size and group size, and counted by their sequence numbers, so
+that lost records shift nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from alerts.window.clocks import operation_index
+from alerts.window.columns import Codes, Columns, Floats, Ints, Operations, Records, Step
+from alerts.window.split import distinct, joinable, medians, members_in, reduced, starts_of
+from collector.contract.records import ABSENT
+
+PERIOD_MAX = 4_096
+"""Operations in one step. A sharded model of a hundred layers gathers, gathers again and scatters
+each of them: a few hundred."""
+LOOKED_AT_MAX = 20_000
+"""Operations of one rank that the period is looked for in."""
+REPEATS_SHARE = 0.9
+"""So many operations must repeat after a period. Warm-up, evaluation and lost records do not."""
+STEPS_MIN = 3
+"""Fewer are no repetition."""
+
+
+class Bounds(Columns, frozen=True, kw_only=True):
+    """Where steps begin and end on each rank, sorted by rank and start."""
+
+    rank: Codes
+    number: Ints
+    start_ns: Ints
+    end_ns: Ints
+
+
+class Work(Columns, frozen=True, kw_only=True):
+    """A rank's collectives, sorted by rank and entry; ``waited_ns`` is when the last rank came."""
+
+    rank: Codes
+    kind: Ints
+    """Operations that look alike have the same: kind, size, size of the group."""
+    stream: Ints
+    """Operations that are counted together: communicator and kind of operation."""
+    sequence: Ints
+    entry_ns: Ints
+    exit_ns: Ints
+    enqueue_ns: Ints
+    waited_ns: Ints
+    is_last: Codes
+    """1 where this rank itself was the last to enter an operation of several."""
+    skew_ns: Ints
+    late_ns: Ints
+    """How much later than the median rank it entered; 0 for a rank that was seen alone."""
+
+
+def to_work(
+    records: Records,
+    job_rank: Mapping[tuple[str, int], int],
+    operations: Operations | None = None,
+) -> Work:
+    """The records of ranks whose place in the job is known.
+
+    ``operations`` are the joined ones, where the records are those of some ranks only.
+    """
+    rows: Records = records.select(joinable(records))
+    index = operation_index(rows)
+    starts = starts_of(index)
+    last_entry = reduced(np.maximum, rows.entry_ns, starts)
+    first_entry = reduced(np.minimum, rows.entry_ns, starts)
+    members = np.diff(np.append(starts, len(rows)))
+    if operations is not None and len(rows):
+        found = place_in(operations, rows.select(starts))
+        last_entry = np.maximum(last_entry, operations.last_entry_ns[found])
+        first_entry = np.minimum(first_entry, operations.first_entry_ns[found])
+        members = np.maximum(members, operations.ranks_seen[found])
+    rank = job_ranks_of_rows(rows, job_rank)
+    is_last = (rows.entry_ns == last_entry[index]) & (members[index] > 1)
+    work = Work(
+        rank=rank,
+        kind=distinct(rows.operation, rows.size_bytes, rows.ranks)[1],
+        stream=distinct(rows.communicator, rows.operation)[1],
+        sequence=rows.sequence,
+        entry_ns=rows.entry_ns,
+        exit_ns=rows.exit_ns,
+        enqueue_ns=rows.enqueue_ns,
+        waited_ns=last_entry[index],
+        is_last=is_last.astype(np.int32),
+        skew_ns=(last_entry - first_entry)[index],
+        late_ns=rows.entry_ns - medians(rows.entry_ns, index)[index],
+    )
+    work = work.select(work.rank >= 0)
+    ordered: Work = work.select(np.lexsort((work.entry_ns, work.rank)))
+    return ordered
+
+
+def job_ranks_of_rows(records: Records, job_rank: Mapping[tuple[str, int], int]) -> Codes:
+    """The job's rank of each row; -1 where it is not known."""
+    members, which = members_in(records)
+    known = np.array([job_rank.get(member, -1) for member in members], dtype=np.int32)
+    return known[which]
+
+
+def place_in(operations: Operations, rows: Records) -> Ints:
+    """The row of ``operations`` that each record belongs to; every one has one."""
+    codes = {
+        kind: {name: code for code, name in enumerate(names)}
+        for kind, names in (
+            ("communicator", operations.communicators),
+            ("operation", operations.operations),
+        )
+    }
+    communicator = np.array([codes["communicator"].get(name, -1) for name in rows.communicators])
+    operation = np.array([codes["operation"].get(name, -1) for name in rows.operations])
+    joined = np.stack([operations.communicator, operations.operation, operations.sequence])
+    wanted = np.stack([communicator[rows.communicator], operation[rows.operation], rows.sequence])
+    _, group = distinct(*np.concatenate([joined, wanted], axis=1).astype(np.int64))
+    place = np.zeros(int(group.max()) + 1, dtype=np.int64)
+    place[group[: len(operations)]] = np.arange(len(operations))
+    return place[group[len(operations) :]]
+
+
+def infer_steps(
+    records: Records,
+    job_rank: Mapping[tuple[str, int], int],
+    operations: Operations | None = None,
+) -> list[Step]:
+    """The steps that the collectives show, in order; none if nothing repeats.
+
+    ``job_rank`` gives the job's rank of each (communicator, rank within it); ``operations`` are
+    needed where the records are those of some ranks only.
+    """
+    work = to_work(records, job_rank, operations)
+    bounds = infer_bounds(work)
+    return measure_steps(work, bounds) if bounds is not None else []
+
+
+class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
+    """How one rank's operations repeat.
+
+    For each place in the period: what is done there, and how long the rank usually stays away
+    from collectives before it.
+    """
+
+    own: Work
+    period: int
+    pattern: Ints
+    away_ns: Ints
+
+    @property
+    def seams(self) -> list[tuple[int, int]]:
+        """For each place what was done before it and what is done there."""
+        return list(zip(np.roll(self.pattern, 1).tolist(), self.pattern.tolist(), strict=True))
+
+
+def infer_bounds(work: Work) -> Bounds | None:
+    """Where steps begin and end on each rank, numbered alike on all; None if nothing repeats."""
+    periods: dict[bytes, int | None] = {}
+    each = [find_rhythm(own, periods) for own in by_rank(work)]
+    rhythms = [rhythm for rhythm in each if rhythm is not None]
+    seam = find_seam(rhythms)
+    found = [bounds for rhythm in rhythms if (bounds := bounds_of_rank(rhythm, seam)) is not None]
+    if not found:
+        return None
+    reference = max(found, key=len)
+    aligned = [renumbered(bounds, reference) for bounds in found]
+    lowest = min(int(bounds.number.min()) for bounds in aligned)
+    columns = {
+        name: np.concatenate([getattr(bounds, name) for bounds in aligned])
+        for name in ("rank", "number", "start_ns", "end_ns")
+    }
+    columns["number"] = columns["number"] - lowest
+    return Bounds(**columns)
+
+
+def by_rank(work: Work) -> list[Work]:
+    """The work of each rank, without copying it."""
+    starts = starts_of(work.rank.astype(np.int64))
+    ends = [*starts[1:].tolist(), len(work)][: len(starts)]
+    return [
+        work.select(slice(start, end)) for start, end in zip(starts.tolist(), ends, strict=True)
+    ]
+
+
+def find_rhythm(own: Work, periods: dict[bytes, int | None] | None = None) -> Rhythm | None:
+    """How this rank's operations repeat; None if they do not.
+
+    In the order of the program, where it is known: kernels on several streams take turns. Most
+    ranks run the same program: ``periods`` keeps what was found for the same operations.
+    """
+    if (own.enqueue_ns != ABSENT).all():
+        own = own.select(np.argsort(own.enqueue_ns, kind="stable"))
+    looked_at: Work = own.select(slice(LOOKED_AT_MAX))
+    kinds = looked_at.kind
+    periods = {} if periods is None else periods
+    program = kinds.tobytes()
+    if program not in periods:
+        periods[program] = find_period(kinds)
+    period = periods[program]
+    if period is None:
+        return None
+    away = away_before(looked_at)
+    place = np.arange(len(kinds)) % period
+    # The first period is warm-up: it says little about how long a rank usually stays away.
+    usual = medians(away[period:], place[period:])
+    pattern = np.array([most_common(kinds[place == one]) for one in range(period)])
+    return Rhythm(own=own, period=period, pattern=pattern, away_ns=usual)
+
+
+def away_before(own: Work) -> Ints:
+    """How long the rank was away from collectives before each: on the GPU and in the program.
+
+    The shorter of the two counts. A program may launch operations long before they run; and of
+    trees some ranks' kernels are seen to end early, with nothing but waiting after them.
+    """
+    away = np.zeros(len(own), dtype=np.int64)
+    away[1:] = own.entry_ns[1:] - np.maximum.accumulate(own.exit_ns)[:-1]
+    launched = own.enqueue_ns
+    if (launched != ABSENT).all():
+        away[1:] = np.minimum(away[1:], np.diff(launched))
+    return away
+
+
+def find_seam(rhythms: list[Rhythm]) -> tuple[int, int]:
+    """The pair of operations between which all ranks together stay away longest: a step begins."""
+    away: dict[tuple[int, int], float] = {}
+    for rhythm in rhythms:
+        own: dict[tuple[int, int], int] = {}
+        for seam, time_ns in zip(rhythm.seams, rhythm.away_ns.tolist(), strict=True):
+            own[seam] = max(own.get(seam, 0), time_ns)
+        for seam, time_ns in own.items():
+            away[seam] = away.get(seam, 0.0) + time_ns
+    return max(away, key=lambda seam: away[seam], default=(-1, -1))
+
+
+def bounds_of_rank(rhythm: Rhythm, seam: tuple[int, int]) -> Bounds | None:
+    """One rank's steps, numbered from the first whole one; None if it has no such seam."""
+    start = find_start(rhythm, seam)
+    if start is None:
+        return None
+    own = rhythm.own
+    number = count_steps(own, start, rhythm.period)
+    order = np.argsort(number, kind="stable")
+    firsts = starts_of(number[order] - number[order][0])
+    ends = reduced(np.maximum, own.exit_ns[order], firsts)
+    entries = reduced(np.minimum, own.entry_ns[order], firsts)
+    # A step begins where the one before ended: what a rank computes before its first collective
+    # belongs to it. For the first step nobody knows when that began.
+    begins = np.append(entries[:1], np.maximum.accumulate(ends)[:-1])
+    numbers = number[order][firsts]
+    gaps = np.diff(numbers, prepend=numbers[0] - 1) > 1
+    begins[gaps] = entries[gaps]
+    return Bounds(
+        rank=np.full(len(numbers), own.rank[0], dtype=np.int32),
+        number=numbers,
+        start_ns=np.minimum(begins, ends),
+        end_ns=ends,
+    )
+
+
+def find_period(kinds: Ints) -> int | None:
+    """After how many operations they repeat; the shortest period that explains nearly all."""
+    longest = min(PERIOD_MAX, len(kinds) // STEPS_MIN)
+    best = None
+    for period in range(1, longest + 1):
+        share = np.count_nonzero(kinds[period:] == kinds[:-period]) / (len(kinds) - period)
+        if share >= REPEATS_SHARE and (best is None or share > best[0] + (1 - best[0]) / 2):
+            # A longer period must explain half of what a shorter one left unexplained.
+            best = share, period
+            if share > 1 - 1e-9:
+                break
+    return best[1] if best is not None else None
+
+
+def find_start(rhythm: Rhythm, seam: tuple[int, int]) -> int | None:
+    """The first operation that begins a whole step at this seam."""
+    places = [place for place, one in enumerate(rhythm.seams) if one == seam]
+    if not places:
+        return None
+    begin = max(places, key=lambda place: int(rhythm.away_ns[place]))
+    pattern, kinds = np.roll(rhythm.pattern, -begin), rhythm.own.kind[:LOOKED_AT_MAX]
+    last = len(kinds) - rhythm.period
+    # Where records were lost, the places are others: then every operation may begin a step.
+    candidates: tuple[int, ...] = (*range(begin, last + 1, rhythm.period), *range(last + 1))
+    for first in candidates:
+        if (kinds[first : first + rhythm.period] == pattern).all():
+            return first
+    return None
+
+
+def most_common(values: Ints) -> int:
+    """The value that is there most often."""
+    found, counts = np.unique(values, return_counts=True)
+    return int(found[np.argmax(counts)])
+
+
+def count_steps(own: Work, start: int, period: int) -> Ints:
+    """The step of each operation, by how far its stream has counted since the first whole step."""
+    number = np.zeros(len(own), dtype=np.int64)
+    whole = own.select(slice(start, start + period))
+    streams, per_step = np.unique(whole.stream, return_counts=True)
+    rare = np.full(len(own), fill_value=True)
+    for stream, count in zip(streams, per_step, strict=True):
+        rows = own.stream == stream
+        first = int(whole.sequence[whole.stream == stream].min())
+        counted = own.sequence[rows]
+        # Flight Recorder counts operations of all kinds together, so that a step is further.
+        further = counted[count:] - counted[:-count]
+        number[rows] = (counted - first) // max(1, int(np.median(further)) if len(further) else 1)
+        rare &= ~rows
+    if rare.any():
+        # What does not belong to every step (an evaluation, a checkpoint's barrier) counts to the
+        # step in which it happens.
+        known = np.flatnonzero(~rare)
+        before = np.searchsorted(known, np.flatnonzero(rare), side="right") - 1
+        number[rare] = number[known[np.maximum(before, 0)]]
+    return number
+
+
+def renumbered(bounds: Bounds, reference: Bounds) -> Bounds:
+    """The bounds with the reference's numbers, by which of its steps are nearest in time."""
+    nearest = np.searchsorted(reference.end_ns, bounds.end_ns)
+    nearest = np.clip(nearest, 0, len(reference) - 1)
+    before = np.maximum(nearest - 1, 0)
+    closer = np.abs(reference.end_ns[before] - bounds.end_ns) < np.abs(
+        reference.end_ns[nearest] - bounds.end_ns
+    )
+    nearest = np.where(closer, before, nearest)
+    shift = int(np.median(reference.number[nearest] - bounds.number))
+    return msgspec.structs.replace(bounds, number=bounds.number + shift)
+
+
+def measure_steps(work: Work, bounds: Bounds) -> list[Step]:
+    """Every step over all ranks: where its time went, and who was waited for."""
+    spent = measure_ranks(work, bounds)
+    return [
+        summed(bounds, spent, np.flatnonzero(bounds.number == number))
+        for number in np.unique(bounds.number)
+    ]
+
+
+class Spent(Columns, frozen=True, kw_only=True):
+    """Where each rank's time in each step went, one row for each row of `Bounds`; nanoseconds."""
+
+    wait_ns: Floats
+    """Inside collectives, before the last rank had come."""
+    transfer_ns: Floats
+    """Inside, after."""
+    waited_for_ns: Floats
+    """How long others waited for this rank, in the collectives that it entered last."""
+
+
+def measure_ranks(work: Work, bounds: Bounds) -> Spent:
+    """Where each rank's time went, step by step; an operation belongs to the step it ends in."""
+    wait, transfer, waited_for = np.zeros((3, len(bounds)))
+    ranks = np.unique(bounds.rank)
+    first, last = (np.searchsorted(bounds.rank, ranks, side) for side in ("left", "right"))
+    whole = {int(own.rank[0]): own for own in by_rank(work)}
+    nobody: Work = work.select(slice(0))
+    for number, rank in enumerate(ranks.tolist()):
+        place = slice(first[number], last[number])
+        steps = last[number] - first[number]
+        own = whole.get(rank, nobody)
+        step = np.searchsorted(bounds.end_ns[place], own.exit_ns)
+        inside = step < steps
+        own, step = own.select(inside), step[inside]
+        before, after = inside_times(own, bounds.start_ns[place][step])
+        wait[place] = np.bincount(step, before, steps)
+        transfer[place] = np.bincount(step, after, steps)
+        waited_for[place] = np.bincount(step, own.skew_ns * own.is_last, steps)
+    return Spent(wait_ns=wait, transfer_ns=transfer, waited_for_ns=waited_for)
+
+
+def inside_times(own: Work, start_ns: Ints) -> tuple[Floats, Floats]:
+    """Time in each collective before and after the last rank came, none of it counted twice.
+
+    Collectives of one rank may overlap; what an earlier one covers is the earlier one's. Time
+    before the step began is not counted.
+    """
+    ended = np.zeros(len(own), dtype=np.int64)
+    ended[1:] = np.maximum.accumulate(own.exit_ns)[:-1]
+    begin = np.maximum(np.maximum(own.entry_ns, ended), start_ns)
+    turn = np.clip(own.waited_ns, begin, np.maximum(begin, own.exit_ns))
+    wait = np.maximum(turn - begin, 0)
+    transfer = np.maximum(own.exit_ns - turn, 0)
+    return wait.astype(np.float64), transfer.astype(np.float64)
+
+
+def summed(bounds: Bounds, spent: Spent, rows: Ints) -> Step:
+    """One step from its rows of all ranks; medians, so that one odd rank does not hide it."""
+    wait, transfer = np.median(spent.wait_ns[rows]), np.median(spent.transfer_ns[rows])
+    # From the earliest on: whole times do not fit into a float's digits.
+    base = int(bounds.start_ns[rows].min())
+    start = base + int(np.median(bounds.start_ns[rows] - base))
+    end = base + int(np.median(bounds.end_ns[rows] - base))
+    waited_for = spent.waited_for_ns[rows]
+    worst = int(np.argmax(waited_for))
+    return Step(
+        number=int(bounds.number[rows[0]]),
+        start_ns=start,
+        end_ns=end,
+        ranks=len(rows),
+        compute_ns=max(0, int(end - start - wait - transfer)),
+        wait_ns=int(wait),
+        transfer_ns=int(transfer),
+        last_rank=int(bounds.rank[rows[worst]]) if waited_for[worst] > 0 else None,
+    )

@@ -1,0 +1,1 @@
+"""What every part of the service uses: errors, limits, times, its own metrics."""

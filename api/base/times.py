@@ -1,0 +1,69 @@
+"""Moments in parameters: RFC 3339 or unix seconds."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from api.base.errors import Problem
+
+TIME_MS_MAX = 253_402_300_799_000
+"""The end of the year 9999: the last moment that has a date."""
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def parse_time_ms(text: str, name: str) -> int:
+    """The moment in unix milliseconds; a Problem says what is wrong with the parameter.
+
+    >>> parse_time_ms("1700000000.5", "from"), parse_time_ms("2023-11-14T22:13:20Z", "from")
+    (1700000000500, 1700000000000)
+    """
+    time_ms = read_time_ms(text)
+    if time_ms is None or time_ms < 0:
+        raise refuse(text, name)
+    return time_ms
+
+
+def read_time_ms(text: str) -> int | None:
+    """The moment in unix milliseconds; None if it is none, or further away than the year 9999.
+
+    >>> read_time_ms("-1.5"), read_time_ms("1969-12-31T23:59:59Z"), read_time_ms("now")
+    (-1500, -1000, None)
+    """
+    try:
+        milliseconds = float(text) * 1000
+    except ValueError:
+        try:
+            moment = dt.datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        if moment.tzinfo is None:
+            return None
+        milliseconds = (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+    # NaN is in no range.
+    return round(milliseconds) if -TIME_MS_MAX <= milliseconds <= TIME_MS_MAX else None
+
+
+def refuse(text: str, name: str) -> Problem:
+    """The answer to a parameter that is no moment."""
+    return Problem(
+        400,
+        "not a time",
+        f"{name}={text[:64]!r}: write unix seconds (1700000000.5) or RFC 3339 with a zone "
+        "(2023-11-14T22:13:20Z; in a URL, + is written %2B)",
+    )
+
+
+def parse_range_ms(
+    begin: str | None, end: str | None, now_ms: int, default_ms: int
+) -> tuple[int, int]:
+    """The stretch of time from `from` to `to`; without them, the last so many milliseconds.
+
+    Raises Problem if it is empty.
+    """
+    to_ms = parse_time_ms(end, "to") if end else now_ms
+    from_ms = parse_time_ms(begin, "from") if begin else max(0, to_ms - default_ms)
+    if from_ms > to_ms:
+        raise Problem(400, "empty range", f"from ({from_ms} ms) is after to ({to_ms} ms)")
+    return from_ms, to_ms

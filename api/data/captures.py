@@ -1,0 +1,168 @@
+"""Requests for raw samples on their way to agents, and the news of how they ended.
+
+Agents call the service, never the other way round: a request travels with the receipt of the
+agent's next batch, and again with each one until the agent has said how it ended. Requests are kept
+in the inventory, so that it does not matter which service process an agent talks to; each process
+holds those that are pending, and looks for changes once a second.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Iterable
+
+from api.base.errors import Problem
+from api.base.limits import CAPTURES_PENDING_MAX
+from api.data.inventory.captures import Capture, CaptureEnd
+from api.data.inventory.repository import Inventory
+from api.data.inventory.tables import CaptureState
+from collector.contract.errors import InventoryError
+from collector.contract.model import Event
+from collector.contract.wire import CAPTURES_MAX, CaptureRequest
+
+CAPTURES_SECONDS = 1.0
+"""How often a service process looks at the inventory for requests."""
+EXPIRE_SECONDS = 900.0
+"""After so long a request is given up: five minutes after its moment, five to send it, and an agent
+that was away for a while."""
+KIND = "capture"
+"""The kind of the events by which agents say how a capture ended."""
+DETAIL_CHARS_MAX = 200
+SAMPLES_MAX = 1 << 40
+
+log = logging.getLogger(__name__)
+
+
+class Captures:
+    """The requests that this process knows to be pending. For any thread."""
+
+    def __init__(self, inventory: Inventory, clock: Callable[[], float]) -> None:
+        self._inventory = inventory
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pending: dict[str, list[CaptureRequest]] = {}
+        self._handed: set[tuple[str, str]] = set()
+        self._told: set[tuple[str, str]] = set()
+        self._ended: list[CaptureEnd] = []
+        self._is_failing = False
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def ask(self, agent: str, before: float, after: float, devices: list[str]) -> Capture:
+        """Keep a request; a Problem if there are too many."""
+        now = self._now()
+        capture = Capture(
+            agent=agent,
+            # In order of time, so that lists are too.
+            id=f"{int(now.timestamp() * 1000):012x}-{secrets.token_hex(4)}",
+            state=CaptureState.WAITING,
+            seconds_before=before,
+            seconds_after=after,
+            devices=devices,
+            detail="",
+            samples=None,
+            requested_at=now,
+            handed_at=None,
+            ended_at=None,
+        )
+        if bound := self._inventory.captures.request(capture):
+            detail = f"{bound} captures wait already; see GET /v1/agents/{agent}/captures"
+            raise Problem(429, "too many captures", detail, rule=bound)
+        with self._lock:
+            self._pending.setdefault(agent, []).append(request_of(capture))
+        return capture
+
+    # --- receipts and batches ------------------------------------------------------------------
+
+    def of(self, agent: str) -> list[CaptureRequest]:
+        """What a receipt to this agent should ask for."""
+        if agent not in self._pending:  # as nearly always
+            return []
+        with self._lock:
+            requests = self._pending.get(agent, [])[:CAPTURES_MAX]
+            self._handed.update((agent, request.id) for request in requests)
+        return requests
+
+    def note(self, agent: str, events: Iterable[Event]) -> None:
+        """Look through an agent's events for the end of captures."""
+        for event in events:
+            if event.kind != KIND:
+                continue
+            end = read_end(agent, event)
+            with self._lock:
+                if end is None or len(self._ended) >= CAPTURES_PENDING_MAX:
+                    continue
+                self._ended.append(end)
+                requests = self._pending.get(agent, [])
+                self._pending[agent] = [each for each in requests if each.id != end.id]
+
+    # --- the inventory -------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Tell the inventory the news, and learn of what others were asked."""
+        try:
+            self._exchange()
+            self._is_failing = False
+        except InventoryError as error:
+            if not self._is_failing:
+                log.warning("captures cannot be looked up: %s", error)
+            self._is_failing = True
+
+    def _exchange(self) -> None:
+        now = self._now()
+        with self._lock:
+            handed, ended = self._handed - self._told, list(self._ended)
+        if handed or ended:
+            self._inventory.captures.note(handed, ended, now)
+        found = self._inventory.captures.pending()
+        expired = now - dt.timedelta(seconds=EXPIRE_SECONDS)
+        if any(capture.requested_at < expired for capture in found):
+            self._inventory.captures.expire(expired, now)
+        by_agent: dict[str, list[CaptureRequest]] = {}
+        with self._lock:
+            self._ended = self._ended[len(ended) :]
+            just_ended = {(end.agent, end.id) for end in self._ended}
+            for capture in found:
+                key = capture.agent, capture.id
+                if capture.requested_at >= expired and key not in just_ended:
+                    by_agent.setdefault(capture.agent, []).append(request_of(capture))
+            self._told |= handed
+            alive = {(capture.agent, capture.id) for capture in found}
+            self._handed &= alive
+            self._told &= alive
+            self._pending = by_agent
+
+    def _now(self) -> dt.datetime:
+        return dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)
+
+
+def request_of(capture: Capture) -> CaptureRequest:
+    """The request as it travels."""
+    return CaptureRequest(
+        id=capture.id,
+        seconds_before=capture.seconds_before,
+        seconds_after=capture.seconds_after,
+        devices=capture.devices,
+    )
+
+
+def read_end(agent: str, event: Event) -> CaptureEnd | None:
+    """How a capture ended, in an agent's words; None if they make no sense."""
+    said = event.attributes
+    number, samples = said.get("capture", ""), said.get("samples", "0")
+    ends = (CaptureState.FINISHED, CaptureState.REFUSED, CaptureState.LOST)
+    result = next((end for end in ends if end.value == said.get("result")), None)
+    is_number = samples.isascii() and samples.isdigit() and len(samples) <= len(str(SAMPLES_MAX))
+    if not number.isprintable() or result is None or not is_number:
+        return None
+    detail = "".join(each for each in said.get("detail", "") if each.isprintable())
+    return CaptureEnd(
+        agent=agent,
+        id=number,
+        state=result,
+        samples=int(samples),
+        detail=detail[:DETAIL_CHARS_MAX],
+    )

@@ -1,0 +1,123 @@
+"""Samples as columns, and the rules by which their times are accepted."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from api.base.limits import ACCEPT_FUTURE_SECONDS
+from api.data.store.blocks import Column
+
+MS_PER_SECOND = 1_000
+MS_PER_DAY = 86_400_000
+
+Int64s = npt.NDArray[np.int64]
+UInt64s = npt.NDArray[np.uint64]
+UInt32s = npt.NDArray[np.uint32]
+Float64s = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+WHOLE_MAX = float(1 << 53)
+"""Integers beyond this are not exact in a float, so they stay floats."""
+
+
+NEGATIVE_ZERO_BITS = np.int64(-(1 << 63))
+"""-0.0 equals 0, but is not the same: PromQL divides by it."""
+
+
+class SampleColumns(msgspec.Struct, frozen=True):
+    """Samples of any number of series: equally long arrays; times are unix milliseconds."""
+
+    metric: UInt32s
+    series: UInt64s
+    time_ms: Int64s
+    value: Float64s
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+    def select(self, keep: Bools) -> SampleColumns:
+        """The samples at which ``keep`` is true; itself if that is all of them."""
+        if keep.all():
+            return self
+        return SampleColumns(
+            self.metric[keep], self.series[keep], self.time_ms[keep], self.value[keep]
+        )
+
+    def days(self) -> list[int]:
+        """The days (since 1970, UTC) in which these samples lie."""
+        if not len(self):
+            return []
+        first, last = int(self.time_ms.min()), int(self.time_ms.max())
+        if first // MS_PER_DAY == last // MS_PER_DAY:
+            return [first // MS_PER_DAY]
+        return [int(day) for day in np.unique(self.time_ms // MS_PER_DAY)]
+
+    @classmethod
+    def concatenate(cls, parts: list[SampleColumns]) -> SampleColumns:
+        """All samples of the parts, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            np.concatenate([part.metric for part in parts]),
+            np.concatenate([part.series for part in parts]),
+            np.concatenate([part.time_ms for part in parts]),
+            np.concatenate([part.value for part in parts]),
+        )
+
+    def to_block(self) -> list[Column]:
+        """The columns of the `samples` table; see its migration for `whole` and `fraction`."""
+        with np.errstate(invalid="ignore"):
+            whole = self.value.astype(np.int64)
+        is_whole = (whole == self.value) & (np.abs(self.value) <= WHOLE_MAX)
+        is_whole &= self.value.view(np.int64) != NEGATIVE_ZERO_BITS
+        fraction = []
+        if not is_whole.all():
+            # Left out otherwise: the engine fills in zeros for less than they cost to send.
+            fraction = [Column("fraction", "Float64", np.where(is_whole, 0.0, self.value))]
+            whole = np.where(is_whole, whole, 0)
+        return [
+            Column("metric", "UInt32", self.metric),
+            Column("series", "UInt64", self.series),
+            Column("time", "DateTime64(3, 'UTC')", self.time_ms),
+            Column("whole", "Int64", whole),
+            *fraction,
+        ]
+
+
+class Acceptance(msgspec.Struct, frozen=True):
+    """Which times are accepted, in unix milliseconds. The rules have names; answers use them."""
+
+    earliest_ms: int
+    """Rule `too_old`: retention would drop the sample at once."""
+    latest_ms: int
+    """Rule `too_far_in_future`."""
+
+    @classmethod
+    def at(cls, now_ms: int, retention_days: int) -> Acceptance:
+        """What is accepted at this moment."""
+        return cls(
+            now_ms - retention_days * MS_PER_DAY, now_ms + ACCEPT_FUTURE_SECONDS * MS_PER_SECOND
+        )
+
+    def apply(self, columns: SampleColumns) -> tuple[SampleColumns, dict[str, int]]:
+        """The accepted samples, and how many each rule refused."""
+        if not len(columns):
+            return columns, {}
+        times = columns.time_ms
+        if times.min() >= self.earliest_ms and times.max() <= self.latest_ms:
+            return columns, {}
+        too_old, too_new = times < self.earliest_ms, times > self.latest_ms
+        counts = {"too_old": int(too_old.sum()), "too_far_in_future": int(too_new.sum())}
+        refused = {rule: count for rule, count in counts.items() if count}
+        return columns.select(~(too_old | too_new)), refused
+
+
+def merge_counts(*counts: dict[str, int]) -> dict[str, int]:
+    """The sums by key."""
+    total: dict[str, int] = {}
+    for count in counts:
+        for rule, number in count.items():
+            total[rule] = total.get(rule, 0) + number
+    return total

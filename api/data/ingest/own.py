@@ -1,0 +1,58 @@
+"""Samples that the service makes itself: what it computes becomes series like any other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+
+from api.data.ingest.columns import MS_PER_DAY, SampleColumns
+from api.data.ingest.commit import GroupCommit, Write
+from api.data.ingest.series import NewSeries
+from collector.contract.identity import metric_id
+from collector.contract.model import Sample, Series
+from collector.contract.wire import NS_PER_MS
+
+KNOWN_SERIES_MAX = 200_000
+"""Series of ours that are remembered as written, about 60 MB. Past it: start anew."""
+
+
+class OwnSamples:
+    """Writes the service's samples. For one task at a time."""
+
+    def __init__(self, commit: GroupCommit) -> None:
+        self._commit = commit
+        self._known: dict[Series, tuple[int, int]] = {}
+        """The id of each series that was written, and the day for which it last was."""
+
+    async def write(self, samples: Sequence[Sample]) -> None:
+        """Return when they are durable; raise StoreError when none of them may be."""
+        if not samples:
+            return
+        # In a thread: rules may record thousands, and nobody else is answered meanwhile.
+        columns, news = await asyncio.to_thread(self._prepare, samples)
+        await self._commit.write(Write(samples=columns, series=list(news.values())))
+        if len(self._known) + len(news) > KNOWN_SERIES_MAX:
+            self._known.clear()
+        self._known.update((series, (new.series, day)) for (series, day), new in news.items())
+
+    def _prepare(
+        self, samples: Sequence[Sample]
+    ) -> tuple[SampleColumns, dict[tuple[Series, int], NewSeries]]:
+        """The samples as columns, and those series that their day does not have yet."""
+        identities = []
+        news: dict[tuple[Series, int], NewSeries] = {}
+        for sample in samples:
+            series, day = sample.series, sample.time_ns // NS_PER_MS // MS_PER_DAY
+            identity, known_day = self._known.get(series) or (series.identify({}), None)
+            if day != known_day:
+                news[series, day] = NewSeries(day, identity, series.full_labels({}))
+            identities.append(identity)
+        columns = SampleColumns(
+            np.array([metric_id(sample.series.metric) for sample in samples], dtype=np.uint32),
+            np.array(identities, dtype=np.uint64),
+            np.array([sample.time_ns // NS_PER_MS for sample in samples], dtype=np.int64),
+            np.array([sample.value for sample in samples], dtype=np.float64),
+        )
+        return columns, news

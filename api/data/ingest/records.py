@@ -1,0 +1,330 @@
+"""Records of jobs' work as rows: what the tables `collectives` and `steps` are filled with.
+
+A batch brings them packed (`collector.contract.records`); `fabricscope diagnose` has them as
+objects. Both become Arrow tables with a dictionary for every text that repeats, which costs the
+engine a look-up a row. A record that breaks a rule is refused by the rule's name; the records
+beside it are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from api.data.ingest.columns import Acceptance, Bools, Int64s
+from api.data.store.store import Store
+from collector.contract.collective import Collective, StepSpan
+from collector.contract.errors import WireError
+from collector.contract.records import ABSENT, NAME_CHARS_MAX, Collectives, Context
+from collector.contract.wire import NS_PER_MS, Batch
+
+COLLECTIVES, STEPS = "collectives", "steps"
+
+BAD_RECORD = "bad_record"
+"""A name that cannot be one, a number out of its range, an exit before its entry."""
+
+RANK_MAX = (1 << 31) - 1
+PID_MAX = (1 << 32) - 1
+STEP_MAX = (1 << 63) - 1
+
+RECORDS_PER_INSERT = 500_000
+"""Records that become columns at once: some 100 MB on the way."""
+
+UNKNOWN_RANK = -1
+"""In `steps`: the source does not say which rank."""
+
+_TIME = pa.timestamp("ns", "UTC")
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """Rows that may be stored, and how many each rule refused."""
+
+    rows: pa.Table | None
+    refused: dict[str, int]
+
+
+NOTHING = Accepted(None, {})
+
+
+# --- collectives out of a batch ----------------------------------------------------------------
+
+
+def accept_collectives(batch: Batch, acceptance: Acceptance) -> Accepted:
+    """The batch's collectives as rows. Raises WireError if one refers to no row of the table."""
+    packed = batch.collectives
+    if packed is None or not len(packed):
+        return NOTHING
+    index = np.frombuffer(packed.context, dtype="<u4").astype(np.int64)
+    if int(index.max()) >= len(packed.contexts):
+        raise WireError(
+            f"a collective refers to row {int(index.max())} of its table, "
+            f"which has {len(packed.contexts)}"
+        )
+    numbers = unpack_numbers(packed)
+    valid = np.array([is_sound(context) for context in packed.contexts], dtype=np.bool_)
+    rules = broken_rules(numbers, valid[index], acceptance)
+    keep = ~np.logical_or.reduce(list(rules.values()))
+    refused = {rule: int(broken.sum()) for rule, broken in rules.items() if broken.any()}
+    if not keep.any():
+        return Accepted(None, refused)
+    if refused:
+        index = index[keep]
+        numbers = {name: column[keep] for name, column in numbers.items()}
+    rows = rows_of_columns(packed.contexts, index, numbers, batch.common.get("host", ""))
+    return Accepted(rows, refused)
+
+
+def unpack_numbers(packed: Collectives) -> dict[str, Int64s]:
+    """The columns of numbers by name, in the machine's byte order."""
+    names = ("sequence", "time_ns", "entry_ns", "exit_ns", "enqueue_ns", "duration_ns")
+    return {
+        name: np.frombuffer(getattr(packed, name), dtype="<i8").astype(np.int64, copy=False)
+        for name in (*names, "size_bytes")
+    }
+
+
+def is_sound(context: Context) -> bool:
+    """Whether a row of the table may be part of a record."""
+    names = (context.communicator, context.source)
+    words = (context.algorithm, context.protocol, context.host, context.job)
+    return (
+        all(names)
+        and all(is_word(text) for text in (*names, *words))
+        and 0 <= context.rank <= RANK_MAX
+        and 0 <= context.ranks <= RANK_MAX
+        and (context.ranks == 0 or context.rank < context.ranks)
+        and 0 <= context.pid <= PID_MAX
+        and (context.peer is None or 0 <= context.peer <= RANK_MAX)
+    )
+
+
+def is_word(text: str) -> bool:
+    """Whether a text may stand in a record: short and printable, or empty."""
+    return len(text) <= NAME_CHARS_MAX and text.isprintable()
+
+
+def broken_rules(
+    numbers: Mapping[str, Int64s], sound: Bools, acceptance: Acceptance
+) -> dict[str, Bools]:
+    """For each rule, the rows that break it; a row breaks one rule at most."""
+    entry, leave = numbers["entry_ns"], numbers["exit_ns"]
+    bad = ~sound | (numbers["sequence"] < 0) | (numbers["time_ns"] < 0)
+    for name in ("entry_ns", "exit_ns", "enqueue_ns", "duration_ns", "size_bytes"):
+        bad |= (numbers[name] < 0) & (numbers[name] != ABSENT)
+    bad |= (leave != ABSENT) & (entry > leave)
+    # An operation that hangs was enqueued long ago; only its time decides whether it is too old.
+    too_old = ~bad & (numbers["time_ns"] < acceptance.earliest_ms * NS_PER_MS)
+    latest = np.maximum.reduce([numbers[f"{name}_ns"] for name in ("time", "entry", "exit")])
+    latest = np.maximum(latest, numbers["enqueue_ns"])
+    too_new = ~bad & ~too_old & (latest > acceptance.latest_ms * NS_PER_MS)
+    return {BAD_RECORD: bad, "too_old": too_old, "too_far_in_future": too_new}
+
+
+def rows_of_columns(
+    contexts: Sequence[Context], index: Int64s, numbers: Mapping[str, Int64s], host: str
+) -> pa.Table:
+    """Rows of `collectives`: each context's facts beside the numbers that refer to it.
+
+    ``host`` is where a rank runs that does not say it.
+    """
+    # A context that is refused may have numbers that fit no column; its rows are gone already.
+    used = np.zeros(len(contexts), dtype=np.bool_)
+    used[index] = True
+    rows = [context if is_used else None for context, is_used in zip(contexts, used, strict=True)]
+
+    def words(name: str, default: str = "") -> pa.DictionaryArray:
+        values = ["" if row is None else getattr(row, name) or default for row in rows]
+        return spread(values, index)
+
+    def whole(name: str, kind: str) -> pa.Array:
+        values = [0 if row is None else getattr(row, name) for row in rows]
+        return pa.array(np.array(values, dtype=kind)[index])
+
+    peers = [ABSENT if row is None or row.peer is None else row.peer for row in rows]
+    return pa.table(
+        {
+            "communicator": words("communicator"),
+            "operation": words("operation"),
+            "sequence": pa.array(numbers["sequence"].view(np.uint64)),
+            "rank": whole("rank", "u4"),
+            "source": words("source"),
+            "host": words("host", host),
+            "pid": whole("pid", "u4"),
+            "time": pa.array(numbers["time_ns"]).cast(_TIME),
+            "entry": nullable(numbers["entry_ns"], _TIME),
+            "exit": nullable(numbers["exit_ns"], _TIME),
+            "enqueue": nullable(numbers["enqueue_ns"], _TIME),
+            "duration_ns": nullable(numbers["duration_ns"], pa.int64()),
+            "size_bytes": nullable(numbers["size_bytes"], pa.int64()),
+            "ranks": whole("ranks", "u4"),
+            "peer": nullable(np.array(peers, dtype=np.int64)[index], pa.int32()),
+            "algorithm": words("algorithm"),
+            "protocol": words("protocol"),
+            "timing": words("timing"),
+            "state": words("state"),
+            "job": words("job"),
+        }
+    )
+
+
+def spread(values: list[str], index: Int64s) -> pa.DictionaryArray:
+    """The values at these places, each kept once."""
+    codes: dict[str, int] = {}
+    of_values = np.array([codes.setdefault(str(v), len(codes)) for v in values], dtype=np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(of_values[index]), pa.array(codes, pa.string()))
+
+
+def nullable(column: Int64s, kind: pa.DataType) -> pa.Array:
+    """The column with null for what nobody saw."""
+    absent = column == ABSENT
+    if not absent.any():
+        return pa.array(column).cast(kind)
+    return pa.array(np.where(absent, 0, column), mask=absent).cast(kind)
+
+
+# --- collectives as objects --------------------------------------------------------------------
+
+_FIELDS = (
+    ("communicator", "communicator", None),
+    ("operation", "operation", None),
+    ("sequence", "sequence", pa.uint64()),
+    ("rank", "rank", pa.uint32()),
+    ("source", "source", None),
+    ("host", "host", None),
+    ("pid", "pid", pa.uint32()),
+    ("time", "time_ns", _TIME),
+    ("entry", "entry_ns", _TIME),
+    ("exit", "exit_ns", _TIME),
+    ("enqueue", "enqueue_ns", _TIME),
+    ("duration_ns", "duration_ns", pa.int64()),
+    ("size_bytes", "size_bytes", pa.int64()),
+    ("ranks", "ranks", pa.uint32()),
+    ("peer", "peer", pa.int32()),
+    ("algorithm", "algorithm", None),
+    ("protocol", "protocol", None),
+    ("timing", "timing", None),
+    ("state", "state", None),
+    ("job", "job", None),
+)
+"""Column of the table, field of `Collective`, and the column's type; None for text."""
+
+
+def collective_rows(records: Sequence[Collective]) -> pa.Table:
+    """Rows of `collectives`, for records that keep the contract's types and ranges.
+
+    Raises OverflowError for a number that its column cannot hold.
+    """
+    return pa.table(
+        {
+            name: texts(values) if kind is None else whole_numbers(values, kind)
+            for name, field, kind in _FIELDS
+            for values in (list(map(attrgetter(field), records)),)
+        }
+    )
+
+
+def texts(values: Sequence[str]) -> pa.DictionaryArray:
+    """The texts, each kept once."""
+    return pa.array(values, pa.string()).dictionary_encode()
+
+
+def whole_numbers(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
+    """The numbers as a column of this type, with null for None."""
+    try:
+        # As plain numbers first: Arrow takes twice as long to read them as moments.
+        return pa.array(values, pa.int64() if kind == _TIME else kind).cast(kind)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise OverflowError(f"a record's number does not fit {kind}: {error}") from error
+
+
+def insert_collectives(store: Store, records: Iterable[Collective]) -> int:
+    """Make these records durable, however many; returns how many they were."""
+    count = 0
+    for some in pieces(records, RECORDS_PER_INSERT):
+        store.insert_arrow(COLLECTIVES, collective_rows(some))
+        count += len(some)
+    return count
+
+
+def insert_steps(store: Store, spans: Iterable[StepSpan]) -> int:
+    """Make these stretches durable, however many; returns how many they were."""
+    count = 0
+    for some in pieces(spans, RECORDS_PER_INSERT):
+        store.insert_arrow(STEPS, step_rows(some))
+        count += len(some)
+    return count
+
+
+def pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """The items in lists of this size; the last may be shorter."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
+
+
+# --- steps -------------------------------------------------------------------------------------
+
+
+def accept_steps(batch: Batch, acceptance: Acceptance) -> Accepted:
+    """The batch's stretches of steps as rows."""
+    kept: list[StepSpan] = []
+    refused: dict[str, int] = {}
+    for span in batch.steps:
+        rule = refuse_step(span, acceptance)
+        if rule is None:
+            kept.append(span)
+        else:
+            refused[rule] = refused.get(rule, 0) + 1
+    return Accepted(step_rows(kept, batch.common.get("host", "")) if kept else None, refused)
+
+
+def refuse_step(span: StepSpan, acceptance: Acceptance) -> str | None:
+    """The name of the rule that this stretch breaks, if any."""
+    sound = (
+        bool(span.source)
+        and all(is_word(text) for text in (span.source, span.phase, span.host, span.job))
+        and 0 <= span.step <= STEP_MAX
+        and (span.rank is None or 0 <= span.rank <= RANK_MAX)
+        and 0 <= span.pid <= PID_MAX
+        and 0 <= span.start_ns <= span.end_ns
+    )
+    if not sound:
+        return BAD_RECORD
+    if span.start_ns < acceptance.earliest_ms * NS_PER_MS:
+        return "too_old"
+    if span.end_ns > acceptance.latest_ms * NS_PER_MS:
+        return "too_far_in_future"
+    return None
+
+
+def step_rows(spans: Sequence[StepSpan], host: str = "") -> pa.Table:
+    """Rows of `steps`; ``host`` is where a rank runs that does not say it."""
+    return pa.table(
+        {
+            "job": texts([span.job for span in spans]),
+            "step": whole_numbers([span.step for span in spans], pa.uint64()),
+            "rank": whole_numbers(
+                [UNKNOWN_RANK if span.rank is None else span.rank for span in spans], pa.int32()
+            ),
+            "phase": texts([span.phase for span in spans]),
+            "start": whole_numbers([span.start_ns for span in spans], _TIME),
+            "end": whole_numbers([span.end_ns for span in spans], _TIME),
+            "source": texts([span.source for span in spans]),
+            "host": texts([span.host or host for span in spans]),
+            "pid": whole_numbers([span.pid for span in spans], pa.uint32()),
+        }
+    )
+
+
+def joined(tables: Iterable[pa.Table | None]) -> pa.Table | None:
+    """All rows of these tables as one, each text kept once; None if there are none."""
+    some = [table for table in tables if table is not None]
+    if len(some) <= 1:
+        return some[0] if some else None
+    return pa.concat_tables(some).unify_dictionaries().combine_chunks()

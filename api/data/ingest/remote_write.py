@@ -1,0 +1,268 @@
+"""Prometheus remote write: what both versions share.
+
+`remote_write_v1` and `remote_write_v2` turn an unpacked body into a `RemoteRequest`. Both read the
+usual request fast (a series whose labels are known and which ends in one sample needs no parsing,
+and the numbers of all series are taken out of the body together) and whatever does not have the
+usual shape field by field, with the same result.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import cramjam
+import msgspec
+import numpy as np
+
+from api.base.limits import REMOTE_SAMPLES_MAX, UNPACKED_BYTES_MAX
+from api.data.ingest import protobuf as pb
+from api.data.ingest.columns import (
+    MS_PER_DAY,
+    Acceptance,
+    Float64s,
+    Int64s,
+    SampleColumns,
+    merge_counts,
+)
+from api.data.ingest.commit import Exemplar, Metadata, Write
+from api.data.ingest.runs import Tails
+from api.data.ingest.series import RemoteSeries
+from collector.contract.errors import IdentityError, WireError, WireTooLarge
+from collector.contract.identity import (
+    Labels,
+    canonical_labels,
+    check_labels,
+    series_id,
+)
+
+V1_PROTO = "prometheus.WriteRequest"
+V2_PROTO = "io.prometheus.write.v2.Request"
+
+TAIL = 18
+"""A series' last 18 bytes when it has one sample: field 2, 16 bytes long; a double; a time.
+
+``12 10 | 09 <8 bytes> | 10 <6 bytes>``. Six bytes hold every millisecond from 1971 to 2109.
+"""
+ZERO_TAIL = 9
+"""The same for a value of 0, which protobuf leaves out: ``12 07 | 10 <6 bytes>``."""
+TIME_BYTES = 6
+
+_DOUBLE = struct.Struct("<d")
+
+METRIC_TYPES = (
+    "unknown",
+    "counter",
+    "gauge",
+    "histogram",
+    "gaugehistogram",
+    "summary",
+    "info",
+    "stateset",
+)
+"""Both versions number the metric types alike."""
+
+
+class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A decoded request: what to write, and what was refused by which rule.
+
+    ``complaint`` describes the first refusal for the sender's log.
+    """
+
+    write: Write
+    refused: dict[str, int]
+    complaint: str = ""
+
+
+def unpack(body: bytes) -> bytes:
+    """What the snappy block holds; its declared size is checked before it is unpacked."""
+    declared, _ = pb.read_varint(body, 0, len(body)) if body else (0, 0)
+    if declared > UNPACKED_BYTES_MAX:
+        msg = f"body unpacks to {declared} bytes; UNPACKED_BYTES_MAX is {UNPACKED_BYTES_MAX}"
+        raise WireTooLarge(msg)
+    try:
+        return bytes(cramjam.snappy.decompress_raw(body))
+    except cramjam.DecompressionError as error:
+        msg = f"not a snappy block: {error}"
+        raise WireError(msg) from error
+
+
+def check_count(count: int, what: str, rule: str, bound: int) -> None:
+    """Raise WireTooLarge if a request holds more of something than the rule allows."""
+    if count > bound:
+        raise WireTooLarge(f"{count} {what} or more in one request; {rule} is {bound}")
+
+
+class Collected:
+    """What a request holds, gathered while it is read."""
+
+    def __init__(self, known: RemoteSeries, acceptance: Acceptance) -> None:
+        self.known = known
+        self.acceptance = acceptance
+        self._metadata: dict[str, tuple[int, Metadata]] = {}
+        self._rows: list[int] = []
+        self._times: list[int] = []
+        self._values: list[float] = []
+        self._exemplars: list[Exemplar] = []
+        self._exemplar_rows: list[int] = []
+        self._refused: dict[str, int] = {}
+        self._complaint = ""
+
+    def refuse(self, rule: str, count: int, complaint: str) -> None:
+        """Count what a rule refuses; the first complaint is kept."""
+        self._refused = merge_counts(self._refused, {rule: count})
+        self._complaint = self._complaint or complaint
+
+    def identify(
+        self, key: bytes | None, read_labels: Callable[[], Labels], lost: int
+    ) -> int | None:
+        """The row of a series, by its key or else by its labels.
+
+        None if the labels break a rule: then ``lost`` samples are refused with them.
+        """
+        row = self.known.rows.get(key) if key is not None else None
+        if row is not None:
+            return row
+        try:
+            labels = read_labels()
+            check_labels(labels)
+        except IdentityError as error:
+            self.refuse("bad_labels", lost, str(error))
+            return None
+        return self.known.add(key, labels, series_id(labels))
+
+    def add(self, row: int, samples: list[tuple[float, int]]) -> None:
+        """Gather the samples (value, time) of one series."""
+        check_count(
+            len(self._rows) + len(samples), "samples", "REMOTE_SAMPLES_MAX", REMOTE_SAMPLES_MAX
+        )
+        for value, time_ms in samples:
+            self._rows.append(row)
+            self._times.append(time_ms)
+            self._values.append(value)
+
+    def add_exemplar(
+        self, row: int, time_ms: int, value: float, pairs: list[tuple[str, str]]
+    ) -> None:
+        """Gather one exemplar; one that breaks a rule costs nobody else their samples."""
+        if not self.acceptance.earliest_ms <= time_ms <= self.acceptance.latest_ms:
+            self.refuse("exemplar_out_of_time", 1, f"an exemplar is of {time_ms} ms")
+            return
+        try:
+            labels = canonical_labels(pairs)
+        except IdentityError as error:
+            self.refuse("bad_exemplar", 1, f"an exemplar: {error}")
+            return
+        check_count(len(self._exemplars) + 1, "exemplars", "REMOTE_SAMPLES_MAX", REMOTE_SAMPLES_MAX)
+        self._exemplars.append(Exemplar(self.known.id_of(row), time_ms, value, labels))
+        self._exemplar_rows.append(row)
+
+    def note(self, entry: Metadata, place: int) -> None:
+        """Gather what is said of a metric: once a metric, and not when nothing is said.
+
+        Version 2 says it with every series of every request. ``place`` is where it stands in the
+        body: of two that differ the later one counts, in whichever order they are read.
+        """
+        if entry.help or entry.unit or entry.type != METRIC_TYPES[0]:
+            known = self._metadata.get(entry.metric)
+            if known is None or place >= known[0]:
+                self._metadata[entry.metric] = place, entry
+
+    def refuse_histograms(self, count: int) -> None:
+        """Native histograms are not stored; saying so is better than losing them silently."""
+        self.refuse("native_histograms", count, "native histograms are not supported; send classic")
+
+    def finish(self, rows: Int64s, times: Int64s, values: Float64s) -> RemoteRequest:
+        """The request: these samples and those that were gathered one by one."""
+        if self._rows:
+            rows = np.concatenate([rows, np.array(self._rows, dtype=np.int64)])
+            times = np.concatenate([times, np.array(self._times, dtype=np.int64)])
+            values = np.concatenate([values, np.array(self._values, dtype=np.float64)])
+        known = self.known
+        samples = SampleColumns(known.metric(rows), known.series(rows), times, values)
+        samples, out_of_time = self.acceptance.apply(samples)
+        if out_of_time:
+            for rule, count in out_of_time.items():
+                self.refuse(rule, count, f"{count} samples are {rule.replace('_', ' ')}")
+            kept = (times >= self.acceptance.earliest_ms) & (times <= self.acceptance.latest_ms)
+            rows, times = rows[kept], times[kept]
+        if self._exemplars:  # a series may come with exemplars and no sample
+            rows = np.concatenate([rows, np.array(self._exemplar_rows, dtype=np.int64)])
+            times = np.concatenate([times, np.array([e.time_ms for e in self._exemplars])])
+        return RemoteRequest(
+            write=Write(
+                samples=samples,
+                series=known.unwritten(rows, times // MS_PER_DAY),
+                exemplars=self._exemplars,
+                metadata=[entry for _, entry in self._metadata.values()],
+            ),
+            refused=self._refused,
+            complaint=self._complaint,
+        )
+
+
+# --- samples -----------------------------------------------------------------------------------
+
+
+def take_tails(body: bytes, tails: Tails) -> tuple[Int64s, Int64s, Float64s, set[int]]:
+    """Rows, times and values of all tails at once, and the ends of tails that are no sample."""
+    rows, ends = tails.all_rows(), tails.all_ends()
+    raw = np.frombuffer(body, dtype=np.uint8)
+    tail = raw[ends[:, np.newaxis] + np.arange(-tails.size, 0)]
+    stamp = tail[:, -TIME_BYTES:]
+    usual = (
+        # A body shorter than a tail would be read from its other end.
+        (ends >= tails.size)
+        & (tail[:, 0] == 0x12)
+        & (tail[:, 1] == tails.size - 2)
+        & (tail[:, -TIME_BYTES - 1] == 0x10)
+        & (stamp[:, :-1] >= 0x80).all(axis=1)
+        & (stamp[:, -1] < 0x80)
+    )
+    if tails.size == TAIL:
+        usual &= tail[:, 2] == 0x09
+        values = np.ascontiguousarray(tail[:, 3:11]).view("<f8").ravel()
+    else:
+        values = np.zeros(len(rows), dtype=np.float64)
+    times = np.zeros(len(rows), dtype=np.int64)
+    for byte in range(TIME_BYTES):
+        times |= (stamp[:, byte].astype(np.int64) & 0x7F) << (7 * byte)
+    if usual.all():
+        return rows, times, values, set()
+    return rows[usual], times[usual], values[usual], set(ends[~usual].tolist())
+
+
+def parse_sample(body: bytes, start: int, stop: int) -> tuple[float, int]:
+    """Sample: value = 1 (double), timestamp = 2 (milliseconds); the same in both versions."""
+    value, time_ms = 0.0, 0
+    for number, wire_type, begin, end in pb.fields(body, start, stop):
+        if number == 1:
+            pb.expect(wire_type, pb.FIXED64, "a value")
+            (value,) = _DOUBLE.unpack_from(body, begin)
+        elif number == 2:
+            pb.expect(wire_type, pb.VARINT, "a timestamp")
+            time_ms = pb.read_int64(body, begin, end)
+    return value, time_ms
+
+
+def parse_exemplar(
+    body: bytes, start: int, stop: int, label_types: tuple[int, ...] = (pb.LENGTH,)
+) -> tuple[int, float, list[tuple[int, int]]]:
+    """Exemplar: labels = 1, value = 2, timestamp = 3; the labels' spans are left to the caller."""
+    value, time_ms, spans = 0.0, 0, []
+    for number, wire_type, begin, end in pb.fields(body, start, stop):
+        if number == 1:
+            pb.expect(wire_type, label_types, "an exemplar's labels")
+            spans.append((begin, end))
+        elif number == 2:
+            pb.expect(wire_type, pb.FIXED64, "an exemplar's value")
+            (value,) = _DOUBLE.unpack_from(body, begin)
+        elif number == 3:
+            pb.expect(wire_type, pb.VARINT, "an exemplar's timestamp")
+            time_ms = pb.read_int64(body, begin, end)
+    return time_ms, value, spans
+
+
+def metric_type(number: int) -> str:
+    """The name of a metric type; both versions number them alike."""
+    return METRIC_TYPES[number] if number < len(METRIC_TYPES) else METRIC_TYPES[0]

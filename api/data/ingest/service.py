@@ -1,0 +1,222 @@
+"""Ingest as one object: bodies in, acknowledgements out.
+
+Decoding happens in one thread of its own, so that the event loop stays free to answer and the
+memories of known series need no locks; inserts happen in another, outside Python's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from api.base.limits import INFLIGHT_BYTES_MAX, METADATA_CACHED_MAX, REMOTE_SERIES_CACHED_MAX
+from api.base.metrics import ServiceMetrics
+from api.data.captures import Captures
+from api.data.ingest.columns import Acceptance
+from api.data.ingest.commit import GroupCommit, Metadata, Overloaded, Write
+from api.data.ingest.native import NativeRequest, decode_native
+from api.data.ingest.otlp import OtlpRequest, OtlpSeries, decode_otlp
+from api.data.ingest.remote_write import RemoteRequest, unpack
+from api.data.ingest.remote_write_v1 import decode_v1
+from api.data.ingest.remote_write_v2 import decode_v2
+from api.data.ingest.series import NativeTable, NativeTables, RemoteSeries
+from api.data.inventory.feed import InventoryFeed
+from api.data.store.store import Store
+from collector.contract.errors import FabricscopeError
+from collector.contract.wire import Receipt
+
+NATIVE, REMOTE_WRITE, OTLP = "native", "remote_write", "otlp"
+
+SIGHT_SECONDS = 30.0
+"""How often the inventory is told again of an agent's things."""
+REMOTE_SIGHT_SECONDS = 10.0
+"""How often it is told of remote-write series: so long a new one may stay unknown to it."""
+
+
+class Ingest:
+    """Decodes, commits, acknowledges. ``clock`` gives unix seconds."""
+
+    def __init__(
+        self,
+        store: Store,
+        feed: InventoryFeed,
+        metrics: ServiceMetrics,
+        clock: Callable[[], float],
+        *,
+        retention_days: int,
+    ) -> None:
+        self._feed = feed
+        self._metrics = metrics
+        self._clock = clock
+        self._retention_days = retention_days
+        self._tables = NativeTables()
+        self._remote = RemoteSeries()
+        self._otlp = OtlpSeries()
+        self._said: dict[str, Metadata] = {}
+        self._things_of = lru_cache(REMOTE_SERIES_CACHED_MAX)(lambda labels: feed.things([labels]))
+        self.captures: Captures | None = None
+        """What receipts ask of agents; nothing, where nobody set it."""
+        self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
+        self._inflight_bytes = 0
+        self.commit = GroupCommit(store, self._observe_commit)
+        metrics.watch("fabric_service_pending_rows", lambda: self.commit.pending_rows)
+        metrics.watch("fabric_service_inflight_bytes", lambda: self._inflight_bytes)
+        metrics.watch("fabric_service_known_series", lambda: len(self._tables), protocol=NATIVE)
+        metrics.watch(
+            "fabric_service_known_series", lambda: len(self._remote.labels), protocol=REMOTE_WRITE
+        )
+        metrics.watch("fabric_service_known_series", lambda: len(self._otlp.rows), protocol=OTLP)
+
+    @contextlib.contextmanager
+    def hold(self, size: int) -> Iterator[None]:
+        """Count these bytes as held; Overloaded if that would be too many."""
+        if self._inflight_bytes + size > INFLIGHT_BYTES_MAX:
+            raise Overloaded(
+                f"{self._inflight_bytes} bytes of requests are being worked on; "
+                f"INFLIGHT_BYTES_MAX is {INFLIGHT_BYTES_MAX}"
+            )
+        self._inflight_bytes += size
+        try:
+            yield
+        finally:
+            self._inflight_bytes -= size
+
+    async def native(self, body: bytes) -> Receipt:
+        """Make a native batch durable; the receipt may be sent when this returns."""
+        loop = asyncio.get_running_loop()
+        with self.commit.coming():
+            request: NativeRequest = await loop.run_in_executor(
+                self._decoder, decode_native, body, self._tables, self._acceptance()
+            )
+        await self.commit.write(request.write)
+        batch, write = request.batch, request.write
+        self._tables.written(batch.agent, request.table, request.days)
+        self._sight_batch(request)
+        self._count(NATIVE, write, request.refused)
+        captures = None
+        if self.captures is not None:
+            self.captures.note(batch.agent, write.events)
+            captures = self.captures.of(batch.agent)
+        return Receipt(
+            boot=batch.boot,
+            sequence=batch.sequence,
+            stored=len(write.samples) + len(write.events) + sum(write.records.values()),
+            refused=request.refused,
+            captures=captures or msgspec.UNSET,
+        )
+
+    async def remote_write(self, body: bytes, version: int) -> RemoteRequest:
+        """Make what is valid in a remote-write request durable."""
+        loop = asyncio.get_running_loop()
+        with self.commit.coming():
+            request: RemoteRequest = await loop.run_in_executor(
+                self._decoder, self._decode_remote, body, version
+            )
+        await self.commit.write(request.write)
+        self._remote.written(request.write.series)
+        self._said.update({entry.metric: entry for entry in request.write.metadata})
+        self._count(REMOTE_WRITE, request.write, request.refused)
+        return request
+
+    async def otlp(self, body: bytes, parse: Callable[[bytes], Any]) -> OtlpRequest:
+        """Make what is valid in an OTLP request durable; ``parse`` knows how it is written."""
+        loop = asyncio.get_running_loop()
+        with self.commit.coming():
+            decoded: OtlpRequest = await loop.run_in_executor(
+                self._decoder, self._decode_otlp, body, parse
+            )
+        write = decoded.request.write
+        try:
+            await self.commit.write(write)
+        except FabricscopeError:
+            # The sender will try again, and what it then adds must not be there already.
+            await loop.run_in_executor(self._decoder, self._otlp.deltas.forget, decoded.added)
+            raise
+        self._otlp.known.written(write.series)
+        self._said.update({entry.metric: entry for entry in write.metadata})
+        self._count(OTLP, write, decoded.request.refused)
+        self._metrics.merged.labels(OTLP).inc(decoded.merged)
+        return decoded
+
+    def _decode_otlp(self, body: bytes, parse: Callable[[bytes], Any]) -> OtlpRequest:
+        decoded = decode_otlp(parse(body), self._otlp, self._acceptance())
+        return decoded._replace(request=self._only_news(decoded.request))
+
+    def _decode_remote(self, body: bytes, version: int) -> RemoteRequest:
+        decode = decode_v1 if version == 1 else decode_v2
+        return self._only_news(decode(unpack(body), self._remote, self._acceptance()))
+
+    def _only_news(self, request: RemoteRequest) -> RemoteRequest:
+        """Senders say the same of their metrics again and again; only news is written."""
+        if len(self._said) >= METADATA_CACHED_MAX:
+            self._said = {}
+        news = [each for each in request.write.metadata if self._said.get(each.metric) != each]
+        write = msgspec.structs.replace(request.write, metadata=news)
+        return msgspec.structs.replace(request, write=write)
+
+    def _acceptance(self) -> Acceptance:
+        return Acceptance.at(int(self._clock() * 1000), self._retention_days)
+
+    def _sight_batch(self, request: NativeRequest) -> None:
+        """Tell the inventory that a batch came, and now and then what is in its table."""
+        batch, table, now = request.batch, request.table, self._clock()
+        self._feed.batch(
+            agent=batch.agent,
+            boot=batch.boot,
+            sequence=batch.sequence,
+            received_at=dt.datetime.fromtimestamp(now, tz=dt.UTC),
+            host=batch.common.get("host", ""),
+        )
+        if now - table.sighted >= SIGHT_SECONDS:
+            table.sighted = now
+            self._decoder.submit(self._sight_table, table)
+
+    async def sighted(self) -> None:
+        """Return when the inventory was told of every batch that was acknowledged before."""
+        await asyncio.get_running_loop().run_in_executor(self._decoder, lambda: None)
+
+    def _sight_table(self, table: NativeTable) -> None:
+        if table.things is None:
+            table.things = self._feed.things(table.labels)
+        self._feed.seen(table.things)
+
+    async def _sight_remote_series(self) -> None:
+        """Now and then tell the inventory which remote-write series had samples."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(REMOTE_SIGHT_SECONDS)
+            await loop.run_in_executor(self._decoder, self._sight_remote)
+
+    def _sight_remote(self) -> None:
+        """Reading a series' labels takes microseconds, so each is read once and remembered."""
+        for known in (self._remote, self._otlp.known):
+            for labels in known.take_used():
+                self._feed.seen(self._things_of(labels))
+
+    def _count(self, protocol: str, write: Write, refused: dict[str, int]) -> None:
+        self._metrics.samples.labels(protocol).inc(len(write.samples))
+        self._metrics.events.labels(protocol).inc(len(write.events))
+        for table, count in write.records.items():
+            self._metrics.records.labels(protocol, table).inc(count)
+        self._metrics.refuse(protocol, refused)
+
+    def _observe_commit(self, ok: bool, rows: int, seconds: float) -> None:  # noqa: FBT001
+        self._metrics.commits.labels("stored" if ok else "failed").inc()
+        self._metrics.commit_rows.observe(rows)
+        self._metrics.commit_seconds.observe(seconds)
+
+    async def run(self) -> None:
+        """Commit until cancelled."""
+        sighting = asyncio.create_task(self._sight_remote_series(), name="sighting")
+        try:
+            await self.commit.run()
+        finally:
+            sighting.cancel()
+            self._decoder.shutdown()

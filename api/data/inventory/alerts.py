@@ -1,0 +1,118 @@
+"""Alerts that stand and the health of their rule groups: written by the one process that leads.
+
+What is inside a document is `api.oncall.rules.state`'s to know.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, and_, delete, select
+from sqlalchemy.sql.expression import bindparam
+
+from api.base.limits import ALERTS_MAX, RULE_GROUPS_MAX
+from api.data.inventory.database import ROWS_PER_STATEMENT, Part, insert_into, table_of
+from api.data.inventory.incidents import is_holder
+from api.data.inventory.tables import AlertRow, RuleGroupRow
+
+ALERTS: Final = table_of(AlertRow)
+GROUPS: Final = table_of(RuleGroupRow)
+
+
+class KeptAlert(msgspec.Struct, frozen=True, kw_only=True):
+    """An alert of one rule, as it is kept."""
+
+    rule_group: str
+    rule: str
+    fingerprint: str
+    document: str
+
+
+class KeptGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of rules, as it is kept."""
+
+    rule_group: str
+    evaluated_at: dt.datetime
+    document: str
+
+
+class AlertTables(Part):
+    """What stands of all rule groups."""
+
+    def keep(
+        self,
+        group: KeptGroup,
+        changed: Sequence[KeptAlert],
+        gone: Sequence[KeptAlert],
+        *,
+        task: str,
+        holder: str,
+    ) -> bool:
+        """Keep what an evaluation of one group has changed, in one transaction.
+
+        False, and nothing is kept, if the task belongs to another process by now.
+        """
+        with self._database.writing("keep alerts") as connection:
+            if not is_holder(connection, task, holder):
+                return False
+            remove(connection, gone)
+            write_alerts(connection, changed)
+            write_group(connection, group)
+        return True
+
+    def forget_group(self, rule_group: str, *, task: str, holder: str) -> bool:
+        """Remove a group that is no longer evaluated, with its alerts; False: another's task."""
+        with self._database.writing("forget a rule group") as connection:
+            if not is_holder(connection, task, holder):
+                return False
+            connection.execute(delete(ALERTS).where(ALERTS.c.rule_group == rule_group))
+            connection.execute(delete(GROUPS).where(GROUPS.c.rule_group == rule_group))
+        return True
+
+    def standing(self) -> tuple[list[KeptGroup], list[KeptAlert]]:
+        """All groups and all alerts, each by key, as they were at one moment."""
+        groups = select(GROUPS).order_by(*GROUPS.primary_key).limit(RULE_GROUPS_MAX)
+        alerts = select(ALERTS).order_by(*ALERTS.primary_key).limit(ALERTS_MAX)
+        with self._database.reading("list alerts") as connection:
+            kept = connection.execute(groups).mappings().all()
+            standing = connection.execute(alerts).mappings().all()
+        return (
+            [msgspec.convert(dict(row), KeptGroup) for row in kept],
+            [msgspec.convert(dict(row), KeptAlert) for row in standing],
+        )
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def write_alerts(connection: Connection, alerts: Sequence[KeptAlert]) -> None:
+    """Insert alerts, or put them in the place of what is there."""
+    insert = insert_into(connection, ALERTS)
+    write = insert.on_conflict_do_update(
+        index_elements=list(ALERTS.primary_key), set_={"document": insert.excluded.document}
+    )
+    rows = [msgspec.structs.asdict(each) for each in alerts]
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        connection.execute(write, rows[start : start + ROWS_PER_STATEMENT])
+
+
+def remove(connection: Connection, alerts: Sequence[KeptAlert]) -> None:
+    """Delete alerts that are over and told."""
+    keys = [column.name for column in ALERTS.primary_key]
+    which = and_(*(ALERTS.c[name] == bindparam(f"key_{name}") for name in keys))
+    rows = [{f"key_{name}": getattr(each, name) for name in keys} for each in alerts]
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        connection.execute(delete(ALERTS).where(which), rows[start : start + ROWS_PER_STATEMENT])
+
+
+def write_group(connection: Connection, group: KeptGroup) -> None:
+    """Insert a group's health, or put it in the place of what is there."""
+    insert = insert_into(connection, GROUPS)
+    write = insert.on_conflict_do_update(
+        index_elements=list(GROUPS.primary_key),
+        set_={name: insert.excluded[name] for name in ("evaluated_at", "document")},
+    )
+    connection.execute(write, [msgspec.structs.asdict(group)])

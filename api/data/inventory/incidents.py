@@ -1,0 +1,312 @@
+"""Incidents and their news, and the lease of the one process that writes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+from sqlalchemy import Connection, delete, func, or_, select, update
+
+from alerts.judge.incident import KEPT_MAX, Change, Incident, IncidentState
+from api.base.limits import (
+    INCIDENT_CHANGES_KEPT_MAX,
+    INCIDENT_CHANGES_PAGE_MAX,
+    INCIDENT_NAMES_MAX,
+    INCIDENTS_KEPT_DAYS,
+    INCIDENTS_KEPT_MAX,
+    PAGE_DEFAULT,
+)
+from api.data.inventory.database import ROWS_PER_STATEMENT, Part, before_nul, insert_into, table_of
+from api.data.inventory.sightings import is_name
+from api.data.inventory.tables import IncidentChangeRow, IncidentNameRow, IncidentRow, LeaseRow
+from collector.contract.verdict import Cause
+
+INCIDENTS: Final = table_of(IncidentRow)
+NAMES: Final = table_of(IncidentNameRow)
+CHANGES: Final = table_of(IncidentChangeRow)
+LEASES: Final = table_of(LeaseRow)
+
+NS: Final = 1_000_000_000
+NUMBER_MAX: Final = (1 << 63) - 1
+"""Of a change; whoever asks for news after a greater one has not got it from us."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """Who does a task, until when, and when it was last done to its end."""
+
+    task: str
+    holder: str
+    until: dt.datetime
+    done_at: dt.datetime | None
+
+
+class Numbered(msgspec.Struct, frozen=True):
+    """News of an incident and their number, which grows over all processes and restarts."""
+
+    number: int
+    change: Change
+
+
+class IncidentQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which incidents: all conditions that are given."""
+
+    state: IncidentState | None = None
+    cause: Cause | None = None
+    job: str | None = None
+    host: str | None = None
+    switch: str | None = None
+    since: dt.datetime | None = None
+    """Seen then, or later."""
+
+
+class LeaseTables(Part):
+    """Tasks that one process does at a time.
+
+    Moments are the asking process' own; a clock that is wrong by more than a lease makes two
+    processes take it from each other, and what they write is then refused to all but the holder.
+    """
+
+    def take(
+        self,
+        task: str,
+        holder: str,
+        now: dt.datetime,
+        until: dt.datetime,
+        *,
+        by_force: bool = False,
+    ) -> bool:
+        """Take a task or keep it; False if another process has it and its lease has not ended."""
+        with self._database.writing("take a lease") as connection:
+            insert = insert_into(connection, LEASES)
+            old, new = LEASES.c, insert.excluded
+            may = or_(old.holder == new.holder, old.until <= now)
+            connection.execute(
+                insert.on_conflict_do_update(
+                    index_elements=[LEASES.c.task],
+                    set_={"holder": new.holder, "until": new.until},
+                    where=None if by_force else may,
+                ),
+                [{"task": task, "holder": holder, "until": until, "done_at": None}],
+            )
+            return connection.scalar(select(old.holder).where(old.task == task)) == holder
+
+    def release(self, task: str, holder: str, now: dt.datetime) -> None:
+        """Let others have a task, if it is ours."""
+        with self._database.writing("release a lease") as connection:
+            connection.execute(
+                update(LEASES)
+                .where(LEASES.c.task == task, LEASES.c.holder == holder)
+                .values(until=now)
+            )
+
+    def get(self, task: str) -> Lease | None:
+        """Who has a task; None if nobody ever had."""
+        with self._database.reading("look up a lease") as connection:
+            query = select(LEASES).where(LEASES.c.task == task)
+            row = connection.execute(query).mappings().first()
+        return msgspec.convert(dict(row), Lease) if row is not None else None
+
+
+class IncidentTables(Part):
+    """Incidents, what they can be found by, and their news."""
+
+    # --- writing -------------------------------------------------------------------------------
+
+    def keep(
+        self,
+        incidents: Sequence[Incident],
+        changes: Sequence[Change],
+        *,
+        task: str,
+        holder: str,
+        now: dt.datetime,
+    ) -> bool:
+        """Keep incidents as they are now, and their news, in one transaction.
+
+        False, and nothing is kept, if the task belongs to another process by now.
+        """
+        with self._database.writing("keep incidents") as connection:
+            if not is_holder(connection, task, holder):
+                return False
+            rows = sorted(incidents, key=lambda each: each.id)
+            write_incidents(connection, rows)
+            write_names(connection, rows)
+            write_changes(connection, changes)
+            forget(connection, now)
+            done = update(LEASES).where(LEASES.c.task == task).values(done_at=now)
+            connection.execute(done)
+        return True
+
+    # --- asking --------------------------------------------------------------------------------
+
+    def recent(self, closed_since: dt.datetime) -> list[Incident]:
+        """All that are open, and those that were closed at a moment or later; KEPT_MAX at most."""
+        is_open = INCIDENTS.c.state == IncidentState.OPEN.value
+        query = (
+            select(INCIDENTS.c.document)
+            .where(or_(is_open, INCIDENTS.c.closed >= closed_since))
+            # "open" comes behind "closed": those that are open are in any case among them.
+            .order_by(INCIDENTS.c.state.desc(), INCIDENTS.c.id.desc())
+            .limit(KEPT_MAX)
+        )
+        with self._database.reading("list incidents") as connection:
+            found = connection.execute(query).scalars().all()
+        return sorted(map(read_incident, found), key=lambda each: each.id)
+
+    def get(self, number: str) -> Incident | None:
+        """The incident with this id."""
+        if not is_name(number):
+            return None
+        query = select(INCIDENTS.c.document).where(INCIDENTS.c.id == number)
+        with self._database.reading("look up an incident") as connection:
+            found = connection.scalar(query)
+        return read_incident(found) if found is not None else None
+
+    def page(
+        self, wanted: IncidentQuery, after: str | None = None, limit: int = PAGE_DEFAULT
+    ) -> list[Incident]:
+        """A page of incidents, the newest first: those before an id, at most `limit`."""
+        query = select(INCIDENTS.c.document)
+        for kind in ("job", "host", "switch"):
+            name = getattr(wanted, kind)
+            if name is None:
+                continue
+            if not is_name(name):
+                return []
+            named = select(NAMES.c.incident).where(NAMES.c.kind == kind, NAMES.c.name == name)
+            query = query.where(INCIDENTS.c.id.in_(named))
+        if wanted.state is not None:
+            query = query.where(INCIDENTS.c.state == wanted.state.value)
+        if wanted.cause is not None:
+            query = query.where(INCIDENTS.c.cause == wanted.cause.value)
+        if wanted.since is not None:
+            query = query.where(INCIDENTS.c.last_seen >= wanted.since)
+        if after is not None:
+            query = query.where(INCIDENTS.c.id < before_nul(after))
+        with self._database.reading("list incidents") as connection:
+            found = connection.execute(query.order_by(INCIDENTS.c.id.desc()).limit(limit))
+            return [read_incident(document) for document in found.scalars()]
+
+    def changes(self, after: int, limit: int = INCIDENT_CHANGES_PAGE_MAX) -> list[Numbered]:
+        """News with a greater number, in order."""
+        query = (
+            select(CHANGES.c.number, CHANGES.c.document)
+            .where(CHANGES.c.number > max(-1, min(after, NUMBER_MAX)))
+            .order_by(CHANGES.c.number)
+            .limit(limit)
+        )
+        with self._database.reading("list news of incidents") as connection:
+            rows = connection.execute(query).all()
+        return [
+            Numbered(row.number, msgspec.json.decode(row.document, type=Change)) for row in rows
+        ]
+
+    def changes_span(self) -> tuple[int, int] | None:
+        """The lowest and the highest number of the news that are kept; None: there are none."""
+        query = select(func.min(CHANGES.c.number), func.max(CHANGES.c.number))
+        with self._database.reading("list news of incidents") as connection:
+            first, last = connection.execute(query).one()
+        return None if first is None else (first, last)
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def is_holder(connection: Connection, task: str, holder: str) -> bool:
+    """Whether a task is a process' own. Its row is locked until the transaction ends."""
+    query = select(LEASES.c.holder).where(LEASES.c.task == task).with_for_update()
+    return connection.scalar(query) == holder
+
+
+def read_incident(document: str) -> Incident:
+    """An incident out of its row."""
+    return msgspec.json.decode(document, type=Incident)
+
+
+def moment_of(time_ns: int) -> dt.datetime:
+    """A time as the inventory keeps it."""
+    return dt.datetime.fromtimestamp(time_ns / NS, tz=dt.UTC)
+
+
+def write_incidents(connection: Connection, incidents: Sequence[Incident]) -> None:
+    """Insert incidents, or put them in the place of what is there."""
+    names = ("state", "cause", "last_seen", "closed", "document")
+    insert = insert_into(connection, INCIDENTS)
+    write = insert.on_conflict_do_update(
+        index_elements=[INCIDENTS.c.id], set_={name: insert.excluded[name] for name in names}
+    )
+    rows = [
+        {
+            "id": each.id,
+            "state": each.state.value,
+            "cause": each.verdict.cause.value,
+            "last_seen": moment_of(each.last_seen_ns),
+            "closed": moment_of(each.closed_ns) if each.closed_ns is not None else None,
+            "document": msgspec.json.encode(each).decode(),
+        }
+        for each in incidents
+    ]
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        connection.execute(write, rows[start : start + ROWS_PER_STATEMENT])
+
+
+def write_names(connection: Connection, incidents: Iterable[Incident]) -> None:
+    """Add what incidents can be found by; a name that one ever had stays."""
+    rows = [
+        {"incident": each.id, "kind": kind, "name": name}
+        for each in incidents
+        for kind, name in sorted(set(list(names_in(each))[:INCIDENT_NAMES_MAX]))
+    ]
+    write = insert_into(connection, NAMES).on_conflict_do_nothing()
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        connection.execute(write, rows[start : start + ROWS_PER_STATEMENT])
+
+
+def names_in(incident: Incident) -> Iterator[tuple[str, str]]:
+    """Jobs, hosts and switches: those accused first, then those that suffer."""
+    verdict = incident.verdict
+    for job in incident.jobs:
+        if is_name(job):
+            yield "job", job
+    for culprit in (verdict.culprit, *verdict.accomplices, *verdict.victims):
+        for kind in ("job", "host", "switch"):
+            if is_name(name := getattr(culprit, kind)):
+                yield kind, name
+
+
+def write_changes(connection: Connection, changes: Sequence[Change]) -> None:
+    """Append news. Only the holder of the lease writes, so that numbers have no gaps."""
+    if not changes:
+        return
+    last = connection.scalar(select(func.max(CHANGES.c.number))) or 0
+    rows = [
+        {
+            "number": number,
+            "incident": change.incident.id,
+            "time": moment_of(change.time_ns),
+            "document": msgspec.json.encode(change).decode(),
+        }
+        for number, change in enumerate(changes, start=last + 1)
+    ]
+    for start in range(0, len(rows), ROWS_PER_STATEMENT):
+        connection.execute(CHANGES.insert(), rows[start : start + ROWS_PER_STATEMENT])
+    oldest = last + len(changes) - INCIDENT_CHANGES_KEPT_MAX
+    connection.execute(delete(CHANGES).where(CHANGES.c.number <= oldest))
+
+
+def forget(connection: Connection, now: dt.datetime) -> None:
+    """Remove closed incidents that are too old or too many, with their names."""
+    closed = INCIDENTS.c.state == IncidentState.CLOSED.value
+    old = now - dt.timedelta(days=INCIDENTS_KEPT_DAYS)
+    connection.execute(delete(INCIDENTS).where(closed, INCIDENTS.c.closed < old))
+    newest = (
+        select(INCIDENTS.c.id)
+        .order_by(INCIDENTS.c.id.desc())
+        .offset(INCIDENTS_KEPT_MAX - 1)
+        .limit(1)
+    )
+    last_kept = connection.scalar(newest)
+    if last_kept is not None:
+        connection.execute(delete(INCIDENTS).where(closed, INCIDENTS.c.id < last_kept))

@@ -1,0 +1,287 @@
+"""Rows of jobs, their hosts, ranks and communicators: how they are written.
+
+Every writer of a job first takes the job's own row, so that writers of one job take turns; who
+writes several jobs takes them in the order of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Table, delete, select, update
+from sqlalchemy.sql.expression import bindparam
+
+from api.data.inventory.database import ROWS_PER_STATEMENT, insert_into, table_of
+from api.data.inventory.job_model import FACTS, CommunicatorFound, JobRank, Origin, merged, said
+from api.data.inventory.records import RankSaid
+from api.data.inventory.tables import (
+    CommunicatorRow,
+    JobHostRow,
+    JobOrigin,
+    JobRankRow,
+    JobRow,
+    JobState,
+    MemberRow,
+)
+
+JOBS: Final = table_of(JobRow)
+JOB_HOSTS: Final = table_of(JobHostRow)
+JOB_RANKS: Final = table_of(JobRankRow)
+COMMUNICATORS: Final = table_of(CommunicatorRow)
+MEMBERS: Final = table_of(MemberRow)
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Item = TypeVar("Item")
+Row = dict[str, Any]
+
+
+def moment(time_ns: int) -> datetime:
+    """A time of the store as one of the inventory."""
+    return EPOCH + timedelta(microseconds=time_ns // 1000)
+
+
+def nanoseconds(time: datetime) -> int:
+    """A time of the inventory as one of the store."""
+    return (time - EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def in_pieces(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """The items, as many at a time as one statement takes."""
+    for start in range(0, len(items), ROWS_PER_STATEMENT):
+        yield items[start : start + ROWS_PER_STATEMENT]
+
+
+def new_job(job: str, origin: JobOrigin, now: datetime) -> Row:
+    """The row of a job of which nothing else is known."""
+    return {
+        "job": job,
+        "origin": origin,
+        "state": JobState.RUNNING,
+        "groups": {},
+        "attributes": {},
+        "revision": 0,
+        "first_seen": now,
+        "last_seen": now,
+    }
+
+
+def lock_job(connection: Connection, job: str) -> Row | None:
+    """The job's row, held until the end of the transaction; None if there is none."""
+    query = select(JOBS).where(JOBS.c.job == job).with_for_update()
+    found = connection.execute(query).mappings().first()
+    return None if found is None else dict(found)
+
+
+def open_job(connection: Connection, job: str, origin: JobOrigin, now: datetime) -> Row:
+    """The job's row, made if it was not there, and held."""
+    connection.execute(
+        insert_into(connection, JOBS).on_conflict_do_nothing(), [new_job(job, origin, now)]
+    )
+    row = lock_job(connection, job)
+    assert row is not None, f"the row of job {job!r} was just made"
+    return row
+
+
+def change_row(connection: Connection, old: Row, **values: object) -> bool:
+    """Write what differs; True if something did."""
+    changed = {name: value for name, value in values.items() if old[name] != value}
+    if changed:
+        connection.execute(update(JOBS).where(JOBS.c.job == old["job"]).values(changed))
+        old.update(changed)
+    return bool(changed)
+
+
+# --- hosts and ranks ----------------------------------------------------------------------------
+
+
+def write_hosts(connection: Connection, job: str, hosts: Iterable[str], origin: str) -> bool:
+    """Add hosts to a job; True if one was new."""
+    given = sorted(set(hosts))
+    known: set[str] = set()
+    for names in in_pieces(given):
+        query = select(JOB_HOSTS.c.host).where(JOB_HOSTS.c.job == job, JOB_HOSTS.c.host.in_(names))
+        known.update(connection.scalars(query))
+    rows = [{"job": job, "host": host, "origin": origin} for host in given if host not in known]
+    for some in in_pieces(rows):
+        connection.execute(insert_into(connection, JOB_HOSTS).on_conflict_do_nothing(), some)
+    return bool(rows)
+
+
+def hosts_of(connection: Connection, job: str) -> list[str]:
+    """The hosts of a job, by name."""
+    query = select(JOB_HOSTS.c.host).where(JOB_HOSTS.c.job == job).order_by(JOB_HOSTS.c.host)
+    return list(connection.scalars(query))
+
+
+_RANK_COLUMNS: Final = ("rank", *FACTS, "origins")
+
+
+def ranks_of(
+    connection: Connection, job: str, after: int | None = None, limit: int | None = None
+) -> list[JobRank]:
+    """The ranks of a job in order: all of them, or a page."""
+    wanted = [JOB_RANKS.c[name] for name in _RANK_COLUMNS]
+    query = select(*wanted).where(JOB_RANKS.c.job == job).order_by(JOB_RANKS.c.rank)
+    if after is not None:
+        query = query.where(JOB_RANKS.c.rank > after)
+    rows = connection.execute(query.limit(limit)).mappings()
+    return [JobRank(**row) for row in rows]
+
+
+def these_ranks(connection: Connection, job: str, ranks: Sequence[int]) -> list[JobRank]:
+    """Those of these ranks of a job that are known: a flush of sightings brings a few of many."""
+    wanted = [JOB_RANKS.c[name] for name in _RANK_COLUMNS]
+    found: list[JobRank] = []
+    for some in in_pieces(ranks):
+        query = select(*wanted).where(JOB_RANKS.c.job == job, JOB_RANKS.c.rank.in_(some))
+        found += [JobRank(**row) for row in connection.execute(query).mappings()]
+    return found
+
+
+def as_said(rank: RankSaid) -> JobRank:
+    """What somebody says of a rank, with its origin."""
+    return said(
+        rank.rank,
+        Origin.REGISTERED,
+        host=rank.host,
+        pid=rank.pid,
+        gpu=None if rank.gpu is None else str(rank.gpu),
+        gpu_uuid=rank.gpu_uuid,
+        device=rank.device,
+        devices=rank.device,
+        port=None if rank.port is None else str(rank.port),
+        local_rank=rank.local_rank,
+    )
+
+
+def write_ranks(connection: Connection, job: str, places: Iterable[JobRank]) -> bool:
+    """Join what is said of ranks with what is known; True if that changed something.
+
+    Ranks that were only guessed, and that are guessed otherwise now, go.
+    """
+    given = list(places)
+    guesses = any(is_guess(place) for place in given)
+    known = (
+        ranks_of(connection, job)
+        if guesses
+        else these_ranks(connection, job, [place.rank for place in given])
+    )
+    old = {place.rank: place for place in known}
+    news = {
+        place.rank: place
+        for place in given
+        # A guess about a rank of which somebody knows better would mix up two processes.
+        if not (is_guess(place) and place.rank in old and not is_guess(old[place.rank]))
+    }
+    if guesses:
+        guessed = [rank for rank, place in old.items() if is_guess(place) and rank not in news]
+        drop_ranks(connection, job, guessed)
+    for rank, place in old.items():
+        # A guess never mixes with another process' facts: it is taken back whole.
+        if rank in news and is_guess(place) and differs_in_process(place, news[rank]):
+            old[rank] = JobRank(rank=rank)
+    after = {rank: merged(old.get(rank, JobRank(rank=rank)), place) for rank, place in news.items()}
+    changed = [place for rank, place in sorted(after.items()) if old.get(rank) != place]
+    insert = insert_into(connection, JOB_RANKS)
+    values = {name: insert.excluded[name] for name in (*FACTS, "origins")}
+    write = insert.on_conflict_do_update(index_elements=["job", "rank"], set_=values)
+    for some in in_pieces(changed):
+        connection.execute(write, [{"job": job, **msgspec.structs.asdict(one)} for one in some])
+    return bool(changed)
+
+
+def is_guess(place: JobRank) -> bool:
+    """Whether nobody said which rank this process is."""
+    return place.origins.get("rank") == Origin.INFERRED
+
+
+def differs_in_process(one: JobRank, other: JobRank) -> bool:
+    """Whether two ranks are two processes."""
+    return (one.host, one.pid) != (other.host, other.pid)
+
+
+def drop_ranks(connection: Connection, job: str, ranks: Sequence[int]) -> None:
+    """Remove ranks of a job."""
+    for some in in_pieces(ranks):
+        connection.execute(
+            delete(JOB_RANKS).where(JOB_RANKS.c.job == job, JOB_RANKS.c.rank.in_(some))
+        )
+
+
+# --- communicators ------------------------------------------------------------------------------
+
+
+def write_communicators(
+    connection: Connection, job: str, found: Sequence[CommunicatorFound]
+) -> None:
+    """Join communicators and their members with what is known of the job's."""
+    query = select(COMMUNICATORS).where(COMMUNICATORS.c.job == job)
+    old = {row["communicator"]: dict(row) for row in connection.execute(query).mappings()}
+    rows = [communicator_row(job, one, old.get(one.communicator)) for one in found]
+    changed = [row for row in rows if old.get(row["communicator"]) != row]
+    upsert(connection, COMMUNICATORS, changed)
+    query = select(MEMBERS).where(MEMBERS.c.job == job)
+    members = {
+        (row["communicator"], row["rank"]): dict(row)
+        for row in connection.execute(query).mappings()
+    }
+    news = [
+        {"communicator": one.communicator, "job": job, **msgspec.structs.asdict(member)}
+        for one in found
+        for member in one.members
+    ]
+    upsert(
+        connection,
+        MEMBERS,
+        [row for row in news if members.get((row["communicator"], row["rank"])) != row],
+    )
+
+
+def communicator_row(job: str, found: CommunicatorFound, old: Row | None) -> Row:
+    """The row of a communicator; what was known and is not seen now stays."""
+    first, last = moment(found.first_ns), moment(found.last_ns)
+    trees = [{str(rank): parent for rank, parent in tree.items()} for tree in found.trees]
+    known: Mapping[str, Any] = old or {}
+    return {
+        "communicator": found.communicator,
+        "job": job,
+        "name": found.name or known.get("name"),
+        "ranks": found.ranks,
+        "nodes": found.nodes or known.get("nodes"),
+        "rings": found.rings or known.get("rings", []),
+        "trees": trees or known.get("trees", []),
+        "first_seen": min(first, known.get("first_seen", first)),
+        "last_seen": max(last, known.get("last_seen", last)),
+    }
+
+
+def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Write these rows whole, over those with the same key."""
+    keys = [column.name for column in table.primary_key]
+    insert = insert_into(connection, table)
+    others = {column.name: insert.excluded[column.name] for column in table.c}
+    values = {name: value for name, value in others.items() if name not in keys}
+    write = insert.on_conflict_do_update(index_elements=keys, set_=values)
+    ordered = sorted(rows, key=lambda row: [row[name] for name in keys])
+    for some in in_pieces(ordered):
+        connection.execute(write, list(some))
+
+
+def make_aliases(connection: Connection, job: str, aliases: Iterable[str]) -> None:
+    """Let inferred jobs that turned out to be this one lead to it, and nothing else."""
+    for alias in sorted(aliases):
+        row = lock_job(connection, alias)
+        if row is None or row["origin"] != JobOrigin.INFERRED or alias == job:
+            continue
+        for table in (MEMBERS, COMMUNICATORS, JOB_RANKS, JOB_HOSTS):
+            connection.execute(delete(table).where(table.c.job == alias))
+        values = {"alias_of": job, "state": JobState.ENDED, "ended_at": row["last_seen"]}
+        change_row(connection, row, **values)
+    # An alias of an alias would be a second step for whoever follows it.
+    moved = update(JOBS).where(JOBS.c.alias_of == bindparam("alias")).values(alias_of=job)
+    if listed := [{"alias": alias} for alias in aliases]:
+        connection.execute(moved, listed)

@@ -1,0 +1,259 @@
+"""The inventory's cables: what each port says of its neighbour, now and in the past."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import msgspec
+from sqlalchemy import Connection, Select, func, or_, select
+
+from api.data.inventory.cabling_spans import NOBODY, UNPLUGGED
+from api.data.inventory.database import ROWS_PER_STATEMENT, Part, table_of
+from api.data.inventory.link_rows import CABLINGS, lock_hosts, write_links
+from api.data.inventory.records import Cabling, Host
+from api.data.inventory.sightings import PEER_LABELS, LinkEnd, is_name
+from api.data.inventory.tables import DeviceKind, DeviceRow, HostRow, PortRow
+from collector.contract.errors import InventoryError
+from collector.contract.identity import PortId
+
+LOOK_BACK_DAYS: Final = 7
+"""What nobody has seen for so long is no part of the fabric any more: a switch that was renamed or
+taken away names its old neighbours for ever. Longer than any poller stays down unnoticed."""
+LOOK_BACK: Final = timedelta(days=LOOK_BACK_DAYS)
+
+FABRIC_ROWS_MAX: Final = 1_000_000
+"""Rows of one table that are read at once: ten times the ports of a hundred thousand GPUs, some
+gigabytes. Past it the fabric is not read, and the error says so."""
+
+UNPLUGGED_LOOKED_AT_MAX: Final = 10_000
+"""Ends that are looked at in one go for having lost their neighbour, those first that lost it last.
+The ends of a poller that died are among them and stay as they are."""
+
+UP_STATES: Final = frozenset({"active", "active_defer"})
+"""States of a port whose link is up."""
+
+PORTS: Final = table_of(PortRow)
+DEVICES: Final = table_of(DeviceRow)
+HOSTS: Final = table_of(HostRow)
+
+Place = tuple[str, str, str]
+"""Host, device, port."""
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+class FabricDevice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a topology needs of a device: there are many, and times and the like cost most."""
+
+    host: str
+    kind: str
+    device: str
+    driver: str | None
+    attributes: dict[str, str]
+
+
+class FabricPort(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a topology needs of a port."""
+
+    host: str
+    device: str
+    port: str
+    link_layer: str | None
+    state: str | None
+    rate_bits_per_second: int | None
+    netdev: str | None
+    guid: str | None
+    last_seen: datetime
+    description: str | None
+
+
+class FabricEnd(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a topology needs of a cabling."""
+
+    host: str
+    device: str
+    port: str
+    method: str
+    peer_name: str
+    peer_port: str
+    peer_guid: str
+    peer_chassis: str
+    peer_port_id: str
+    since: datetime
+    last_seen: datetime
+
+
+class FabricRows(msgspec.Struct, frozen=True):
+    """All of the inventory that a topology is made of, as it was read in one transaction."""
+
+    hosts: list[Host]
+    """Switches too."""
+    devices: list[FabricDevice]
+    """RDMA devices, switches and network interfaces."""
+    ports: list[FabricPort]
+    ends: list[FabricEnd]
+    """Without those that say that there is nobody."""
+
+
+class Signs(msgspec.Struct, frozen=True):
+    """When ports and their pollers were last heard of: what speaks for an unplugged cable."""
+
+    port: dict[Place, datetime]
+    """Ports, and network interfaces as the port 1 that they have."""
+    down: set[Place]
+    """Ports that say of themselves that their link is down."""
+    method: dict[tuple[str, str], datetime]
+    """Of each host and method the latest word on any neighbour."""
+
+    def since_when_unplugged(self, row: Cabling) -> datetime | None:
+        """Until when the port was reported without the neighbour that it had; None: who knows.
+
+        Either the port itself says that it is down, or the one who names its neighbours names
+        those of other ports of the same machine. A poller that died says nothing of any.
+        """
+        place = (row.host, row.device, row.port)
+        heard = self.port.get(place)
+        if heard is None:
+            return None
+        if place not in self.down:
+            heard = min(heard, self.method.get((row.host, row.method), row.last_seen))
+        return heard if heard >= row.last_seen + UNPLUGGED else None
+
+
+class LinkTables(Part):
+    """Cables: asking for them, and noting that one was unplugged."""
+
+    def cablings(self, port: PortId) -> list[Cabling]:
+        """What was at a port and when, by every method, the latest first.
+
+        One whose neighbour has no name at all says that the port had none.
+        """
+        if not all(is_name(name) for name in (port.host, port.device, port.port)):
+            return []
+        columns = CABLINGS.c
+        query = wanted(Cabling, CABLINGS).where(
+            columns.host == port.host, columns.device == port.device, columns.port == port.port
+        )
+        query = query.order_by(columns.since.desc(), columns.method, columns.number.desc())
+        with self._database.reading("list a port's cablings") as connection:
+            return read_all(connection, Cabling, query)
+
+    def fabric(self, at: datetime, *, is_now: bool) -> FabricRows:
+        """Everything that was there and cabled at a moment: hosts, switches, ports, neighbours.
+
+        ``is_now``: the moment is the present, so that what has ended is left out by that alone.
+        """
+        seen_since, cabling = at - LOOK_BACK, CABLINGS.c
+        is_named = or_(*(cabling[name] != "" for name in PEER_LABELS))
+        cabled = wanted(FabricEnd, CABLINGS).where(cabling.last_seen >= seen_since, is_named)
+        if is_now:
+            cabled = cabled.where(cabling.until.is_(None))
+        else:
+            cabled = cabled.where(cabling.since <= at)
+            cabled = cabled.where(cabling.until.is_(None) | (cabling.until >= at))
+        of_fabric = DEVICES.c.kind != DeviceKind.GPU
+        with self._database.reading("read the fabric") as connection:
+            return FabricRows(
+                hosts=read_all(connection, Host, there(Host, HOSTS, at)),
+                devices=read_all(
+                    connection, FabricDevice, there(FabricDevice, DEVICES, at).where(of_fabric)
+                ),
+                ports=read_all(connection, FabricPort, there(FabricPort, PORTS, at)),
+                ends=read_all(connection, FabricEnd, cabled),
+            )
+
+    def note_unplugged(self, now: datetime) -> int:
+        """End the cablings of ports that are still reported and name nobody; returns how many.
+
+        Several processes may do so at once.
+        """
+        with self._database.reading("look for unplugged cables") as connection:
+            rows = quiet_cablings(connection, now)
+            signs = read_signs(connection, rows)
+        found = {
+            (row.host, LinkEnd(device=row.device, port=row.port, method=row.method)): heard
+            for row in rows
+            if (heard := signs.since_when_unplugged(row)) is not None
+        }
+        if found:
+            with self._database.writing("note unplugged cables") as connection:
+                hosts = lock_hosts(connection, (host for host, _ in found))
+                ends = {key: (at, at) for key, at in found.items() if key[0] in hosts}
+                write_links(connection, ends)
+        return len(found)
+
+
+def wanted(record: type[msgspec.Struct], table: Any) -> Select[Any]:  # noqa: ANN401 - any table
+    """A query for what a record has: columns, or attributes that are none."""
+    names = record.__struct_fields__
+    return select(
+        *(
+            table.c[name] if name in table.c else table.c.attributes[name].as_string()
+            for name in names
+        )
+    )
+
+
+def there(record: type[msgspec.Struct], table: Any, at: datetime) -> Select[Any]:  # noqa: ANN401
+    """A query for the rows of things that were there at a moment."""
+    query = wanted(record, table).where(table.c.last_seen >= at - LOOK_BACK)
+    return query.where(table.c.first_seen <= at)
+
+
+def read_all(connection: Connection, record: type[Record], query: Select[Any]) -> list[Record]:
+    """All rows as records; an error if there are over FABRIC_ROWS_MAX."""
+    rows = connection.execute(query.limit(FABRIC_ROWS_MAX + 1)).all()
+    if len(rows) > FABRIC_ROWS_MAX:
+        msg = f"over {FABRIC_ROWS_MAX} rows (FABRIC_ROWS_MAX) of {record.__name__}"
+        raise InventoryError(msg)
+    names = record.__struct_fields__
+    return [record(**dict(zip(names, row, strict=True))) for row in rows]
+
+
+# --- unplugged ----------------------------------------------------------------------------------
+
+
+def quiet_cablings(connection: Connection, now: datetime) -> list[Cabling]:
+    """Cablings that nothing speaks against and that were not confirmed for a while."""
+    columns = CABLINGS.c
+    query = wanted(Cabling, CABLINGS).where(
+        columns.until.is_(None),
+        columns.last_seen <= now - UNPLUGGED,
+        columns.last_seen >= now - LOOK_BACK,
+    )
+    query = query.order_by(columns.last_seen.desc()).limit(UNPLUGGED_LOOKED_AT_MAX)
+    rows = read_all(connection, Cabling, query)
+    return [row for row in rows if tuple(getattr(row, name) for name in PEER_LABELS) != NOBODY]
+
+
+def read_signs(connection: Connection, rows: Iterable[Cabling]) -> Signs:
+    """What is known of the ports of these cablings, and of who named their neighbours."""
+    signs = Signs({}, set(), {})
+    hosts = sorted({row.host for row in rows})
+    for start in range(0, len(hosts), ROWS_PER_STATEMENT):
+        add_signs(connection, signs, hosts[start : start + ROWS_PER_STATEMENT])
+    return signs
+
+
+def add_signs(connection: Connection, signs: Signs, hosts: list[str]) -> None:
+    """Add what is known of these hosts."""
+    nics = select(DEVICES.c.host, DEVICES.c.device, DEVICES.c.last_seen)
+    nics = nics.where(DEVICES.c.host.in_(hosts), DEVICES.c.kind == DeviceKind.NIC)
+    for host, device, last_seen in connection.execute(nics):
+        signs.port[host, device, "1"] = last_seen
+    ports = select(PORTS.c.host, PORTS.c.device, PORTS.c.port, PORTS.c.last_seen, PORTS.c.state)
+    for host, device, port, last_seen, state in connection.execute(
+        ports.where(PORTS.c.host.in_(hosts))
+    ):
+        signs.port[host, device, port] = last_seen
+        if state is not None and state not in UP_STATES:
+            signs.down.add((host, device, port))
+    columns = CABLINGS.c
+    methods = select(columns.host, columns.method, func.max(columns.last_seen))
+    # That a port has no neighbour may be its own word, and shows no poller alive.
+    is_named = or_(*(columns[name] != "" for name in PEER_LABELS))
+    methods = methods.where(columns.host.in_(hosts), is_named)
+    methods = methods.group_by(columns.host, columns.method)
+    for host, method, last_seen in connection.execute(methods):
+        signs.method[host, method] = last_seen

@@ -1,0 +1,1 @@
+"""Alembic's folder: the schema's history, one file a step, run by `api.data.inventory.migrate`."""

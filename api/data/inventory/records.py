@@ -1,0 +1,174 @@
+"""What the inventory answers and is told: hosts, ports, jobs and their like as plain values."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from api.data.inventory.tables import DeviceKind, HostRole, JobOrigin, JobState
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine or a switch. Times are UTC, by the service's clock."""
+
+    host: str
+    cluster: str | None
+    agent: str | None
+    agent_version: str | None
+    role: HostRole = HostRole.HOST
+    first_seen: datetime
+    last_seen: datetime
+    attributes: dict[str, str]
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """A network adapter, network interface or GPU of a host."""
+
+    host: str
+    kind: DeviceKind
+    device: str
+    driver: str | None
+    firmware: str | None
+    first_seen: datetime
+    last_seen: datetime
+    attributes: dict[str, str]
+
+
+class Port(msgspec.Struct, frozen=True, kw_only=True):
+    """A port of an RDMA device or of a switch."""
+
+    host: str
+    device: str
+    port: str
+    link_layer: str | None
+    state: str | None
+    rate_bits_per_second: int | None
+    netdev: str | None
+    guid: str | None
+    first_seen: datetime
+    last_seen: datetime
+    attributes: dict[str, str]
+
+
+class Cabling(msgspec.Struct, frozen=True, kw_only=True):
+    """A neighbour that a port named by one method, in its words, and from when to when.
+
+    `until` is None while nothing speaks against it; `last_seen` says how old that knowledge is.
+    """
+
+    host: str
+    device: str
+    port: str
+    method: str
+    number: int
+    peer_name: str
+    peer_port: str
+    peer_guid: str
+    peer_chassis: str
+    peer_port_id: str
+    since: datetime
+    last_seen: datetime
+    until: datetime | None
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True):
+    """How far an agent's numbered batches have come."""
+
+    agent: str
+    boot: str
+    last_sequence: int
+    last_received_at: datetime
+    batches_missing: int
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A training job. `alias_of` is the job that it turned out to be, if it did."""
+
+    job: str
+    name: str | None
+    user: str | None
+    scheduler: str | None
+    cluster: str | None
+    origin: JobOrigin
+    state: JobState
+    alias_of: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    ranks: int | None
+    attributes: dict[str, str]
+    revision: int
+    first_seen: datetime
+    last_seen: datetime
+
+
+class Communicator(msgspec.Struct, frozen=True, kw_only=True):
+    """A communicator of a job. `trees`: for each channel each rank's parent, None for roots."""
+
+    communicator: str
+    job: str
+    name: str | None
+    ranks: int | None
+    nodes: int | None
+    rings: list[list[int]]
+    trees: list[dict[str, int | None]]
+    first_seen: datetime
+    last_seen: datetime
+
+
+class CommunicatorMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank of a communicator, the process that it is, and its rank in the job if known."""
+
+    communicator: str
+    rank: int
+    host: str
+    pid: int
+    job_rank: int | None
+
+
+class RankSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody says of a rank of a job."""
+
+    rank: int
+    host: str
+    gpu: str | int | None = None
+    gpu_uuid: str | None = None
+    device: str | None = None
+    port: str | int | None = None
+    local_rank: int | None = None
+    pid: int | None = None
+
+
+class JobSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody says of a job that is to be registered."""
+
+    id: str
+    name: str | None = None
+    user: str | None = None
+    scheduler: str | None = None
+    cluster: str | None = None
+    started_at: datetime | None = None
+    hosts: list[str] = []
+    ranks: list[RankSaid] = []
+    groups: dict[str, list[list[int]]] = {}
+    attributes: dict[str, str] = {}
+
+
+class JobChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody wants changed of a job; what is not given stays.
+
+    `attributes` are merged, one that is null goes; `hosts` and `ranks` are added or changed;
+    `groups` take the place of those that are there.
+    """
+
+    name: str | msgspec.UnsetType | None = msgspec.UNSET
+    user: str | msgspec.UnsetType | None = msgspec.UNSET
+    scheduler: str | msgspec.UnsetType | None = msgspec.UNSET
+    cluster: str | msgspec.UnsetType | None = msgspec.UNSET
+    state: JobState | msgspec.UnsetType = msgspec.UNSET
+    started_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
+    ended_at: datetime | msgspec.UnsetType | None = msgspec.UNSET
+    hosts: list[str] = []
+    ranks: list[RankSaid] = []
+    groups: dict[str, list[list[int]]] | msgspec.UnsetType = msgspec.UNSET
+    attributes: dict[str, str | None] = {}

@@ -1,0 +1,560 @@
+"""The inventory's tables, as SQLAlchemy models.
+
+Times are timezone-aware UTC. Names (host, device, port) are the sender's, compared byte by byte.
+
+What a thing is like (firmware, link layer, …) arrives in any order and from several processes.
+So each attribute keeps the time at which it was last seen (`attribute_times`, unix microseconds
+by attribute name), and the latest one stands: see `api.data.inventory.merge`. Attributes that
+people filter by are columns of their own, the others are in `attributes`.
+"""
+
+from __future__ import annotations
+
+import enum
+from datetime import UTC, datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    MetaData,
+    Text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+
+class DeviceKind(enum.StrEnum):
+    """What sort of device; part of its key, because udev may name an HCA and its netdev alike."""
+
+    RDMA = "rdma"
+    """An InfiniBand or RoCE device, as in /sys/class/infiniband: it has ports."""
+    NIC = "nic"
+    """A network interface, as in /sys/class/net."""
+    GPU = "gpu"
+    """A GPU, by its index."""
+    SWITCH = "switch"
+    """A switch: the host of the same name has no other device."""
+
+
+class HostRole(enum.StrEnum):
+    """What a row of `hosts` is."""
+
+    HOST = "host"
+    """A machine that computes."""
+    SWITCH = "switch"
+    """A switch that somebody polls."""
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """A moment in UTC. SQLite keeps no zone, so it is taken off there and put back on.
+
+    SQLite's text form has a fixed width, so that comparing texts compares times.
+    """
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """The value as the database takes it; a time without a zone is a mistake of ours."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone; the inventory keeps UTC")
+        moment = value.astimezone(UTC)
+        return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """The value as we use it: always in UTC."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+
+NAME: TypeEngine[str] = Text().with_variant(Text(collation="C"), "postgresql")
+"""Part of a key. Byte order on both databases: pages come in the same order, and no update of the
+operating system's collations can make an index of PostgreSQL wrong."""
+
+DOCUMENT: TypeEngine[Any] = JSON().with_variant(JSONB(), "postgresql")
+
+
+class Base(DeclarativeBase):
+    """What all tables share; constraints have names, so that a migration can change them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        str: Text(),
+        datetime: UtcTime(),
+        dict[str, str]: DOCUMENT,
+        dict[str, int]: DOCUMENT,
+    }
+
+
+class SeenMixin:
+    """When a thing was seen, and the attributes that are no columns."""
+
+    first_seen: Mapped[datetime]
+    last_seen: Mapped[datetime]
+    attributes: Mapped[dict[str, str]]
+    attribute_times: Mapped[dict[str, int]]
+
+
+class HostRow(SeenMixin, Base):
+    """A machine, by the name its agent or exporter reports; or a switch, by its own name."""
+
+    __tablename__ = "hosts"
+
+    host: Mapped[str] = mapped_column(NAME, primary_key=True)
+    cluster: Mapped[str | None]
+    agent: Mapped[str | None]
+    agent_version: Mapped[str | None]
+    role: Mapped[str] = mapped_column(server_default=HostRole.HOST.value)
+
+
+class DeviceRow(SeenMixin, Base):
+    """A network adapter, network interface or GPU of a host."""
+
+    __tablename__ = "devices"
+
+    host: Mapped[str] = mapped_column(
+        NAME, ForeignKey("hosts.host", ondelete="CASCADE"), primary_key=True
+    )
+    kind: Mapped[str] = mapped_column(NAME, primary_key=True)
+    device: Mapped[str] = mapped_column(NAME, primary_key=True)
+    driver: Mapped[str | None]
+    firmware: Mapped[str | None]
+
+
+class PortRow(SeenMixin, Base):
+    """A port of an RDMA device or of a switch."""
+
+    __tablename__ = "ports"
+
+    host: Mapped[str] = mapped_column(
+        NAME, ForeignKey("hosts.host", ondelete="CASCADE"), primary_key=True
+    )
+    device: Mapped[str] = mapped_column(NAME, primary_key=True)
+    port: Mapped[str] = mapped_column(NAME, primary_key=True)
+    link_layer: Mapped[str | None]
+    state: Mapped[str | None]
+    rate_bits_per_second: Mapped[int | None] = mapped_column(BigInteger)
+    netdev: Mapped[str | None]
+    guid: Mapped[str | None]
+
+
+class CablingRow(Base):
+    """A neighbour that a port named, by one method, and from when to when.
+
+    `number` counts a port's cablings of one method, from 1. `until` is null while nothing
+    speaks against the cable; else it is the last time that it was seen.
+    """
+
+    __tablename__ = "cablings"
+
+    host: Mapped[str] = mapped_column(
+        NAME, ForeignKey("hosts.host", ondelete="CASCADE"), primary_key=True
+    )
+    device: Mapped[str] = mapped_column(NAME, primary_key=True)
+    port: Mapped[str] = mapped_column(NAME, primary_key=True)
+    method: Mapped[str] = mapped_column(NAME, primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    peer_name: Mapped[str]
+    peer_port: Mapped[str]
+    peer_guid: Mapped[str]
+    peer_chassis: Mapped[str]
+    peer_port_id: Mapped[str]
+    since: Mapped[datetime]
+    last_seen: Mapped[datetime]
+    until: Mapped[datetime | None]
+
+
+class AgentRow(Base):
+    """How far an agent's numbered batches have come.
+
+    `batches_missing` counts the gaps in the sequence since `boot` was first heard of.
+    """
+
+    __tablename__ = "agents"
+
+    agent: Mapped[str] = mapped_column(NAME, primary_key=True)
+    boot: Mapped[str]
+    last_sequence: Mapped[int] = mapped_column(BigInteger)
+    last_received_at: Mapped[datetime]
+    batches_missing: Mapped[int] = mapped_column(BigInteger)
+
+
+class CaptureState(enum.StrEnum):
+    """How far a request for raw samples has come."""
+
+    WAITING = "waiting"
+    """The agent does not know of it yet: it learns with the receipt of its next batch."""
+    HANDED = "handed"
+    """A receipt told it."""
+    FINISHED = "finished"
+    REFUSED = "refused"
+    """By the agent, which has no counter that it samples, or too many requests."""
+    LOST = "lost"
+    """The sampler ended before it had sent them."""
+    EXPIRED = "expired"
+    """The agent never said how it ended."""
+
+
+class CaptureRow(Base):
+    """A request for an agent's raw fast samples."""
+
+    __tablename__ = "captures"
+
+    agent: Mapped[str] = mapped_column(NAME, primary_key=True)
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    state: Mapped[str] = mapped_column(index=True)
+    seconds_before: Mapped[float]
+    seconds_after: Mapped[float]
+    devices: Mapped[Any] = mapped_column(DOCUMENT)
+    detail: Mapped[str]
+    samples: Mapped[int | None] = mapped_column(BigInteger)
+    requested_at: Mapped[datetime]
+    handed_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+
+
+# --- incidents ----------------------------------------------------------------------------------
+
+
+class IncidentRow(Base):
+    """An incident: the whole of it as JSON, and what it is looked up by.
+
+    As text: nobody asks the database for what is inside, and a name in it may have any letters.
+    """
+
+    __tablename__ = "incidents"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    state: Mapped[str] = mapped_column(index=True)
+    cause: Mapped[str]
+    last_seen: Mapped[datetime] = mapped_column(index=True)
+    closed: Mapped[datetime | None]
+    document: Mapped[str]
+
+
+class IncidentNameRow(Base):
+    """A job, host or switch that an incident is about or that suffers from it."""
+
+    __tablename__ = "incident_names"
+
+    incident: Mapped[str] = mapped_column(
+        NAME, ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True
+    )
+    kind: Mapped[str] = mapped_column(NAME, primary_key=True)
+    name: Mapped[str] = mapped_column(NAME, primary_key=True)
+
+    __table_args__ = (Index(None, "kind", "name"),)
+
+
+class IncidentChangeRow(Base):
+    """News of an incident, numbered over all processes: what somebody who was away has missed."""
+
+    __tablename__ = "incident_changes"
+
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    incident: Mapped[str] = mapped_column(NAME)
+    time: Mapped[datetime]
+    document: Mapped[str]
+
+
+class LeaseRow(Base):
+    """Which process does a task that only one may do, and until when it is not asked again."""
+
+    __tablename__ = "leases"
+
+    task: Mapped[str] = mapped_column(NAME, primary_key=True)
+    holder: Mapped[str]
+    until: Mapped[datetime]
+    done_at: Mapped[datetime | None]
+    """When the task was last done to its end, by whomever."""
+
+
+# --- alerts -------------------------------------------------------------------------------------
+
+
+class AlertRow(Base):
+    """An alert that stands, of one rule for one label set. Keys are digests: names may be any."""
+
+    __tablename__ = "alerts"
+
+    rule_group: Mapped[str] = mapped_column(NAME, primary_key=True)
+    rule: Mapped[str] = mapped_column(NAME, primary_key=True)
+    fingerprint: Mapped[str] = mapped_column(NAME, primary_key=True)
+    document: Mapped[str]
+
+
+class RuleGroupRow(Base):
+    """A group of rules and how its last evaluation went."""
+
+    __tablename__ = "rule_groups"
+
+    rule_group: Mapped[str] = mapped_column(NAME, primary_key=True)
+    evaluated_at: Mapped[datetime]
+    document: Mapped[str]
+
+
+# --- notices ------------------------------------------------------------------------------------
+
+
+class NoticeState(enum.StrEnum):
+    """How far a notice has come."""
+
+    WAITING = "waiting"
+    """For its receiver to say yes."""
+    SENT = "sent"
+    SUPERSEDED = "superseded"
+    """A newer one about the same says more."""
+    REFUSED = "refused"
+    """By the receiver, for what it is: trying again would not help."""
+    DROPPED = "dropped"
+    """There were too many, or its receiver is no longer configured."""
+
+
+class TalkRow(Base):
+    """What a receiver was last told about a group of alerts. The key is a digest of its name."""
+
+    __tablename__ = "talks"
+
+    talk: Mapped[str] = mapped_column(NAME, primary_key=True)
+    document: Mapped[str]
+
+
+class NoticeRow(Base):
+    """Something that a receiver is told, once: the outbox, and the memory of what was sent."""
+
+    __tablename__ = "notices"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    talk: Mapped[str] = mapped_column(NAME, index=True)
+    receiver: Mapped[str] = mapped_column(NAME)
+    state: Mapped[str]
+    status: Mapped[str]
+    is_critical: Mapped[bool]
+    planned_at: Mapped[datetime] = mapped_column(index=True)
+    due_at: Mapped[datetime]
+    attempts: Mapped[int] = mapped_column(BigInteger)
+    ended_at: Mapped[datetime | None]
+    detail: Mapped[str]
+    document: Mapped[str]
+
+    __table_args__ = (Index(None, "state", "due_at"),)
+
+
+class SilenceRow(Base):
+    """Alerts that page nobody for a while."""
+
+    __tablename__ = "silences"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    ends_at: Mapped[datetime] = mapped_column(index=True)
+    document: Mapped[str]
+
+
+# --- health -------------------------------------------------------------------------------------
+
+
+class HoldRow(Base):
+    """Somebody's word that a thing is draining or out: it holds until it is ended, or `until`.
+
+    Rows stay for a while after their end: they are the record of who took what out, and when.
+    """
+
+    __tablename__ = "holds"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    kind: Mapped[str] = mapped_column(NAME)
+    host: Mapped[str] = mapped_column(NAME)
+    name: Mapped[str] = mapped_column(NAME)
+    state: Mapped[str]
+    reason: Mapped[str]
+    by: Mapped[str]
+    since: Mapped[datetime]
+    until: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None] = mapped_column(index=True)
+    ended_by: Mapped[str]
+
+    __table_args__ = (Index(None, "kind", "name"),)
+
+
+class ActionRow(Base):
+    """A drain from its wish to its end. What stands here (`standing`) is held by a `HoldRow`."""
+
+    __tablename__ = "actions"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    host: Mapped[str] = mapped_column(NAME, index=True)
+    incident: Mapped[str] = mapped_column(NAME)
+    """Empty: an operator's."""
+    state: Mapped[str]
+    at: Mapped[datetime] = mapped_column(index=True)
+    ended_at: Mapped[datetime | None]
+    document: Mapped[str]
+
+    __table_args__ = (Index(None, "state", "ended_at"),)
+
+
+class HealthTurnRow(Base):
+    """A thing went from one state to another; numbered over all processes."""
+
+    __tablename__ = "health_turns"
+
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    host: Mapped[str] = mapped_column(NAME, index=True)
+    time: Mapped[datetime]
+    document: Mapped[str]
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+class JobOrigin(enum.StrEnum):
+    """Who said that a job exists; the first of these that did."""
+
+    REGISTERED = "registered"
+    """Somebody, by `POST /v1/jobs`."""
+    SCHEDULER = "scheduler"
+    """A scheduler, through the environment of its processes as an agent reads it."""
+    INFERRED = "inferred"
+    """Nobody: its processes were seen to talk to each other."""
+
+
+class JobState(enum.StrEnum):
+    """Whether a job still runs, as far as is known."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class JobRow(Base):
+    """A training job.
+
+    `alias_of` is set when two jobs turned out to be one: the row then only leads to the other.
+    `revision` grows whenever something is said of the job that inference has to look at.
+    """
+
+    __tablename__ = "jobs"
+
+    job: Mapped[str] = mapped_column(NAME, primary_key=True)
+    name: Mapped[str | None]
+    user: Mapped[str | None]
+    scheduler: Mapped[str | None]
+    cluster: Mapped[str | None]
+    origin: Mapped[str]
+    state: Mapped[str] = mapped_column(index=True)
+    alias_of: Mapped[str | None] = mapped_column(NAME)
+    started_at: Mapped[datetime | None]
+    ended_at: Mapped[datetime | None]
+    ranks: Mapped[int | None] = mapped_column(BigInteger)
+    groups: Mapped[Any] = mapped_column(DOCUMENT)
+    attributes: Mapped[dict[str, str]]
+    revision: Mapped[int] = mapped_column(BigInteger)
+    first_seen: Mapped[datetime]
+    last_seen: Mapped[datetime]
+
+
+class JobHostRow(Base):
+    """A host on which a job runs."""
+
+    __tablename__ = "job_hosts"
+
+    job: Mapped[str] = mapped_column(
+        NAME, ForeignKey("jobs.job", ondelete="CASCADE"), primary_key=True
+    )
+    host: Mapped[str] = mapped_column(NAME, primary_key=True, index=True)
+    origin: Mapped[str]
+
+
+class JobRankRow(Base):
+    """A rank of a job and where it runs. `origins` says of each fact who said it."""
+
+    __tablename__ = "job_ranks"
+
+    job: Mapped[str] = mapped_column(
+        NAME, ForeignKey("jobs.job", ondelete="CASCADE"), primary_key=True
+    )
+    rank: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    host: Mapped[str | None]
+    pid: Mapped[int | None] = mapped_column(BigInteger)
+    gpu: Mapped[str | None]
+    gpu_uuid: Mapped[str | None]
+    device: Mapped[str | None]
+    devices: Mapped[str | None]
+    port: Mapped[str | None]
+    local_rank: Mapped[int | None] = mapped_column(BigInteger)
+    origins: Mapped[dict[str, str]]
+
+
+class CommunicatorRow(Base):
+    """A communicator of a job. Two jobs may have one of the same name (`pg:default`)."""
+
+    __tablename__ = "communicators"
+
+    communicator: Mapped[str] = mapped_column(NAME, primary_key=True)
+    job: Mapped[str] = mapped_column(
+        NAME, ForeignKey("jobs.job", ondelete="CASCADE"), primary_key=True, index=True
+    )
+    name: Mapped[str | None]
+    ranks: Mapped[int | None] = mapped_column(BigInteger)
+    nodes: Mapped[int | None] = mapped_column(BigInteger)
+    rings: Mapped[Any] = mapped_column(DOCUMENT)
+    trees: Mapped[Any] = mapped_column(DOCUMENT)
+    first_seen: Mapped[datetime]
+    last_seen: Mapped[datetime]
+
+
+class MemberRow(Base):
+    """A rank of a communicator, the process that it is, and its rank in the job if known."""
+
+    __tablename__ = "members"
+
+    communicator: Mapped[str] = mapped_column(NAME, primary_key=True)
+    job: Mapped[str] = mapped_column(NAME, primary_key=True, index=True)
+    rank: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    host: Mapped[str]
+    pid: Mapped[int] = mapped_column(BigInteger)
+    job_rank: Mapped[int | None] = mapped_column(BigInteger)
+
+    __table_args__ = (
+        ForeignKeyConstraint(
+            ["communicator", "job"],
+            ["communicators.communicator", "communicators.job"],
+            ondelete="CASCADE",
+        ),
+    )
+
+
+class TokenRow(Base):
+    """A bearer token: what it may do (`scopes`, with commas) and a digest of it, never itself.
+
+    Rows stay for a while after their end: they are the record of who could do what.
+    """
+
+    __tablename__ = "tokens"
+
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
+    name: Mapped[str]
+    digest: Mapped[str]
+    scopes: Mapped[str]
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    used_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    requests_per_second: Mapped[float | None] = mapped_column(Double)

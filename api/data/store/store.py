@@ -1,0 +1,297 @@
+"""One store, two places: chDB in this process, or a ClickHouse server by URL."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import clickhouse_connect
+import msgspec
+import pyarrow as pa
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from api.data.store.blocks import Column, encode_block
+from api.data.store.migrate import Placement, apply_migrations
+from collector.contract.errors import SettingsError, StoreError
+
+VERSION_MIN = (26, 9)
+"""What chDB embeds. Older servers lack the time-series aggregates that questions are made of."""
+
+READERS_MAX = 8
+"""Questions at once: PromQL's (api.base.limits.QUERIES_MAX) with two helpers (api.promql.fetch),
+and two for what is short. More would only take the cores from each other and from ingest."""
+READER_WAIT_SECONDS = 10.0
+"""How long a question waits for its turn before it is refused."""
+QUERY_SECONDS_MAX = 60
+"""No question may hold the store longer; the engine itself stops it."""
+QUERY_MEMORY_BYTES_MAX = 4 << 30
+
+WRITE_SETTINGS = {
+    # Repeats are rare and merges remove them: looking for them in every insert costs as much as
+    # the rest of the insert.
+    "optimize_on_insert": "0",
+    # One insert is one small pipeline; a second thread costs it a third more and no time.
+    "max_threads": "1",
+    # A backlog of many days arrives in one insert, and each day is a partition.
+    "max_partitions_per_insert_block": "1000",
+}
+METRICS_NOTED_MAX = 100_000
+"""Metrics whose last new series is noted, about 10 MB. Past it: start anew, and any may be new."""
+READ_SETTINGS = {
+    "max_execution_time": str(QUERY_SECONDS_MAX),
+    "max_memory_usage": str(QUERY_MEMORY_BYTES_MAX),
+    # A row's partition follows from its key, so repeats never lie in two partitions.
+    "do_not_merge_across_partitions_select_final": "1",
+    "enable_time_series_aggregate_functions": "1",
+    # The answer does not leave the machine, or leaves it over a fast network.
+    "output_format_arrow_compression_method": "none",
+}
+
+RETAINED_TABLES = (
+    "samples",
+    "series",
+    "events",
+    "exemplars",
+    "collectives",
+    "steps",
+    "findings",
+)
+EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"}
+"""What a row's age is counted from, where that is not its `time`."""
+RETENTION_DAYS_DEFAULT = 30
+
+
+class StoreUrl(msgspec.Struct, frozen=True):
+    """Where the store is: ``chdb:///path`` or ``clickhouse://user:password@host:port/database``.
+
+    ``?cluster=NAME`` puts the tables on a replicated cluster, ``?secure=1`` speaks TLS.
+    """
+
+    scheme: str
+    dsn: str
+    database: str
+    cluster: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> StoreUrl:
+        """The URL in this text; a SettingsError says what is wrong with it."""
+        parts = urlsplit(text)
+        if parts.scheme == "chdb":
+            if parts.netloc or not parts.path.strip("/"):
+                msg = f"store {text!r}: write chdb:///absolute/path (three slashes)"
+                raise SettingsError(msg)
+            return cls("chdb", f"chdb://{parts.path}", "default")
+        if parts.scheme != "clickhouse":
+            msg = f"store {text!r}: write chdb:///path or clickhouse://host:8123/database"
+            raise SettingsError(msg)
+        given = parse_qs(parts.query, keep_blank_values=True)
+        options = {name: values[-1] for name, values in given.items()}
+        cluster = options.pop("cluster", None)
+        secure = options.pop("secure", "0") in {"1", "true"}
+        if options:
+            msg = f"store: unknown option {min(options)!r}; there are cluster and secure"
+            raise SettingsError(msg)
+        if cluster is not None and not re.fullmatch(r"[\w.-]+", cluster):
+            msg = f"store: {cluster!r} is not a cluster's name"
+            raise SettingsError(msg)
+        database = unquote(parts.path.strip("/")) or "default"
+        dsn = f"{'https' if secure else 'http'}://{parts.netloc}/{database}"
+        return cls("clickhouse", dsn, database, cluster)
+
+
+class Store:
+    """Writes blocks and answers SQL. Thread-safe; one writer at a time, a few readers beside it."""
+
+    def __init__(self, url: StoreUrl, *, retention_days: Mapping[str, int] | None = None) -> None:
+        self.url = url
+        self._retention_days = dict.fromkeys(RETAINED_TABLES, RETENTION_DAYS_DEFAULT)
+        self._retention_days.update(retention_days or {})
+        self._placement = Placement(url.cluster)
+        self._writer = self._connect(WRITE_SETTINGS)
+        self._write_lock = threading.Lock()
+        self._series_version = 0
+        self._metric_versions: dict[str, int] = {}
+        self._forgotten_version = 0
+        self._stopper = self._connect(READ_SETTINGS)
+        self._stop_lock = threading.Lock()
+        self._readers: queue.LifoQueue[Client | None] = queue.LifoQueue()
+        for _ in range(READERS_MAX):
+            self._readers.put(self._connect(READ_SETTINGS))
+
+    def _connect(self, settings: Mapping[str, str]) -> Client:
+        with store_errors(f"cannot open the store at {self.url.scheme}"):
+            # A session would make ClickHouse refuse two questions at once on one connection.
+            options: dict[str, Any] = (
+                {} if self.url.scheme == "chdb" else {"autogenerate_session_id": False}
+            )
+            client: Client = clickhouse_connect.get_client(
+                dsn=self.url.dsn, settings=dict(settings), **options
+            )
+        version = tuple(int(part) for part in str(client.server_version).split(".")[:2])
+        if version < VERSION_MIN:
+            client.close()
+            msg = (
+                f"ClickHouse {client.server_version} is too old: "
+                f"{'.'.join(map(str, VERSION_MIN))} or later is needed"
+            )
+            raise StoreError(msg)
+        return client
+
+    def migrate(self) -> list[str]:
+        """Bring tables and retention up to date; returns the migrations that were applied now."""
+        with self._write_lock, store_errors("migration"):
+            done = apply_migrations(
+                lambda statement: _discard(self._writer.command(statement)),
+                self._applied_migrations,
+                lambda migration: _discard(
+                    self._writer.insert(
+                        "migrations",
+                        [[migration.number, migration.name, migration.digest]],
+                        column_names=["number", "name", "digest"],
+                    )
+                ),
+                self._placement,
+                RETENTION_DAYS_DEFAULT,
+            )
+            for table, days in self._retention_days.items():
+                self._retain(table, days)
+        return done
+
+    def _applied_migrations(self) -> dict[int, str]:
+        ledger = self._writer.query("SELECT number, digest FROM migrations FINAL").result_rows
+        return {int(number): str(digest) for number, digest in ledger}
+
+    def _retain(self, table: str, days: int) -> None:
+        """Set a table's time to live, if it has another."""
+        created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
+        current = re.search(r"toIntervalDay\((\d+)\)", created)
+        if current is None or int(current[1]) != days:
+            column = EXPIRES_BY.get(table, "toDateTime(time)")
+            on_cluster = self._placement.render("{{on_cluster}}", days)
+            self._writer.command(
+                f"ALTER TABLE {table} {on_cluster} MODIFY TTL {column} + toIntervalDay({days})"
+            )
+
+    def insert_columns(self, table: str, columns: Sequence[Column]) -> None:
+        """Append a block of fixed-width columns. When this returns, it survives a kill."""
+        with self._write_lock, store_errors(f"insert into {table}"):
+            self._writer.raw_insert(
+                table, [column.name for column in columns], encode_block(columns), fmt="Native"
+            )
+
+    def insert_arrow(self, table: str, rows: pa.Table) -> None:
+        """Append rows of any types. When this returns, they survive a kill."""
+        with self._write_lock, store_errors(f"insert into {table}"):
+            self._writer.insert_arrow(table, rows)
+            if table == "series":
+                self._note_series(rows["metric_name"].unique().to_pylist())
+
+    def _note_series(self, metrics: Sequence[str]) -> None:
+        """These metrics have new rows in `series`; needs the write lock."""
+        self._series_version += 1
+        if len(self._metric_versions) + len(metrics) > METRICS_NOTED_MAX:
+            self._metric_versions, self._forgotten_version = {}, self._series_version
+        self._metric_versions.update(dict.fromkeys(metrics, self._series_version))
+
+    def series_version(self, metrics: Sequence[str] | None) -> int | None:
+        """A number that changes whenever `series` may have new rows of these metrics (None: any).
+
+        None if others write to it too: an embedded store belongs to this process alone.
+        """
+        if self.url.scheme != "chdb":
+            return None
+        if metrics is None:
+            return self._series_version
+        versions, other = self._metric_versions, self._forgotten_version
+        return max((versions.get(name, other) for name in metrics), default=0)
+
+    def query(
+        self,
+        sql: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        tag: str = "",
+        settings: Mapping[str, str] | None = None,
+    ) -> pa.Table:
+        """The answer to one question; ``{name:Type}`` in the SQL is filled by the engine.
+
+        ``tag`` is what `stop` knows it by. ``settings`` are the engine's, for this question; they
+        and the tag are words of ours, never an asker's. They are part of the SQL: given apart, they
+        would be set and set back around the question, which takes longer than most questions.
+        """
+        own = {**(settings or {}), **({"log_comment": tag} if tag else {})}
+        if own:
+            sql += " SETTINGS " + ", ".join(f"{name} = '{value}'" for name, value in own.items())
+        with self._reader() as client, store_errors("query"):
+            answer: pa.Table = client.query_arrow(sql, parameters=dict(parameters or {}))
+            return answer
+
+    def stop(self, tag: str) -> None:
+        """End every question with this tag, wherever it is; it then raises StoreError."""
+        with self._stop_lock, store_errors("stop"):
+            self._stopper.command(
+                "KILL QUERY WHERE Settings['log_comment'] = {tag:String} ASYNC",
+                parameters={"tag": tag},
+            )
+
+    @contextlib.contextmanager
+    def _reader(self) -> Iterator[Client]:
+        """A connection for one question. One whose question failed is not used again.
+
+        chDB keeps what a failed question had written of its answer, and puts it in front of the
+        next answer of the same connection.
+        """
+        try:
+            client = self._readers.get(timeout=READER_WAIT_SECONDS)
+        except queue.Empty:
+            msg = f"{READERS_MAX} questions are running; none ended in {READER_WAIT_SECONDS:.0f} s"
+            raise StoreBusy(msg) from None
+        usable = None
+        try:
+            client = client or self._connect(READ_SETTINGS)
+            yield client
+            usable = client
+        finally:
+            if usable is None and client is not None:
+                client.close()
+            self._readers.put(usable)
+
+    def ping(self) -> None:
+        """Raise StoreError unless the store answers."""
+        self.query("SELECT 1")
+
+    def close(self) -> None:
+        """Let go of the engine; what was inserted is on disk already."""
+        with self._write_lock:
+            self._writer.close()
+        with self._stop_lock:
+            self._stopper.close()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if client := self._readers.get_nowait():
+                    client.close()
+
+
+class StoreBusy(StoreError):  # noqa: N818 - reads as the statement it is
+    """Too many questions at once; ask again later."""
+
+
+@contextlib.contextmanager
+def store_errors(doing: str) -> Iterator[None]:
+    """Turn the driver's errors into StoreError with the engine's own first line."""
+    try:
+        yield
+    except (ClickHouseError, pa.ArrowException, OSError) as error:
+        line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        msg = f"{doing}: {line[:500]}"
+        raise StoreError(msg) from error
+
+
+def _discard(_: object) -> None:
+    """The answer of a statement that has none worth keeping."""

@@ -1,0 +1,139 @@
+"""The topology for requests: built once for a few seconds, with what questions need of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+from api.data.inventory.repository import Inventory
+from api.fabric.file import FileSaid, naming, read_file, topology_of
+from api.fabric.graph import Graph, compile_graph
+from api.fabric.mistake import Mistake
+from api.fabric.mistakes import find_mistakes
+from api.fabric.model import Topology
+from api.fabric.plan import Plan, plan_of
+from api.fabric.read import read_topology
+from api.fabric.shown import tag_of
+from api.fabric.spread import Spread, edge_paths
+from api.fabric.tiers import with_tiers
+from collector.contract.errors import SettingsError
+from collector.contract.identity import PortId
+
+CACHE_SECONDS: Final = 5.0
+"""How old an answer may be. Cables move more slowly, and to build a topology of 4,096 hosts takes
+seconds."""
+
+MOMENTS_CACHED_MAX: Final = 4
+"""Topologies that are kept, each up to 300 MB: the present, and some moments that somebody compares
+it with. The one that was asked for longest ago goes."""
+
+PLANS_CACHED_MAX: Final = 8
+"""Plans whose mistakes are kept with a topology."""
+
+
+class BuiltTopology:
+    """A topology with its tiers, and what is made of it when somebody first asks."""
+
+    def __init__(self, topology: Topology) -> None:
+        self.topology = with_tiers(topology)
+        self._lock = threading.Lock()
+        self._mistakes: list[tuple[Plan, list[Mistake]]] = []
+
+    @cached_property
+    def graph(self) -> Graph:
+        """For ways."""
+        return compile_graph(self.topology)
+
+    @cached_property
+    def tag(self) -> str:
+        """What changes when the topology does."""
+        return tag_of(self.topology)
+
+    def spread(self, pairs: Sequence[tuple[PortId, PortId]]) -> Spread:
+        """The links that many pairs of ports use, and how much each carries."""
+        return edge_paths(self.graph, pairs)
+
+    def mistakes(self, plan: Plan) -> list[Mistake]:
+        """What is wrong by a plan."""
+        with self._lock:
+            for known, found in self._mistakes:
+                if known == plan:
+                    return found
+            found = find_mistakes(self.topology, plan)
+            self._mistakes = [(plan, found), *self._mistakes[: PLANS_CACHED_MAX - 1]]
+            return found
+
+
+class WrittenFile:
+    """A file of ours that people mend while the service runs: read anew when it has changed."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path) if path else None
+        self._known: tuple[tuple[int, int], FileSaid] | None = None
+
+    def read(self) -> FileSaid | None:
+        """What it says; None if there is no such file in the settings."""
+        if self.path is None:
+            return None
+        with naming(self.path):
+            try:
+                status = self.path.stat()
+            except OSError as error:
+                raise SettingsError(error.strerror or str(error)) from error
+            stamp = (status.st_mtime_ns, status.st_size)
+            known = self._known
+            if known is None or known[0] != stamp:
+                self._known = known = (stamp, read_file(self.path))
+            return known[1]
+
+
+class TopologyCache:
+    """Topologies by the moment that they show; thread-safe. Only time makes one old.
+
+    One request builds, the others wait for it: twenty dashboards that open together must not build
+    twenty times.
+    """
+
+    def __init__(
+        self, inventory: Inventory, clock: Callable[[], float], *, file: str = "", plan: str = ""
+    ) -> None:
+        self._inventory = inventory
+        self._clock = clock
+        self._file = WrittenFile(file)
+        self._plan = WrittenFile(plan)
+        self._lock = threading.Lock()
+        self._built: OrderedDict[dt.datetime | None, tuple[float, BuiltTopology]] = OrderedDict()
+
+    def at(self, moment: dt.datetime | None) -> BuiltTopology:
+        """The topology at a moment, or now; at most CACHE_SECONDS old."""
+        with self._lock:
+            kept = self._built.get(moment)
+            if kept is not None and 0 <= self._clock() - kept[0] < CACHE_SECONDS:
+                self._built.move_to_end(moment)
+                return kept[1]
+            started = self._clock()
+            built = BuiltTopology(self._read(moment))
+            self._built[moment] = (started, built)
+            self._built.move_to_end(moment)
+            while len(self._built) > MOMENTS_CACHED_MAX:
+                self._built.popitem(last=False)
+            return built
+
+    def _read(self, moment: dt.datetime | None) -> Topology:
+        """The topology as the inventory has it, and the file's where there is one."""
+        said = self._file.read()
+        now = dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)
+        with naming(self._file.path or Path()):
+            extra = None if said is None else topology_of(said, moment or now)
+        return read_topology(self._inventory.links, moment, extra, now=now)
+
+    def plan(self) -> Plan:
+        """The plan of the settings; without one, what most do."""
+        said = self._plan.read()
+        with naming(self._plan.path or Path()):
+            return Plan() if said is None else plan_of(said)

@@ -1,0 +1,231 @@
+"""The topology at one moment, out of the inventory and, where there is one, a file."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from api.data.inventory.links import FabricDevice, FabricEnd, FabricPort, FabricRows, LinkTables
+from api.data.inventory.records import Host
+from api.data.inventory.tables import DeviceKind, HostRole
+from api.fabric.directory import EndFact, NicFact, PortFact, SwitchFact
+from api.fabric.model import Conflict, Link, Node, NodeKind, Port, Topology, make_topology
+from api.fabric.rails import NicPlace, rails_of
+from api.fabric.resolve import Resolved, other_end, resolve
+from collector.contract.identity import PortId
+
+STATE_BELIEVED: Final = dt.timedelta(minutes=10)
+"""A port of which nothing was heard for so long is in a state that nobody knows. The inventory is
+told of states every minute, for ports that were heard of within five."""
+
+DevicePlace = tuple[str, str]
+"""Host and device."""
+
+
+def read_topology(
+    links: LinkTables,
+    at: dt.datetime | None = None,
+    extra: Topology | None = None,
+    *,
+    now: dt.datetime | None = None,
+) -> Topology:
+    """What is cabled to what, now or at a moment of the past.
+
+    Of the past only cables, ports and nodes are known: states and rates are None. ``extra`` is
+    what a file says; where a port is seen to be cabled otherwise, what is seen counts.
+    """
+    moment = at or now or dt.datetime.now(dt.UTC)
+    rows = links.fabric(moment, is_now=at is None)
+    return merged(build(rows, moment, is_now=at is None), extra)
+
+
+def build(rows: FabricRows, moment: dt.datetime, *, is_now: bool) -> Topology:
+    """The topology that rows of the inventory show."""
+    devices = {
+        (device.host, device.device): device
+        for device in rows.devices
+        if device.kind != DeviceKind.NIC
+    }
+    facts = [port_fact(port, devices, moment if is_now else None) for port in rows.ports]
+    resolved = resolve(
+        (end_fact(row) for row in rows.ends), facts, nic_facts(rows), switch_facts(rows)
+    )
+    rails = find_rails(devices, rows.ports, resolved.links)
+    ports = (
+        make_port(fact, record, rails)
+        for fact, record in zip(facts, rows.ports, strict=True)
+        if fact.id not in resolved.aliases
+    )
+    nodes = (make_node(host) for host in rows.hosts)
+    return make_topology(
+        moment,
+        [*resolved.unknown, *nodes],
+        [*ports, *interface_ports(rows, resolved)],
+        resolved.links,
+        resolved.conflicts,
+    )
+
+
+# --- facts --------------------------------------------------------------------------------------
+
+
+def end_fact(row: FabricEnd) -> EndFact:
+    """What a row of cablings says."""
+    return EndFact(
+        port=PortId(row.host, row.device, row.port),
+        method=row.method,
+        peer_name=row.peer_name,
+        peer_port=row.peer_port,
+        peer_guid=row.peer_guid,
+        peer_chassis=row.peer_chassis,
+        peer_port_id=row.peer_port_id,
+        since=row.since,
+        last_seen=row.last_seen,
+    )
+
+
+def port_fact(
+    port: FabricPort, devices: dict[DevicePlace, FabricDevice], now: dt.datetime | None
+) -> PortFact:
+    """What is known of a port; its state only if it was heard of lately."""
+    device = devices.get((port.host, port.device))
+    about = device.attributes if device is not None else {}
+    is_fresh = now is not None and port.last_seen >= now - STATE_BELIEVED
+    return PortFact(
+        id=PortId(port.host, port.device, port.port),
+        netdev=port.netdev or "",
+        node_guid=about.get("node_guid", ""),
+        description=port.description or "",
+        is_local=bool(device is not None and (device.driver or about.get("pci_path"))),
+        state=port.state if is_fresh else None,
+        rate_bits_per_second=port.rate_bits_per_second if is_fresh else None,
+    )
+
+
+def nic_facts(rows: FabricRows) -> Iterator[NicFact]:
+    """The network interfaces that have a MAC."""
+    for device in rows.devices:
+        address = device.attributes.get("address")
+        if device.kind == DeviceKind.NIC and address:
+            yield NicFact(host=device.host, device=device.device, address=address)
+
+
+def switch_facts(rows: FabricRows) -> Iterator[SwitchFact]:
+    """The switches."""
+    for host in rows.hosts:
+        if host.role == HostRole.SWITCH:
+            yield SwitchFact(name=host.host, guid=host.attributes.get("guid", ""))
+
+
+# --- nodes, ports and rails ---------------------------------------------------------------------
+
+
+def make_node(host: Host) -> Node:
+    """A host or switch with what is known of it."""
+    kind = NodeKind.SWITCH if host.role == HostRole.SWITCH else NodeKind.HOST
+    cluster = {"cluster": host.cluster} if host.cluster else {}
+    return Node(name=host.host, kind=kind, attributes={**host.attributes, **cluster})
+
+
+def make_port(fact: PortFact, record: FabricPort, rails: dict[DevicePlace, int]) -> Port:
+    """A port as the topology shows it."""
+    return Port(
+        id=fact.id,
+        state=fact.state,
+        rate_bits_per_second=fact.rate_bits_per_second,
+        rail=rails.get((fact.id.host, fact.id.device)),
+        guid=record.guid,
+        netdev=record.netdev,
+    )
+
+
+def interface_ports(rows: FabricRows, resolved: Resolved) -> Iterator[Port]:
+    """The cabled ports that are network interfaces without an RDMA device."""
+    known = {(port.host, port.device) for port in rows.ports}
+    nics = {(nic.host, nic.device) for nic in rows.devices if nic.kind == DeviceKind.NIC}
+    for link in resolved.links:
+        for end in (link.id.a, link.id.b):
+            place = (end.host, end.device)
+            if place in nics and place not in known:
+                yield Port(id=end, netdev=end.device)
+
+
+def find_rails(
+    devices: dict[DevicePlace, FabricDevice], ports: Iterable[FabricPort], links: Iterable[Link]
+) -> dict[DevicePlace, int]:
+    """The rail of every RDMA device of a host that is in the fabric."""
+    cabled = {(end.host, end.device) for link in links for end in (link.id.a, link.id.b)}
+    layers = {(port.host, port.device): port.link_layer or "" for port in ports}
+    by_host: dict[str, list[NicPlace]] = {}
+    for (host, name), device in devices.items():
+        if device.kind != DeviceKind.RDMA or (host, name) not in layers:
+            continue
+        about = device.attributes
+        nic = NicPlace(
+            device=name,
+            pci_path=about.get("pci_path", ""),
+            kind=(about.get("board_id", ""), about.get("hca_type", ""), layers[host, name]),
+            is_cabled=(host, name) in cabled,
+        )
+        by_host.setdefault(host, []).append(nic)
+    return {
+        (host, device): rail
+        for host, nics in by_host.items()
+        for device, rail in rails_of(nics).items()
+    }
+
+
+# --- a file -------------------------------------------------------------------------------------
+
+
+def merged(seen: Topology, extra: Topology | None) -> Topology:
+    """What was seen, and of a file's topology what it adds to that.
+
+    Where the file says that a port is cabled to one and it is seen to be cabled to another, that
+    is a conflict with the method `file`.
+    """
+    if extra is None:
+        return seen
+    conflicts = list(seen.conflicts)
+    links = dict(seen.links)
+    for link in extra.links.values():
+        if link.id in links:
+            continue
+        taken = [port for port in (link.id.a, link.id.b) if port in seen.link_of]
+        for port in taken:
+            instead = seen.other_end(port)
+            assert instead is not None
+            conflict = Conflict(
+                port=other_end(link.id, port),
+                names=port,
+                named_back=instead,
+                methods=link.methods or ("file",),
+                last_seen=link.last_seen,
+            )
+            conflicts.append(conflict)
+        if not taken:
+            links[link.id] = link
+    known = {
+        name: node
+        for name, node in seen.nodes.items()
+        if node.kind is not NodeKind.UNKNOWN or name not in extra.nodes
+    }
+    ports = dict(extra.ports)
+    for name, known_port in seen.ports.items():
+        said = ports.get(name)
+        ports[name] = known_port if said is None else filled(known_port, said)
+    nodes = {**extra.nodes, **known}
+    return make_topology(seen.at, nodes.values(), ports.values(), links.values(), conflicts)
+
+
+def filled(port: Port, other: Port) -> Port:
+    """A port with what another word on it adds."""
+    missing = {
+        name: getattr(other, name)
+        for name in Port.__struct_fields__
+        if getattr(port, name) is None and getattr(other, name) is not None
+    }
+    return msgspec.structs.replace(port, **missing) if missing else port

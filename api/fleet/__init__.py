@@ -1,0 +1,1 @@
+"""What schedulers and operators ask about hosts: health, actions, placement, audit."""

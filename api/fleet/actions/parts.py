@@ -1,0 +1,34 @@
+"""The policy and its task, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from api.base.metrics import ServiceMetrics
+from api.data.inventory.repository import Inventory
+from api.fleet.actions.policy import PolicyFile
+from api.fleet.actions.task import ActionTask
+from api.fleet.health.board import HealthBoard
+from api.oncall.evaluate.lead import Lead
+
+
+class Acting(msgspec.Struct, frozen=True):
+    """The parts that others hold."""
+
+    file: PolicyFile
+    task: ActionTask
+
+
+def make_acting(
+    path: str,
+    inventory: Inventory,
+    board: HealthBoard,
+    lead: Lead,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> Acting:
+    """Everything for a service. ``path``: the policy's file; empty: the shipped one."""
+    file = PolicyFile(path)
+    return Acting(file, ActionTask(file, inventory, board, lead, metrics, clock))

@@ -1,0 +1,155 @@
+"""The task that asks the policy: every few seconds, in the one process that leads.
+
+It writes down what the policy wants; that alone holds hosts and lets them back. When health, lead
+or inventory are away nothing is decided, and what stands goes on to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from alerts.health.model import NS, TargetKind
+from alerts.policy.action import Action, ActionState
+from alerts.policy.decide import Board, Decision, Memory, decide, look_back_s
+from alerts.policy.model import Policy
+from alerts.policy.record import record
+from api.base.limits import ACTIONS_A_ROUND_MAX
+from api.base.metrics import ServiceMetrics
+from api.data.inventory.actions import LIVE_STATES
+from api.data.inventory.incidents import moment_of
+from api.data.inventory.repository import Inventory
+from api.fleet.actions.policy import PolicyFile
+from api.fleet.health.answers import Fleet
+from api.fleet.health.board import HealthBoard
+from api.oncall.evaluate.lead import EVALUATOR, Lead
+from collector.contract.errors import InventoryError
+
+DECIDE_SECONDS = 10.0
+"""How often: a rule's shortest patience is as long, and an evaluation takes five."""
+
+log = logging.getLogger(__name__)
+
+
+def name_action(now_ns: int) -> str:
+    """An id for an action: in order of time, and nobody else's."""
+    return f"{now_ns // 1_000_000:012x}-{secrets.token_hex(4)}"
+
+
+def board_of(fleet: Fleet | None) -> Board:
+    """The fleet as a policy sees it; without one there is nothing but doubt."""
+    if fleet is None:
+        return Board(hosts=(), stale=("health: nobody knows how hosts are",))
+    hosts = {
+        target.host: standing
+        for target, standing in fleet.standings.items()
+        if target.kind is TargetKind.HOST
+    }
+    return Board(hosts=fleet.hosts.keys(), standings=hosts, stale=fleet.stale)
+
+
+class ActionTask:
+    """Asks the policy while this process leads. ``clock``: unix seconds."""
+
+    def __init__(
+        self,
+        file: PolicyFile,
+        inventory: Inventory,
+        board: HealthBoard,
+        lead: Lead,
+        metrics: ServiceMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._file = file
+        self._inventory = inventory
+        self._board = board
+        self._lead = lead
+        self._metrics = metrics
+        self._clock = clock
+        self._memory = Memory()
+        self._is_failing = False
+        self._counts: Counter[ActionState] = Counter()
+        self._breaker_until_ns: int | None = None
+        for state in LIVE_STATES:
+            metrics.watch(
+                "fabric_service_live_actions",
+                lambda state=state: float(self._counts[state]),  # type: ignore[misc]
+                state=state.value,
+            )
+        metrics.watch(
+            "fabric_service_action_breaker", lambda: float(self._breaker_until_ns is not None)
+        )
+        metrics.watch("fabric_service_policy_broken", lambda: float(bool(file.problem)))
+
+    async def run(self) -> None:
+        """Decide until cancelled."""
+        while True:
+            await self.once()
+            await asyncio.sleep(DECIDE_SECONDS)
+
+    async def once(self) -> Decision | None:
+        """One decision, written down; None if others lead, or nothing could be read or written."""
+        if not self._lead.is_held():
+            # Another process has its own: what is carried over would be of the past.
+            self._memory, self._breaker_until_ns = Memory(), None
+            self._counts.clear()
+            return None
+        board = board_of(await self._board.latest())
+        now_ns = round(self._clock() * NS)
+        try:
+            decision, written = await asyncio.to_thread(self._decide, board, now_ns)
+        except InventoryError as error:
+            if not self._is_failing:
+                log.warning("what is done with hosts cannot be decided: %s", error)
+            self._is_failing = True
+            return None
+        self._is_failing = False
+        self._tell(decision, written)
+        return decision
+
+    def _decide(self, board: Board, now_ns: int) -> tuple[Decision, list[Action]]:
+        """Read, decide and write. Raises InventoryError."""
+        policy = self._file.refresh()
+        known = self._read(policy, now_ns)
+        decision = decide(policy, board, known, self._memory, now_ns)
+        records = record(policy, decision, known, now_ns, lambda: name_action(now_ns))
+        written: list[Action] | None = []
+        begun = records.begun[:ACTIONS_A_ROUND_MAX]
+        if begun or records.changed:
+            written = self._inventory.actions.keep(
+                begun,
+                records.changed,
+                {each.id: each for each in known},
+                task=EVALUATOR,
+                holder=self._lead.holder,
+                now=moment_of(now_ns),
+            )
+        # What was lost to another process is decided there.
+        self._memory = decision.memory if written is not None else Memory()
+        after = {each.id: each for each in (*known, *(written or ()))}
+        self._counts = Counter(each.state for each in after.values() if each.is_live(now_ns))
+        return decision, written or []
+
+    def _read(self, policy: Policy, now_ns: int) -> list[Action]:
+        since = moment_of(now_ns) - dt.timedelta(seconds=look_back_s(policy))
+        return self._inventory.actions.for_policy(since)
+
+    def _tell(self, decision: Decision, written: Sequence[Action]) -> None:
+        """Count and log what was written, and let health see it at once."""
+        was_open = self._breaker_until_ns is not None
+        self._breaker_until_ns = decision.breaker_until_ns
+        if decision.breaker_until_ns is not None and not was_open:
+            log.error(
+                "the policy's breaker is open until %s: too many hosts became due at once",
+                f"{moment_of(decision.breaker_until_ns):%Y-%m-%dT%H:%M:%SZ}",
+            )
+        for action in written:
+            why = action.refused or action.ended_why or ""
+            self._metrics.actions.labels(action.state.value, str(why)).inc()
+            log.info("action %s: %s %s (%s)", action.id, action.host, action.state, action.reason)
+        if any(action.state in {ActionState.STANDING, ActionState.ENDED} for action in written):
+            self._board.poke()

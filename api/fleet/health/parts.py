@@ -1,0 +1,27 @@
+"""The board, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from alerts.health.model import NS
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.own import OwnSamples
+from api.data.inventory.repository import Inventory
+from api.fleet.health.board import HealthBoard
+from api.fleet.health.evidence import Evidence
+from api.fleet.health.holds import InventoryHolds
+from api.oncall.evaluate.parts import Evaluation
+
+
+def make_board(
+    inventory: Inventory,
+    evaluation: Evaluation,
+    own: OwnSamples,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+) -> HealthBoard:
+    """The board of a service that begins to listen now. ``own`` is the board's alone."""
+    holds = [InventoryHolds(inventory.health)]
+    evidence = Evidence(inventory, evaluation.book, holds, started_ns=round(clock() * NS))
+    return HealthBoard(evidence, inventory, evaluation.lead, own, metrics, clock)

@@ -1,0 +1,205 @@
+"""The HTTP service: every path, and what stands before all of them.
+
+Store, inventory and clock are arguments, so that a test can pass its own. Nothing here or below
+is global: two services can live in one process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastapi import Depends, FastAPI
+from starlette.types import ASGIApp, Lifespan, Message, Receive, Scope, Send
+
+from api.base.metrics import ServiceMetrics
+from api.base.packing import Packing
+from api.base.version import VERSION
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
+from api.http.boundary import Boundary, install_error_handlers
+from api.http.routes import (
+    actions,
+    audit,
+    bursts,
+    captures,
+    catalog,
+    checks,
+    docs,
+    events,
+    explain,
+    fabric,
+    fleet_health,
+    health,
+    heat,
+    holds,
+    incidents,
+    ingest,
+    jobs,
+    kubernetes,
+    live,
+    matrix,
+    otlp,
+    page,
+    placement,
+    prometheus,
+    prometheus_meta,
+    records,
+    remote_write,
+    rules,
+    runbooks,
+    samples,
+    silences,
+    timeline,
+    tokens,
+    topology,
+    trace,
+    verdicts,
+)
+from api.http.routes import inventory as inventory_routes
+from api.http.settings import ServiceSettings
+from api.http.tokens.guard import Guard, ask_scope
+from api.http.tokens.shown import show_scopes
+from api.wiring import wire
+from api.works import working
+
+ROUTERS = tuple(
+    module.router
+    for module in (
+        ingest,
+        remote_write,
+        otlp,
+        prometheus,
+        prometheus_meta,
+        rules,
+        inventory_routes,
+        fleet_health,
+        holds,
+        actions,
+        checks,
+        kubernetes,
+        placement,
+        topology,
+        fabric,
+        jobs,
+        records,
+        timeline,
+        heat,
+        matrix,
+        trace,
+        verdicts,
+        incidents,
+        explain,
+        live,
+        events,
+        bursts,
+        captures,
+        audit,
+        silences,
+        samples,
+        catalog,
+        health,
+        tokens,
+        runbooks,
+        docs,
+        page,
+    )
+)
+"""Every path of the service, in the order in which the documentation shows them."""
+
+
+def create_app(
+    settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
+) -> FastAPI:
+    """The service over this store and inventory; both must be migrated. ``clock``: unix seconds."""
+    service = wire(settings, store, inventory, clock)
+    context = service.context
+    app = make_bare_app(working(service.works, context.gate))
+    app.state.context = context
+    for router in ROUTERS:
+        app.include_router(router, dependencies=[Depends(ask_scope)])
+    install_error_handlers(app)
+    app.add_middleware(Packing)
+    # Without a book no token is asked for.
+    book = context.tokens if settings.token_need else None
+    app.add_middleware(Guard, book=book, metrics=context.metrics)
+    app.add_middleware(Meter, metrics=context.metrics)
+    app.add_middleware(Boundary)
+    return app
+
+
+def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:
+    """An app that answers nothing yet."""
+    return Service(
+        title="Fabricscope",
+        version=VERSION,
+        summary="Which link, NIC, host, GPU or rank makes a training job slow, and the evidence.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        # A path of `api.http.routes.docs`, so that it asks for a scope as all others do.
+        openapi_url=None,
+    )
+
+
+PUBLISHED_NAMES: Final = {
+    "PackedMatrixOut": "api__routes__matrices__MatrixOut",
+    "TrafficMatrixOut": "api__routes__matrix__MatrixOut",
+    "ExportFormat": "api__routes__samples__Format",
+    "TopologyFormat": "api__routes__topology__Format",
+}
+"""Our classes whose schemas were published under another name. Clients are generated from them."""
+
+
+def with_published_names(document: dict[str, Any]) -> dict[str, Any]:
+    """The interface's document, in which these schemas have the names that clients know."""
+    text = json.dumps(document)
+    for ours, published in PUBLISHED_NAMES.items():
+        title = published.rpartition("__")[2]
+        text = text.replace(f'"title": "{ours}"', f'"title": "{title}"')
+        text = text.replace(f'"{ours}": {{', f'"{published}": {{')
+        text = text.replace(f'schemas/{ours}"', f'schemas/{published}"')
+    renamed: dict[str, Any] = json.loads(text)
+    return renamed
+
+
+class Service(FastAPI):
+    """FastAPI, whose document also says which scope each path asks for."""
+
+    def openapi(self) -> dict[str, Any]:
+        """The document of the interface; made once."""
+        if self.openapi_schema is None:
+            self.openapi_schema = with_published_names(show_scopes(super().openapi()))
+        return self.openapi_schema
+
+
+class Meter:
+    """Counts and times requests by route, never by raw path: a scanner must not make series."""
+
+    def __init__(self, app: ASGIApp, metrics: ServiceMetrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on and count how it ended."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+        started = time.perf_counter()
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        finally:
+            route = scope.get("route")
+            path = getattr(route, "path", "unknown")
+            self._metrics.requests.labels(scope["method"], path, str(status)).inc()
+            self._metrics.request_seconds.labels(path).observe(time.perf_counter() - started)

@@ -1,0 +1,100 @@
+"""What a request can reach: the parts of the service, wired once in `api.wiring`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+from fastapi import Depends, FastAPI, Request
+
+from api.base.metrics import ServiceMetrics
+from api.data.captures import Captures
+from api.data.ingest.service import Ingest
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
+from api.fabric.cache import TopologyCache
+from api.fleet.actions.parts import Acting
+from api.fleet.audit.service import FleetAudit
+from api.fleet.health.board import HealthBoard
+from api.fleet.kubernetes.gangs import Gangs
+from api.fleet.placement.service import Floors
+from api.http.settings import ServiceSettings
+from api.http.tokens.book import TokenBook
+from api.jobs.correlate.fabric import FabricReader
+from api.oncall.evaluate.book import IncidentBook
+from api.oncall.evaluate.changes import Changes
+from api.oncall.explain.explainer import Explainer
+from api.oncall.notify.task import Notifying
+from api.oncall.rules.answer import RuleBook
+from api.page_files import PageFiles
+from api.promql.gate import Gate
+from api.turns import Slots, Turns
+
+
+class Queues(msgspec.Struct, frozen=True, kw_only=True):
+    """Where answers wait that take a core for long; each kind by itself."""
+
+    explanations: Turns = msgspec.field(default_factory=Turns)
+    fabrics: Turns = msgspec.field(default_factory=Turns)
+    heats: Turns = msgspec.field(default_factory=Turns)
+    placements: Turns = msgspec.field(default_factory=Turns)
+    traces: Slots = msgspec.field(default_factory=lambda: Slots("traces"))
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts. ``clock`` gives unix seconds, ``started_s`` is when the service was wired."""
+
+    settings: ServiceSettings
+    clock: Callable[[], float]
+    started_s: float
+    metrics: ServiceMetrics
+    store: Store
+    inventory: Inventory
+    ingest: Ingest
+    captures: Captures
+    gate: Gate
+    topologies: TopologyCache
+    incidents: IncidentBook
+    changes: Changes
+    rules: RuleBook
+    notifying: Notifying
+    explainer: Explainer
+    health: HealthBoard
+    acting: Acting
+    audit: FleetAudit
+    floors: Floors
+    """What placement knows of cables and jobs."""
+    gangs: Gangs
+    fabric_reader: FabricReader
+    tokens: TokenBook
+    page: PageFiles | None
+    """Null: none was built."""
+    queues: Queues
+
+    def now(self) -> dt.datetime:
+        """The service's time."""
+        return dt.datetime.fromtimestamp(self.clock(), tz=dt.UTC)
+
+    def end_streams(self) -> None:
+        """End answers that never end by themselves: the service stops."""
+        self.changes.close()
+        self.health.close()
+
+
+def context_of(app: FastAPI) -> Context:
+    """The context that `api.http.app` gave this app: all that an app holds."""
+    context: Context = app.state.context
+    return context
+
+
+async def get_context(request: Request) -> Context:
+    """The context of the app that serves this request.
+
+    Async, because FastAPI sends every other dependency through a thread: 0.2 ms a request.
+    """
+    return context_of(request.app)
+
+
+Parts = Annotated[Context, Depends(get_context)]

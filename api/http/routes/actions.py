@@ -1,0 +1,380 @@
+"""`/v1/actions`: what was, is and would have been done with hosts, by whom and why.
+
+Executors near a scheduler read what stands and make it true there (`POST …/applied` says how that
+went); people grant, refuse and undo. The service itself reaches no scheduler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from alerts.policy.action import (
+    Action,
+    ActionState,
+    Applied,
+    Ending,
+    Outcome,
+    Refused,
+    What,
+    WrongState,
+    applied,
+    approved,
+    ended,
+    refused,
+)
+from alerts.policy.model import Mode
+from api.base.errors import Problem, decode_json
+from api.base.limits import COMMENT_CHARS_MAX, NAME_CHARS_MAX, PAGE_DEFAULT, PAGE_MAX
+from api.data.inventory.actions import ActionQuery, HeldError, TooManyHoldsError
+from api.data.inventory.health import unix_ns
+from api.data.inventory.incidents import moment_of
+from api.fleet.actions.shown import PolicyOut, show_policy
+from api.fleet.actions.task import board_of
+from api.http.context import Context, Parts
+from api.http.routes.shared.answers import answer, body_of, documented
+from api.http.routes.shared.bodies import receive
+from api.http.tokens.guard import signed
+from collector.contract.identity import printable
+from collector.contract.verdict import Cause, Reason
+
+router = APIRouter(tags=["actions"])
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+Words = Annotated[str, msgspec.Meta(max_length=COMMENT_CHARS_MAX)]
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a person's word: who says so, and why."""
+
+    by: Name
+    words: Words = ""
+
+
+class AppliedSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of an executor's word: what it did to its scheduler, or could not do."""
+
+    executor: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_.:-]{1,64}$")]
+    """`slurm`, `kubernetes`, … with a name of its own where a site has several."""
+    outcome: Literal["done", "failed"]
+    words: Words = ""
+
+
+# --- what is answered ---------------------------------------------------------------------------
+
+
+class AppliedOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What an executor last said of an action."""
+
+    executor: str
+    outcome: str
+    words: str
+    at: dt.datetime
+
+
+class EventOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened to an action."""
+
+    at: dt.datetime
+    what: What
+    by: str
+    words: str
+
+
+class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One drain of one host, from its wish to its end."""
+
+    id: str
+    kind: Literal["drain"]
+    """A host's return is the end of its drain, not an action of its own."""
+    host: str
+    hold: str
+    """What the host becomes while it stands: draining or out."""
+    state: ActionState
+    reason: str
+    """A sentence for people and schedulers."""
+    by: str
+    """`policy`, or the name of whoever said so."""
+    rule: str
+    """The policy's rule; empty: a person's own."""
+    at: dt.datetime
+    until: dt.datetime | None
+    """When it ends by itself; of a proposal, when that expires."""
+    incident: str
+    cause: Cause | None
+    cause_reason: Reason | None
+    confidence: float | None
+    verdict: str
+    """The verdict's sentence."""
+    refused: Refused | None
+    ended: dt.datetime | None
+    ended_by: str
+    ended_why: Ending | None
+    outcome: Outcome | None
+    """Of what is shadowed: whether it would have been right."""
+    check: str
+    """What the last check of the host came to; empty: there was none."""
+    applied: Sequence[AppliedOut]
+    history: Sequence[EventOut]
+
+    @classmethod
+    def of(cls, action: Action, now_ns: int) -> ActionOut:
+        """The action as it is answered; one whose time is up has ended, said or not."""
+        why, state, ended_ns, end = action.why, action.state, action.ended_ns, action.ended_why
+        if ended_ns is None and not action.is_live(now_ns):
+            ended_ns = action.until_ns
+            state, end = overdue(action)
+        return cls(
+            id=action.id,
+            kind="drain",
+            host=action.host,
+            hold=action.hold.value,
+            state=state,
+            reason=action.reason,
+            by=action.by,
+            rule=why.rule if why is not None else "",
+            at=moment_of(action.at_ns),
+            until=None if action.until_ns is None else moment_of(action.until_ns),
+            incident=why.incident if why is not None else "",
+            cause=why.cause if why is not None else None,
+            cause_reason=why.reason if why is not None else None,
+            confidence=round(why.confidence, 3) if why is not None else None,
+            verdict=why.text if why is not None else "",
+            refused=Refused.EXPIRED
+            if state is not action.state and end is None
+            else action.refused,
+            ended=None if ended_ns is None else moment_of(ended_ns),
+            ended_by=action.ended_by,
+            ended_why=end,
+            outcome=action.outcome,
+            check=action.check.words if action.check is not None else "",
+            applied=[
+                AppliedOut(
+                    executor=each.executor,
+                    outcome=each.outcome,
+                    words=each.words,
+                    at=moment_of(each.time_ns),
+                )
+                for each in action.applied
+            ],
+            history=[
+                EventOut(at=moment_of(each.time_ns), what=each.what, by=each.by, words=each.words)
+                for each in action.history
+            ],
+        )
+
+
+def overdue(action: Action) -> tuple[ActionState, Ending | None]:
+    """What an action is whose time is up, before the policy has said so."""
+    if action.state is ActionState.PROPOSED:
+        return ActionState.REFUSED, None
+    if action.state is ActionState.STANDING:
+        return ActionState.ENDED, Ending.TTL
+    return action.state, Ending.TTL
+
+
+class ActionsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Actions, the newest first."""
+
+    actions: Sequence[ActionOut]
+    evidence: Literal["fresh", "stale"]
+    """`stale`: what verdicts rest on is old or missing; change nothing then."""
+    stale: Sequence[str]
+    """Why, in sentences."""
+    mode: Mode
+    """The policy's."""
+    next: str | None
+    """`after` of the next page; null: there is none."""
+
+
+# --- asking -------------------------------------------------------------------------------------
+
+
+@router.get(
+    "/v1/actions",
+    summary="What was, is and would have been done with hosts",
+    response_class=Response,
+    responses=documented(ActionsOut, "The newest first. What stands comes whole, without pages."),
+)
+async def actions(
+    parts: Parts,
+    state: Annotated[
+        list[ActionState], Query(description="Only those; may be given several times. None: all.")
+    ] = [],  # noqa: B006 - FastAPI makes a new one for each request
+    host: Annotated[str | None, Query(max_length=NAME_CHARS_MAX)] = None,
+    incident: Annotated[str | None, Query(max_length=NAME_CHARS_MAX)] = None,
+    live: Annotated[bool | None, Query(description="Only those that are not over, or are.")] = None,
+    limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_DEFAULT,
+    after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+) -> Response:
+    """With `state=standing` alone, the list that executors make true: all of it, or an error.
+
+    Whoever finds less than all of it would give back hosts that are held.
+    """
+    board = board_of(await parts.health.latest())
+    now_ns = unix_ns(parts.now())
+    following = None
+    if state == [ActionState.STANDING] and incident is None and after is None:
+        standing = await asyncio.to_thread(parts.inventory.actions.standing)
+        found = [each for each in standing if each.stands(now_ns) and host in {None, each.host}]
+    else:
+        wanted = ActionQuery(states=frozenset(state), host=host, incident=incident, live=live)
+        found = await asyncio.to_thread(parts.inventory.actions.page, wanted, after, limit)
+        following = found[-1].id if len(found) == limit else None
+    return answer(
+        ActionsOut(
+            actions=[ActionOut.of(each, now_ns) for each in found],
+            evidence="stale" if board.stale else "fresh",
+            stale=board.stale,
+            mode=parts.acting.file.policy.mode,
+            next=following,
+        )
+    )
+
+
+@router.get(
+    "/v1/actions/policy",
+    summary="The policy in force, its room, and how often its shadows were right",
+    response_class=Response,
+    responses=documented(PolicyOut, "The policy."),
+)
+async def policy(parts: Parts) -> Response:
+    """Rules with their modes and hit rates, limits, the breaker, quiet hours."""
+    board = board_of(await parts.health.latest())
+    now_ns = unix_ns(parts.now())
+    file = parts.acting.file
+    shown = await asyncio.to_thread(show_policy, file, parts.inventory, board, now_ns)
+    return answer(shown)
+
+
+@router.get(
+    "/v1/actions/{action}",
+    summary="One action with its history",
+    response_class=Response,
+    responses=documented(ActionOut, "The action."),
+)
+async def action(action: str, parts: Parts) -> Response:
+    """One action; 404 if there is none, or if it ended long ago."""
+    found = await asyncio.to_thread(parts.inventory.actions.get, action)
+    if found is None:
+        raise no_action(action)
+    return answer(ActionOut.of(found, unix_ns(parts.now())))
+
+
+def no_action(number: str) -> Problem:
+    """The answer to an id that no action has."""
+    return Problem(404, "no such action", f"no action is called {number[:80]!r}")
+
+
+# --- changing -----------------------------------------------------------------------------------
+
+
+async def read_said(request: Request, parts: Context, kind: type[msgspec.Struct]) -> Any:  # noqa: ANN401 - of that kind
+    """The body of a request; a Problem says what is wrong with it."""
+    return decode_json(await receive(request, parts), kind, "not an answer to an action")
+
+
+async def change(
+    parts: Context, number: str, how: Callable[[Action], Action], now: dt.datetime
+) -> Response:
+    """The action after a change; a Problem says why there is none."""
+    try:
+        after = await asyncio.to_thread(parts.inventory.actions.change, number, how, now)
+    except WrongState as error:
+        raise Problem(409, "not in this state", str(error), rule="state") from error
+    except TooManyHoldsError as error:
+        raise Problem(409, "too many holds", str(error), rule="HOLDS_MAX") from error
+    except HeldError as error:
+        raise Problem(409, "held already", str(error), rule="held") from error
+    if after is None:
+        raise no_action(number)
+    parts.health.poke()
+    return answer(ActionOut.of(after, unix_ns(now)))
+
+
+@router.post(
+    "/v1/actions/{action}/approve",
+    summary="Grant a proposal: the host is held from now on",
+    response_class=Response,
+    responses=documented(ActionOut, "The action, which stands."),
+    openapi_extra=body_of(Said),
+)
+async def approve(action: str, request: Request, parts: Parts) -> Response:
+    """409 if it is no proposal any more, or if the policy's share of the fleet is held by now."""
+    said: Said = await read_said(request, parts, Said)
+    now = parts.now()
+    policy = parts.acting.file.policy
+    fleet = await parts.health.fleet()
+    held = await asyncio.to_thread(parts.inventory.health.holds, now)
+    room = policy.limits.room(len(fleet.hosts))
+
+    def grant(found: Action) -> Action:
+        rule = policy.rule(found.why.rule) if found.why is not None else None
+        until_ns = rule.until_ns(unix_ns(now)) if rule is not None else found.until_ns
+        by, words = signed(request, said.by), printable(said.words)
+        granted = approved(found, by, words, unix_ns(now), until_ns)
+        if len(held) >= room:
+            why = f"{len(held)} hosts are held, and the policy lets {room} of {len(fleet.hosts)} be"
+            raise Problem(409, "share of the fleet", why, rule=Refused.SHARE_LIMIT.value)
+        return granted
+
+    return await change(parts, action, grant, now)
+
+
+@router.post(
+    "/v1/actions/{action}/reject",
+    summary="Refuse a proposal",
+    response_class=Response,
+    responses=documented(ActionOut, "The action, which is refused."),
+    openapi_extra=body_of(Said),
+)
+async def reject(action: str, request: Request, parts: Parts) -> Response:
+    """The host is not proposed again for the same incident."""
+    said: Said = await read_said(request, parts, Said)
+    now = parts.now()
+    by, words = signed(request, said.by), printable(said.words)
+    return await change(
+        parts, action, lambda each: refused(each, Refused.REJECTED, by, words, unix_ns(now)), now
+    )
+
+
+@router.post(
+    "/v1/actions/{action}/undo",
+    summary="End what stands: the host is let back",
+    response_class=Response,
+    responses=documented(ActionOut, "The action, which has ended."),
+    openapi_extra=body_of(Said),
+)
+async def undo(action: str, request: Request, parts: Parts) -> Response:
+    """The policy does not take the host again for the same incident."""
+    said: Said = await read_said(request, parts, Said)
+    now = parts.now()
+    by, words = signed(request, said.by), printable(said.words)
+    return await change(
+        parts, action, lambda each: ended(each, Ending.OPERATOR, by, words, unix_ns(now)), now
+    )
+
+
+@router.post(
+    "/v1/actions/{action}/applied",
+    summary="Say what an executor did about it",
+    response_class=Response,
+    responses=documented(ActionOut, "The action."),
+    openapi_extra=body_of(AppliedSaid),
+)
+async def say_applied(action: str, request: Request, parts: Parts) -> Response:
+    """Kept as the executor's last word, and in the history where it is news."""
+    said: AppliedSaid = await read_said(request, parts, AppliedSaid)
+    now = parts.now()
+    word = Applied(
+        executor=said.executor,
+        outcome=said.outcome,
+        words=printable(said.words),
+        time_ns=unix_ns(now),
+    )
+    return await change(parts, action, lambda each: applied(each, word), now)

@@ -1,0 +1,112 @@
+"""`GET /v1/bursts`: bursts that agents found, newest first."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from api.base.limits import PAGE_DEFAULT
+from api.base.times import parse_range_ms
+from api.data.events import EventRow, Wanted, decode_position, encode_position, read_events
+from api.http.context import Parts
+from api.http.routes.shared.paging import After, Limit, Page
+
+router = APIRouter(tags=["bursts"])
+
+RANGE_MS_DEFAULT = 3_600_000
+"""Without `from`, the last hour."""
+MS_MAX = 86_400_000
+KIND = "burst"
+
+
+class BurstOut(BaseModel):
+    """A stretch of time in which a port's rate was above the threshold.
+
+    A burst that goes on for a second is told when it has (`started`) and again at its end
+    (`ended`), with the same start. Null is what the agent did not say.
+    """
+
+    host: str
+    device: str
+    port: str | None
+    direction: str = Field(description="`receive` or `transmit`.")
+    phase: str = Field(description="`whole`, `started` or `ended`.")
+    start_ns: int = Field(description="Unix nanoseconds, by the clock of the host.")
+    length_seconds: float | None
+    bytes: int | None
+    peak_bytes_per_second: float | None
+    line_bytes_per_second: float | None
+    threshold_ratio: float | None = Field(description="Share of the line rate.")
+    resolution_seconds: float | None = Field(description="How far apart its readings were.")
+    message: str
+
+
+@router.get("/v1/bursts", summary="Bursts, newest first")
+async def bursts(  # noqa: PLR0913, PLR0917 - the question's parameters
+    parts: Parts,
+    host: Annotated[str | None, Query(description="Only this host's.")] = None,
+    device: Annotated[str | None, Query(description="Only this device's.")] = None,
+    port: Annotated[str | None, Query(description="Only this port's.")] = None,
+    direction: Annotated[str | None, Query(description="`receive` or `transmit`.")] = None,
+    min_ms: Annotated[float, Query(ge=0, le=MS_MAX, description="Only those so long.")] = 0.0,
+    from_: Annotated[
+        str | None,
+        Query(alias="from", description="RFC 3339 or unix seconds; an hour before `to`."),
+    ] = None,
+    to: Annotated[str | None, Query(description="RFC 3339 or unix seconds; now.")] = None,
+    limit: Limit = PAGE_DEFAULT,
+    after: After = None,
+) -> Page[BurstOut]:
+    """Bursts as agents found them; one that was sent twice is shown once."""
+    now_ms = round(parts.clock() * 1000)
+    from_ms, to_ms = parse_range_ms(from_, to, now_ms, RANGE_MS_DEFAULT)
+    named = {"host": host, "device": device, "port": port}
+    wanted = Wanted(
+        from_ms=from_ms,
+        to_ms=to_ms,
+        kinds=(KIND,),
+        labels={name: value for name, value in named.items() if value is not None},
+        attributes={"direction": direction} if direction is not None else {},
+        at_least={"length_seconds": min_ms / 1000} if min_ms else {},
+    )
+    position = decode_position(after) if after is not None else None
+    found = await asyncio.to_thread(read_events, parts.store, wanted, position, limit)
+    following = encode_position(found[-1].position) if len(found) == limit else None
+    return Page(items=[burst_of(row) for row in found], next=following)
+
+
+def burst_of(row: EventRow) -> BurstOut:
+    """A stored event as a burst; what an agent did not say, or said oddly, is null."""
+    said = row.attributes
+    counted = number_of(said.get("bytes"))
+    return BurstOut(
+        host=row.labels.get("host", ""),
+        device=row.labels.get("device", ""),
+        port=row.labels.get("port"),
+        direction=said.get("direction", ""),
+        phase=said.get("phase", "whole"),
+        start_ns=row.time_ns,
+        length_seconds=number_of(said.get("length_seconds")),
+        bytes=int(counted) if counted is not None else None,
+        peak_bytes_per_second=number_of(said.get("peak_bytes_per_second")),
+        line_bytes_per_second=number_of(said.get("line_bytes_per_second")),
+        threshold_ratio=number_of(said.get("threshold_ratio")),
+        resolution_seconds=number_of(said.get("resolution_seconds")),
+        message=row.message,
+    )
+
+
+def number_of(text: str | None) -> float | None:
+    """The number in an attribute; None if it is none, or not a finite one.
+
+    >>> number_of("0.008"), number_of("nan"), number_of(None)
+    (0.008, None, None)
+    """
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if abs(number) < float("inf") else None

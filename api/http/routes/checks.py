@@ -1,0 +1,104 @@
+"""`POST /v1/hosts/{host}/check`: a run of nccl-tests on a host that is held, against a floor."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from alerts.policy.action import Action, Checked, checked
+from api.base.errors import Problem
+from api.base.limits import CHECK_BYTES_MAX, NAME_CHARS_MAX
+from api.data.inventory.health import unix_ns
+from api.fleet.actions.check import CheckResult, Outcome, Row, judge_result
+from api.http.context import Context, Parts
+from api.http.routes.shared.answers import answer, documented
+from api.http.routes.shared.bodies import receive
+from api.http.routes.shared.find import find_host
+from api.http.tokens.guard import signed
+from api.jobs.correlate.baseline import read_baselines
+from collector.contract.errors import ParseError
+
+router = APIRouter(tags=["actions"])
+
+
+class CheckOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check came to."""
+
+    host: str
+    result: CheckResult
+    words: str
+    rows: Sequence[Row]
+    """The largest size of each operation."""
+    wrong_values: int
+    action: str
+    """The action that it was noted in; the policy's next round may end it. Empty: none stands."""
+
+
+@router.post(
+    "/v1/hosts/{host}/check",
+    summary="Hold a result of nccl-tests against a floor",
+    response_class=Response,
+    responses=documented(CheckOut, "What it came to."),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"text/plain": {"schema": {"type": "string"}}},
+        }
+    },
+)
+async def check(
+    host: str,
+    request: Request,
+    parts: Parts,
+    by: Annotated[str, Query(min_length=1, max_length=NAME_CHARS_MAX, description="Who ran it.")],
+) -> Response:
+    """The body is what `all_reduce_perf` and its like print, text or JSON (`-J`).
+
+    One that passes gives a host back whose rule says `return_on = ["check"]`; a person's own hold
+    is only noted. The floor is the policy's, or a share of the best that the same test reached.
+    """
+    fleet = await parts.health.fleet()
+    found = await asyncio.to_thread(find_host, parts, fleet, host)
+    body = await receive(request, parts)
+    if len(body) > CHECK_BYTES_MAX:
+        why = f"{len(body)} bytes; CHECK_BYTES_MAX is {CHECK_BYTES_MAX}"
+        raise Problem(413, "too large", why, rule="CHECK_BYTES_MAX")
+    floors = parts.acting.file.policy.check
+    try:
+        outcome = await asyncio.to_thread(
+            lambda: judge_result(body, found.host, floors, read_baselines(parts.store))
+        )
+    except ParseError as error:
+        raise Problem(422, "not a result of nccl-tests", str(error)) from error
+    now = parts.now()
+    action = await asyncio.to_thread(note, parts, found.host, outcome, signed(request, by), now)
+    return answer(
+        CheckOut(
+            host=found.host,
+            result=outcome.result,
+            words=outcome.words,
+            rows=outcome.rows,
+            wrong_values=outcome.wrong_values,
+            action=action,
+        )
+    )
+
+
+def note(parts: Context, host: str, outcome: Outcome, by: str, now: dt.datetime) -> str:
+    """Keep it with what holds the host; the action's id, or nothing if nothing does."""
+    passed = outcome.result is CheckResult.PASSED
+    said = Checked(time_ns=unix_ns(now), passed=passed, words=f"{outcome.result}: {outcome.words}")
+    for each in parts.inventory.actions.standing():
+        if each.host == host and each.stands(unix_ns(now)):
+
+            def noted(action: Action) -> Action:
+                return checked(action, said, by)
+
+            parts.inventory.actions.change(each.id, noted, now)
+            return each.id
+    return ""

@@ -1,0 +1,219 @@
+"""`GET /v1/jobs/{job}/heat`: ranks times steps as one matrix; `…/heat/cell`: why a cell is so."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from api.base.errors import Problem
+from api.base.limits import (
+    CELL_SECONDS_MAX,
+    HEAT_RANKS_MAX,
+    HEAT_RECORDS_MAX,
+    HEAT_STEPS_MAX,
+    HEATS_WAITING_MAX,
+)
+from api.http.context import Context, Parts
+from api.http.routes.shared.answers import answer, documented
+from api.http.routes.shared.find import find_job
+from api.http.routes.shared.matrices import PackedMatrixOut, pack_floats
+from api.http.routes.shared.parameters import (
+    RANK_MAX,
+    From,
+    To,
+    moment_of,
+    range_of,
+    refuse_far_future,
+)
+from api.http.routes.shared.topologies import find
+from api.jobs.correlate.heat import HeatMap, Quantity, heat_of
+from api.jobs.correlate.places import job_ranks_of
+from api.jobs.correlate.window import look
+from api.oncall.explain.cell import Cell, CellReader
+from api.turns import refusals_counted
+
+router = APIRouter(tags=["jobs"])
+
+NS = 1_000_000_000
+NS_PER_MS = 1_000_000
+TIME_NS_MAX = (1 << 63) - 1
+HEAT = "heat"
+"""The protocol under which refused questions are counted."""
+
+TimeNs = Annotated[
+    int, Query(ge=0, le=TIME_NS_MAX, description="Unix nanoseconds, as the heat map has them.")
+]
+
+
+class HeatRankOut(BaseModel):
+    """A row: a rank and where it runs, as far as it is known."""
+
+    rank: int
+    host: str | None
+    gpu: str | None
+    device: str | None = Field(description="The NIC that it uses first.")
+
+
+class HeatStepOut(BaseModel):
+    """A column: a step, or the first of some; times are medians over ranks."""
+
+    number: int = Field(description="Counted from the first step of the range.")
+    start_ns: int
+    end_ns: int
+
+
+class HeatOut(BaseModel):
+    """Ranks times steps. Where no steps can be told, there are no columns."""
+
+    job: str
+    source: str = Field(description="Whose records were used.")
+    quantity: Quantity
+    unit: str
+    ranks: list[HeatRankOut]
+    ranks_left_out: int = Field(
+        description="Ranks without a row: those that stand out least, or, where records were "
+        "thinned and `quantity` is not `late`, those whose records were not looked at."
+    )
+    steps: list[HeatStepOut]
+    steps_in_one: int = Field(
+        description="Steps that a column stands for; its cells show the largest value of them."
+    )
+    kept_one_in: int = Field(
+        description="Of so many operations one was looked at, where `quantity` is `late`."
+    )
+    values: PackedMatrixOut = Field(
+        description="A row for each of `ranks`, a column for each of `steps`."
+    )
+
+
+@router.get(
+    "/v1/jobs/{job}/heat",
+    summary="Ranks times steps, as one matrix",
+    response_model=HeatOut,
+    responses={503: {"description": "Too many are being made; try again."}},
+)
+async def heat(
+    job: str,
+    request: Request,
+    parts: Parts,
+    from_: From = None,
+    to: To = None,
+    quantity: Annotated[
+        Quantity,
+        Query(
+            description="`late`: how much later than the median rank it entered, the worst of the "
+            "step's collectives; `compute`: outside of collectives; `wait`: inside, until the last "
+            "rank came; `network`: inside, after that; `step`: all of it. Seconds."
+        ),
+    ] = Quantity.LATE,
+) -> HeatOut | Response:
+    """What each rank did in each step; all times are on one clock.
+
+    The first and the last step of the range, which may be cut off, are left out.
+    """
+    found = await find_job(request, parts, job)
+    if isinstance(found, Response):
+        return found
+    from_ms, to_ms = range_of(parts, found, from_, to)
+    refuse_far_future(to_ms, "to")
+    span = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
+    with refusals_counted(parts.metrics, HEAT):
+        return await parts.queues.heats.take(
+            lambda: make_heat(parts, found.job, span, quantity),
+            "HEATS_WAITING_MAX",
+            HEATS_WAITING_MAX,
+        )
+
+
+def make_heat(parts: Context, job: str, span: tuple[int, int], quantity: Quantity) -> HeatOut:
+    """The answer."""
+    job_rank = job_ranks_of(parts.inventory, job)
+    window = look(parts.store, job_rank, *span, records_max=HEAT_RECORDS_MAX)
+    made = heat_of(window, job_rank, quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
+    drawn = nothing() if made is None else made
+    places = {place.rank: place for place in parts.inventory.jobs.ranks(job)}
+    rows = []
+    for rank in drawn.ranks.tolist():
+        place = places.get(rank)
+        rows.append(
+            HeatRankOut(
+                rank=rank,
+                host=None if place is None else place.host,
+                gpu=None if place is None else place.gpu,
+                device=None if place is None else place.device,
+            )
+        )
+    columns = (drawn.number, drawn.start_ns, drawn.end_ns)
+    return HeatOut(
+        job=job,
+        source=window.source,
+        quantity=quantity,
+        unit="seconds",
+        ranks=rows,
+        ranks_left_out=max(0, len(set(job_rank.values())) - len(rows)) if rows else 0,
+        steps=[
+            HeatStepOut(number=number, start_ns=start_ns, end_ns=end_ns)
+            for number, start_ns, end_ns in zip(*(each.tolist() for each in columns), strict=True)
+        ],
+        steps_in_one=drawn.steps_in_one,
+        kept_one_in=window.kept_one_in if quantity is Quantity.LATE else 1,
+        values=pack_floats(drawn.values),
+    )
+
+
+def nothing() -> HeatMap:
+    """The heat map of a job that shows no steps."""
+    none = np.zeros(0, dtype=np.int64)
+    return HeatMap(ranks=none, number=none, start_ns=none, end_ns=none, values=np.zeros((0, 0)))
+
+
+@router.get(
+    "/v1/jobs/{job}/heat/cell",
+    summary="Why a cell of the heat map is as it is",
+    response_class=Response,
+    responses={
+        **documented(Cell, "What the rank did, whom it waited for, and what was read of it."),
+        503: {"description": "Too many are being made; try again."},
+    },
+)
+async def cell(
+    job: str,
+    request: Request,
+    parts: Parts,
+    rank: Annotated[int, Query(ge=0, le=RANK_MAX, description="The job's rank.")],
+    start_ns: TimeNs,
+    end_ns: TimeNs,
+) -> Response:
+    """A rank in a column's time: its collectives, its time, its GPU, NICs and switch ports."""
+    found = await find_job(request, parts, job)
+    if isinstance(found, Response):
+        return found
+    reader = CellReader(parts.store, parts.inventory)
+    with refusals_counted(parts.metrics, HEAT):
+        refuse_odd_span(start_ns, end_ns)
+        built = await find(parts, moment_of(end_ns))
+        made = await parts.queues.heats.take(
+            lambda: reader.read(found.job, rank, (start_ns, end_ns), built.topology),
+            "HEATS_WAITING_MAX",
+            HEATS_WAITING_MAX,
+        )
+    if made is None:
+        raise Problem(404, "no such rank", f"job {found.job!r} has no rank {rank} that is known")
+    return answer(made)
+
+
+def refuse_odd_span(start_ns: int, end_ns: int) -> None:
+    """A Problem if the cell's time is empty, too long, or after all times."""
+    refuse_far_future(end_ns // NS_PER_MS, "end_ns")
+    if end_ns <= start_ns:
+        raise Problem(400, "empty range", f"start_ns={start_ns} is not before end_ns={end_ns}")
+    if end_ns - start_ns > CELL_SECONDS_MAX * NS:
+        raise Problem(
+            422,
+            "too long",
+            f"{(end_ns - start_ns) / NS:.0f} s, over CELL_SECONDS_MAX = {CELL_SECONDS_MAX}",
+            rule="CELL_SECONDS_MAX",
+        )

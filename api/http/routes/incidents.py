@@ -1,0 +1,81 @@
+"""`GET /v1/incidents` and `/v1/incidents/{id}`: troubles, each with its story."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Response
+
+from alerts.judge.incident import Incident, IncidentState
+from api.base.limits import PAGE_DEFAULT
+from api.base.times import parse_time_ms
+from api.http.context import Parts
+from api.http.routes.shared.answers import answer, documented
+from api.http.routes.shared.find import find_incident
+from api.http.routes.shared.paging import After, Limit
+from api.http.routes.shared.parameters import CauseAsked, Name
+from api.http.routes.shared.shown import IncidentOut
+
+router = APIRouter(tags=["verdicts"])
+
+
+class IncidentsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of incidents. ``next`` is null on the last one."""
+
+    items: Sequence[IncidentOut]
+    next: str | None
+
+
+@router.get(
+    "/v1/incidents",
+    summary="Troubles, the latest first",
+    response_class=Response,
+    responses=documented(IncidentsOut, "One page; `next` is null on the last one."),
+)
+async def incidents(  # noqa: PLR0913, PLR0917 - the question's parameters
+    parts: Parts,
+    state: Annotated[IncidentState | None, Query(description="Only those.")] = None,
+    cause: CauseAsked = None,
+    job: Name = None,
+    host: Name = None,
+    switch: Name = None,
+    since: Annotated[
+        str | None,
+        Query(description="Seen at or after this: RFC 3339 or unix seconds. Empty: ever."),
+    ] = None,
+    limit: Limit = PAGE_DEFAULT,
+    after: After = None,
+) -> Response:
+    """Each trouble once, however many verdicts and symptoms it had, in the order it was found."""
+    moment = None
+    if since:
+        moment = dt.datetime.fromtimestamp(parse_time_ms(since, "since") / 1000, tz=dt.UTC)
+    found = await asyncio.to_thread(
+        lambda: parts.incidents.list(
+            state=state,
+            cause=cause,
+            job=job,
+            host=host,
+            switch=switch,
+            since=moment,
+            after=after,
+            limit=limit,
+        )
+    )
+    items = [IncidentOut.of(incident) for incident in found]
+    return answer(IncidentsOut(items=items, next=items[-1].id if len(items) == limit else None))
+
+
+@router.get(
+    "/v1/incidents/{incident}",
+    summary="One trouble with its evidence and its story",
+    response_class=Response,
+    responses=documented(Incident, "The incident; `verdict` is what stands now."),
+)
+async def incident(incident: str, parts: Parts) -> Response:
+    """Verdict, evidence, victims, what was ruled out, costs, and how the explanation changed."""
+    return answer(await asyncio.to_thread(find_incident, parts, incident))

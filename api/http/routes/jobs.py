@@ -1,0 +1,214 @@
+"""`/v1/jobs`: register jobs, change them, and ask what is known of them and of their ranks."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from api.base.errors import Problem
+from api.base.limits import JOB_COMMUNICATORS_SHOWN_MAX, PAGE_DEFAULT
+from api.data.inventory.jobs import JobConflictError
+from api.data.inventory.records import Job, JobChange, JobSaid
+from api.data.inventory.tables import JobOrigin, JobState
+from api.http.context import Context, Parts
+from api.http.routes.shared.answers import body_of
+from api.http.routes.shared.bodies import receive
+from api.http.routes.shared.find import find_job
+from api.http.routes.shared.paging import After, Limit, Page
+from api.jobs.registration import read_change, read_job
+
+router = APIRouter(tags=["jobs"])
+
+
+class JobOut(BaseModel):
+    """A training job. Times are the service's; `origin` says who first said that it exists."""
+
+    id: str
+    name: str | None
+    user: str | None
+    scheduler: str | None
+    cluster: str | None
+    origin: JobOrigin
+    state: JobState
+    started_at: dt.datetime | None
+    ended_at: dt.datetime | None
+    ranks: int | None = Field(description="How many ranks it has, as far as is known.")
+    attributes: dict[str, str]
+    first_seen: dt.datetime
+    last_seen: dt.datetime
+
+    @classmethod
+    def of(cls, job: Job) -> JobOut:
+        """The job as it is answered."""
+        return cls(**fields_of(job))
+
+
+class CommunicatorOut(BaseModel):
+    """A communicator of a job."""
+
+    communicator: str
+    name: str | None
+    ranks: int | None
+    nodes: int | None
+    rings: list[list[int]] = Field(description="For each channel, the ranks in ring order.")
+    trees: list[dict[str, int | None]] = Field(
+        description="For each channel, each rank's parent; null for the root."
+    )
+    first_seen: dt.datetime
+    last_seen: dt.datetime
+
+
+class JobDetail(JobOut):
+    """A job with its hosts, groups and communicators."""
+
+    hosts: list[str]
+    groups: dict[str, list[list[int]]] = Field(description="Parallelism groups, if somebody said.")
+    ranks_known: int = Field(description="Ranks of which it is known where they run.")
+    communicator_count: int
+    communicators: list[CommunicatorOut] = Field(
+        description=f"The first {JOB_COMMUNICATORS_SHOWN_MAX} by name."
+    )
+
+
+class RankOut(BaseModel):
+    """A rank of a job: its host, GPU, NIC and port."""
+
+    rank: int
+    host: str | None
+    pid: int | None
+    gpu: str | None
+    gpu_uuid: str | None
+    device: str | None = Field(description="The NIC that it uses first.")
+    devices: str | None = Field(description="All NICs that it uses, joined by commas.")
+    port: str | None
+    local_rank: int | None
+    origins: dict[str, str] = Field(
+        description="Who said each fact: registered, nccl, scheduler, records, pci or inferred."
+    )
+
+
+def fields_of(job: Job) -> dict[str, Any]:
+    """A job's fields as they are answered."""
+    fields = msgspec.structs.asdict(job)
+    hidden = {"job", "alias_of", "revision"}
+    return {
+        "id": job.job,
+        **{name: value for name, value in fields.items() if name not in hidden},
+    }
+
+
+@router.post(
+    "/v1/jobs",
+    summary="Register a job",
+    status_code=201,
+    response_model=JobOut,
+    responses={
+        200: {"model": JobOut, "description": "It was registered so before."},
+        409: {"description": "It was registered otherwise; the answer says where."},
+    },
+    openapi_extra=body_of(JobSaid),
+)
+async def register(request: Request, response: Response, parts: Parts) -> JobOut:
+    """Say that a job exists, where its ranks run and how they are grouped.
+
+    Only `id` is needed. What is not said is found out, as far as the records tell. The same again
+    changes nothing and answers 200; something else answers 409, and `PATCH` changes it.
+    """
+    said = await asyncio.to_thread(read_job, await receive(request, parts))
+    try:
+        is_new = await asyncio.to_thread(parts.inventory.jobs.register, said, parts.now())
+    except JobConflictError as error:
+        raise Problem(409, "registered otherwise", str(error)) from error
+    found = await asyncio.to_thread(parts.inventory.jobs.get, said.id)
+    if found is None:
+        raise Problem(409, "gone", f"job {said.id!r} was removed meanwhile")
+    response.status_code = 201 if is_new else 200
+    response.headers["Location"] = f"/v1/jobs/{quote(said.id, safe='')}"
+    return JobOut.of(found)
+
+
+@router.patch(
+    "/v1/jobs/{job}",
+    summary="Change a job",
+    response_model=JobOut,
+    openapi_extra=body_of(JobChange),
+)
+async def change(job: str, request: Request, parts: Parts) -> JobOut | Response:
+    """Change what is given: name, state or end, ranks, hosts, groups, attributes.
+
+    Attributes are merged, and one that is null goes. Ranks and hosts are added or changed. Groups
+    take the place of those before.
+    """
+    wanted = await asyncio.to_thread(read_change, await receive(request, parts))
+    found = await find_job(request, parts, job)
+    if isinstance(found, Response):
+        return found
+    await asyncio.to_thread(parts.inventory.jobs.change, found.job, wanted, parts.now())
+    after = await find_job(request, parts, job)
+    return after if isinstance(after, Response) else JobOut.of(after)
+
+
+@router.get("/v1/jobs", summary="Jobs, by name")
+async def jobs(
+    parts: Parts,
+    state: Annotated[JobState | None, Query(description="Only those in this state.")] = None,
+    host: Annotated[str | None, Query(description="Only those on this host.")] = None,
+    limit: Limit = PAGE_DEFAULT,
+    after: After = None,
+) -> Page[JobOut]:
+    """Every job that was registered, sighted at a scheduler, or inferred; no aliases."""
+    found = await asyncio.to_thread(parts.inventory.jobs.page, state, host, after, limit)
+    items = [JobOut.of(job) for job in found]
+    return Page(items=items, next=items[-1].id if len(items) == limit else None)
+
+
+@router.get("/v1/jobs/{job}", summary="One job with its communicators", response_model=JobDetail)
+async def job(job: str, request: Request, parts: Parts) -> JobDetail | Response:
+    """One job; 404 if nobody knows it, 308 if it turned out to be another."""
+    found = await find_job(request, parts, job)
+    if isinstance(found, Response):
+        return found
+    return await asyncio.to_thread(detail_of, parts, found)
+
+
+def detail_of(parts: Context, job: Job) -> JobDetail:
+    """All that is answered about one job."""
+    inventory = parts.inventory
+    communicators = inventory.jobs.communicators(job.job, JOB_COMMUNICATORS_SHOWN_MAX)
+    return JobDetail(
+        **fields_of(job),
+        hosts=inventory.jobs.hosts(job.job),
+        groups=inventory.jobs.groups(job.job),
+        ranks_known=inventory.jobs.count_ranks(job.job),
+        communicator_count=inventory.jobs.count_communicators(job.job),
+        communicators=[CommunicatorOut(**msgspec.structs.asdict(one)) for one in communicators],
+    )
+
+
+@router.get(
+    "/v1/jobs/{job}/ranks",
+    summary="Where a job's ranks run",
+    response_model=Page[RankOut],
+)
+async def ranks(
+    job: str,
+    request: Request,
+    parts: Parts,
+    limit: Limit = PAGE_DEFAULT,
+    after: Annotated[
+        int | None, Query(ge=0, lt=1 << 31, description="`next` of the page before.")
+    ] = None,
+) -> Page[RankOut] | Response:
+    """The job's ranks in order, each with host, GPU, NIC and port, and who said so."""
+    found = await find_job(request, parts, job)
+    if isinstance(found, Response):
+        return found
+    places = await asyncio.to_thread(parts.inventory.jobs.ranks, found.job, after, limit)
+    items = [RankOut(**msgspec.structs.asdict(place)) for place in places]
+    return Page(items=items, next=str(items[-1].rank) if len(items) == limit else None)

@@ -1,0 +1,55 @@
+"""Reading a request's body under the service's bounds."""
+
+from __future__ import annotations
+
+import contextlib
+
+from fastapi import Request
+from starlette.requests import ClientDisconnect
+
+from api.base.errors import Problem
+from api.base.limits import BODY_BYTES_MAX
+from api.data.ingest.service import Ingest
+from api.http.context import Context
+
+
+async def read_body(request: Request, ingest: Ingest, held: contextlib.ExitStack) -> bytes:
+    """The whole body. Its bytes count as held until ``held`` is closed.
+
+    The declared length is checked before a byte is read, and again as the bytes arrive, since a
+    chunked request declares none.
+    """
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit():
+        check_size(int(declared))
+        held.enter_context(ingest.hold(int(declared)))
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async for chunk in request.stream():
+            size += len(chunk)
+            check_size(size)
+            if not declared.isdigit():
+                held.enter_context(ingest.hold(len(chunk)))
+            chunks.append(chunk)
+    except ClientDisconnect as error:
+        # Nobody reads this answer; it is for our own count, which must not show a bug of ours.
+        raise Problem(400, "cut off", f"the sender left after {size} bytes") from error
+    return b"".join(chunks)
+
+
+def check_size(size: int) -> None:
+    """Raise the answer to a body that is too large."""
+    if size > BODY_BYTES_MAX:
+        raise Problem(
+            413,
+            "too large",
+            f"the body has {size} bytes or more; BODY_BYTES_MAX is {BODY_BYTES_MAX}",
+            rule="BODY_BYTES_MAX",
+        )
+
+
+async def receive(request: Request, parts: Context) -> bytes:
+    """The whole body, for a route that needs it only until it is decoded."""
+    with contextlib.ExitStack() as held:
+        return await read_body(request, parts.ingest, held)

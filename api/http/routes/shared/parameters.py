@@ -1,0 +1,55 @@
+"""Parameters that several routes take: names, moments, stretches of time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated
+
+from fastapi import Query
+
+from api.base.errors import Problem
+from api.base.limits import NAME_CHARS_MAX
+from api.base.times import parse_range_ms
+from api.data.inventory.records import Job
+from api.data.inventory.tables import JobState
+from api.data.selectors import STORE_MS_MAX
+from api.http.context import Context
+from collector.contract.verdict import Cause
+
+CauseAsked = Annotated[Cause | None, Query(description="Only this cause.")]
+Name = Annotated[str | None, Query(max_length=NAME_CHARS_MAX)]
+At = Annotated[
+    str | None, Query(description="RFC 3339 or unix seconds: as it was cabled then. Empty: now.")
+]
+RANK_MAX = (1 << 31) - 1
+From = Annotated[
+    str | None,
+    Query(alias="from", description="RFC 3339 or unix seconds; five minutes before `to`."),
+]
+To = Annotated[
+    str | None,
+    Query(description="RFC 3339 or unix seconds; now, or the end of a job that has ended."),
+]
+Rank = Annotated[int | None, Query(ge=0, le=RANK_MAX)]
+RANGE_MS_DEFAULT = 300_000
+"""Without `from`, the last five minutes."""
+
+
+def range_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tuple[int, int]:
+    """The stretch of time that was asked for, in unix milliseconds."""
+    now_ms = round(parts.clock() * 1000)
+    if job.state is JobState.ENDED:
+        ended = max(job.last_seen, job.ended_at or job.last_seen)
+        now_ms = min(now_ms, round(ended.timestamp() * 1000) + 1)
+    return parse_range_ms(begin, end, now_ms, RANGE_MS_DEFAULT)
+
+
+def refuse_far_future(time_ms: int, name: str) -> None:
+    """A Problem if the store cannot name this moment; nanoseconds end only a little later."""
+    if time_ms > STORE_MS_MAX:
+        raise Problem(400, "too late", f"{name} is after {STORE_MS_MAX} ms, where the store ends")
+
+
+def moment_of(time_ns: int) -> str:
+    """A time as a parameter has it."""
+    return dt.datetime.fromtimestamp(time_ns / 1e9, tz=dt.UTC).isoformat()

@@ -1,0 +1,64 @@
+"""The topology that a request asks for, and the names in it."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+
+from api.base.errors import Problem
+from api.base.limits import TOPOLOGY_HOSTS_ASKED_MAX
+from api.base.times import parse_time_ms
+from api.fabric.cache import BuiltTopology
+from api.fabric.model import Topology
+from api.fabric.names import Endpoint, NoSuchName, find_endpoint
+from api.fabric.shown import part_of
+from api.http.context import Context
+from collector.contract.errors import SettingsError
+from collector.contract.identity import PortId
+
+MS_PER_SECOND = 1_000
+
+
+async def find(parts: Context, at: str | None) -> BuiltTopology:
+    """The topology at the moment that was asked for."""
+    moment = None
+    if at:
+        seconds = parse_time_ms(at, "at") / MS_PER_SECOND
+        moment = dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
+    try:
+        return await asyncio.to_thread(parts.topologies.at, moment)
+    except SettingsError as error:
+        raise Problem(503, "the topology file cannot be read", str(error)) from error
+
+
+def choose(whole: Topology, hosts: list[str], tier: int | None) -> Topology:
+    """The part of the topology that was asked for."""
+    if len(hosts) > TOPOLOGY_HOSTS_ASKED_MAX:
+        raise Problem(
+            422,
+            "too many hosts",
+            f"{len(hosts)} host parameters, over {TOPOLOGY_HOSTS_ASKED_MAX}",
+            rule="topology_hosts_asked_max",
+        )
+    if not hosts and tier is None:
+        return whole
+    chosen = {name for name, node in whole.nodes.items() if tier is not None and node.tier == tier}
+    for name in hosts:
+        if name not in whole.nodes:
+            find_or_refuse(whole, name, "host")
+        chosen.add(name)
+    return part_of(whole, chosen)
+
+
+def find_or_refuse(whole: Topology, text: str, name: str) -> Endpoint:
+    """What a name stands for; a 404 offers names that are near."""
+    try:
+        return find_endpoint(whole, text)
+    except NoSuchName as error:
+        raise Problem(404, "no such name", f"{name}={text[:80]!r}: {error}") from error
+
+
+def port_of(text: str) -> PortId:
+    """A port as people write it: host/device/port, or switch/port."""
+    host, slash, rest = text.partition("/")
+    return PortId.parse(f"{host}/{host}/{rest}" if slash and "/" not in rest else text)

@@ -1,0 +1,298 @@
+"""`GET /v1/jobs/{job}/timeline` and `…/operations`: a job's collectives over all ranks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import numpy as np
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, Field
+
+from alerts.window.columns import Operations, Step
+from api.base.errors import Problem
+from api.base.limits import (
+    PAGE_DEFAULT,
+    TIMELINE_BUCKETS_DEFAULT,
+    TIMELINE_BUCKETS_MAX,
+    TIMELINE_CELLS_MAX,
+    TIMELINE_RECORDS_MAX,
+)
+from api.http.context import Context, Parts
+from api.http.routes.shared.find import find_job
+from api.http.routes.shared.paging import After, Limit
+from api.http.routes.shared.parameters import From, To, range_of
+from api.jobs.correlate.places import job_ranks_of
+from api.jobs.correlate.window import JobRanks, LateMap, Window, late_map, look, steps_of
+from collector.contract.records import ABSENT
+
+router = APIRouter(tags=["jobs"])
+
+NS_PER_MS = 1_000_000
+TIME_DIGITS_MAX = 20
+"""Of a time in nanoseconds; more fit no 64-bit number."""
+
+
+class ClockOut(BaseModel):
+    """How a host's clock stands against the others'."""
+
+    host: str
+    offset_ns: int = Field(description="How far it is ahead, in the middle of the time.")
+    drift: float = Field(description="Seconds a second.")
+    residual_ns: int = Field(description="How far that may be off.")
+    bound_ns: int | None = Field(description="How far at most: nobody leaves before all came.")
+    is_corrected: bool
+
+
+class BucketOut(BaseModel):
+    """A stretch of time: medians over its operations and steps."""
+
+    start_ns: int
+    end_ns: int
+    operations: int
+    skew_ns: int | None
+    transfer_ns: int | None
+    steps: int
+    step_ns: int | None
+    compute_ns: int | None
+    wait_ns: int | None
+    network_ns: int | None
+
+
+class RankLateOut(BaseModel):
+    """How late a rank was in each bucket; null where it was not seen."""
+
+    rank: int
+    late_ns: list[int | None]
+
+
+class TimelineOut(BaseModel):
+    """A job over time, thinned to the buckets that were asked for."""
+
+    job: str
+    source: str = Field(description="Whose records were used.")
+    kept_one_in: int = Field(description="Of so many operations one was looked at.")
+    buckets: list[BucketOut]
+    ranks: list[RankLateOut]
+    ranks_left_out: int = Field(description="Ranks without a row, to keep the answer small.")
+    clocks: list[ClockOut]
+
+
+class OperationOut(BaseModel):
+    """A collective over its ranks. Ranks are those within the communicator."""
+
+    communicator: str
+    operation: str
+    sequence: int
+    size_bytes: int | None
+    ranks: int
+    ranks_seen: int
+    first_entry_ns: int
+    last_entry_ns: int
+    first_exit_ns: int
+    last_exit_ns: int
+    skew_ns: int
+    transfer_ns: int
+    bus_bandwidth_bytes_per_second: float | None
+    last_in: int
+    least_inside: int
+
+
+class OperationsOut(BaseModel):
+    """Collectives by the time of their end."""
+
+    items: list[OperationOut]
+    kept_one_in: int
+    next: str | None = Field(description="Pass it as `after` to get the next page.")
+
+
+@router.get(
+    "/v1/jobs/{job}/timeline",
+    summary="A job over time: steps, waiting, transfer, ranks",
+    response_model=TimelineOut,
+)
+async def timeline(
+    job: str,
+    request: Request,
+    parts: Parts,
+    from_: From = None,
+    to: To = None,
+    buckets: Annotated[
+        int, Query(ge=1, le=TIMELINE_BUCKETS_MAX, description="Equal stretches of time.")
+    ] = TIMELINE_BUCKETS_DEFAULT,
+) -> TimelineOut | Response:
+    """Operations, steps and lateness in equal buckets; times are on one clock."""
+    found = await find_job(request, parts, job)
+    if isinstance(found, Response):
+        return found
+    from_ms, to_ms = range_of(parts, found, from_, to)
+    stretch = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
+    return await asyncio.to_thread(make_timeline, parts, found.job, stretch, buckets)
+
+
+@router.get(
+    "/v1/jobs/{job}/operations",
+    summary="A job's collectives, joined over ranks",
+    response_model=OperationsOut,
+)
+async def operations(
+    job: str,
+    request: Request,
+    parts: Parts,
+    from_: From = None,
+    to: To = None,
+    limit: Limit = PAGE_DEFAULT,
+    after: After = None,
+) -> OperationsOut | Response:
+    """Each collective with its skew (waiting for ranks) and its transfer (the network)."""
+    found = await find_job(request, parts, job)
+    if isinstance(found, Response):
+        return found
+    from_ms, to_ms = range_of(parts, found, from_, to)
+    stretch = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
+    return await asyncio.to_thread(list_operations, parts, found.job, stretch, limit, after)
+
+
+def look_at(parts: Context, job: str, stretch: tuple[int, int]) -> tuple[Window, JobRanks]:
+    """The job's records of this time, and who is who in it."""
+    job_rank = job_ranks_of(parts.inventory, job)
+    from_ns, to_ns = stretch
+    window = look(parts.store, job_rank, from_ns, to_ns, records_max=TIMELINE_RECORDS_MAX)
+    return window, job_rank
+
+
+def make_timeline(parts: Context, job: str, stretch: tuple[int, int], buckets: int) -> TimelineOut:
+    """The timeline; ranks beyond TIMELINE_CELLS_MAX cells are left out, the latest are kept."""
+    window, job_rank = look_at(parts, job, stretch)
+    edges = np.linspace(*stretch, buckets + 1).astype(np.int64)
+    late = late_map(window, job_rank, edges)
+    kept = worst_ranks(late, max(1, TIMELINE_CELLS_MAX // buckets))
+    return TimelineOut(
+        job=job,
+        source=window.source,
+        kept_one_in=window.kept_one_in,
+        buckets=make_buckets(window, steps_of(window, job_rank), edges),
+        ranks=[
+            RankLateOut(
+                rank=int(late.ranks[row]),
+                late_ns=[None if np.isnan(cell) else round(cell) for cell in late.late_ns[row]],
+            )
+            for row in kept
+        ],
+        ranks_left_out=len(late.ranks) - len(kept),
+        clocks=[
+            ClockOut(
+                host=clock.host,
+                offset_ns=clock.offset_ns,
+                drift=clock.drift,
+                residual_ns=clock.residual_ns,
+                bound_ns=clock.bound_ns,
+                is_corrected=clock.is_corrected,
+            )
+            for clock in window.clocks[-1].clocks
+        ],
+    )
+
+
+def worst_ranks(late: LateMap, count: int) -> list[int]:
+    """Rows of the map, in order of rank: all, or as many of the latest as may be shown."""
+    if len(late.ranks) <= count:
+        return list(range(len(late.ranks)))
+    worst = np.nan_to_num(late.late_ns, nan=-np.inf).max(axis=1)
+    return sorted(np.argsort(-worst, kind="stable")[:count].tolist())
+
+
+def make_buckets(window: Window, steps: list[Step], edges: np.ndarray) -> list[BucketOut]:
+    """Medians over what ended in each bucket; None where nothing did."""
+    ends = window.operations.last_exit_ns
+    order = np.argsort(ends, kind="stable")
+    cuts = np.searchsorted(ends[order], edges)
+    skew, transfer = window.operations.skew_ns[order], window.operations.transfer_ns[order]
+    step_ends = np.array([step.end_ns for step in steps], dtype=np.int64)
+    step_cuts = np.searchsorted(step_ends, edges)
+    found = []
+    for bucket in range(len(edges) - 1):
+        rows = slice(cuts[bucket], cuts[bucket + 1])
+        own = steps[step_cuts[bucket] : step_cuts[bucket + 1]]
+        found.append(
+            BucketOut(
+                start_ns=int(edges[bucket]),
+                end_ns=int(edges[bucket + 1]),
+                operations=rows.stop - rows.start,
+                skew_ns=median(skew[rows]),
+                transfer_ns=median(transfer[rows]),
+                steps=len(own),
+                step_ns=median([step.end_ns - step.start_ns for step in own]),
+                compute_ns=median([step.compute_ns for step in own]),
+                wait_ns=median([step.wait_ns for step in own]),
+                network_ns=median([step.transfer_ns for step in own]),
+            )
+        )
+    return found
+
+
+def median(values: np.ndarray | list[int]) -> int | None:
+    """The median; None of nothing."""
+    return int(np.median(values)) if len(values) else None
+
+
+def list_operations(
+    parts: Context, job: str, stretch: tuple[int, int], limit: int, after: str | None
+) -> OperationsOut:
+    """The operations that ended in this stretch of time, by their ends; those after ``after``."""
+    window, _ = look_at(parts, job, stretch)
+    joined = window.operations
+    ends = joined.last_exit_ns
+    order = np.lexsort((joined.sequence, joined.operation, joined.communicator, ends))
+    first = int(np.searchsorted(ends[order], stretch[0]))
+    if after is not None:
+        first = place_after(joined.select(order), after)
+    page: Operations = joined.select(order[first : first + limit])
+    is_last = first + limit >= len(order)
+    following = None if is_last else position_of(page, len(page) - 1)
+    return OperationsOut(items=to_items(page), kept_one_in=window.kept_one_in, next=following)
+
+
+def position_of(page: Operations, row: int) -> str:
+    """What names one operation for `after`."""
+    return (
+        f"{page.last_exit_ns[row]}.{page.sequence[row]}."
+        f"{page.operations[page.operation[row]]}.{page.communicators[page.communicator[row]]}"
+    )
+
+
+def place_after(ordered: Operations, after: str) -> int:
+    """The row behind the operation that ``after`` names; the next by time if it has moved."""
+    text = after.partition(".")[0]
+    if not (text.isascii() and text.isdigit() and len(text) < TIME_DIGITS_MAX):
+        raise Problem(400, "bad position", f"after is {after[:80]!r}; pass `next` as it was given")
+    end_ns = int(text)
+    low = int(np.searchsorted(ordered.last_exit_ns, end_ns, side="left"))
+    high = int(np.searchsorted(ordered.last_exit_ns, end_ns, side="right"))
+    places = [row for row in range(low, high) if position_of(ordered, row) == after]
+    return places[0] + 1 if places else high
+
+
+def to_items(page: Operations) -> list[OperationOut]:
+    """Rows as they are answered."""
+    bandwidth = page.bus_bandwidth
+    return [
+        OperationOut(
+            communicator=page.communicators[page.communicator[row]],
+            operation=page.operations[page.operation[row]],
+            sequence=int(page.sequence[row]),
+            size_bytes=None if page.size_bytes[row] == ABSENT else int(page.size_bytes[row]),
+            ranks=int(page.ranks[row]),
+            ranks_seen=int(page.ranks_seen[row]),
+            first_entry_ns=int(page.first_entry_ns[row]),
+            last_entry_ns=int(page.last_entry_ns[row]),
+            first_exit_ns=int(page.first_exit_ns[row]),
+            last_exit_ns=int(page.last_exit_ns[row]),
+            skew_ns=int(page.skew_ns[row]),
+            transfer_ns=int(page.transfer_ns[row]),
+            bus_bandwidth_bytes_per_second=float(bandwidth[row]) if page.bus_bytes[row] else None,
+            last_in=int(page.last_in[row]),
+            least_inside=int(page.least_inside[row]),
+        )
+        for row in range(len(page))
+    ]

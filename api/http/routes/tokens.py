@@ -1,0 +1,123 @@
+"""`/v1/tokens`: bearer tokens made, listed and revoked by whoever holds one with scope admin."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+
+from api.base.errors import Problem, decode_json
+from api.base.limits import TOKEN_DAYS_MAX, TOKEN_NAME_CHARS_MAX, TOKEN_RATE_MAX, TOKENS_MAX
+from api.data.inventory.token_model import Scope, Token
+from api.http.context import Parts
+from api.http.routes.shared.answers import answer, body_of, documented
+from api.http.routes.shared.bodies import receive
+from api.http.tokens.guard import caller_of
+from api.http.tokens.wish import Wish, issue
+
+log = logging.getLogger(__name__)
+
+router = APIRouter(tags=["tokens"])
+
+
+class TokenAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a request: whose token it is, what it may do, and for how long."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=TOKEN_NAME_CHARS_MAX)]
+    scopes: Annotated[list[Scope], msgspec.Meta(min_length=1, max_length=len(Scope))]
+    days: Annotated[float, msgspec.Meta(gt=0, le=TOKEN_DAYS_MAX)] | None = None
+    """Left out: until it is revoked."""
+    requests_per_second: Annotated[float, msgspec.Meta(gt=0, le=TOKEN_RATE_MAX)] | None = None
+    """Left out: as many as come."""
+
+
+class TokenOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as it is kept. Its secret is not."""
+
+    id: str
+    name: str
+    scopes: Sequence[Scope]
+    created_at: dt.datetime
+    expires_at: dt.datetime | None
+    used_at: dt.datetime | None
+    """To about five minutes; null: never."""
+    revoked_at: dt.datetime | None
+    requests_per_second: float | None
+
+    @classmethod
+    def of(cls, token: Token) -> TokenOut:
+        """What is shown of a token."""
+        return cls(**{name: getattr(token, name) for name in cls.__struct_fields__})
+
+
+class NewTokenOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A token that was just made, with its text: nobody can show that again."""
+
+    token: str
+    kept: TokenOut
+
+
+class TokensOut(msgspec.Struct, frozen=True, kw_only=True):
+    """All tokens of the inventory, those that are not revoked first."""
+
+    items: Sequence[TokenOut]
+
+
+def read_wish(body: bytes) -> Wish:
+    """What a body asks for; a Problem says what is wrong with it."""
+    asked = decode_json(body, TokenAsked, "not a token")
+    return Wish(**msgspec.structs.asdict(asked))
+
+
+@router.post(
+    "/v1/tokens",
+    summary="Make a token",
+    response_class=Response,
+    responses=documented(NewTokenOut, "The token, with its text: keep it, it is shown once."),
+    openapi_extra=body_of(TokenAsked),
+)
+async def make_token(request: Request, parts: Parts) -> Response:
+    """Every service process knows it within two seconds."""
+    wish = read_wish(await receive(request, parts))
+    now = parts.now()
+    token, text = issue(wish, now)
+    if not await asyncio.to_thread(parts.inventory.tokens.keep, token):
+        why = f"there are TOKENS_MAX = {TOKENS_MAX} tokens; revoke those that are not used"
+        raise Problem(409, "too many tokens", why, rule="TOKENS_MAX")
+    log.info("token %s (%s) was made by %r", token.id, token.name, caller_of(request).name)
+    await asyncio.to_thread(parts.tokens.look)
+    return answer(NewTokenOut(token=text, kept=TokenOut.of(token)))
+
+
+@router.get(
+    "/v1/tokens",
+    summary="Tokens, without their secrets",
+    response_class=Response,
+    responses=documented(TokensOut, "The tokens of the inventory; the token file's are not shown."),
+)
+async def tokens(parts: Parts) -> Response:
+    """Who may do what, until when, and about when each was last used."""
+    kept = await asyncio.to_thread(parts.inventory.tokens.all)
+    return answer(TokensOut(items=[TokenOut.of(token) for token in kept]))
+
+
+@router.delete(
+    "/v1/tokens/{token}",
+    summary="Revoke a token",
+    response_class=Response,
+    responses=documented(TokenOut, "The token, which lets nobody in any more."),
+)
+async def revoke_token(token: str, request: Request, parts: Parts) -> Response:
+    """By its id. Every service process knows it within two seconds, this one at once."""
+    now = parts.now()
+    revoked = await asyncio.to_thread(parts.inventory.tokens.revoke, token, now)
+    if revoked is None:
+        raise Problem(404, "no such token", f"no token has the id {token[:80]!r}, or not any more")
+    log.info("token %s (%s) was revoked by %r", token, revoked.name, caller_of(request).name)
+    await asyncio.to_thread(parts.tokens.look)
+    return answer(TokenOut.of(revoked))

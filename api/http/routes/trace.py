@@ -1,0 +1,161 @@
+"""`GET /v1/jobs/{job}/trace`: a job's stretch of time as a file that Perfetto opens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from alerts.judge.incident import Incident
+from api.base.errors import Problem
+from api.base.limits import PAGE_MAX, TRACE_SECONDS_MAX, TRACE_SEND_SECONDS_MAX, TRACES_MAX
+from api.base.packing import takes_gzip
+from api.http.context import Context, Parts
+from api.http.routes.shared.answers import JSON
+from api.http.routes.shared.exports import stream
+from api.http.routes.shared.find import find_job
+from api.http.routes.shared.parameters import From, To, range_of
+from api.jobs.trace.read import read_story
+from api.jobs.trace.stream import packed
+from api.jobs.trace.tell import write_story
+
+router = APIRouter(tags=["jobs"])
+log = logging.getLogger(__name__)
+
+MS_PER_SECOND = 1_000
+NS_PER_MS = 1_000_000
+TRACE = "trace"
+"""The protocol under which traces that were refused are counted."""
+NAME_CHARS_MAX = 80
+"""Of a job in the file's name."""
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "description": "Google's Trace Event Format. `fabricscope` stands last: a file without it was "
+    "cut off on the way.",
+    "required": ["displayTimeUnit", "traceEvents", "fabricscope"],
+    "properties": {
+        "displayTimeUnit": {"type": "string"},
+        "traceEvents": {"type": "array", "items": {"type": "object"}},
+        "fabricscope": {
+            "type": "object",
+            "description": "Whose trace it is, unix nanoseconds of its beginning and end, how far "
+            "clocks may be apart, and what was left out by which bound.",
+        },
+    },
+}
+
+
+class HeldResponse(StreamingResponse):
+    """A stream that holds something until it is over, however it ends."""
+
+    def __init__(
+        self, content: AsyncIterator[bytes], held: contextlib.ExitStack, headers: dict[str, str]
+    ) -> None:
+        super().__init__(content, media_type=JSON, headers=headers)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it; a client that takes too long loses the connection."""
+        with self._held:
+            try:
+                async with asyncio.timeout(TRACE_SEND_SECONDS_MAX):
+                    await super().__call__(scope, receive, send)
+            except TimeoutError:
+                log.warning(
+                    "%s: not taken within TRACE_SEND_SECONDS_MAX = %d s",
+                    scope["path"][:NAME_CHARS_MAX],
+                    TRACE_SEND_SECONDS_MAX,
+                )
+
+
+@router.get(
+    "/v1/jobs/{job}/trace",
+    summary="A job's time as a trace for Perfetto",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Open the file in ui.perfetto.dev or chrome://tracing.",
+            "content": {JSON: {"schema": SCHEMA}},
+        },
+        422: {"description": "Too long, or too many records; the answer says how much would fit."},
+        503: {"description": "Too many traces are being made; try again."},
+    },
+)
+async def trace(
+    job: str, request: Request, parts: Parts, from_: From = None, to: To = None
+) -> Response:
+    """Steps, phases and collectives of every rank (waiting and transfer), incidents, counters.
+
+    All times are on one clock. Arrows lead from the culprit to who waits for it. The answer is
+    streamed, and packed with gzip for clients that say they can unpack it.
+    """
+    found = await find_job(request, parts, job)
+    if isinstance(found, Response):
+        return found
+    from_ms, to_ms = range_of(parts, found, from_, to)
+    try:
+        refuse_long(from_ms, to_ms)
+        with contextlib.ExitStack() as held:
+            held.enter_context(parts.queues.traces.hold("TRACES_MAX", TRACES_MAX))
+            span = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
+            document = await asyncio.to_thread(make_trace, parts, found.job, span)
+            kept = held.pop_all()
+    except Problem as problem:
+        if problem.body.rule:
+            parts.metrics.refuse(TRACE, {problem.body.rule: 1})
+        raise
+    headers = {
+        "Vary": "Accept-Encoding",
+        "Content-Disposition": f'attachment; filename="{file_name(found.job)}"',
+    }
+    if takes_gzip(request.headers.get("accept-encoding", "")):
+        headers["Content-Encoding"] = "gzip"
+        document = packed(document)
+    return HeldResponse(stream(document), kept, headers)
+
+
+def refuse_long(from_ms: int, to_ms: int) -> None:
+    """A Problem if the stretch of time is empty, or longer than a trace shows."""
+    seconds = (to_ms - from_ms) / MS_PER_SECOND
+    if seconds > TRACE_SECONDS_MAX:
+        raise Problem(
+            422,
+            "too long",
+            f"{seconds:.0f} s, over TRACE_SECONDS_MAX = {TRACE_SECONDS_MAX}",
+            rule="TRACE_SECONDS_MAX",
+        )
+    if from_ms == to_ms:
+        raise Problem(400, "empty range", f"from and to are both {from_ms} ms")
+
+
+def make_trace(parts: Context, job: str, span: tuple[int, int]) -> Iterator[bytes]:
+    """The trace; what can be refused is refused now, the rest is read as it is sent."""
+    story = read_story(
+        parts.store, parts.inventory, parts.topologies.at, incidents_of(parts, job, span), job, span
+    )
+    return write_story(parts.store, story)
+
+
+def incidents_of(parts: Context, job: str, span: tuple[int, int]) -> list[Incident]:
+    """The job's incidents that were seen after the trace's beginning; of too many the newest."""
+    since = dt.datetime.fromtimestamp(span[0] / (MS_PER_SECOND * NS_PER_MS), tz=dt.UTC)
+    return parts.incidents.list(job=job, since=since, limit=PAGE_MAX)
+
+
+def file_name(job: str) -> str:
+    """What a browser calls the file; a job's name is anybody's text.
+
+    >>> file_name('../a "b"')
+    '..-a-b.trace.json'
+    """
+    words = re.sub(r"[^A-Za-z0-9._-]+", "-", job).strip("-")[:NAME_CHARS_MAX]
+    return f"{words or 'job'}.trace.json"

@@ -1,0 +1,160 @@
+"""`GET /v1/verdicts` and `/v1/jobs/{job}/verdict`: what was said, and what is wrong now."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+
+from alerts.judge.incident import Incident, IncidentState
+from api.base.limits import PAGE_DEFAULT, PAGE_MAX
+from api.base.times import parse_range_ms
+from api.data.events import decode_position, encode_position
+from api.data.inventory.records import Job
+from api.http.context import Context, Parts
+from api.http.routes.shared.answers import answer, documented
+from api.http.routes.shared.find import find_job
+from api.http.routes.shared.paging import After, Limit
+from api.http.routes.shared.parameters import CauseAsked, Name
+from api.oncall.evaluate.said import Wanted
+from collector.contract.verdict import Verdict
+
+router = APIRouter(tags=["verdicts"])
+
+RANGE_MS_DEFAULT = 24 * 3_600_000
+"""Without `from`, the last day: what somebody who comes in the morning wants to see."""
+NS_PER_MS = 1_000_000
+
+STALE_SECONDS = 60.0
+"""An evaluation that is older says nothing about now: they are made every few seconds, and one that
+takes long is rare."""
+
+
+class SaidOut(msgspec.Struct, frozen=True, kw_only=True):
+    """A verdict, when it was said and the incident that it belongs to."""
+
+    time_ns: int
+    id: str
+    """Tells apart what was said at the same moment."""
+    incident: str
+    verdict: Verdict
+
+
+class VerdictsOut(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of verdicts. ``next`` is null on the last one."""
+
+    items: Sequence[SaidOut]
+    next: str | None
+
+
+class JobVerdictOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a job now. Nothing is an answer too, if somebody looked."""
+
+    job: str
+    verdicts: Sequence[Verdict]
+    """The most certain first; empty: nothing is known to be wrong."""
+    incidents: Sequence[str]
+    """Of each verdict, the incident: `GET /v1/incidents/{id}` has its story."""
+    evaluated_at: dt.datetime | None
+    """When somebody last looked; null: nobody ever did."""
+    is_fresh: bool
+    """False: the last look is too old to say anything about now."""
+    well_since: dt.datetime | None
+    """Since when nothing is wrong: the end of its last trouble, or its start. Null while something
+    is wrong, and while nobody looks."""
+
+
+@router.get(
+    "/v1/verdicts",
+    summary="What was said, newest first",
+    response_class=Response,
+    responses=documented(VerdictsOut, "One page; `next` is null on the last one."),
+)
+async def verdicts(  # noqa: PLR0913, PLR0917 - the question's parameters
+    parts: Parts,
+    cause: CauseAsked = None,
+    job: Name = None,
+    host: Name = None,
+    switch: Name = None,
+    incident: Name = None,
+    from_: Annotated[
+        str | None,
+        Query(alias="from", description="RFC 3339 or unix seconds; a day before `to`."),
+    ] = None,
+    to: Annotated[str | None, Query(description="RFC 3339 or unix seconds; now.")] = None,
+    limit: Limit = PAGE_DEFAULT,
+    after: After = None,
+) -> Response:
+    """Verdicts as they were said: first, whenever they changed, and once a minute meanwhile."""
+    from_ms, to_ms = parse_range_ms(from_, to, round(parts.clock() * 1000), RANGE_MS_DEFAULT)
+    wanted = Wanted(
+        from_ns=from_ms * NS_PER_MS,
+        # To the end of the millisecond: what is said now has nanoseconds.
+        to_ns=(to_ms + 1) * NS_PER_MS - 1,
+        cause=cause,
+        job=job,
+        host=host,
+        switch=switch,
+        incident=incident,
+    )
+    position = decode_position(after) if after is not None else None
+    found = await asyncio.to_thread(parts.incidents.verdicts, wanted, position, limit)
+    items = [
+        SaidOut(
+            time_ns=said.time_ns,
+            id=f"{said.id:016x}",
+            incident=said.incident,
+            verdict=said.verdict,
+        )
+        for said in found
+    ]
+    following = encode_position(found[-1].position) if len(found) == limit else None
+    return answer(VerdictsOut(items=items, next=following))
+
+
+@router.get(
+    "/v1/jobs/{job}/verdict",
+    summary="What is wrong with a job now",
+    response_class=Response,
+    responses=documented(JobVerdictOut, "What is wrong; an empty list if nothing is."),
+)
+async def job_verdict(job: str, request: Request, parts: Parts) -> Response:
+    """The open incidents of a job, how fresh that is, and since when all is well."""
+    found = await find_job(request, parts, job)
+    if isinstance(found, Response):
+        return found
+    return answer(await asyncio.to_thread(judge_job, parts, found))
+
+
+def judge_job(parts: Context, job: Job) -> JobVerdictOut:
+    """The answer about one job."""
+    evaluated = parts.incidents.evaluated_at()
+    age_s = None if evaluated is None else parts.clock() - evaluated.timestamp()
+    is_fresh = age_s is not None and age_s <= STALE_SECONDS
+    standing = parts.incidents.list(state=IncidentState.OPEN, job=job.job, limit=PAGE_MAX)
+    standing = sorted(standing, key=lambda one: (-one.verdict.confidence, one.id))
+    well_since = None
+    if is_fresh and not standing:
+        ended = parts.incidents.list(state=IncidentState.CLOSED, job=job.job, limit=PAGE_MAX)
+        well_since = well_since_of(job, ended)
+    return JobVerdictOut(
+        job=job.job,
+        verdicts=[incident.verdict for incident in standing],
+        incidents=[incident.id for incident in standing],
+        evaluated_at=evaluated,
+        is_fresh=is_fresh,
+        well_since=well_since,
+    )
+
+
+def well_since_of(job: Job, ended: Sequence[Incident]) -> dt.datetime:
+    """The end of the job's last trouble; its start, if it had none."""
+    ends = [
+        dt.datetime.fromtimestamp((one.verdict.until_ns or one.last_seen_ns) / 1e9, tz=dt.UTC)
+        for one in ended
+    ]
+    return max(ends, default=job.started_at or job.first_seen)

@@ -1,0 +1,269 @@
+"""The service's settings: what can be set, its default, and why the default is what it is."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from alerts.policy.file import read_policy
+from alerts.rulebook.knobs import default_knobs, turn
+from api.data.store.store import RETAINED_TABLES, RETENTION_DAYS_DEFAULT
+from api.fabric.file import links_of, naming, read_file
+from api.fabric.plan import read_plan
+from api.http.tls import Certificate
+from api.http.tokens.file import read_token_file
+from api.oncall.notify.settings import (
+    AlertmanagerTable,
+    NotifierSettings,
+    read_alertmanagers,
+    read_notify_file,
+)
+from api.oncall.rules.settings import RuleSettings
+from api.promql.values import Dialect
+from collector.contract.client_flags import SERVICE_VARIABLE, TOKEN_VARIABLE
+from collector.contract.errors import IdentityError, SettingsError
+from collector.contract.identity import METRIC_LABEL, canonical_labels, check_labels
+from collector.contract.layers import combine, read_layers, read_toml
+
+ENVIRONMENT_PREFIX = "FABRICSCOPE_"
+AGENT_PREFIX = "FABRICSCOPE_AGENT_"
+"""The agent's variables; the service must not take them for mistyped ones of its own."""
+
+CLIENT_VARIABLES = frozenset({SERVICE_VARIABLE, TOKEN_VARIABLE})
+"""What people set for programs that ask the service (`top`, `slurm`, …) in the same shell."""
+
+RULES_INTERVAL_S_MIN, RULES_INTERVAL_S_MAX = 1.0, 3_600.0
+"""Agents report every five seconds; and rules that look less than once an hour alarm nobody."""
+
+
+class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many days each table keeps. A month shows a trend, and fits on a laptop's disk."""
+
+    samples: int = RETENTION_DAYS_DEFAULT
+    """Days that samples are kept; older ones are refused as `too_old`."""
+    series: int = RETENTION_DAYS_DEFAULT
+    """Days that the names of series are kept: at least as long as the samples."""
+    events: int = RETENTION_DAYS_DEFAULT
+    """Days that events are kept."""
+    exemplars: int = RETENTION_DAYS_DEFAULT
+    """Days that exemplars are kept."""
+    collectives: int = 7
+    """Days that records of collectives are kept: ten thousand ranks make 860 million a day, and
+    what people ask of them later is in the series made from them."""
+    steps: int = RETENTION_DAYS_DEFAULT
+    """Days that records of training steps are kept."""
+    findings: int = RETENTION_DAYS_DEFAULT
+    """Days that findings and verdicts are kept; incidents are in the inventory."""
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that can be set; the same names in the file, the environment and as flags."""
+
+    data: str = "/var/lib/fabricscope"
+    """Folder of the embedded store and inventory."""
+    listen: str = "127.0.0.1:9700"
+    """Loopback, so that an install without a token is open to nobody else."""
+    store: str = ""
+    """Telemetry: chdb:///path or clickhouse://user:password@host:8123/database?cluster=name.
+    Empty: chDB below ``data``."""
+    inventory: str = ""
+    """Inventory: sqlite:///path or postgresql+psycopg://… Empty: SQLite below ``data``."""
+    token_file: str = ""
+    """File with bearer tokens, one a line: TOKEN, then its scopes with commas (left out: admin) and
+    a name, if you like; read again when it changes. Or make tokens with `fabricscope token`. To
+    listen on anything but loopback there must be one."""
+    require_tokens: bool = False
+    """Ask for a token on loopback too, as behind a proxy. Beyond it, and with a `token_file`, the
+    service always asks."""
+    tls_certificate: str = ""
+    """Certificate chain (PEM). With it and the key, the service speaks TLS. Both are read again
+    when they change."""
+    tls_key: str = ""
+    """The certificate's private key (PEM)."""
+    retention_days: RetentionDays = RetentionDays()
+    promql_dialect: str = Dialect.PROMETHEUS_3.value
+    """prometheus-3 or prometheus-2: whose rules decide where the generations differ."""
+    promql_aliases: bool = True
+    """A query on our metric names also sees what other exporters call the same thing."""
+    audit_expectations: str = ""
+    """File (TOML) with the values that the audit expects; empty: the majority of like hosts."""
+    topology_file: str = ""
+    """Cables that nobody can be asked about (TOML or JSON), beside those that are seen."""
+    topology_plan: str = ""
+    """What should be cabled (TOML or JSON: links, or a pattern); cables are held against it."""
+    rules_pack: bool = True
+    """Whether the rule pack that is shipped is evaluated."""
+    rules_knobs: str = ""
+    """File (TOML) with `name = value` lines: other thresholds for the pack. Empty: its own."""
+    rules_dir: str = ""
+    """Folder of rule files of your own (*.yaml, *.yml); read again when they change."""
+    rules_interval_s: float = 30.0
+    """How often a rule group is evaluated that says nothing else, in seconds."""
+    own_numbers: bool = True
+    """Whether the service writes its own metrics to its store, so that rules can be about it."""
+    external_url: str = ""
+    """The address at which people reach this service: links in alerts begin with it."""
+    grafana_url: str = ""
+    """The address at which people reach Grafana. With it, alerts get a link to the dashboard about
+    whom they name, at that time (annotation `dashboard`)."""
+    external_labels: dict[str, str] = {}
+    """Labels that tell this installation's alerts from those of others."""
+    alertmanagers: str | list[str | AlertmanagerTable] = ""
+    """Alertmanagers that are sent every alert: addresses with commas between them, or in the file a
+    list of addresses or tables (url, username, password_file, bearer_token_file, timeout_s)."""
+    notify_file: str = ""
+    """File (TOML) with receivers and routes of the built-in notifier. Empty: it tells nobody."""
+    policy_file: str = ""
+    """File (TOML) that says which verdicts drain a host, for how long and how many; read again when
+    it changes. Empty: the shipped one, which only writes down what it would have done."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
+
+    @property
+    def data_path(self) -> Path:
+        """The data folder, absolute."""
+        return Path(self.data).expanduser().resolve()
+
+    @property
+    def store_url(self) -> str:
+        """Where the telemetry is."""
+        return self.store or f"chdb://{self.data_path / 'telemetry'}"
+
+    @property
+    def inventory_url(self) -> str:
+        """Where the inventory is."""
+        return self.inventory or f"sqlite:///{self.data_path / 'inventory.db'}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port to listen on."""
+        host, _, port = self.listen.rpartition(":")
+        host = host.strip("[]")
+        if not host or not port.isdecimal() or int(port) >= 1 << 16:
+            raise SettingsError(f"listen is {self.listen!r}; write HOST:PORT, as 127.0.0.1:9700")
+        return host, int(port)
+
+    @property
+    def public_url(self) -> str:
+        """What links in alerts begin with: ``external_url``, or where the service listens."""
+        scheme = "https" if self.tls_certificate else "http"
+        return self.external_url.rstrip("/") or f"{scheme}://{self.listen}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach the service."""
+        host = self.address[0]
+        if host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def token_need(self) -> str:
+        """Why a request must show a token; empty: it need not."""
+        if not self.is_loopback:
+            return f"listen is {self.listen}, which others can reach"
+        if self.require_tokens:
+            return "require_tokens is set"
+        return "token_file is set" if self.token_file else ""
+
+    @property
+    def rules(self) -> RuleSettings:
+        """What the rules need of the settings."""
+        return RuleSettings(
+            pack=self.rules_pack,
+            knobs=self.rules_knobs,
+            folder=self.rules_dir,
+            interval_s=self.rules_interval_s,
+            external_labels=self.external_labels,
+            public_url=self.public_url,
+            port=self.address[1],
+        )
+
+    @property
+    def notifier(self) -> NotifierSettings:
+        """What the notifier needs of the settings, its file read. Raises SettingsError."""
+        return NotifierSettings(
+            file=read_notify_file(self.notify_file),
+            alertmanagers=read_alertmanagers(self.alertmanagers),
+            interval_s=self.rules_interval_s,
+            external_labels=self.external_labels,
+            public_url=self.public_url,
+        )
+
+    def check(self) -> None:
+        """Raise SettingsError for what cannot work, before anything is opened."""
+        _ = self.address
+        if self.token_file:
+            read_token_file(Path(self.token_file))
+        if self.topology_file:
+            with naming(Path(self.topology_file)):
+                links_of(read_file(Path(self.topology_file)))
+        if self.topology_plan:
+            read_plan(Path(self.topology_plan))
+        self._check_rules()
+        _ = self.notifier
+        read_policy(self.policy_file)
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise SettingsError("tls_certificate and tls_key go together; one of them is not set")
+        if self.tls_certificate:
+            Certificate(self.tls_certificate, self.tls_key).check()
+        if self.promql_dialect not in set(Dialect):
+            raise SettingsError(
+                f"promql_dialect is {self.promql_dialect!r}; there are {', '.join(Dialect)}"
+            )
+        for table in RETAINED_TABLES:
+            days = getattr(self.retention_days, table)
+            if not 1 <= days <= 3650:  # noqa: PLR2004 - ten years
+                raise SettingsError(f"retention_days.{table} is {days}; between 1 and 3650")
+        if self.retention_days.series < self.retention_days.samples:
+            raise SettingsError(
+                f"retention_days.series is {self.retention_days.series}, less than samples' "
+                f"{self.retention_days.samples}: samples would outlive their names"
+            )
+
+    def _check_rules(self) -> None:
+        """Raise SettingsError for what rules cannot work with."""
+        if not RULES_INTERVAL_S_MIN <= self.rules_interval_s <= RULES_INTERVAL_S_MAX:
+            raise SettingsError(
+                f"rules_interval_s is {self.rules_interval_s:g}; between "
+                f"{RULES_INTERVAL_S_MIN:g} and {RULES_INTERVAL_S_MAX:g} seconds"
+            )
+        if self.rules_knobs:
+            turn(read_toml(Path(self.rules_knobs)), default_knobs())
+        if self.rules_dir and not Path(self.rules_dir).is_dir():
+            raise SettingsError(f"rules_dir is {self.rules_dir}, which is no folder")
+        for name in ("external_url", "grafana_url"):
+            url = getattr(self, name)
+            if url and not url.startswith(("http://", "https://")):
+                raise SettingsError(f"{name} is {url!r}; write http://HOST:PORT or https://HOST")
+        try:
+            check_labels(canonical_labels({**self.external_labels, METRIC_LABEL: "x"}))
+        except IdentityError as error:
+            raise SettingsError(f"external_labels: {error}") from error
+
+
+def load_service_settings(
+    file: Path | None, flags: Mapping[str, object], environment: Mapping[str, str] | None = None
+) -> ServiceSettings:
+    """The service's settings from file, environment and flags, checked."""
+    variables = os.environ if environment is None else environment
+    layers = read_layers(
+        file=file,
+        environment={
+            name: value
+            for name, value in variables.items()
+            if not name.startswith(AGENT_PREFIX) and name not in CLIENT_VARIABLES
+        },
+        prefix=ENVIRONMENT_PREFIX,
+        flags=flags,
+    )
+    settings = combine(ServiceSettings, layers)
+    settings.check()
+    return settings

@@ -1,0 +1,108 @@
+"""The door: requests show a token where tokens are asked for, and each route asks for a scope.
+
+Two steps, because only the router knows which route a path is: `Guard` stands before it and asks
+who it is (401), `ask_scope` stands before each route and asks what they may do (403).
+"""
+
+from __future__ import annotations
+
+from fastapi import Request
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as AsgiScope
+
+from api.base.errors import Problem
+from api.base.metrics import ServiceMetrics
+from api.http.boundary import respond_in_shape_of
+from api.http.context import context_of
+from api.http.tokens.book import TokenBook
+from api.http.tokens.model import ANYBODY, Caller, Denial, Reason, given_in
+from api.http.tokens.scopes import SCOPES, is_open
+from collector.contract.identity import printable
+
+CALLER = "fabricscope.caller"
+"""Under this name the request's scope says who asks."""
+
+NO_TOKEN = Denial(
+    401,
+    Reason.NO_TOKEN,
+    "send Authorization: Bearer TOKEN; fabricscope token create makes one",
+)
+TITLES = {401: "no valid token", 403: "not allowed", 429: "too many requests"}
+
+
+class Guard:
+    """Asks for a bearer token; without a book everybody is let in."""
+
+    def __init__(self, app: ASGIApp, book: TokenBook | None, metrics: ServiceMetrics) -> None:
+        self._app = app
+        self._book = book
+        self._metrics = metrics
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        """Pass on who has a token."""
+        if scope["type"] == "http":
+            found = self._find(scope)
+            if isinstance(found, Denial):
+                self._metrics.denied.labels(found.reason).inc()
+                answer = respond_in_shape_of(scope["path"], refusal(found))
+                await answer(scope, receive, send)
+                return
+            scope[CALLER] = found
+        await self._app(scope, receive, send)
+
+    def _find(self, scope: AsgiScope) -> Caller | Denial:
+        if self._book is None or is_open(scope["path"]):
+            return ANYBODY
+        given = given_in(Headers(scope=scope).get("authorization", ""))
+        return self._book.find(given) if given else NO_TOKEN
+
+
+async def ask_scope(request: Request) -> None:
+    """Stand before a route: raise Problem unless whoever asks has the scope that it asks for."""
+    path = request.scope["route"].path
+    if is_open(path):
+        return
+    line = f"{request.method} {path}"
+    needed = SCOPES.get(line)
+    caller = caller_of(request)
+    if needed is not None and needed in caller.allowed:
+        return
+    context_of(request.app).metrics.denied.labels(Reason.SCOPE).inc()
+    has = ", ".join(sorted(caller.allowed))
+    words = (
+        f"{line} needs a token with scope {needed}; {caller.name!r} has {has}"
+        if needed is not None
+        else f"{line} has no scope in api/http/tokens/scopes.py, so nobody may ask it: a bug"
+    )
+    raise refusal(Denial(403, Reason.SCOPE, words), needed or "")
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks, for routes that write it down: no name where no token is asked for."""
+    caller: Caller = request.scope[CALLER]
+    return caller
+
+
+def signed(request: Request, by: str) -> str:
+    """Who says so, for audit trails: the name that is given, and the token that it came with.
+
+    The name is anybody's word; the token is not.
+    """
+    token, said = caller_of(request).name, printable(by)
+    return said if token in ("", said) else f"{said} (token {token})"
+
+
+def refusal(denial: Denial, needed: str = "") -> Problem:
+    """The answer to somebody who is not let in. Its header is RFC 6750's."""
+    challenge = {
+        Reason.NO_TOKEN: "Bearer",
+        Reason.SCOPE: f'Bearer error="insufficient_scope", scope="{needed}"',
+    }.get(denial.reason, 'Bearer error="invalid_token"')
+    return Problem(
+        denial.status,
+        TITLES[denial.status],
+        denial.words,
+        rule=denial.reason,
+        headers={} if denial.reason is Reason.TOKEN_RATE else {"WWW-Authenticate": challenge},
+    )

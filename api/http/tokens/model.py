@@ -1,0 +1,106 @@
+"""Tokens as they are kept, and what is said of one that somebody shows. Pure.
+
+A token is `fsc_ID_SECRET`. The ID is no secret: it finds the row and stands in lists and logs. Of
+the whole text only its SHA-256 is kept; the secret has 256 bits of chance, so nobody can try them
+out, and a slow hash would only make every request slow.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import hashlib
+import hmac
+import re
+import secrets
+
+import msgspec
+
+from api.base.limits import TOKEN_CHARS_MAX
+from api.data.inventory.token_model import Scope, Token
+from api.http.tokens.scopes import allowed_by
+
+PREFIX = "fsc"
+"""So that scanners of repositories and people know what they have found."""
+_FORM = re.compile(rf"{PREFIX}_([0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
+
+
+class Reason(enum.StrEnum):
+    """Why somebody was not let in: `rule` of the answer, `reason` of the counter."""
+
+    NO_TOKEN = "no_token"  # noqa: S105 - a reason
+    UNKNOWN_TOKEN = "unknown_token"  # noqa: S105
+    TOKEN_EXPIRED = "token_expired"  # noqa: S105
+    TOKEN_REVOKED = "token_revoked"  # noqa: S105
+    SCOPE = "scope"
+    TOKEN_RATE = "token_rate"  # noqa: S105
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks: the name of the token, empty where none is asked for, and what it may do."""
+
+    name: str
+    allowed: frozenset[Scope]
+
+
+ANYBODY = Caller("", allowed_by([Scope.ADMIN]))
+"""Who asks where no token is asked for."""
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """Why somebody is not let in, in words for whoever sent the request."""
+
+    status: int
+    reason: Reason
+    words: str
+
+
+def make_secret() -> tuple[str, str]:
+    """The id of a new token and its whole text, which is shown once and kept nowhere."""
+    number = secrets.token_hex(6)
+    return number, f"{PREFIX}_{number}_{secrets.token_urlsafe(32)}"
+
+
+def digest_of(text: str) -> str:
+    """What is kept of a token's text.
+
+    Header bytes that are no text arrive as single characters of Latin-1, so nothing here can fail.
+    """
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def id_in(text: str) -> str:
+    """The id in a token of ours; empty for any other text.
+
+    >>> id_in("fsc_0123456789ab_" + "x" * 43), id_in("fsc_0123456789ab_x")
+    ('0123456789ab', '')
+    """
+    found = _FORM.fullmatch(text)
+    return found[1] if found else ""
+
+
+def is_same(token: Token, digest: str) -> bool:
+    """Whether a text with this digest is the token; takes as long whatever they have in common."""
+    return hmac.compare_digest(token.digest, digest)
+
+
+def given_in(header: str) -> str:
+    """The token of an Authorization header; empty if it holds none.
+
+    >>> given_in("bearer  abc "), given_in("Basic abc"), given_in("Bearer"), given_in("abc")
+    ('abc', '', '', '')
+    """
+    scheme, _, given = header.partition(" ")
+    token = given.strip()
+    return token if scheme.lower() == "bearer" and len(token) <= TOKEN_CHARS_MAX else ""
+
+
+def denied(token: Token, now: dt.datetime) -> Denial | None:
+    """Why a token that is the right one lets nobody in; None if it does."""
+    if token.revoked_at is not None:
+        words = f"token {token.name!r} ({token.id}) was revoked at {token.revoked_at:%FT%TZ}"
+        return Denial(401, Reason.TOKEN_REVOKED, words)
+    if not token.stands(now):
+        words = f"token {token.name!r} ({token.id}) expired at {token.expires_at:%FT%TZ}"
+        return Denial(401, Reason.TOKEN_EXPIRED, words)
+    return None

@@ -1,0 +1,26 @@
+"""Tokens put together for the service: the refusal to start without any where others can reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from api.data.inventory.tokens import TokenTables
+from api.http.tokens.book import TokenBook
+from collector.contract.errors import SettingsError
+
+
+def make_book(
+    tokens: TokenTables, clock: Callable[[], float], *, file: str, need: str
+) -> TokenBook:
+    """The tokens that are known. ``need``: why a request must show one; empty: it need not.
+
+    Raises SettingsError if there is a need and no token.
+    """
+    book = TokenBook(tokens, clock, file=file)
+    book.load()
+    if need and book.is_empty():
+        raise SettingsError(
+            f"{need}, and there is no token: make one (fabricscope token create NAME "
+            "--scope admin), or set token_file, or listen on 127.0.0.1"
+        )
+    return book

@@ -1,0 +1,230 @@
+"""Records of collectives from the store, as sorted columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from alerts.window.columns import Ints, Records
+from api.data.store.store import Store
+from collector.contract.errors import StoreError
+from collector.contract.records import ABSENT
+
+RECORDS_MAX = 8_000_000
+"""Records held at once: 80 bytes each, 640 MB. Of more, every nth operation is read, and the store
+joins them all (`api.jobs.correlate.join`)."""
+
+SOURCES_TIMED = ("nccl_inspector", "kineto")
+"""Sources whose entries and exits can be compared, best first."""
+
+SPARSE = 4
+"""Where records are in less than one of so many parts of the time that is asked about, pieces of it
+would be too long to choose from."""
+
+WHERE = """
+    time BETWEEN fromUnixTimestamp64Nano({from_ns:Int64}) AND fromUnixTimestamp64Nano({to_ns:Int64})
+    AND source IN {sources:Array(String)}
+"""
+COLUMNS = f"""
+    communicator, operation, toInt64(sequence) AS sequence, toInt32(rank) AS rank, host,
+    toInt32(pid) AS pid,
+    ifNull(toUnixTimestamp64Nano(entry), {ABSENT}) AS entry_ns,
+    ifNull(toUnixTimestamp64Nano(exit), {ABSENT}) AS exit_ns,
+    ifNull(toUnixTimestamp64Nano(enqueue), {ABSENT}) AS enqueue_ns,
+    ifNull(duration_ns, {ABSENT}) AS duration_ns,
+    ifNull(size_bytes, {ABSENT}) AS size_bytes,
+    toInt32(ranks) AS ranks
+"""
+SEEN_BY = COLUMNS.replace(
+    f"ifNull(toUnixTimestamp64Nano(exit), {ABSENT})",
+    "toUnixTimestamp64Nano(ifNull(exit, time))",
+)
+"""The same, with the moment by which the end was seen where nobody saw the end itself."""
+SETTINGS = {"output_format_arrow_low_cardinality_as_dictionary": "1"}
+
+INTS = ("sequence", "entry_ns", "exit_ns", "enqueue_ns", "duration_ns", "size_bytes")
+CODES = ("rank", "pid", "ranks")
+
+
+class Question:
+    """Which records: of these communicators (None: all), these sources, in this time."""
+
+    def __init__(
+        self, communicators: Sequence[str] | None, from_ns: int, to_ns: int, sources: Sequence[str]
+    ) -> None:
+        self.parameters: dict[str, Any] = {
+            "from_ns": from_ns,
+            "to_ns": to_ns,
+            "sources": list(sources),
+        }
+        self.where = WHERE
+        if communicators is not None:
+            self.parameters["communicators"] = list(communicators)
+            self.where += " AND communicator IN {communicators:Array(String)}"
+
+    def narrowed(self, from_ns: int, to_ns: int | None) -> Question:
+        """The same question about a part of its time; None: until its end."""
+        other = copy(self)
+        until = self.parameters["to_ns"] if to_ns is None else to_ns
+        other.parameters = {**self.parameters, "from_ns": from_ns, "to_ns": until}
+        return other
+
+
+def count_records(store: Store, question: Question) -> int:
+    """How many records there are; repeats that are not merged yet count twice."""
+    sql = f"SELECT count() AS n FROM collectives WHERE {question.where}"  # noqa: S608 - our words
+    return int(store.query(sql, question.parameters)["n"][0].as_py())
+
+
+def is_over(store: Store, question: Question, records_max: int) -> bool:
+    """Whether there are more records than this; no more of them are looked at than that takes."""
+    sql = f"""
+        SELECT count() AS n
+        FROM (SELECT 1 FROM collectives WHERE {question.where} LIMIT {int(records_max) + 1})
+    """  # noqa: S608 - our words
+    return int(store.query(sql, question.parameters)["n"][0].as_py()) > records_max
+
+
+def count_in_pieces(store: Store, question: Question, pieces: int) -> tuple[Ints, Ints]:
+    """How many records there are in each of so many pieces of the question's time, and their edges.
+
+    There is one edge more than pieces. Where records are in a small part of the time only, of that
+    part.
+    """
+    first, last = question.parameters["from_ns"], question.parameters["to_ns"]
+    counts, edges = np.zeros(pieces, dtype=np.int64), np.zeros(pieces + 1, dtype=np.int64)
+    for _ in range(2):
+        width = (last - first) // pieces + 1
+        sql = f"""
+            SELECT intDiv(toUnixTimestamp64Nano(time) - {{first:Int64}}, {{width:Int64}}) AS piece,
+                   count() AS n
+            FROM collectives WHERE {question.where} GROUP BY piece
+        """  # noqa: S608 - our words
+        asked = question.narrowed(first, last).parameters
+        table = store.query(sql, {**asked, "first": first, "width": width})
+        counts = np.zeros(pieces, dtype=np.int64)
+        counts[table["piece"].to_numpy().astype(np.int64)] = table["n"].to_numpy().astype(np.int64)
+        edges = first + np.arange(pieces + 1, dtype=np.int64) * width
+        present = np.flatnonzero(counts)
+        if not len(present) or len(counts) < SPARSE * (present[-1] + 1 - present[0]):
+            break
+        first, last = int(edges[present[0]]), int(edges[present[-1] + 1])
+    return counts, edges
+
+
+def query_slices(store: Store, question: Question, slices: Sequence[tuple[int, int]]) -> Records:
+    """The records within these slices of the question's time."""
+    parts: list[str] = []
+    parameters: dict[str, Any] = {}
+    for number, (begin, end) in enumerate(slices):
+        parts.append(
+            f"time BETWEEN fromUnixTimestamp64Nano({{begin{number}:Int64}}) "
+            f"AND fromUnixTimestamp64Nano({{end{number}:Int64}})"
+        )
+        parameters |= {f"begin{number}": begin, f"end{number}": end}
+    return query_records(store, question, f" AND ({' OR '.join(parts) or '0'})", parameters)
+
+
+def read_records(
+    store: Store,
+    communicators: Sequence[str] | None,
+    from_ns: int,
+    to_ns: int,
+    sources: Sequence[str] = SOURCES_TIMED[:1],
+    *,
+    keep_one_in: int = 1,
+) -> Records:
+    """The records, sorted; ``keep_one_in`` takes every nth operation by its sequence number.
+
+    Raises StoreError if there are over RECORDS_MAX.
+    """
+    question = Question(communicators, from_ns, to_ns, sources)
+    count = count_records(store, question) // keep_one_in
+    if count > RECORDS_MAX:
+        raise StoreError(
+            f"{count} records of collectives in this time; RECORDS_MAX is {RECORDS_MAX}: "
+            "ask about a shorter time"
+        )
+    return query_records(store, question, keep_one_in=keep_one_in)
+
+
+def read_members(store: Store, question: Question, members: Sequence[tuple[str, int]]) -> Records:
+    """All records of these ranks of communicators."""
+    return query_records(
+        store,
+        question,
+        " AND (communicator, rank) IN {members:Array(Tuple(String, UInt32))}",
+        {"members": list(members)},
+    )
+
+
+def query_records(
+    store: Store,
+    question: Question,
+    more: str = "",
+    parameters: dict[str, Any] | None = None,
+    *,
+    keep_one_in: int = 1,
+    columns: str = COLUMNS,
+) -> Records:
+    """The records of the question that also fulfil ``more``.
+
+    Repeats are removed by `to_records`: of a timed record the later one is the whole one, so that
+    the store need not merge (FINAL), which costs twice the time and forgoes its index on time.
+    """
+    # Part of the key, so that it can be looked at first, and before repeats are removed.
+    thin = "" if keep_one_in == 1 else f"PREWHERE sequence % {int(keep_one_in)} = 0"
+    is_timed = set(question.parameters["sources"]) <= set(SOURCES_TIMED)
+    final = "" if is_timed else "FINAL"
+    sql = f"""
+        SELECT {columns} FROM collectives {final} {thin} WHERE {question.where} {more}
+        ORDER BY collectives.communicator, collectives.operation, collectives.sequence,
+                 collectives.rank, collectives.time, collectives.exit NULLS FIRST
+    """  # noqa: S608 - our words; values are parameters
+    table = store.query(sql, {**question.parameters, **(parameters or {})}, settings=SETTINGS)
+    return to_records(table)
+
+
+def to_records(table: pa.Table) -> Records:
+    """The columns; of two rows for one rank of one operation the later one."""
+    names: dict[str, list[str]] = {}
+    codes: dict[str, Any] = {}
+    for name in ("communicator", "operation", "host"):
+        names[name], codes[name] = encoded(table[name])
+    records = Records(
+        communicators=names["communicator"],
+        operations=names["operation"],
+        hosts=names["host"],
+        **codes,
+        **{name: table[name].to_numpy().astype(np.int64) for name in INTS},
+        **{name: table[name].to_numpy().astype(np.int32) for name in CODES},
+    )
+    repeated = np.zeros(len(records), dtype=bool)
+    if len(records):
+        same = np.ones(len(records) - 1, dtype=bool)
+        for column in (records.communicator, records.operation, records.sequence, records.rank):
+            same &= column[1:] == column[:-1]
+        repeated[:-1] = same
+    kept: Records = records.select(~repeated) if repeated.any() else records
+    return kept
+
+
+def encoded(column: pa.ChunkedArray) -> tuple[list[str], Any]:
+    """The names in a column, and for each row the place of its name."""
+    whole = column.unify_dictionaries().combine_chunks()
+    if isinstance(whole, pa.ChunkedArray):  # no rows, or one chunk: pyarrow says either
+        whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
+    if not isinstance(whole, pa.DictionaryArray):
+        whole = whole.dictionary_encode()
+    # In the order of the names, so that codes sort as the names do; without those of other rows.
+    found = [str(name) for name in whole.dictionary.to_pylist()]
+    indices = whole.indices.to_numpy(zero_copy_only=False)
+    used = np.flatnonzero(np.bincount(indices, minlength=len(found)))
+    names = sorted({found[place] for place in used.tolist()})
+    place = {name: number for number, name in enumerate(names)}
+    code = np.array([place.get(name, -1) for name in found], dtype=np.int32)
+    return names, code[indices]

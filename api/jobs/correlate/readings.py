@@ -1,0 +1,490 @@
+"""Samples of the store as matrices on a grid of time: what `alerts.window.model` calls readings.
+
+One question for all kinds of things. A counter that did not move comes back as one row, whatever
+the number of its samples: of a thousand ports' error counters hardly any moves, so that what is
+sent is what happened. Which thing and reading a series is, is looked up once and kept as columns,
+so that a window costs no work for each series in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from alerts.window.columns import Flags, Floats, Ints
+from alerts.window.model import Grid, Readings
+from api.data.store.store import Store
+from collector.contract.catalog import Alias, Kind, load_catalog
+from collector.contract.errors import ContractError
+from collector.contract.identity import metric_id
+from collector.contract.records import ABSENT
+
+GAP_SECONDS = 60
+"""Two readings of a counter that are further apart say nothing about the time between: an agent
+was away. Pollers read every ten to thirty seconds."""
+STALE_SECONDS = 30
+"""How long a gauge's value stands without being read again."""
+SERIES_KEPT_MAX = 4_000_000
+"""Series of one kind of thing that are remembered: 40,000 ports with a hundred counters. Past it
+all are forgotten, and looked up again."""
+SERIES_ASKED_MAX = 5_000
+"""New series that are asked for one by one; of more, all names of the metrics are read."""
+
+HOST_LABELS = ("host", "instance", "Hostname", "hostname", "node")
+"""What exporters call the host, in the order in which they are believed."""
+
+SAMPLES_SQL = """
+    SELECT metric, series, min(time_ms) AS first_ms, max(time_ms) AS last_ms,
+           min(value) AS lowest, lowest = max(value) AS is_still,
+           if(is_still, [], groupArray(time_ms)) AS times, if(is_still, [], groupArray(value)) AS points
+    FROM (
+        SELECT metric, series, toUnixTimestamp64Milli(time) AS time_ms, value AS value FROM samples
+        WHERE metric IN {metrics:Array(UInt32)}
+          AND time > fromUnixTimestamp64Milli({from_ms:Int64})
+          AND time <= fromUnixTimestamp64Milli({to_ms:Int64})
+    )
+    WHERE isFinite(value)
+    GROUP BY metric, series ORDER BY metric, series
+"""  # noqa: E501
+SAMPLES_SETTINGS = {"optimize_aggregation_in_order": "1"}
+"""Samples lie in the order of metric and series: no table of millions of series is needed."""
+NAMES_SQL = """
+    SELECT series, any(metric_name) AS name, any(labels) AS words FROM series
+    WHERE metric_name IN {names:Array(String)} AND day >= toDate({from_s:Int64})
+      AND day <= toDate({to_s:Int64})
+"""
+ONLY_SQL = " AND series IN {series:Array(UInt64)}"
+
+SeriesIds = npt.NDArray[np.uint64]
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """A metric that windows have, and under which name.
+
+    ``split`` is the label whose values become readings of their own (`cpu_seconds_total:steal`);
+    without it lines that differ in other labels are added up (``is_max``: the largest counts).
+    """
+
+    metric: str
+    reading: str
+    split: str = ""
+    is_max: bool = False
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A kind of thing: what windows have of it, and the labels that name one, the host first."""
+
+    choices: tuple[Choice, ...]
+    keys: tuple[str, ...]
+
+
+class Name(msgspec.Struct, frozen=True):
+    """A metric as somebody calls it: the choice that it is, and by whose words."""
+
+    choice: Choice
+    is_counter: bool
+    alias: Alias | None = None
+
+    @property
+    def factor(self) -> float:
+        """What makes their numbers ours."""
+        return 1.0 if self.alias is None else self.alias.factor
+
+    def key(self, labels: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...] | None:
+        """The thing that a series is of; None if the labels say that it is something else."""
+        theirs: Mapping[str, str] = {}
+        if self.alias is not None:
+            theirs = self.alias.labels
+            if any(labels.get(name) != value for name, value in self.alias.match.items()):
+                return None
+        key = [labels.get(theirs.get(name, name), "") for name in keys]
+        if not key[0]:
+            key[0] = next((labels[name] for name in HOST_LABELS if labels.get(name)), "")
+        return tuple(key)
+
+
+def all_names(choices: Sequence[Choice]) -> dict[str, Name]:
+    """Every name under which the chosen metrics may be stored."""
+    catalog = load_catalog()
+    found: dict[str, Name] = {}
+    for choice in choices:
+        metric = catalog.metric(choice.metric)
+        if metric is None:
+            raise ContractError(
+                f"{choice.metric}: a window asks for what the catalog does not have"
+            )
+        is_counter = metric.kind is Kind.COUNTER
+        found[choice.metric] = Name(choice, is_counter)
+        for alias in metric.aliases:
+            found.setdefault(alias.name, Name(choice, is_counter, alias))
+    return found
+
+
+# What the store answers --------------------------------------------------------------------------
+
+
+class Samples(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples of many series, sorted by metric and series; what never moved has no points."""
+
+    grid: Grid
+    metric: npt.NDArray[np.uint32]
+    series: SeriesIds
+    first_ms: Ints
+    last_ms: Ints
+    lowest: Floats
+    is_still: Flags
+    start: Ints
+    """Series ``i`` has the points ``start[i]:start[i + 1]``, in order of time."""
+    time_ms: Ints
+    value: Floats
+    on_grid: Floats | None = None
+    """[series, cells] where the store has put them onto the grid; there are no points then."""
+
+    def part(self, metric: int) -> slice:
+        """The rows of one metric."""
+        ends = (np.searchsorted(self.metric, np.uint32(metric), side) for side in ("left", "right"))
+        first, last = (int(end) for end in ends)
+        return slice(first, last)
+
+
+def to_samples(table: Any, grid: Grid) -> Samples:  # noqa: ANN401 - pyarrow's table
+    """The answer to SAMPLES_SQL as columns."""
+    start, times = flattened(table["times"])
+    _, points = flattened(table["points"])
+    time_ms, value = times.astype(np.int64), points.astype(np.float64)
+    owner = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    if ((np.diff(time_ms) < 0) & (np.diff(owner) == 0)).any():
+        order = np.lexsort((time_ms, owner))
+        time_ms, value = time_ms[order], value[order]
+    return Samples(
+        grid=grid,
+        metric=table["metric"].to_numpy().astype(np.uint32),
+        series=table["series"].to_numpy().astype(np.uint64),
+        first_ms=table["first_ms"].to_numpy().astype(np.int64),
+        last_ms=table["last_ms"].to_numpy().astype(np.int64),
+        lowest=table["lowest"].to_numpy().astype(np.float64),
+        is_still=table["is_still"].to_numpy().astype(bool),
+        start=start,
+        time_ms=time_ms,
+        value=value,
+    )
+
+
+def flattened(lists: Any) -> tuple[Ints, npt.NDArray[Any]]:  # noqa: ANN401 - pyarrow's column
+    """Where each list begins and the last one ends, and all that is in them."""
+    whole = lists.combine_chunks()
+    if hasattr(whole, "chunks"):  # no rows, or one chunk: pyarrow says either
+        whole = whole.chunk(0) if whole.num_chunks else None
+    if whole is None or not len(whole):
+        return np.zeros(1, dtype=np.int64), np.zeros(0)
+    offsets = whole.offsets.to_numpy().astype(np.int64)
+    return offsets - offsets[0], whole.flatten().to_numpy(zero_copy_only=False)
+
+
+# Which series is what ----------------------------------------------------------------------------
+
+
+class ReadingName(msgspec.Struct, frozen=True):
+    """A reading of one kind of thing; ``label`` is the value that it was split by."""
+
+    name: str
+    is_max: bool
+    label: str
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """Series of one metric: rows of `Samples`, each with its reading and its thing."""
+
+    metric: str
+    name: Name
+    row: Ints
+    reading: Ints
+    key: Ints
+
+
+class Known:
+    """What the series of one kind of thing mean, as columns sorted by series."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.names = all_names(target.choices)
+        self.by_id = {metric_id(name): name for name in self.names}
+        self.forget()
+
+    def forget(self) -> None:
+        """Everything; codes of readings and keys begin anew."""
+        self.readings: list[ReadingName] = []
+        self.keys: list[tuple[str, ...]] = []
+        self._reading_code: dict[ReadingName, int] = {}
+        self._key_code: dict[tuple[str, ...], int] = {}
+        self._series: SeriesIds = np.zeros(0, dtype=np.uint64)
+        self._reading: Ints = np.zeros(0, dtype=np.int64)
+        self._key: Ints = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    def find(self, series: SeriesIds) -> tuple[Flags, Ints, Ints]:
+        """Which are known, and their reading and thing; -1 for what is not ours."""
+        if not len(self._series):
+            nothing = np.full(len(series), -1, dtype=np.int64)
+            return np.zeros(len(series), dtype=bool), nothing, nothing
+        place = np.minimum(np.searchsorted(self._series, series), len(self._series) - 1)
+        is_known: Flags = self._series[place] == series
+        reading, key = (
+            np.where(is_known, column[place], -1) for column in (self._reading, self._key)
+        )
+        return is_known, reading, key
+
+    def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Learn series with their names and labels."""
+        meant = [self._meaning(row["name"], dict(row["words"])) for row in rows]
+        series = np.array([row["series"] for row in rows], dtype=np.uint64)
+        codes = np.array(meant, dtype=np.int64).reshape(-1, 2)
+        series = np.concatenate([self._series, series])
+        reading = np.concatenate([self._reading, codes[:, 0]])
+        key = np.concatenate([self._key, codes[:, 1]])
+        self._series, first = np.unique(series, return_index=True)
+        self._reading, self._key = reading[first], key[first]
+
+    def _meaning(self, metric: str, labels: Mapping[str, str]) -> tuple[int, int]:
+        """The codes of reading and key; -1 twice if it is something else."""
+        name = self.names.get(metric)
+        key = name.key(labels, self.target.keys) if name is not None else None
+        if name is None or key is None:
+            return -1, -1
+        choice = name.choice
+        extra = labels.get(choice.split, "") if choice.split else ""
+        full = f"{choice.reading}:{extra}" if choice.split else choice.reading
+        reading = ReadingName(full, choice.is_max, extra)
+        if reading not in self._reading_code:
+            self._reading_code[reading] = len(self.readings)
+            self.readings.append(reading)
+        if key not in self._key_code:
+            self._key_code[key] = len(self.keys)
+            self.keys.append(key)
+        return self._reading_code[reading], self._key_code[key]
+
+
+class GridReader:
+    """Reads chosen metrics of things onto a grid. One a service: it remembers what series mean.
+
+    A metric is also found by what other exporters call it (the catalog's aliases). For one thread
+    at a time.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: dict[tuple[str, ...], Known] = {}
+
+    def known(self, target: Target) -> Known:
+        """What is remembered of a kind of thing."""
+        # By its labels and not by all of its choices: they are compared for every window.
+        kind = (target.choices[0].metric, *target.keys)
+        found = self._known.get(kind)
+        if found is None or found.target is not target:
+            found = self._known[kind] = Known(target)
+        return found
+
+    def ask(self, targets: Sequence[Target], grid: Grid) -> Samples:
+        """All samples of these things, from a GAP before the grid on: first cells have rates too.
+
+        A metric that two of them know by one name is read once.
+        """
+        from_ms = grid.start_ns // 1_000_000 - GAP_SECONDS * 1000
+        ids = sorted({one for target in targets for one in self.known(target).by_id})
+        parameters = {
+            "metrics": ids,
+            "from_ms": from_ms,
+            "to_ms": grid.end_ns // 1_000_000,
+        }
+        table = self._store.query(SAMPLES_SQL, parameters, settings=SAMPLES_SETTINGS)
+        return to_samples(table, grid)
+
+    def parts(self, target: Target, samples: Samples) -> list[Part]:
+        """What the samples of one kind of thing are, metric by metric."""
+        known = self.known(target)
+        found = [(name, samples.part(number)) for number, name in known.by_id.items()]
+        found = [(name, rows) for name, rows in found if rows.stop > rows.start]
+        self._learn(known, samples, [rows for _, rows in found])
+        parts = []
+        for name, rows in found:
+            _, reading, key = known.find(samples.series[rows])
+            ours = reading >= 0
+            parts.append(
+                Part(
+                    metric=name,
+                    name=known.names[name],
+                    row=rows.start + np.flatnonzero(ours),
+                    reading=reading[ours],
+                    key=key[ours],
+                )
+            )
+        return parts
+
+    def _learn(self, known: Known, samples: Samples, places: Sequence[slice]) -> None:
+        """Ask for the names of series that are new."""
+        new = [
+            series[~known.find(series)[0]] for series in (samples.series[rows] for rows in places)
+        ]
+        wanted = np.concatenate(new) if new else np.zeros(0, dtype=np.uint64)
+        if not len(wanted):
+            return
+        if len(known) + len(wanted) > SERIES_KEPT_MAX:
+            known.forget()
+        parameters: dict[str, Any] = {
+            "names": list(known.names),
+            "from_s": samples.grid.start_ns // 1_000_000_000 - GAP_SECONDS,
+            "to_s": samples.grid.end_ns // 1_000_000_000,
+        }
+        sql = NAMES_SQL
+        if len(wanted) <= SERIES_ASKED_MAX:
+            sql += ONLY_SQL
+            parameters["series"] = wanted.tolist()
+        known.add(self._store.query(sql + " GROUP BY series", parameters).to_pylist())
+
+
+# From samples to cells ---------------------------------------------------------------------------
+
+
+def on_grid(samples: Samples, rows: Ints, *, is_counter: bool) -> Floats:
+    """[rows, cells] of some series of one metric."""
+    if samples.on_grid is not None:
+        return samples.on_grid[rows]
+    grid = samples.grid
+    values = np.full((len(rows), grid.cells), np.nan)
+    still = samples.is_still[rows]
+    first_ms, last_ms = samples.first_ms[rows], samples.last_ms[rows]
+    level = np.zeros(len(rows)) if is_counter else samples.lowest[rows]
+    # A single reading of a counter is no rate.
+    shown = still & (first_ms < last_ms) if is_counter else still
+    fill_still(values, shown, (first_ms, last_ms), level, grid)
+    owner, points = points_of(samples, rows)
+    if len(points):
+        fill = fill_rates if is_counter else fill_levels
+        fill(values, owner, samples.time_ms[points], samples.value[points], grid)
+    return values
+
+
+def points_of(samples: Samples, rows: Ints) -> tuple[Ints, Ints]:
+    """For each point of these series: which of ``rows`` it belongs to, and its place."""
+    begin, count = samples.start[rows], samples.start[rows + 1] - samples.start[rows]
+    owner = np.repeat(np.arange(len(rows), dtype=np.int64), count)
+    before = np.cumsum(count) - count
+    return owner, np.arange(int(count.sum()), dtype=np.int64) + np.repeat(begin - before, count)
+
+
+def fill_still(
+    values: Floats, rows: Flags, span_ms: tuple[Ints, Ints], level: Floats, grid: Grid
+) -> None:
+    """What never moved has one value in every cell that its samples cover."""
+    edges_ms = grid.edges_ns // 1_000_000
+    first, last = span_ms
+    reach = last + STALE_SECONDS * 1000
+    covered = (edges_ms[None, 1:] > first[rows, None]) & (edges_ms[None, :-1] < reach[rows, None])
+    values[rows] = np.where(covered, level[rows, None], np.nan)
+
+
+def fill_rates(values: Floats, owner: Ints, time_ms: Ints, value: Floats, grid: Grid) -> None:
+    """Increases a second between two readings, shared out over the cells that they span."""
+    same = owner[1:] == owner[:-1]
+    took = np.diff(time_ms).astype(np.float64) / 1000
+    grown = np.diff(value)
+    good = same & (took > 0) & (took <= GAP_SECONDS) & (grown >= 0)
+    row, rate = owner[1:][good], grown[good] / took[good]
+    begin, end = time_ms[:-1][good], time_ms[1:][good]
+    step_ms, start_ms = grid.step_ns / 1e6, grid.start_ns / 1e6
+    first_cell = np.maximum(np.floor((begin - start_ms) / step_ms), 0).astype(np.int64)
+    last_cell = np.floor((end - start_ms) / step_ms).astype(np.int64)
+    last_cell = np.minimum(last_cell, grid.cells - 1)
+    # Every pair of readings once for each cell that it spans: pairs of a series do not overlap, so
+    # that these are hardly more than there are cells.
+    count = np.maximum(last_cell - first_cell + 1, 0)
+    pair = np.repeat(np.arange(len(count)), count)
+    shift = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count)
+    cell = first_cell[pair] + shift
+    low = np.maximum(begin[pair], start_ms + cell * step_ms)
+    high = np.minimum(end[pair], start_ms + (cell + 1) * step_ms)
+    seconds = np.maximum(high - low, 0.0) / 1000
+    place = row[pair] * grid.cells + cell
+    covered = np.bincount(place, seconds, values.size).reshape(values.shape)
+    amount = np.bincount(place, rate[pair] * seconds, values.size).reshape(values.shape)
+    seen = covered > 0
+    values[seen] = amount[seen] / covered[seen]
+
+
+def fill_levels(values: Floats, owner: Ints, time_ms: Ints, value: Floats, grid: Grid) -> None:
+    """The latest value at each cell's end, unless it is stale by then."""
+    ends_ms = grid.edges_ns[1:] // 1_000_000
+    cell = np.searchsorted(ends_ms, time_ms)
+    inside = cell < grid.cells
+    # In order of time: of several in one cell the last one stays.
+    point = np.full(values.shape, -1, dtype=np.int64)
+    point[owner[inside], cell[inside]] = np.flatnonzero(inside)
+    latest = np.maximum.accumulate(point, axis=1)
+    rows = np.unique(owner)
+    latest = latest[rows]
+    found = np.maximum(latest, 0)
+    fresh = (latest >= 0) & (ends_ms[None, :] - time_ms[found] <= STALE_SECONDS * 1000)
+    values[rows] = np.where(fresh, value[found], np.nan)
+
+
+# From parts to readings --------------------------------------------------------------------------
+
+
+def gathered(
+    known: Known, parts: Sequence[Part], samples: Samples, row_of: Ints, rows: int
+) -> tuple[dict[str, Readings], Ints]:
+    """Readings by name, and when each row was last read.
+
+    ``row_of`` gives the row of each of the known keys; those at -1 are left out.
+    """
+    seen_ns = np.full(rows, ABSENT, dtype=np.int64)
+    pieces: dict[int, list[tuple[str, Ints, Floats]]] = {}
+    for part in parts:
+        row = row_of[part.key]
+        chosen = row >= 0
+        np.maximum.at(seen_ns, row[chosen], samples.last_ms[part.row[chosen]] * 1_000_000)
+        for reading in np.unique(part.reading[chosen]).tolist():
+            own = chosen & (part.reading == reading)
+            values = on_grid(samples, part.row[own], is_counter=part.name.is_counter)
+            values *= part.name.factor
+            pieces.setdefault(reading, []).append((part.metric, row[own], values))
+    readings = {}
+    for reading, found in pieces.items():
+        kind = known.readings[reading]
+        row, values = joined([(own, each) for _, own, each in found], is_max=kind.is_max)
+        readings[kind.name] = Readings(metric=found[0][0], row=row, values=values, label=kind.label)
+    return readings, seen_ns
+
+
+def joined(pieces: Sequence[tuple[Ints, Floats]], *, is_max: bool) -> tuple[Ints, Floats]:
+    """Rows, each once and in order, and their values: what is there twice is added up."""
+    row = np.concatenate([own for own, _ in pieces])
+    values = pieces[0][1] if len(pieces) == 1 else np.concatenate([own for _, own in pieces])
+    kept, place = np.unique(row, return_inverse=True)
+    if len(kept) == len(row):
+        order = np.argsort(row, kind="stable")
+        return kept, values[order]
+    place = place.reshape(-1)
+    if is_max:
+        most = np.full((len(kept), values.shape[1]), np.nan)
+        np.fmax.at(most, place, values)
+        return kept, most
+    is_known = np.zeros((len(kept), values.shape[1]), dtype=bool)
+    np.logical_or.at(is_known, place, ~np.isnan(values))
+    total = np.zeros(is_known.shape)
+    np.add.at(total, place, np.nan_to_num(values))
+    return kept, np.where(is_known, total, np.nan)
+
+
+def keys_in(known: Known, parts: Sequence[Part]) -> Iterator[int]:
+    """The codes of the things that have samples."""
+    present = np.zeros(len(known.keys), dtype=bool)
+    for part in parts:
+        present[part.key] = True
+    yield from np.flatnonzero(present).tolist()

@@ -1,0 +1,167 @@
+"""The task that turns collectives into series: every ten seconds, a little behind the present.
+
+Records come late (agents collect for seconds, and repeat what a busy service refused), so a
+stretch of time is looked at when most of it must have come. What comes later is kept as records and
+is in no series. Stretches begin at multiples of ten seconds of the clock, so that a service that
+was restarted goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from alerts.window.clocks import align, correct
+from alerts.window.columns import ClockFit, Records
+from alerts.window.series import Places, Roller
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.commit import GroupCommit, Overloaded
+from api.data.ingest.own import OwnSamples
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
+from api.jobs.correlate.pairs import PAIRS_SECONDS, Pairs, Thinning, Wiring
+from api.jobs.correlate.places import RunningPlaces
+from api.jobs.correlate.read import RECORDS_MAX, read_records
+from api.jobs.correlate.traffic import NUMBERED
+from api.jobs.correlate.window import best_source, power_of_two
+from api.jobs.correlate.wiring import RunningWiring
+from collector.contract.errors import InventoryError, StoreError
+from collector.contract.identity import metric_id
+from collector.contract.model import Sample
+
+NS = 1_000_000_000
+ROLL_SECONDS = 10
+LOOK_SECONDS = 5.0
+"""How often it is looked whether a stretch is due."""
+DELAY_SECONDS = 20
+"""How far behind the present: agents collect for five seconds, and a service that was busy is asked
+again within seconds."""
+LOOKBACK_SECONDS = 110
+"""How much before a stretch is read as well: operations that began there, clocks, the rhythm, and
+the rest of the minute that pairs are looked at over."""
+CATCH_UP_SECONDS = 3_600
+"""How far back a service that was down goes; older collectives stay records without series."""
+CLOCKS_SECONDS = 60
+"""How long a fit of the clocks is used."""
+
+log = logging.getLogger(__name__)
+
+
+class RollTask:
+    """Rolls one stretch after the other, while ``leads`` says so: two would write the same series.
+
+    ``places`` says who is who, ``wiring`` how communicators are wired; ``clock``: unix seconds.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        own: OwnSamples,
+        places: Callable[[], Places],
+        metrics: ServiceMetrics,
+        clock: Callable[[], float],
+        leads: Callable[[], bool] = lambda: True,
+        wiring: Callable[[], Wiring] = dict,
+    ) -> None:
+        self._store = store
+        self._own = own
+        self._leads = leads
+        self._places = places
+        self._wiring = wiring
+        self._metrics = metrics
+        self._clock = clock
+        self._roller = Roller()
+        self._pairs = Pairs()
+        self._rolled_s: int | None = None
+        self._clocks: list[ClockFit] = []
+        self._clocks_ns = 0
+
+    async def run(self) -> None:
+        """Roll until cancelled; a store or inventory that is away is asked again."""
+        failing = False
+        while True:
+            try:
+                if self._leads():
+                    await self.catch_up()
+                else:
+                    # Whoever leads goes on; should it be us again, we look where it stopped.
+                    self._rolled_s = None
+                failing = False
+            except (StoreError, InventoryError, Overloaded) as error:
+                if not failing:
+                    log.warning("collectives cannot be made into series: %s", error)
+                failing = True
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def catch_up(self) -> int:
+        """Roll every stretch that is due; how many there were."""
+        due_s = int(self._clock() - DELAY_SECONDS) // ROLL_SECONDS * ROLL_SECONDS
+        if self._rolled_s is None:
+            self._rolled_s = await asyncio.to_thread(self._find_rolled, due_s)
+        count = 0
+        while self._rolled_s + ROLL_SECONDS <= due_s and self._leads():
+            samples = await asyncio.to_thread(self._roll, self._rolled_s)
+            await self._own.write(samples)
+            self._metrics.rolled.inc(len(samples))
+            self._count_left_out()
+            self._rolled_s += ROLL_SECONDS
+            count += 1
+        return count
+
+    def _find_rolled(self, due_s: int) -> int:
+        """Where to begin: behind the last stretch that was rolled, or at the first record."""
+        earliest_s = due_s - CATCH_UP_SECONDS
+        sql = """
+            SELECT toUnixTimestamp(max(time)) AS moment FROM samples
+            WHERE metric = {metric:UInt32} AND time > fromUnixTimestamp({from:Int64})
+        """
+        rolled = {"metric": metric_id("fabric_communicator_operations_total"), "from": earliest_s}
+        last_s = int(self._store.query(sql, rolled)["moment"][0].as_py() or 0)
+        if last_s > earliest_s:
+            return last_s // ROLL_SECONDS * ROLL_SECONDS
+        sql = """
+            SELECT minOrNull(toUnixTimestamp(time)) AS moment FROM collectives
+            WHERE time > fromUnixTimestamp({from:Int64})
+        """
+        first_s = self._store.query(sql, {"from": earliest_s})["moment"][0].as_py()
+        return min(due_s, first_s // ROLL_SECONDS * ROLL_SECONDS) if first_s else due_s
+
+    def _roll(self, from_s: int) -> list[Sample]:
+        from_ns, to_ns = from_s * NS, (from_s + ROLL_SECONDS) * NS
+        read_from, read_to = from_ns - LOOKBACK_SECONDS * NS, to_ns + DELAY_SECONDS * NS
+        source, count = best_source(self._store, None, from_ns, read_to)
+        if not count:
+            return self._pairs.end(to_ns)
+        # Series are made of all operations of the stretch, or of every nth if they are too many.
+        keep = power_of_two(-(-count * (LOOKBACK_SECONDS // ROLL_SECONDS) // RECORDS_MAX))
+        records = read_records(self._store, None, read_from, read_to, [source], keep_one_in=keep)
+        places, aligned = self._places(), self._aligned(records, to_ns)
+        samples = self._roller.roll(aligned, places, from_ns, to_ns)
+        if to_ns % (PAIRS_SECONDS * NS) == 0:
+            thinning = Thinning(keep, is_numbered=source == NUMBERED)
+            samples += self._pairs.roll(aligned, places, self._wiring(), to_ns, thinning)
+        return samples
+
+    def _count_left_out(self) -> None:
+        for by, count in self._pairs.left_out.items():
+            self._metrics.pairs_left_out.labels(by).inc(count)
+        self._pairs.left_out.clear()
+
+    def _aligned(self, records: Records, to_ns: int) -> Records:
+        if not self._clocks or to_ns - self._clocks_ns >= CLOCKS_SECONDS * NS:
+            self._clocks, self._clocks_ns = align(records), to_ns
+        return correct(records, self._clocks)
+
+
+def make_roll(
+    store: Store,
+    inventory: Inventory,
+    commit: GroupCommit,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+    leads: Callable[[], bool] = lambda: True,
+) -> RollTask:
+    """The task for the jobs that this inventory knows."""
+    places, wiring = RunningPlaces(inventory), RunningWiring(inventory)
+    return RollTask(store, OwnSamples(commit), places, metrics, clock, leads, wiring)

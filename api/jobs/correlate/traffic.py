@@ -1,0 +1,398 @@
+"""A job's traffic out of the store: operations and messages added up, counters, a few records.
+
+The store adds up, so that an hour of a thousand ranks comes back as a few thousand rows. How long
+an operation took is told by the rank that was inside for the shortest time: it came last, and
+waited for nobody. That needs no common clock.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from alerts.traffic.flows import FUSED, RECEIVE, SEND, Messages, Sums, paired
+from alerts.window.columns import Codes, Floats, Records
+from alerts.window.split import PAIRWISE
+from api.data.store.store import Store
+from api.jobs.correlate.read import SETTINGS, SOURCES_TIMED, Question, encoded, read_members
+from api.jobs.correlate.readings import GAP_SECONDS, Choice, all_names
+from api.jobs.correlate.window import JobRanks
+from collector.contract.collective import Operation
+from collector.contract.identity import metric_id
+from collector.contract.records import ABSENT
+
+RECORDS_MAX = 500_000
+"""Records that one matrix adds up, a quarter of a second's work. Of a longer time, or a larger job,
+some slices of the time are looked at, and stand for all of it."""
+SLICES = 2
+"""Evenly spread over the time, so that a job that changes is seen before and after. Few, because
+the store reads some thousand records of every communicator wherever one begins."""
+COUNTED_SHARE = 1 / 32
+"""Of the time, in which records are counted to know how many there are."""
+WHOLE_NS = 60 * 1_000_000_000
+"""A time so short is counted whole."""
+ROWS_MAX = 200_000
+"""Rows of sums, and of pairs of ranks: 10,240 ranks with twenty different sends each. Past it
+those with the most operations are kept."""
+SCALED_MIN = 8
+"""Operations of a numbering that must be seen before it tells that an agent thinned them: eight
+even numbers in a row are no chance."""
+THIN_MAX = 20
+"""Powers of two that an agent may thin by, when it is flooded."""
+QUIET_QUANTILE = 0.25
+"""Of the times that one end was inside messages of one size: those in which it did not wait for the
+other end. The two ends number their messages each by itself, so that they cannot be compared one by
+one."""
+NUMBERED = "nccl_inspector"
+"""The source whose operations agents thin: to those whose number a power of two divides."""
+COVERED_MIN = 0.8
+"""Of the time, that a counter must have been read in for its increase to be compared."""
+RHYTHM_RANKS_MAX = 8
+"""Ranks, each of another host, whose records tell the rhythm."""
+RHYTHM_RECORDS_MAX = 16_000
+"""Of them together: five minutes of eight ranks with six operations a second. Of a longer time, or
+a busier job, the latest part is looked at."""
+
+SUMS_SQL = """
+    SELECT communicator, operation, algorithm_name AS algorithm, size_bytes, toInt32(size) AS ranks,
+           count() AS seen, sum(inside_ns) AS inside_ns,
+           groupBitOr(sequence) AS bits
+    FROM (
+        SELECT communicator, operation, sequence, any(collectives.algorithm) AS algorithm_name,
+               max(ifNull(collectives.size_bytes, {absent})) AS size_bytes,
+               any(collectives.ranks) AS size,
+               min(ifNull(toUnixTimestamp64Nano(exit) - toUnixTimestamp64Nano(entry),
+                          duration_ns)) AS inside_ns
+        FROM collectives
+        WHERE {where} AND operation NOT IN {{pairwise:Array(String)}} {sliced}
+        GROUP BY communicator, operation, sequence
+    )
+    GROUP BY communicator, operation, algorithm, size_bytes, ranks
+    ORDER BY seen DESC, communicator, operation, size_bytes LIMIT {limit}
+"""
+PAIRS_SQL = """
+    SELECT communicator, operation, toInt32(rank) AS rank, peer_rank, toInt32(size) AS ranks,
+           count() AS seen, sum(message_bytes) AS bytes,
+           quantile({quantile})(inside_ns) * seen AS inside_ns,
+           groupBitOr(sequence) AS bits
+    FROM (
+        SELECT communicator, operation, sequence, rank,
+               ifNull(collectives.peer, -1) AS peer_rank,
+               max(ifNull(collectives.size_bytes, 0)) AS message_bytes,
+               any(collectives.ranks) AS size,
+               min(ifNull(toUnixTimestamp64Nano(exit) - toUnixTimestamp64Nano(entry),
+                          duration_ns)) AS inside_ns
+        FROM collectives
+        WHERE {where} AND operation IN {{pairwise:Array(String)}} {sliced}
+        GROUP BY communicator, operation, sequence, rank, peer_rank
+    )
+    GROUP BY communicator, operation, rank, peer_rank, ranks, message_bytes
+    ORDER BY seen DESC, communicator, operation, rank, peer_rank LIMIT {limit}
+"""
+KINDS: Mapping[str, int] = {
+    Operation.SEND: SEND,
+    Operation.RECV: RECEIVE,
+    Operation.SEND_RECV: FUSED,
+}
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's operations in a stretch of time, added up."""
+
+    source: str
+    sums: list[Sums]
+    messages: Messages
+    records: int
+    """Of the whole time, about."""
+    seen: int
+    """Operations and messages of which records were looked at."""
+    counted: float
+    """All that there were, as far as those tell."""
+    share: float
+    """Of the time that was looked at."""
+
+
+def read_traffic(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int) -> Read:
+    """The job's operations that ended in this time, of the best source that has any."""
+    communicators = sorted({communicator for communicator, _ in job_rank})
+    source = find_source(store, communicators, from_ns, to_ns)
+    question = Question(communicators, from_ns, to_ns, [source])
+    records = estimate(store, question)
+    share = min(1.0, RECORDS_MAX / max(records, 1))
+    adder = Adder(store, question, share, is_thinned=source == NUMBERED)
+    sums = [adder.sums()]
+    messages = adder.messages()
+    if adder.spread is not None:
+        sums.append(adder.spread)
+    return Read(
+        source=source,
+        sums=sums,
+        messages=messages,
+        records=records,
+        seen=adder.seen,
+        counted=adder.counted,
+        share=share,
+    )
+
+
+def find_source(store: Store, communicators: Sequence[str], from_ns: int, to_ns: int) -> str:
+    """The best source that has records in this time."""
+    for source in SOURCES_TIMED:
+        question = Question(communicators, from_ns, to_ns, [source])
+        sql = f"SELECT rank FROM collectives WHERE {question.where} LIMIT 1"  # noqa: S608 - our words
+        if len(store.query(sql, question.parameters)):
+            return source
+    return SOURCES_TIMED[0]
+
+
+def estimate(store: Store, question: Question) -> int:
+    """About how many records there are: those of a part of the time are counted, if it has any."""
+    from_ns, to_ns = question.parameters["from_ns"], question.parameters["to_ns"]
+    for share in (COUNTED_SHARE, 1.0) if to_ns - from_ns > WHOLE_NS else (1.0,):
+        where = f"{question.where} {sliced(from_ns, to_ns, share)}"
+        sql = f"SELECT count() AS n FROM collectives WHERE {where}"  # noqa: S608 - our words
+        counted = int(store.query(sql, question.parameters)["n"][0].as_py())
+        if counted:
+            return round(counted / share)
+    return 0
+
+
+def sliced(from_ns: int, to_ns: int, share: float) -> str:
+    """A condition on time: this share of it, in the middles of SLICES equal parts."""
+    if share >= 1.0:
+        return ""
+    edges = [from_ns + (to_ns - from_ns) * place // SLICES for place in range(SLICES + 1)]
+    parts = []
+    for low, high in itertools.pairwise(edges):
+        margin = int((high - low) * (1 - share) / 2)
+        ends = (f"fromUnixTimestamp64Nano({at})" for at in (low + margin, high - margin))
+        parts.append(f"time BETWEEN {' AND '.join(ends)}")
+    return f"AND ({' OR '.join(parts)})"
+
+
+class Adder:
+    """Asks the store for sums and keeps account of what was seen."""
+
+    def __init__(self, store: Store, question: Question, share: float, *, is_thinned: bool) -> None:
+        self._store = store
+        self._question = question
+        self._share = share
+        self._is_thinned = is_thinned
+        self.seen = 0
+        self.counted = 0.0
+        self.spread: Sums | None = None
+        """Messages whose receiver nobody names, in communicators of more than two."""
+
+    def _ask(self, sql: str) -> Any:  # noqa: ANN401 - pyarrow's table
+        parameters = {**self._question.parameters, "pairwise": sorted(PAIRWISE)}
+        text = sql.format(
+            where=self._question.where,
+            sliced=sliced(parameters["from_ns"], parameters["to_ns"], self._share),
+            absent=ABSENT,
+            limit=ROWS_MAX,
+            quantile=QUIET_QUANTILE,
+        )
+        return self._store.query(text, parameters, settings=SETTINGS)
+
+    def _scale(self, table: Any, *groups: Codes) -> Floats:  # noqa: ANN401 - pyarrow's table
+        """For each row: how many operations each one seen stands for.
+
+        Agents thin a numbering to multiples of a power of two. Gaps of other kinds are not filled:
+        the Inspector leaves small operations out, and they share the large ones' numbering.
+        """
+        seen = table["seen"].to_numpy().astype(np.float64)
+        scale = np.full(len(seen), 1.0 / self._share)
+        if self._is_thinned and len(seen):
+            packed = np.zeros(len(seen), dtype=np.int64)
+            for codes in groups:
+                packed = packed * (int(codes.max(initial=0)) + 1) + codes
+            _, group = np.unique(packed, return_inverse=True)
+            bits = np.zeros(len(seen), dtype=np.uint64)
+            np.bitwise_or.at(bits, group, table["bits"].to_numpy().astype(np.uint64))
+            lowest = (bits & (~bits + np.uint64(1))).astype(np.float64)
+            of_group = np.bincount(group, seen, len(seen))
+            is_known = (of_group >= SCALED_MIN) & (lowest >= 1)
+            scale *= np.where(is_known, np.minimum(lowest, 2.0**THIN_MAX), 1.0)[group]
+        self.seen += int(seen.sum())
+        self.counted += float((seen * scale).sum())
+        return scale
+
+    def sums(self) -> Sums:
+        """Operations of groups."""
+        table = self._ask(SUMS_SQL)
+        communicators, communicator = encoded(table["communicator"])
+        operations, operation = encoded(table["operation"])
+        algorithms, algorithm = encoded(table["algorithm"])
+        scale = self._scale(table, communicator, operation)
+        return Sums(
+            communicators=communicators,
+            operations=operations,
+            algorithms=algorithms,
+            communicator=communicator,
+            operation=operation,
+            algorithm=algorithm,
+            size_bytes=table["size_bytes"].to_numpy().astype(np.int64),
+            ranks=table["ranks"].to_numpy().astype(np.int32),
+            count=table["seen"].to_numpy() * scale,
+            transfer_ns=known_times(table["inside_ns"]) * scale,
+        )
+
+    def messages(self) -> Messages:
+        """Sends and receives between ranks that both are named."""
+        table = self._ask(PAIRS_SQL)
+        communicators, communicator = encoded(table["communicator"])
+        operations, operation = encoded(table["operation"])
+        rank = table["rank"].to_numpy().astype(np.int32)
+        ranks = table["ranks"].to_numpy().astype(np.int32)
+        # Sends and receives of a rank share one numbering; each has two ends.
+        scale = self._scale(table, communicator, rank)
+        bytes_ = table["bytes"].to_numpy().astype(np.float64) * scale
+        took = known_times(table["inside_ns"]) * scale
+        # The engine's dictionaries may hold words that no row has.
+        kind = np.array([KINDS.get(name, SEND) for name in [*operations, ""]])[operation]
+        peer = table["peer_rank"].to_numpy().astype(np.int32)
+        peer = np.where((peer < 0) & (ranks == 2) & (rank < 2), 1 - rank, peer)  # noqa: PLR2004
+        named = peer >= 0
+        lost = ~named & (kind != RECEIVE)
+        if lost.any():
+            self.spread = Sums(
+                communicators=communicators,
+                operations=[Operation.SEND_RECV],
+                algorithms=[""],
+                communicator=communicator[lost],
+                operation=np.zeros(int(lost.sum()), dtype=np.int32),
+                algorithm=np.zeros(int(lost.sum()), dtype=np.int32),
+                # Each rank's own: the mean of the communicator's.
+                size_bytes=(bytes_[lost] / np.maximum(ranks[lost], 1)).astype(np.int64),
+                ranks=ranks[lost],
+                count=np.ones(int(lost.sum())),
+                transfer_ns=took[lost] / np.maximum(ranks[lost], 1),
+            )
+        return paired(
+            communicators,
+            communicator=communicator[named],
+            rank=rank[named],
+            peer=peer[named].astype(np.int32),
+            kind=kind[named].astype(np.int32),
+            totals=(bytes_[named], took[named]),
+        )
+
+
+def known_times(column: Any) -> Floats:  # noqa: ANN401 - pyarrow's column
+    """Nanoseconds; 0 where nobody timed it."""
+    times: Floats = column.to_numpy().astype(np.float64)
+    return np.maximum(np.nan_to_num(times, nan=0.0), 0.0)
+
+
+# Counters ----------------------------------------------------------------------------------------
+
+PORT_COUNTER = "fabric_port_transmit_bytes_total"
+NIC_COUNTER = "fabric_nic_transmit_bytes_total"
+"""What NICs count. A port's own word stands against its interface's: that one does not see RDMA."""
+NAMED = """
+    metric_name IN {names:Array(String)} AND day >= toDate({from_s:Int64})
+    AND day <= toDate({to_s:Int64})
+    AND arrayExists(value -> value IN {hosts:Array(String)}, mapValues(labels))
+"""
+NAMES_SQL = f"""
+    SELECT series, any(metric_name) AS name, any(labels) AS words FROM series
+    WHERE {NAMED} GROUP BY series
+"""  # noqa: S608 - our words
+GROWN_SQL = f"""
+    WITH arraySort(point -> point.1, groupArray((time_ms, value))) AS points,
+         arrayPopBack(points) AS before, arrayPopFront(points) AS after,
+         arrayMap(
+             (a, b) -> if(b.2 >= a.2 AND b.1 > a.1 AND b.1 - a.1 <= {GAP_SECONDS * 1000},
+                          greatest(least(b.1, {{to_ms:Int64}}) - greatest(a.1, {{from_ms:Int64}}),
+                                   0), 0),
+             before, after) AS inside,
+         arrayMap((a, b, ms) -> if(ms > 0, (b.2 - a.2) * ms / (b.1 - a.1), 0),
+                  before, after, inside) AS grown
+    SELECT metric, series, arraySum(inside) AS covered_ms, arraySum(grown) AS amount
+    FROM (
+        SELECT metric, series, toUnixTimestamp64Milli(time) AS time_ms, value AS value FROM samples
+        WHERE metric IN {{metrics:Array(UInt32)}}
+          AND series IN (SELECT series FROM series WHERE {NAMED})
+          AND time > fromUnixTimestamp64Milli({{from_ms:Int64}} - {GAP_SECONDS * 1000})
+          AND time <= fromUnixTimestamp64Milli({{to_ms:Int64}} + {GAP_SECONDS * 1000})
+    )
+    WHERE isFinite(value)
+    GROUP BY metric, series
+"""  # noqa: S608 - our words
+
+
+def read_counted(
+    store: Store,
+    nics: Sequence[tuple[str, str]],
+    netdevs: Mapping[tuple[str, str], tuple[str, str]],
+    from_ns: int,
+    to_ns: int,
+) -> Floats:
+    """Bytes that each NIC counted as sent in this time; NaN where nobody read it.
+
+    ``netdevs`` gives the device behind each (host, interface).
+    """
+    place = {nic: row for row, nic in enumerate(nics)}
+    found = np.full((2, len(nics)), np.nan)
+    known = all_names([Choice(metric, metric) for metric in (PORT_COUNTER, NIC_COUNTER)])
+    from_ms, to_ms = from_ns // 1_000_000, to_ns // 1_000_000
+    asked = {
+        "names": list(known),
+        "from_s": from_ms // 1000 - GAP_SECONDS,
+        "to_s": to_ms // 1000 + GAP_SECONDS,
+        "hosts": sorted({host for host, _ in nics}),
+    }
+    labels = {
+        row["series"]: (row["name"], dict(row["words"]))
+        for row in (store.query(NAMES_SQL, asked).to_pylist() if nics else [])
+    }
+    parameters = {
+        **asked,
+        "metrics": [metric_id(name) for name in known],
+        "from_ms": from_ms,
+        "to_ms": to_ms,
+    }
+    rows = store.query(GROWN_SQL, parameters).to_pylist() if labels else []
+    for row in rows:
+        name, words = labels[row["series"]]
+        key = known[name].key(words, ("host", "device"))
+        is_interface = known[name].choice.metric == NIC_COUNTER
+        if key is not None and row["covered_ms"] >= COVERED_MIN * (to_ms - from_ms) > 0:
+            nic = (key[0], key[1])
+            at = place.get(netdevs.get(nic, nic) if is_interface else nic)
+            if at is not None:
+                line = found[int(is_interface)]
+                whole = row["amount"] * known[name].factor * (to_ms - from_ms) / row["covered_ms"]
+                line[at] = whole if np.isnan(line[at]) else line[at] + whole
+    best: Floats = np.where(np.isnan(found[0]), found[1], found[0])
+    return best
+
+
+# Some ranks' records -----------------------------------------------------------------------------
+
+
+def read_some(
+    store: Store, job_rank: JobRanks, hosts: Mapping[int, str], read: Read, span_ns: tuple[int, int]
+) -> tuple[Records, dict[tuple[str, int], int]]:
+    """All records of a few ranks, one each of some hosts, each by its own clock; and who they are.
+
+    ``hosts`` is where the job's ranks are. Of too many records the latest are read.
+    """
+    lowest: dict[str, int] = {}
+    for rank in sorted(hosts):
+        lowest.setdefault(hosts[rank] or str(rank), rank)
+    ranks = sorted(lowest.values())
+    count = min(RHYTHM_RANKS_MAX, len(ranks))
+    chosen = {ranks[place * len(ranks) // count] for place in range(count)}
+    members = {key: rank for key, rank in job_rank.items() if rank in chosen}
+    from_ns, to_ns = span_ns
+    expected = read.records * len(members) // max(len(job_rank), 1)
+    if expected > RHYTHM_RECORDS_MAX:
+        from_ns = to_ns - (to_ns - from_ns) * RHYTHM_RECORDS_MAX // expected
+    communicators = sorted({name for name, _ in members})
+    question = Question(communicators, from_ns, to_ns, [read.source])
+    return read_members(store, question, sorted(members)), members

@@ -1,0 +1,179 @@
+"""One job in one stretch of time: its records on one clock, its operations, its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from alerts.window.clocks import correct
+from alerts.window.columns import ClockFit, Floats, Ints, Operations, Records, Step
+from alerts.window.slices import PIECES, align_slices, align_whole, choose_slices, shrunk
+from alerts.window.split import joinable, medians, members_in, split
+from alerts.window.steps import infer_steps, to_work
+from api.data.store.store import Store
+from api.jobs.correlate.join import split_in_store
+from api.jobs.correlate.read import (
+    SOURCES_TIMED,
+    Question,
+    count_in_pieces,
+    count_records,
+    is_over,
+    query_records,
+    query_slices,
+    read_members,
+)
+
+MEMBERS_MAX = 128
+"""Ranks that the steps of a large job are told from: steps are medians over ranks, which more of
+them do not change, and each rank takes a millisecond."""
+IN_SLICES_SHARE = 0.5
+"""Of the records that may be held, for those of slices: they stand for all of a long time, and half
+of them say the same in half the time."""
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a job's collectives in a stretch of time; times are on one clock."""
+
+    source: str
+    """Whose records: the best source that has any."""
+    kept_one_in: int
+    """Of how many operations one is in ``records``; 1 unless there were too many."""
+    slices: Sequence[tuple[int, int]] = ()
+    """The times in which ``records`` are complete; empty: everywhere."""
+    records: Records
+    """Records of all ranks."""
+    members: Records
+    """Records of all operations, or of all within slices; of some ranks if there were too many."""
+    clocks: list[ClockFit]
+    operations: Operations
+    """All operations, whatever was kept of their records."""
+
+
+JobRanks = Mapping[tuple[str, int], int]
+"""The job's rank of each communicator's rank."""
+
+
+def look(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_max: int) -> Window:
+    """The window of the job that these ranks are; about ``records_max`` records are held."""
+    communicators = sorted({communicator for communicator, _ in job_rank})
+    source, count = best_source(store, communicators, from_ns, to_ns)
+    question = Question(communicators, from_ns, to_ns, [source])
+    keep = power_of_two(-(-count // records_max))
+    raw = query_records(store, question, keep_one_in=keep)
+    clocks = align_whole(raw)
+    records = correct(raw, clocks)
+    if keep == 1:
+        members, operations = records, split(records)
+    else:
+        chosen = some_members(job_rank, records_max / count)
+        members = correct(read_members(store, question, chosen), clocks)
+        operations = split_in_store(store, question, clocks)
+    return Window(
+        source=source,
+        kept_one_in=keep,
+        records=records,
+        members=members,
+        clocks=clocks,
+        operations=operations,
+    )
+
+
+def look_in_slices(
+    store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_max: int
+) -> Window:
+    """The same, but of too many records those of some slices of time, each of them whole.
+
+    For who looks at what happens between operations (`alerts.window.slices`).
+    """
+    communicators = sorted({communicator for communicator, _ in job_rank})
+    chosen = some_members(job_rank, MEMBERS_MAX / max(1, len(set(job_rank.values()))))
+    asked = [Question(communicators, from_ns, to_ns, [source]) for source in SOURCES_TIMED]
+    question = next((one for one in asked if is_over(store, one, 0)), asked[0])
+    if not is_over(store, question, records_max):
+        whole = look(store, job_rank, from_ns, to_ns, records_max=records_max)
+        return msgspec.structs.replace(whole, members=records_of(whole.records, chosen))
+    counts, edges = count_in_pieces(store, question, PIECES)
+    slices = choose_slices(counts, edges, int(IN_SLICES_SHARE * records_max))
+    raw = query_slices(store, question, slices)
+    clocks = align_slices(raw, slices)
+    records = correct(raw, clocks)
+    return Window(
+        source=question.parameters["sources"][0],
+        kept_one_in=1,
+        slices=shrunk(slices, clocks) or [(to_ns, to_ns)],
+        records=records,
+        members=records_of(records, chosen),
+        clocks=clocks,
+        operations=split_in_store(store, question, clocks),
+    )
+
+
+def best_source(
+    store: Store, communicators: Sequence[str] | None, from_ns: int, to_ns: int
+) -> tuple[str, int]:
+    """The best source that has records in this time, and how many."""
+    for source in SOURCES_TIMED:
+        count = count_records(store, Question(communicators, from_ns, to_ns, [source]))
+        if count:
+            return source, count
+    return SOURCES_TIMED[0], 0
+
+
+def some_members(job_rank: JobRanks, share: float) -> list[tuple[str, int]]:
+    """Members of so large a share of the job's ranks, evenly spread; of one at least, if any."""
+    ranks = sorted(set(job_rank.values()))
+    count = min(len(ranks), max(1, int(len(ranks) * share)))
+    chosen = {ranks[place * len(ranks) // count] for place in range(count)}
+    return [key for key, rank in job_rank.items() if rank in chosen]
+
+
+def records_of(records: Records, members: Sequence[tuple[str, int]]) -> Records:
+    """The records of these ranks of communicators."""
+    wanted = set(members)
+    found, which = members_in(records)
+    is_wanted = np.array([one in wanted for one in found], dtype=bool)
+    chosen: Records = records.select(is_wanted[which]) if len(records) else records
+    return chosen
+
+
+def power_of_two(number: int) -> int:
+    """The smallest power of two that is not below; agents thin by powers of two as well.
+
+    >>> [power_of_two(n) for n in (0, 1, 3, 4)]
+    [1, 1, 4, 4]
+    """
+    return 1 << max(0, number - 1).bit_length()
+
+
+def steps_of(window: Window, job_rank: JobRanks) -> list[Step]:
+    """The job's steps in the window, or in its slices, by the ranks whose records are all there."""
+    return infer_steps(window.members, job_rank, window.operations)
+
+
+class LateMap(msgspec.Struct, frozen=True, kw_only=True):
+    """How late each rank was in each bucket of time: rows are ranks, columns buckets.
+
+    Nanoseconds after the median rank, as the median of the bucket's operations; NaN where the
+    rank was not seen.
+    """
+
+    ranks: Ints
+    late_ns: Floats
+
+
+def late_map(window: Window, job_rank: JobRanks, edges_ns: Ints) -> LateMap:
+    """The ranks' lateness over time; ``edges_ns`` are the buckets' ends, one more than buckets."""
+    rows: Records = window.records.select(joinable(window.records))
+    work = to_work(rows, job_rank)
+    buckets = len(edges_ns) - 1
+    ranks = np.unique(work.rank).astype(np.int64)
+    late = np.full((len(ranks), buckets), np.nan)
+    if len(work):
+        bucket = np.searchsorted(edges_ns, work.exit_ns, side="right") - 1
+        inside = (bucket >= 0) & (bucket < buckets)
+        cell = np.searchsorted(ranks, work.rank[inside]) * buckets + bucket[inside]
+        cells, dense = np.unique(cell, return_inverse=True)
+        late.reshape(-1)[cells] = medians(work.late_ns[inside], dense.astype(np.int64))
+    return LateMap(ranks=ranks, late_ns=late)

@@ -1,0 +1,507 @@
+"""Windows for detectors, out of the store, the inventory and the topology."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from alerts.window.columns import Ints, Operations
+from alerts.window.model import (
+    NS,
+    Communicator,
+    Grid,
+    JobWindow,
+    Kind,
+    Past,
+    Paths,
+    Pending,
+    Ports,
+    Rank,
+    Window,
+)
+from alerts.window.split import distinct
+from api.data.inventory.job_model import JobRank
+from api.data.inventory.repository import Inventory
+from api.data.inventory.tables import JobState
+from api.data.store.store import Store
+from api.fabric.cache import BuiltTopology
+from api.jobs.correlate.baseline import Baselines, read_baselines
+from api.jobs.correlate.places import job_ranks_of
+from api.jobs.correlate.readings import GridReader
+from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
+from api.jobs.correlate.window import look_in_slices, steps_of
+from collector.contract.collective import State, size_class
+from collector.contract.identity import PortId, metric_id
+from collector.contract.model import Event
+from collector.contract.records import ABSENT
+
+STEP_SECONDS = 5
+"""A cell of the grid: how often agents read, by default."""
+CELLS_MAX = 8_000
+"""Cells of a grid: a window of hours has longer ones."""
+RECORDS_MAX = 800_000
+"""Records of a job that a window holds: 64 MB. Of more it has some slices of its time."""
+EVENTS_MAX = 10_000
+"""Events of a window, the newest."""
+EDGES_MAX = 20_000
+"""Ring neighbours whose ways are looked up: two directions of 10,000 ranks."""
+PAST_SECONDS = 3_600
+"""How far before the window the past goes that operations are held against."""
+PAST_QUANTILE = 0.25
+"""Of the past's stretches of ten seconds: low, because a fault of half an hour is no new normal."""
+KEPT_SECONDS = 60
+"""How long an hour's past and what tests reached stand for the windows that come after."""
+TOPOLOGY_KEPT_SECONDS = 15
+"""How long cables stand for the live windows that come after: to build a topology of 4,096 hosts
+takes seconds, and nobody moves a cable faster."""
+JOBS_KEPT_MAX = 1_000
+"""Jobs whose past is kept; beyond it all are read anew."""
+
+EVENTS_SQL = f"""
+    SELECT kind, toUnixTimestamp64Nano(time) AS time_ns, labels, message, attributes
+    FROM events FINAL
+    WHERE kind NOT IN ('communicator', 'process_group')
+      AND time BETWEEN fromUnixTimestamp64Nano({{from_ns:Int64}})
+                   AND fromUnixTimestamp64Nano({{to_ns:Int64}})
+    ORDER BY time DESC, id DESC LIMIT {EVENTS_MAX}
+"""  # noqa: S608 - our words
+DUMPED_SQL = """
+    SELECT DISTINCT communicator FROM collectives
+    WHERE source = 'flight_recorder'
+      AND time BETWEEN fromUnixTimestamp64Nano({from_ns:Int64})
+                   AND fromUnixTimestamp64Nano({to_ns:Int64})
+"""
+PENDING_SQL = """
+    SELECT communicator, operation, sequence, max(ranks) AS ranks,
+           groupArray((rank, toString(state))) AS states,
+           toUnixTimestamp64Nano(max(ifNull(entry, ifNull(enqueue, time)))) AS time_ns
+    FROM collectives FINAL
+    WHERE communicator IN {communicators:Array(String)} AND source = 'flight_recorder'
+      AND time BETWEEN fromUnixTimestamp64Nano({from_ns:Int64})
+                   AND fromUnixTimestamp64Nano({to_ns:Int64})
+    GROUP BY communicator, operation, sequence
+    HAVING countIf(state IN ('scheduled', 'started')) > 0
+    ORDER BY communicator, sequence, operation
+"""
+PAST_SQL = f"""
+    SELECT metric, communicator, operation, size, quantile({PAST_QUANTILE})(value) AS usual,
+           count() AS stretches
+    FROM (
+        SELECT DISTINCT series, labels['communicator'] AS communicator,
+               labels['operation'] AS operation, labels['size'] AS size
+        FROM series WHERE metric_name IN {{names:Array(String)}} AND labels['job'] = {{job:String}}
+    ) AS named
+    INNER JOIN (
+        SELECT metric, series, value FROM samples
+        WHERE metric IN {{metrics:Array(UInt32)}}
+          AND time BETWEEN fromUnixTimestamp64Nano({{from_ns:Int64}})
+                       AND fromUnixTimestamp64Nano({{to_ns:Int64}})
+    ) AS numbers USING series
+    GROUP BY metric, communicator, operation, size
+"""  # noqa: S608 - our words
+TRANSFER = "fabric_communicator_transfer_seconds"
+SKEW = "fabric_communicator_entry_skew_seconds"
+
+
+Usual = Mapping[tuple[str, str, str], Mapping[int, tuple[float, int]]]
+"""By communicator, operation and class of sizes: of each metric what was usual, and how often."""
+
+
+class WindowReader:
+    """Reads windows. One a service, for one thread at a time.
+
+    It remembers what series mean, and for a while what changes slowly: cables, the past, tests.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        inventory: Inventory,
+        topology: Callable[[dt.datetime | None], BuiltTopology],
+    ) -> None:
+        self._store = store
+        self._inventory = inventory
+        self._topology = topology
+        self._reader = GridReader(store)
+        self._built: tuple[int, BuiltTopology] | None = None
+        self._baselines: tuple[int, Baselines] | None = None
+        self._past: dict[str, tuple[int, Usual]] = {}
+
+    def read(
+        self,
+        from_ns: int,
+        to_ns: int,
+        *,
+        job: str | None = None,
+        is_live: bool = True,
+        records_max: int = RECORDS_MAX,
+    ) -> Window:
+        """Everything about this time; of jobs only one, if it is named.
+
+        A live window ends now and has jobs that run; any other has those that ran in it.
+        """
+        built = self._topology_at(to_ns, is_live=is_live)
+        grid = grid_of(from_ns, to_ns)
+        samples = read_samples(self._reader, grid)
+        ports = read_ports(self._reader, built.topology, grid, samples)
+        chosen = self._jobs(from_ns, to_ns, job, is_live=is_live)
+        dumped = read_dumped(self._store, from_ns, to_ns) if chosen else frozenset()
+        jobs = [
+            self._job(each, from_ns, to_ns, built, ports, records_max, dumped) for each in chosen
+        ]
+        return Window(
+            from_ns=from_ns,
+            to_ns=to_ns,
+            jobs=jobs,
+            ports=ports,
+            gpus=read_gpus(self._reader, grid, samples),
+            hosts=read_hosts(self._reader, grid, samples),
+            events=read_window_events(self._store, from_ns, to_ns),
+            is_live=is_live,
+        )
+
+    def _topology_at(self, to_ns: int, *, is_live: bool) -> BuiltTopology:
+        """The cables at the window's end; live ones may be some seconds old."""
+        if not is_live:
+            return self._topology(dt.datetime.fromtimestamp(to_ns / NS, tz=dt.UTC))
+        if self._built is None or not is_kept(self._built[0], to_ns, TOPOLOGY_KEPT_SECONDS):
+            self._built = (to_ns, self._topology(None))
+        return self._built[1]
+
+    def _tests(self, to_ns: int) -> Baselines:
+        """What tests reached, as known a minute ago at most."""
+        if self._baselines is None or not is_kept(self._baselines[0], to_ns, KEPT_SECONDS):
+            self._baselines = (to_ns, read_baselines(self._store))
+        return self._baselines[1]
+
+    def _usual(self, job: str, before_ns: int) -> Usual:
+        """What was usual of a job in the hour before, as of a minute before that at most."""
+        kept = self._past.get(job)
+        if kept is None or not is_kept(kept[0], before_ns, KEPT_SECONDS):
+            if len(self._past) >= JOBS_KEPT_MAX:
+                self._past.clear()
+            kept = self._past[job] = (before_ns, read_usual(self._store, job, before_ns))
+        return kept[1]
+
+    def _jobs(self, from_ns: int, to_ns: int, job: str | None, *, is_live: bool) -> list[str]:
+        if job is not None:
+            return [job]
+        if is_live:
+            return sorted(each.job for each in self._inventory.jobs.running())
+        return sorted(
+            each.job
+            for each in self._inventory.jobs.page()
+            if each.alias_of is None
+            and each.first_seen.timestamp() * NS <= to_ns
+            and each.last_seen.timestamp() * NS >= from_ns
+        )
+
+    def _job(
+        self,
+        job: str,
+        from_ns: int,
+        to_ns: int,
+        built: BuiltTopology,
+        ports: Ports,
+        records_max: int,
+        dumped: frozenset[str],
+    ) -> JobWindow:
+        job_rank = job_ranks_of(self._inventory, job)
+        seen = look_in_slices(self._store, job_rank, from_ns, to_ns, records_max=records_max)
+        ranks = {place.rank: to_rank(place) for place in self._inventory.jobs.ranks(job)}
+        communicators = read_communicators(self._inventory, job, job_rank, ranks)
+        known = self._inventory.jobs.get(job)
+        hung = sorted(dumped & communicators.keys())
+        window = JobWindow(
+            job=job,
+            size=max(len(ranks), known.ranks or 0 if known is not None else 0),
+            ranks=ranks,
+            communicators=communicators,
+            source=seen.source,
+            kept_one_in=seen.kept_one_in,
+            slices=seen.slices,
+            records=seen.records,
+            operations=seen.operations,
+            clocks=seen.clocks,
+            steps=steps_of(seen, job_rank),
+            pending=read_pending(self._store, hung, from_ns, to_ns, job_rank),
+            past=past_of(seen.operations, self._usual(job, from_ns)),
+            baselines=baselines_of(seen.operations, self._tests(to_ns)),
+            is_running=known is None or known.state is not JobState.ENDED,
+        )
+        return msgspec.structs.replace(window, paths=find_paths(window, built, ports))
+
+
+def read_communicators(
+    inventory: Inventory,
+    job: str,
+    job_rank: Mapping[tuple[str, int], int],
+    ranks: Mapping[int, Rank],
+) -> dict[str, Communicator]:
+    """The job's communicators with their rings and trees."""
+    members: dict[str, dict[int, int]] = {}
+    for (name, rank), number in job_rank.items():
+        members.setdefault(name, {})[rank] = number
+    return {
+        row.communicator: to_communicator(
+            row.communicator,
+            members.get(row.communicator, {}),
+            row.ranks or 0,
+            row.rings,
+            [{int(rank): parent for rank, parent in tree.items()} for tree in row.trees],
+            ranks,
+        )
+        for row in inventory.jobs.communicators(job)
+    }
+
+
+def grid_of(from_ns: int, to_ns: int, step_seconds: float = STEP_SECONDS) -> Grid:
+    """The cells of a stretch of time; the last one ends where the time does."""
+    step_ns = round(step_seconds * NS)
+    step_ns *= max(1, -(-(to_ns - from_ns) // (step_ns * CELLS_MAX)))
+    cells = max(1, -(-(to_ns - from_ns) // step_ns))
+    return Grid(to_ns - cells * step_ns, step_ns, cells)
+
+
+def to_rank(place: JobRank) -> Rank:
+    """A rank as detectors know it."""
+    devices = [name for name in (place.devices or place.device or "").split(",") if name]
+    is_number = place.gpu is not None and place.gpu.isdecimal()
+    return Rank(
+        rank=place.rank,
+        host=place.host or "",
+        gpu=int(place.gpu) if is_number and place.gpu else None,
+        devices=tuple(devices),
+        port=place.port or "",
+    )
+
+
+def to_communicator(
+    name: str,
+    job_rank: Mapping[int, int],
+    size: int,
+    rings: Sequence[Sequence[int]],
+    trees: Sequence[Mapping[int, int | None]],
+    ranks: Mapping[int, Rank],
+) -> Communicator:
+    """A communicator with its rings.
+
+    Where nobody says how it is wired and every host has one of its ranks, the ranks in their order
+    are taken for its ring.
+    """
+    size = max(size, len(job_rank), 1 + max(job_rank, default=-1))
+    whole = [ring for ring in rings if len(ring) == size]
+    hosts = {ranks[number].host for number in job_rank.values() if number in ranks}
+    is_assumed = not whole and len(hosts) == size and "" not in hosts
+    return Communicator(
+        name=name,
+        ranks=size,
+        job_rank=job_rank,
+        rings=[list(range(size))] if is_assumed else whole,
+        trees=trees,
+        is_ring_assumed=is_assumed,
+    )
+
+
+def read_window_events(store: Store, from_ns: int, to_ns: int) -> list[Event]:
+    """What happened, in order of time; of too much the newest."""
+    rows = store.query(EVENTS_SQL, {"from_ns": from_ns, "to_ns": to_ns}).to_pylist()
+    return [
+        Event(
+            kind=row["kind"],
+            time_ns=row["time_ns"],
+            labels=dict(row["labels"]),
+            message=row["message"],
+            attributes=dict(row["attributes"]),
+        )
+        for row in reversed(rows)
+    ]
+
+
+def is_kept(made_ns: int, now_ns: int, seconds: int) -> bool:
+    """Whether what was made for one window stands for another: not for the past, nor for long."""
+    return 0 <= now_ns - made_ns < seconds * NS
+
+
+def read_dumped(store: Store, from_ns: int, to_ns: int) -> frozenset[str]:
+    """The communicators that dumps of the Flight Recorder speak of: most of the time none."""
+    found = store.query(DUMPED_SQL, {"from_ns": from_ns, "to_ns": to_ns})
+    return frozenset(found["communicator"].to_pylist())
+
+
+def read_pending(
+    store: Store,
+    communicators: Sequence[str],
+    from_ns: int,
+    to_ns: int,
+    job_rank: Mapping[tuple[str, int], int],
+) -> list[Pending]:
+    """Operations that did not end, as dumps of the Flight Recorder tell."""
+    if not communicators:
+        return []
+    parameters = {"communicators": list(communicators), "from_ns": from_ns, "to_ns": to_ns}
+    return [to_pending(row, job_rank) for row in store.query(PENDING_SQL, parameters).to_pylist()]
+
+
+def to_pending(row: dict[str, Any], job_rank: Mapping[tuple[str, int], int]) -> Pending:
+    """A row of PENDING_SQL."""
+    states: dict[int, State] = {}
+    for state in row["states"]:
+        rank, word = state.values() if isinstance(state, dict) else state
+        states[int(rank)] = State(word)
+    name = row["communicator"]
+    return Pending(
+        communicator=name,
+        operation=row["operation"],
+        sequence=row["sequence"],
+        ranks=row["ranks"],
+        states=states,
+        job_rank={rank: number for (one, rank), number in job_rank.items() if one == name},
+        time_ns=row["time_ns"],
+    )
+
+
+def kinds_in(operations: Operations) -> list[tuple[Kind, int]]:
+    """The kinds of operations, each with the number of its ranks."""
+    if not len(operations):
+        return []
+    first, _ = distinct(operations.communicator, operations.operation, operations.size_bytes)
+    return [
+        (
+            (
+                operations.communicators[operations.communicator[row]],
+                operations.operations[operations.operation[row]],
+                int(operations.size_bytes[row]),
+            ),
+            int(operations.ranks[row]),
+        )
+        for row in first.tolist()
+    ]
+
+
+def baselines_of(operations: Operations, baselines: Baselines) -> dict[Kind, float]:
+    """What tests reached for the kinds of operations here."""
+    if not baselines.tests:
+        return {}
+    found = (
+        (kind, baselines.find(kind[1], ranks, None if kind[2] == ABSENT else kind[2]))
+        for kind, ranks in kinds_in(operations)
+    )
+    return {kind: value for kind, value in found if value is not None}
+
+
+def read_usual(store: Store, job: str, before_ns: int) -> Usual:
+    """What was usual of a job's operations in the hour before."""
+    parameters = {
+        "names": [TRANSFER, SKEW],
+        "metrics": [metric_id(TRANSFER), metric_id(SKEW)],
+        "job": job,
+        "from_ns": before_ns - PAST_SECONDS * NS,
+        "to_ns": before_ns,
+    }
+    usual: dict[tuple[str, str, str], dict[int, tuple[float, int]]] = {}
+    for row in store.query(PAST_SQL, parameters).to_pylist():
+        key = (row["communicator"], row["operation"], row["size"])
+        usual.setdefault(key, {})[row["metric"]] = row["usual"], row["stretches"]
+    return usual
+
+
+def past_of(operations: Operations, usual: Usual) -> dict[Kind, Past]:
+    """What was usual of the kinds of operations here."""
+    past = {}
+    for kind, _ in kinds_in(operations):
+        size = "unknown" if kind[2] == ABSENT else size_class(kind[2])
+        found = usual.get((kind[0], kind[1], size), {})
+        if metric_id(TRANSFER) in found:
+            transfer, count = found[metric_id(TRANSFER)]
+            skew, _ = found.get(metric_id(SKEW), (0.0, 0))
+            past[kind] = Past(transfer_ns=transfer * NS, skew_ns=skew * NS, operations=count)
+    return past
+
+
+# Paths -------------------------------------------------------------------------------------------
+
+
+def find_paths(job: JobWindow, built: BuiltTopology, ports: Ports) -> Paths | None:
+    """The ways of ring neighbours on different hosts; None where no port of them is known."""
+    names: list[str] = []
+    edges: list[tuple[int, int]] = []
+    pairs: list[tuple[PortId, PortId]] = []
+    for communicator in job.communicators.values():
+        for ring in communicator.rings[:1]:
+            for place, source in enumerate(ring):
+                target = ring[(place + 1) % len(ring)]
+                ends = port_of(job, communicator, source), port_of(job, communicator, target)
+                if ends[0] and ends[1] and ends[0].host != ends[1].host:
+                    names.append(communicator.name)
+                    edges.append((source, target))
+                    pairs.append((ends[0], ends[1]))
+    if not pairs or len(pairs) > EDGES_MAX:
+        return None
+    spread = built.spread(pairs)
+    rows = ports.row_of
+    side = [
+        [rows.get((end.host, end.device, end.port), -1) for end in (link.id.a, link.id.b)]
+        for link in built.graph.links
+    ]
+    pair_rows = [[rows.get((end.host, end.device, end.port), -1) for end in pair] for pair in pairs]
+    start, port, share = directed(
+        (spread.start, spread.link, spread.share),
+        np.array(side, dtype=np.int64).reshape(-1, 2),
+        np.array(pair_rows, dtype=np.int64),
+        ports,
+    )
+    return Paths(
+        communicator=names,
+        source=np.array([source for source, _ in edges], dtype=np.int64),
+        target=np.array([target for _, target in edges], dtype=np.int64),
+        start=start,
+        port=port,
+        share=share,
+    )
+
+
+def port_of(job: JobWindow, communicator: Communicator, rank: int) -> PortId | None:
+    """The port that a rank's bytes leave by, if it is known."""
+    place = job.rank_of(communicator.name, rank)
+    if place is None or not place.host or not place.devices:
+        return None
+    return PortId(place.host, place.devices[0], place.port or "1")
+
+
+def directed(
+    spread: tuple[Any, Any, Any], side: Ints, pairs: Ints, ports: Ports
+) -> tuple[Ints, Ints, Any]:
+    """For each pair the ports that its bytes leave by: of each link the end on the sender's side.
+
+    Known for the two ends' own cables and for those of their leaves; between higher tiers either
+    end may be it, and both are named with half of the share.
+    """
+    start, link, share = spread
+    edge = np.repeat(np.arange(len(start) - 1), np.diff(start))
+    a, b = side[link, 0], side[link, 1]
+    source, target = pairs[edge, 0], pairs[edge, 1]
+    host = np.array([*ports.host, ""], dtype=object)  # -1 is nobody
+    near, far = ports.other_end[source], ports.other_end[target]
+    leaf, goal = host[near], host[far]
+    from_a, from_b = (a == source) | (b == target), (b == source) | (a == target)
+    # Of cables between switches: away from the sender's leaf, towards the receiver's.
+    inner = ~from_a & ~from_b & (leaf != goal)
+    away_a, away_b = (host[a] == leaf) | (host[b] == goal), (host[b] == leaf) | (host[a] == goal)
+    from_a, from_b = from_a | (inner & away_a), from_b | (inner & away_b)
+    neither = ~from_a & ~from_b
+    parts = [
+        (edge[from_a], a[from_a], share[from_a]),
+        (edge[from_b], b[from_b], share[from_b]),
+        (edge[neither], a[neither], share[neither] / 2),
+        (edge[neither], b[neither], share[neither] / 2),
+    ]
+    edges, port, part = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.lexsort((port, edges))
+    order = order[port[order] >= 0]
+    begins = np.searchsorted(edges[order], np.arange(len(start)))
+    return begins.astype(np.int64), port[order].astype(np.int64), part[order].astype(np.float64)

@@ -1,0 +1,128 @@
+"""What a trace is made of: jobs on one clock, who is accused, and whose counters are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from alerts.judge.incident import Turn
+from alerts.window.columns import ClockFit, Floats, Ints, Records
+from alerts.window.model import JobWindow
+from alerts.window.steps import Bounds
+from collector.contract.identity import PortId
+from collector.contract.model import Event
+from collector.contract.verdict import Verdict
+
+
+class Span(NamedTuple):
+    """A step of a rank or a phase of one (``phase`` is empty for all of it), on the common clock.
+
+    ``rank`` is the job's.
+    """
+
+    rank: int
+    step: int
+    phase: str
+    start_ns: int
+    end_ns: int
+    source: str
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody is accused of: an incident of the service, or a verdict about a folder."""
+
+    verdict: Verdict
+    id: str = ""
+    history: tuple[Turn, ...] = ()
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """One job. ``job`` holds its operations, clocks, steps and ranks; its records come in pieces.
+
+    ``records`` and ``spans`` are asked for once, when it is their turn, and give a bounded piece at
+    a time: pieces of records in order of time, on the common clock.
+    """
+
+    job: JobWindow
+    job_rank: Mapping[tuple[str, int], int]
+    records: Callable[[], Iterator[Records]]
+    spans: Callable[[], Iterator[Sequence[Span]]]
+    bounds: Bounds | None = None
+    """Where steps begin and end on each rank, where no marks say it."""
+    has_marks: bool = False
+    """Whether ``spans`` have whole steps."""
+
+
+class Machines(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose counters are shown: ports and GPUs of these hosts, the accused ones first.
+
+    Of a host in ``nics`` only those devices and interfaces; of others all.
+    """
+
+    hosts: Sequence[str]
+    nics: Mapping[str, frozenset[str]] = {}
+    switch_ports: frozenset[PortId] = frozenset()
+    switch_ports_left_out: int = 0
+    unnamed: str = ""
+    """The process of readings that name no host, as files of one machine do."""
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """All that one trace shows."""
+
+    from_ns: int
+    to_ns: int
+    subjects: Sequence[Subject]
+    machines: Machines
+    troubles: Sequence[Trouble] = ()
+    events: Sequence[Event] = ()
+
+
+class Ahead:
+    """How far a host's clock is ahead of the common one, at any time; 0 where it is in step.
+
+    Of a host with ranks of several jobs, as the first of them tells.
+    """
+
+    def __init__(self, *jobs: Sequence[ClockFit]) -> None:
+        self._clocks: dict[str, Bent] = {}
+        for fits in jobs:
+            starts = np.array([fit.from_ns for fit in fits[1:]], dtype=np.int64)
+            middles = np.array([fit.middle_ns for fit in fits], dtype=np.int64)
+            own: dict[str, Bent] = {}
+            for number, fit in enumerate(fits):
+                for clock in fit.clocks:
+                    if clock.is_corrected:
+                        bare = Bent(starts, middles, np.zeros(len(fits)), np.zeros(len(fits)))
+                        bent = own.setdefault(clock.host, bare)
+                        bent.offset[number], bent.drift[number] = clock.offset_ns, clock.drift
+            self._clocks = own | self._clocks
+
+    def corrected(self, host: str, time_ns: Ints) -> Ints:
+        """Times by a host's clock as times on the common one."""
+        bent = self._clocks.get(host)
+        if bent is None:
+            return time_ns
+        fit = np.searchsorted(bent.starts_ns, time_ns, side="right")
+        elapsed = (time_ns - bent.middles_ns[fit]).astype(np.float64)
+        ahead = bent.offset[fit] + bent.drift[fit] * elapsed
+        moved: Ints = time_ns - np.rint(ahead).astype(np.int64)
+        return moved
+
+    def corrected_one(self, host: str, time_ns: int) -> int:
+        """One time, likewise."""
+        if host not in self._clocks:
+            return time_ns
+        return int(self.corrected(host, np.array([time_ns], dtype=np.int64))[0])
+
+
+class Bent(NamedTuple):
+    """A clock as straight lines, one for each stretch of time; all but the first have a start."""
+
+    starts_ns: Ints
+    middles_ns: Ints
+    offset: Floats
+    drift: Floats

@@ -1,4 +1,0 @@
-"""What Kubernetes asks the service: the scheduler's extender, and where each host hangs as labels.
-
-Pure, behind `api.routes.kubernetes`. What runs in the cluster is `api.remote.kubernetes`.
-"""

@@ -1,0 +1,1 @@
+"""From stored telemetry to an alert: evaluator, rules, notifications, explanations."""

@@ -1,0 +1,88 @@
+"""What was found, for whoever asks: incidents out of the inventory, what was said out of the store.
+
+Synchronous; for any thread. Raises InventoryError or StoreError when one of them is away.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from alerts.judge.incident import Incident, IncidentState
+from api.base.limits import INCIDENT_CHANGES_PAGE_MAX, PAGE_DEFAULT
+from api.data.inventory.incidents import IncidentQuery, Numbered
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
+from api.oncall.evaluate.lead import EVALUATOR
+from api.oncall.evaluate.said import (
+    Position,
+    SaidFinding,
+    SaidVerdict,
+    Wanted,
+    read_findings,
+    read_verdicts,
+)
+from collector.contract.verdict import Cause
+
+Incidents = list[Incident]
+Verdicts = list[SaidVerdict]
+Findings = list[SaidFinding]
+News = list[Numbered]
+"""Pages; the class below has a `list` of its own."""
+
+
+class IncidentBook:
+    """Reads only; the evaluator writes."""
+
+    def __init__(self, inventory: Inventory, store: Store) -> None:
+        self._inventory = inventory
+        self._store = store
+
+    def list(
+        self,
+        *,
+        state: IncidentState | None = None,
+        cause: Cause | None = None,
+        job: str | None = None,
+        host: str | None = None,
+        switch: str | None = None,
+        since: dt.datetime | None = None,
+        after: str | None = None,
+        limit: int = PAGE_DEFAULT,
+    ) -> Incidents:
+        """A page of incidents, the newest first: those before the id `after`.
+
+        A job, host or switch is one that is accused or suffers. ``since``: seen then, or later.
+        """
+        wanted = IncidentQuery(
+            state=state, cause=cause, job=job, host=host, switch=switch, since=since
+        )
+        return self._inventory.incidents.page(wanted, after, limit)
+
+    def get(self, number: str) -> Incident | None:
+        """The incident with this id."""
+        return self._inventory.incidents.get(number)
+
+    def verdicts(
+        self, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
+    ) -> Verdicts:
+        """Verdicts as they were said, the newest first: those before a position."""
+        return read_verdicts(self._store, wanted, after, limit)
+
+    def findings(
+        self, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
+    ) -> Findings:
+        """Findings as they were said, the newest first: those before a position."""
+        return read_findings(self._store, wanted, after, limit)
+
+    def changes_after(self, number: int, limit: int = INCIDENT_CHANGES_PAGE_MAX) -> News:
+        """News with a greater number, in order: what somebody who was away has missed."""
+        return self._inventory.incidents.changes(number, limit)
+
+    def changes_span(self) -> tuple[int, int] | None:
+        """The lowest and highest number of the news that are kept; None: there are none."""
+        return self._inventory.incidents.changes_span()
+
+    def evaluated_at(self) -> dt.datetime | None:
+        """When an evaluation last came to its end, in whichever process; None: never."""
+        lease = self._inventory.leases.get(EVALUATOR)
+        return lease.done_at if lease is not None else None

@@ -1,0 +1,103 @@
+"""One of several service processes evaluates and rolls: the one that holds the lease.
+
+The lease is a row of the inventory, renewed every few seconds. A process that stops hands it back;
+of one that dies it ends, and another takes over. What the holder writes to the inventory is
+refused if the lease has gone to another in the meantime.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import secrets
+import socket
+from collections.abc import Callable
+
+from api.data.inventory.repository import Inventory
+from collector.contract.errors import InventoryError
+
+EVALUATOR = "evaluator"
+"""The task's name in the inventory."""
+RENEW_SECONDS = 5.0
+LEASE_SECONDS = 20.0
+"""After so long without renewal another process takes over: three renewals may fail before that,
+and nobody waits for a verdict much longer than usual when a process dies."""
+
+log = logging.getLogger(__name__)
+
+
+def name_holder() -> str:
+    """A name for this process that no other has: people read the host's in the inventory."""
+    return f"{socket.gethostname()}-{secrets.token_hex(4)}"
+
+
+class Lead:
+    """Whether this process leads. ``clock``: unix seconds.
+
+    ``is_alone``: nobody else can be at work (an embedded store allows one process), so that a lease
+    that is still running is a dead process' and is taken at once.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        clock: Callable[[], float],
+        *,
+        holder: str = "",
+        is_alone: bool = False,
+    ) -> None:
+        self.holder = holder or name_holder()
+        self._inventory = inventory
+        self._clock = clock
+        self._by_force = is_alone
+        self._until_s = float("-inf")
+        self._is_failing = False
+
+    def is_held(self) -> bool:
+        """Whether this process may work now, by what it knows."""
+        return self._clock() < self._until_s
+
+    async def run(self) -> None:
+        """Take the lease and keep it, until cancelled; then hand it back."""
+        try:
+            while True:
+                await asyncio.to_thread(self.renew)
+                await asyncio.sleep(RENEW_SECONDS)
+        finally:
+            self.release()
+
+    def renew(self) -> bool:
+        """Take the lease or keep it; whether it is ours."""
+        now_s = self._clock()
+        now, until = (moment(each) for each in (now_s, now_s + LEASE_SECONDS))
+        had = self.is_held()
+        try:
+            has = self._inventory.leases.take(
+                EVALUATOR, self.holder, now, until, by_force=self._by_force
+            )
+        except InventoryError as error:
+            if not self._is_failing:
+                log.warning("whether this process evaluates cannot be asked: %s", error)
+            self._is_failing = True
+            return self.is_held()
+        self._is_failing = False
+        self._by_force = False
+        self._until_s = now_s + LEASE_SECONDS if has else float("-inf")
+        if has != had:
+            log.info("this process evaluates" if has else "another process evaluates")
+        return has
+
+    def release(self) -> None:
+        """Hand the lease back, if it is ours."""
+        if self.is_held():
+            self._until_s = float("-inf")
+            # It ends by itself, a little later.
+            with contextlib.suppress(InventoryError):
+                self._inventory.leases.release(EVALUATOR, self.holder, moment(self._clock()))
+
+
+def moment(unix_s: float) -> dt.datetime:
+    """A time as the inventory keeps it."""
+    return dt.datetime.fromtimestamp(unix_s, tz=dt.UTC)

@@ -1,0 +1,72 @@
+"""The evaluator, put together: the same parts in the service and on the scoreboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from alerts.window.model import Window
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.own import OwnSamples
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
+from api.fabric.cache import TopologyCache
+from api.jobs.correlate.windows import WindowReader
+from api.oncall.evaluate.book import IncidentBook
+from api.oncall.evaluate.changes import Changes
+from api.oncall.evaluate.detect import Panel
+from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.rounds import Rounds
+from api.oncall.evaluate.task import EvaluateTask
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts that others hold: who leads, the task, what was found, and its news."""
+
+    lead: Lead
+    task: EvaluateTask
+    book: IncidentBook
+    changes: Changes
+
+
+def make_rounds(
+    store: Store,
+    inventory: Inventory,
+    topologies: TopologyCache,
+    lead: Lead,
+    metrics: ServiceMetrics,
+    *,
+    see: Callable[[Window], Window] = lambda window: window,
+) -> Rounds:
+    """Evaluations of what this store, inventory and topology know.
+
+    ``see`` may take something away from a window, to learn what is found without it.
+    """
+    reader = WindowReader(store, inventory, topologies.at)
+
+    def read(from_ns: int, to_ns: int) -> Window:
+        return see(reader.read(from_ns, to_ns))
+
+    return Rounds(read, inventory, lead, Panel(metrics), metrics)
+
+
+def make_evaluation(
+    store: Store,
+    inventory: Inventory,
+    topologies: TopologyCache,
+    own: OwnSamples,
+    metrics: ServiceMetrics,
+    clock: Callable[[], float],
+    *,
+    is_alone: bool,
+) -> Evaluation:
+    """Everything for a service. ``is_alone``: no other process can be at work, see `Lead`."""
+    lead = Lead(inventory, clock, is_alone=is_alone)
+    rounds = make_rounds(store, inventory, topologies, lead, metrics)
+    return Evaluation(
+        lead=lead,
+        task=EvaluateTask(rounds, lead, store, own, metrics, clock),
+        book=IncidentBook(inventory, store),
+        changes=Changes(inventory, metrics),
+    )

@@ -1,0 +1,93 @@
+"""What was found, as series for PromQL: findings while they stand, incidents while they are open.
+
+A series whose finding is over gets a stale marker, so that a rule on it ends at once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+
+from alerts.finding import Finding
+from alerts.judge.incident import Incident
+from alerts.rulebook.inhibit import SCOPE_LABEL, covered_by
+from api.promql.fetch import STALE_BITS
+from collector.contract.model import Sample, Series
+from collector.contract.verdict import Culprit
+
+FINDING_SERIES_MAX = 500
+"""Series of findings that stand at once, the strongest. More are counted and left out: a rule needs
+to know that there are many, not all their names."""
+INCIDENT_JOBS_MAX = 10
+"""Jobs of one incident that have a series each, the first ones."""
+
+STALE: float = struct.unpack("<d", struct.pack("<Q", STALE_BITS))[0]
+
+
+class FoundSeries:
+    """Remembers which series stand. For one task at a time."""
+
+    def __init__(self) -> None:
+        self._standing: set[Series] = set()
+        self.left_out = 0
+        """Findings past FINDING_SERIES_MAX, so far."""
+
+    def samples(
+        self, now_ns: int, findings: Sequence[Finding], incidents: Iterable[Incident]
+    ) -> list[Sample]:
+        """The samples of this moment: what stands, and the ends of what no longer does."""
+        strongest = sorted(findings, key=lambda one: (-one.strength, one.detector))
+        self.left_out += max(0, len(strongest) - FINDING_SERIES_MAX)
+        made: dict[Series, Sample] = {}
+        for finding in strongest[:FINDING_SERIES_MAX]:
+            sample = finding_sample(finding, now_ns)
+            made.setdefault(sample.series, sample)
+        for incident in incidents:
+            if incident.is_open:
+                made.update((one.series, one) for one in incident_samples(incident, now_ns))
+        over = sorted(self._standing - made.keys(), key=lambda one: (one.metric, one.labels))
+        self._standing = set(made)
+        return [*made.values(), *(Sample(series, STALE, now_ns) for series in over)]
+
+
+def finding_sample(finding: Finding, now_ns: int) -> Sample:
+    """A finding's strength."""
+    labels = {
+        "detector": finding.detector,
+        "cause": str(finding.cause),
+        "reason": str(finding.reason),
+        **culprit_labels(finding.culprit),
+    }
+    if finding.job:
+        labels["job"] = finding.job
+    return Sample(Series("fabric_finding", labels), finding.strength, now_ns)
+
+
+def incident_samples(incident: Incident, now_ns: int) -> Iterator[Sample]:
+    """How sure it is, for each job that suffers, what that job has lost, and what it explains."""
+    verdict = incident.verdict
+    named = {
+        "incident": incident.id,
+        "cause": str(verdict.cause),
+        "reason": str(verdict.reason),
+        **culprit_labels(verdict.culprit),
+    }
+    for job in incident.jobs[:INCIDENT_JOBS_MAX] or ("",):
+        labels = {**named, "job": job} if job else named
+        yield Sample(Series("fabric_incident", labels), verdict.confidence, now_ns)
+    for cost in verdict.costs[:INCIDENT_JOBS_MAX]:
+        labels = {"incident": incident.id, "job": cost.job}
+        for name, value in (
+            ("fabric_incident_lost_seconds_total", cost.lost_seconds),
+            ("fabric_incident_lost_gpu_seconds_total", cost.gpu_hours * 3_600),
+        ):
+            yield Sample(Series(name, labels), value, now_ns)
+    for covered in covered_by(incident):
+        labels = {"incident": incident.id, SCOPE_LABEL: covered.scope, **dict(covered.labels)}
+        yield Sample(Series("fabric_incident_victim", labels), 1.0, now_ns)
+
+
+def culprit_labels(culprit: Culprit) -> dict[str, str]:
+    """The names that it has, as labels."""
+    fields = ((name, getattr(culprit, name)) for name in Culprit.__struct_fields__)
+    return {name: str(value) for name, value in fields if value is not None and value != ""}

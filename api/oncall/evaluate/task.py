@@ -1,0 +1,104 @@
+"""The task that evaluates: every few seconds, in a thread, in the one process that leads.
+
+A round that takes long delays the next; rounds that could not begin in time are left out and
+counted, because the next one sees all of their data. A store or inventory that is away is asked
+again in the next round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.commit import Overloaded
+from api.data.ingest.own import OwnSamples
+from api.data.store.store import Store
+from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.rounds import BrokenJudge, LostLead, Outcome, Rounds
+from api.oncall.evaluate.said import SaidWriter, placed
+from api.oncall.evaluate.series import FoundSeries
+from collector.contract.errors import InventoryError, SettingsError, StoreError
+
+EVALUATE_SECONDS = 5.0
+"""How often: agents report every five seconds."""
+
+NS = 1_000_000_000
+
+log = logging.getLogger(__name__)
+
+
+class EvaluateTask:
+    """Evaluates while this process leads. ``clock``: unix seconds."""
+
+    def __init__(
+        self,
+        rounds: Rounds,
+        lead: Lead,
+        store: Store,
+        own: OwnSamples,
+        metrics: ServiceMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._rounds = rounds
+        self._lead = lead
+        self._said = SaidWriter(store)
+        self._series = FoundSeries()
+        self._own = own
+        self._metrics = metrics
+        self._clock = clock
+        self._is_failing = False
+        metrics.watch("fabric_service_evaluation_leads", lambda: float(lead.is_held()))
+        metrics.watch("fabric_service_incidents", lambda: float(rounds.open_count))
+
+    async def run(self) -> None:
+        """Evaluate until cancelled."""
+        while True:
+            started = time.monotonic()
+            await self.once()
+            took = time.monotonic() - started
+            late = math.floor(took / EVALUATE_SECONDS)
+            self._metrics.evaluation_delays.inc(late)
+            await asyncio.sleep((late + 1) * EVALUATE_SECONDS - took)
+
+    async def once(self) -> Outcome | None:
+        """One round, if this process leads; None if it does not, or if nothing was kept.
+
+        What was said is written after the incidents are kept: a store that then fails loses rows of
+        what was said, which are written by the next round, and no incident.
+        """
+        if not self._lead.is_held():
+            self._rounds.forget()
+            return None
+        started = time.perf_counter()
+        result, why = "done", ""
+        outcome = None
+        try:
+            outcome = await asyncio.to_thread(self._rounds.look, round(self._clock() * NS))
+            await self._write(outcome)
+        except (StoreError, Overloaded) as error:
+            result, why = "store_away", str(error)
+        except (InventoryError, SettingsError) as error:
+            result, why = "inventory_away", str(error)
+        except LostLead:
+            result, why = "lost", "another process does it"
+        except BrokenJudge:
+            result, why = "broken", "the judge has a bug"
+        self._metrics.evaluation_seconds.observe(time.perf_counter() - started)
+        self._metrics.evaluations.labels(result).inc()
+        if why and not self._is_failing:
+            log.warning("the last minutes cannot be evaluated: %s", why)
+        self._is_failing = bool(why)
+        return outcome
+
+    async def _write(self, outcome: Outcome) -> None:
+        """What was said as rows, and as series."""
+        left_out = self._said.left_out + self._series.left_out
+        said = placed(outcome.verdicts, outcome.incident_of, outcome.incidents)
+        await asyncio.to_thread(self._said.write, outcome.now_ns, outcome.findings, said)
+        samples = self._series.samples(outcome.now_ns, outcome.findings, outcome.incidents)
+        await self._own.write(samples)
+        self._metrics.findings_left_out.inc(self._said.left_out + self._series.left_out - left_out)

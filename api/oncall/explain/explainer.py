@@ -1,0 +1,286 @@
+"""From a question to an explanation: read the window, let every detector look, show the data."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from alerts.finding import Finding
+from alerts.window.model import NS, JobWindow, Window
+from api.base.limits import EXPLAIN_EVENTS_MAX, EXPLAIN_JOBS_MAX
+from api.data.inventory.repository import Inventory
+from api.data.inventory.tables import JobState
+from api.data.store.store import Store
+from api.fabric.cache import BuiltTopology
+from api.jobs.correlate.windows import WindowReader
+from api.oncall.evaluate.detect import Panel
+from api.oncall.explain.answer import EventExplained, Explanation, JobExplained, LeftOut
+from api.oncall.explain.job import Chosen, explain_job, leave_out
+from api.oncall.explain.things import Rows, explain_things, grid_of
+from collector.contract.identity import PortId
+from collector.contract.verdict import Culprit, Evidence, Verdict
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody wants explained; one of job, host, ports or culprits says about whom."""
+
+    from_ns: int
+    to_ns: int
+    about: dict[str, str]
+    job: str | None = None
+    hosts: tuple[str, ...] = ()
+    """Hosts and switches."""
+    ports: tuple[PortId, ...] = ()
+    jobs: tuple[str, ...] = ()
+    """Jobs that an incident is about."""
+    culprits: tuple[Culprit, ...] = ()
+    since_ns: int | None = None
+    communicator: str | None = None
+    rank: int | None = None
+    has_records: bool = False
+
+
+class Explainer:
+    """Makes explanations; thread-safe, one at a time: each holds a whole window in memory."""
+
+    def __init__(
+        self,
+        store: Store,
+        inventory: Inventory,
+        topology: Callable[[dt.datetime | None], BuiltTopology],
+        panel: Panel,
+    ) -> None:
+        self._inventory = inventory
+        self._reader = WindowReader(store, inventory, topology)
+        self._panel = panel
+        self._lock = threading.Lock()
+
+    def explain(self, question: Question) -> Explanation:
+        """The answer; what is asked for must exist."""
+        with self._lock:
+            window = self._read(question)
+            findings = self._panel.find(window)
+            verdicts = self._panel.judge(window, findings)
+            failed = self._panel.broken
+        return explain(window, question, (findings, verdicts or [], failed))
+
+    def _read(self, question: Question) -> Window:
+        """The window as it was seen at its end: what reached it went on then.
+
+        All jobs are read, whatever is asked: a verdict about one may need to see the others.
+        """
+        window = self._reader.read(question.from_ns, question.to_ns, is_live=False)
+        jobs = list(window.jobs)
+        named = {*question.jobs, *([question.job] if question.job is not None else [])}
+        for name in sorted(named - {job.job for job in jobs}):
+            alone = self._reader.read(question.from_ns, question.to_ns, job=name, is_live=False)
+            jobs += alone.jobs
+        running = [self._as_it_was(job, question.to_ns) for job in jobs]
+        return msgspec.structs.replace(window, jobs=running, is_live=True)
+
+    def _as_it_was(self, job: JobWindow, moment_ns: int) -> JobWindow:
+        """The job with the state that it had then: one that has ended since ran at the time."""
+        known = self._inventory.jobs.get(job.job)
+        if known is None or known.state is not JobState.ENDED:
+            return job
+        ended = known.ended_at or known.last_seen
+        return msgspec.structs.replace(job, is_running=ended.timestamp() * NS > moment_ns)
+
+
+def explain(
+    window: Window,
+    question: Question,
+    said: tuple[Sequence[Finding], Sequence[Verdict], Sequence[str]],
+) -> Explanation:
+    """A window as data. ``said``: findings, verdicts, and who broke. Pure."""
+    findings, verdicts, failed = said
+    left: list[LeftOut] = []
+    jobs = explain_jobs(window, question, findings, verdicts, left)
+    things, peers, unshown = explain_things(window, rows_of(window, question, findings, verdicts))
+    return Explanation(
+        from_ns=window.from_ns,
+        to_ns=window.to_ns,
+        about=question.about,
+        verdicts=verdicts,
+        findings=findings,
+        failed_detectors=list(failed),
+        jobs=jobs,
+        grid=grid_of(window.ports.grid),
+        things=things,
+        peers=peers,
+        events=explain_events(window, question, left),
+        left_out=[*left, *unshown],
+    )
+
+
+# Jobs --------------------------------------------------------------------------------------------
+
+
+def explain_jobs(
+    window: Window,
+    question: Question,
+    findings: Sequence[Finding],
+    verdicts: Sequence[Verdict],
+    left: list[LeftOut],
+) -> list[JobExplained]:
+    """The job that was asked for; else the incident's jobs, or those that run on the host."""
+    shown = []
+    chosen = [job for job in window.jobs if is_wanted(job, question)]
+    leave_out(left, "jobs", len(chosen) - EXPLAIN_JOBS_MAX, "EXPLAIN_JOBS_MAX", "ask with job=")
+    for job in chosen[:EXPLAIN_JOBS_MAX]:
+        since_ns = question.since_ns
+        if since_ns is None:
+            since_ns = trouble_since(job.job, window, findings, verdicts)
+        answer, unshown = explain_job(
+            job,
+            Chosen(
+                communicator=question.communicator,
+                rank=question.rank,
+                since_ns=since_ns,
+                has_records=question.has_records,
+            ),
+        )
+        shown.append(answer)
+        left += unshown
+    return shown
+
+
+def is_wanted(job: JobWindow, question: Question) -> bool:
+    """Whether the question is about this job."""
+    if question.job is not None:
+        return job.job == question.job
+    if question.jobs:
+        return job.job in question.jobs
+    if not question.hosts:
+        return False  # a cable's readings say it all
+    return any(rank.host in question.hosts for rank in job.ranks.values())
+
+
+def trouble_since(
+    job: str, window: Window, findings: Sequence[Finding], verdicts: Sequence[Verdict]
+) -> int | None:
+    """Since when something is wrong with a job, within the window; None if nothing is.
+
+    What verdicts say counts; without one, the job's own findings.
+    """
+    begun = [verdict.since_ns for verdict in verdicts if job in verdict.jobs]
+    if not begun:
+        begun = [one.since_ns for one in findings if one.job == job and not one.is_context]
+    inside = [time_ns for time_ns in begun if window.from_ns < time_ns <= window.to_ns]
+    return min(inside, default=None)
+
+
+# Machines ----------------------------------------------------------------------------------------
+
+
+def rows_of(
+    window: Window, question: Question, findings: Sequence[Finding], verdicts: Sequence[Verdict]
+) -> Rows:
+    """What was asked for first, then whom verdicts and the findings about machines name."""
+    ports: dict[int, None] = {}
+    gpus: dict[int, None] = {}
+    hosts: dict[int, None] = {}
+    for port in question.ports:
+        row = window.ports.row_of.get((port.host, port.device, port.port))
+        if row is not None:
+            ports |= with_other_end(window, row)
+    for host in question.hosts:
+        for row, name in enumerate(window.ports.host):
+            if name == host:
+                ports[row] = None
+        gpus |= {row: None for row, name in enumerate(window.gpus.host) if name == host}
+        if host in window.hosts.row_of:
+            hosts[window.hosts.row_of[host]] = None
+    for culprit in named_by(question, findings, verdicts):
+        own = rows_of_culprit(window, culprit)
+        ports |= dict.fromkeys(own.ports)
+        gpus |= dict.fromkeys(own.gpus)
+        hosts |= dict.fromkeys(own.hosts)
+    return Rows(ports=list(ports), gpus=list(gpus), hosts=list(hosts))
+
+
+def named_by(
+    question: Question, findings: Sequence[Finding], verdicts: Sequence[Verdict]
+) -> Iterable[Culprit]:
+    """Culprits whose readings belong to the answer, each once."""
+    found: dict[Culprit, None] = dict.fromkeys(question.culprits)
+    about_job = {question.job, *question.jobs} - {None}
+    for verdict in verdicts:
+        if not about_job or about_job & set(verdict.jobs):
+            found |= dict.fromkeys((verdict.culprit, *verdict.accomplices))
+            found |= dict.fromkeys(culprit_of(one) for one in verdict.evidence)
+    if about_job:
+        for finding in findings:
+            if finding.job in about_job and not finding.is_context:
+                found[finding.culprit] = None
+    return found
+
+
+def culprit_of(evidence: Evidence) -> Culprit:
+    """Whom an evidence's labels name."""
+    labels = evidence.labels
+    gpu = labels.get("gpu", "")
+    return Culprit(
+        host=labels.get("host", ""),
+        device=labels.get("device", ""),
+        port=labels.get("port", ""),
+        gpu=int(gpu) if gpu.isdecimal() and gpu.isascii() else None,
+    )
+
+
+def rows_of_culprit(window: Window, culprit: Culprit) -> Rows:
+    """The ports, GPU and host that a culprit's names stand for."""
+    ports: dict[int, None] = {}
+    table = window.ports
+    if culprit.host and culprit.device:
+        named = (culprit.host, culprit.device)
+        by_interface = [table.row_of_netdev[named]] if named in table.row_of_netdev else []
+        for row in table.rows_of_device.get(named, by_interface):
+            if not culprit.port or table.port[row] == culprit.port:
+                ports |= with_other_end(window, row)
+    if culprit.switch and culprit.switch_port:
+        row = table.row_of.get((culprit.switch, culprit.switch, culprit.switch_port), -1)
+        if row >= 0:
+            ports |= with_other_end(window, row)
+    elif culprit.switch:
+        for row in table.rows_of_device.get((culprit.switch, culprit.switch), []):
+            ports |= with_other_end(window, row)
+    gpu = window.gpus.row_of.get((culprit.host, culprit.gpu)) if culprit.gpu is not None else None
+    host = window.hosts.row_of.get(culprit.host)
+    # The others of its host too: when they were last read tells that this one has fallen silent.
+    beside = [row for row, name in enumerate(window.gpus.host) if name == culprit.host]
+    return Rows(
+        ports=list(ports),
+        gpus=[] if gpu is None else [gpu, *(row for row in beside if row != gpu)],
+        hosts=[] if host is None else [host],
+    )
+
+
+def with_other_end(window: Window, row: int) -> dict[int, None]:
+    """A port and the one at the other end of its cable."""
+    far = int(window.ports.other_end[row])
+    return dict.fromkeys([row] if far < 0 else [row, far])
+
+
+def explain_events(window: Window, question: Question, left: list[LeftOut]) -> list[EventExplained]:
+    """What happened to those who were asked for; all of it where a job was."""
+    hosts = {*question.hosts, *(port.host for port in question.ports)}
+    hosts |= {one for culprit in question.culprits for one in (culprit.host, culprit.switch) if one}
+    for job in window.jobs:
+        if job.job == question.job or job.job in question.jobs:
+            hosts |= {rank.host for rank in job.ranks.values()}
+    own = [event for event in window.events if event.labels.get("host", "") in hosts]
+    leave_out(left, "events", len(own) - EXPLAIN_EVENTS_MAX, "EXPLAIN_EVENTS_MAX", "GET /v1/events")
+    return [
+        EventExplained(
+            kind=event.kind,
+            time_ns=event.time_ns,
+            labels=dict(event.labels),
+            message=event.message,
+            attributes=dict(event.attributes),
+        )
+        for event in own[-EXPLAIN_EVENTS_MAX:]
+    ]

@@ -1,0 +1,159 @@
+"""Sends what waits in the inventory for one receiver, each notice until it is settled.
+
+A notice is sent by its id, which it keeps: a crash between the receiver's yes and our mark makes it
+go out once more, and by the id a receiver can tell. Nothing else is sent twice. A receiver that is
+away is asked again with growing pauses; when it is back it gets the present state of each group of
+alerts, because newer notices have taken the place of older ones meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+from collections.abc import Callable
+from random import Random
+
+from alerts.rulebook.notices import Notice
+from api.base.metrics import ServiceMetrics
+from api.data.inventory.repository import Inventory
+from api.data.inventory.tables import NoticeState
+from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
+from api.oncall.notify.http import RETRY_AFTER_SECONDS_MAX, Outcome, Verdict
+from api.oncall.notify.receivers import Receiver
+from collector.contract.errors import InventoryError
+
+SENDS_AT_ONCE = 8
+"""Notices that are on the way to one receiver at a time."""
+LOOK_SECONDS = 1.0
+"""How often the outbox is looked at, when nobody says that there is something."""
+PAUSE_SECONDS_FIRST = 1.0
+PAUSE_SECONDS_MAX = 60.0
+"""After failures: a receiver that is back is found within a minute."""
+
+log = logging.getLogger(__name__)
+
+
+class Outbox:
+    """The way to one receiver. ``clock``: unix seconds. For one event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        receiver: Receiver,
+        inventory: Inventory,
+        lead: Lead,
+        metrics: ServiceMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self.name = name
+        self.wake = asyncio.Event()
+        self._receiver = receiver
+        self._inventory = inventory
+        self._lead = lead
+        self._metrics = metrics
+        self._clock = clock
+        self._random = Random()  # noqa: S311 - jitter
+        self._failures = 0
+        self._held_until_s = 0.0
+        self._unmarked: dict[str, tuple[NoticeState, str]] = {}
+        """Settled by the receiver, and the inventory does not know yet."""
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Send what waits, until cancelled."""
+        while True:
+            sent = await self.send_due()
+            if sent < SENDS_AT_ONCE:
+                self.wake.clear()
+                try:
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self.wake.wait()
+                except TimeoutError:
+                    pass
+
+    async def send_due(self) -> int:
+        """Try what is due, at most SENDS_AT_ONCE; how many were tried."""
+        try:
+            tried = await self._send_due()
+        except InventoryError as error:
+            if not self._is_failing:
+                log.warning("notices to %s cannot be looked up or marked: %s", self.name, error)
+            self._is_failing = True
+            return 0
+        self._is_failing = False
+        return tried
+
+    async def _send_due(self) -> int:
+        now_s = self._clock()
+        if not self._lead.is_held():
+            return 0
+        await self._mark_settled()
+        # A clock that was set back must not hold for longer than anybody may ask for.
+        self._held_until_s = min(self._held_until_s, now_s + RETRY_AFTER_SECONDS_MAX)
+        if now_s < self._held_until_s:
+            return 0
+        due = await asyncio.to_thread(
+            self._inventory.notices.due, self.name, moment(now_s), SENDS_AT_ONCE
+        )
+        if not due:
+            return 0
+        ids = [notice.id for notice in due]
+        still = await asyncio.to_thread(
+            lambda: self._inventory.notices.begin_attempts(
+                ids, task=EVALUATOR, holder=self._lead.holder
+            )
+        )
+        wanted = [notice for notice in due if notice.id in (still or ())]
+        outcomes = await asyncio.gather(*(self._deliver(notice) for notice in wanted))
+        self._judge(outcomes)
+        return len(wanted)
+
+    async def _deliver(self, notice: Notice) -> Outcome:
+        """Send one notice and mark it at once: between the two lies all that can be doubled."""
+        outcome = await self._receiver.send(notice)
+        self._metrics.notices.labels(self.name, outcome.verdict.value).inc()
+        if outcome.verdict is Verdict.RETRY:
+            due_s = self._clock() + (outcome.retry_after_s or self._pause_s())
+            await asyncio.to_thread(
+                self._inventory.notices.postpone, notice.id, moment(due_s), outcome.detail
+            )
+            return outcome
+        is_sent = outcome.verdict is Verdict.SENT
+        state = NoticeState.SENT if is_sent else NoticeState.REFUSED
+        if not is_sent:
+            log.warning("%s refuses notice %s: %s", self.name, notice.id, outcome.detail)
+        self._unmarked[notice.id] = (state, outcome.detail)
+        await self._mark_settled(notice.id)
+        return outcome
+
+    async def _mark_settled(self, number: str = "") -> None:
+        """Mark what the receiver has settled; what cannot be marked now is marked later."""
+        for each in [number] if number else list(self._unmarked):
+            state, detail = self._unmarked[each]
+            now: dt.datetime = moment(self._clock())
+            await asyncio.to_thread(self._inventory.notices.settle, each, state, detail, now)
+            self._unmarked.pop(each, None)
+
+    def _judge(self, outcomes: list[Outcome]) -> None:
+        """How the receiver is, after an attempt."""
+        failed = [each for each in outcomes if each.verdict is Verdict.RETRY]
+        if outcomes and len(failed) < len(outcomes):
+            if self._failures:
+                log.info("%s takes notices again", self.name)
+            self._failures = 0
+        if not failed:
+            return
+        asked_s = max((each.retry_after_s or 0.0 for each in failed), default=0.0)
+        if asked_s:
+            self._held_until_s = self._clock() + asked_s
+        if len(failed) == len(outcomes):
+            if not self._failures:
+                log.warning("%s does not take notices: %s", self.name, failed[0].detail)
+            self._failures += 1
+            self._held_until_s = max(self._held_until_s, self._clock() + self._pause_s())
+
+    def _pause_s(self) -> float:
+        """How long to wait after this many failures in a row: doubling, bounded, random."""
+        doubled = PAUSE_SECONDS_FIRST * 2.0 ** min(self._failures, 20)
+        return self._random.uniform(PAUSE_SECONDS_FIRST, min(doubled, PAUSE_SECONDS_MAX))

@@ -1,0 +1,25 @@
+"""PagerDuty's Events API, version 2."""
+
+from __future__ import annotations
+
+from alerts.rulebook.notices import Notice
+from api.oncall.notify.message import pagerduty_event
+from api.oncall.notify.posting import PostingReceiver
+
+EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
+"""Where events go, unless `url` says otherwise (the EU's service region has its own)."""
+
+
+class PagerDutyReceiver(PostingReceiver):
+    """Triggers and resolves. A repetition changes nothing there: its dedup_key is the group's."""
+
+    name = "pagerduty"
+    needs = "key"
+    default_url = EVENTS_URL
+
+    def body(self, notice: Notice, key: str) -> object:
+        """An event; the key is a part of it."""
+        return pagerduty_event(notice, key, self._means.external_url)
+
+
+RECEIVER = PagerDutyReceiver

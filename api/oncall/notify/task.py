@@ -1,0 +1,320 @@
+"""The notifier: takes alerts from the evaluator, plans, keeps, and lets receivers be told.
+
+Only the process that evaluates notifies. What it knows is in the inventory: another that takes over
+goes on where it stopped. Until it has evaluated a rule group, what was told of it stands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import functools
+import logging
+from collections.abc import Callable, Sequence
+
+from alerts.rulebook import notices
+from alerts.rulebook.model import ALERT_NAME, NS, Alert, Group
+from alerts.rulebook.notices import GONE_SECONDS, Plan, Scene, Silence, Standing, Talk
+from api.base.limits import ALERTS_MAX
+from api.base.metrics import ServiceMetrics
+from api.data.inventory.repository import Inventory
+from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
+from api.oncall.notify.alertmanager import Rounds, Sender, expressions_of, with_external
+from api.oncall.notify.http import make_client
+from api.oncall.notify.matching import Fitter
+from api.oncall.notify.outbox import Outbox
+from api.oncall.notify.receivers import Means, make_receiver
+from api.oncall.notify.settings import NotifierSettings, NotifySettings
+from collector.contract.errors import InventoryError
+
+PLAN_SECONDS = 1.0
+"""How often it is looked whether there is something to say."""
+QUIET_PLAN_SECONDS = 5.0
+"""The same while nothing happens: only intervals pass."""
+SILENCES_SECONDS = 5.0
+"""How old the silences may be that are known here; one that was made here holds at once."""
+BACKLOG_SECONDS = 10.0
+"""How often it is counted what waits."""
+ALERTS_INLINE_MAX = 500
+"""Alerts of a group that are prepared for Alertmanagers at once; more would hold others up."""
+
+log = logging.getLogger(__name__)
+
+
+class Book:
+    """The alerts of all rule groups, as they were last evaluated."""
+
+    def __init__(self, external_labels: dict[str, str]) -> None:
+        self._external = external_labels
+        self._groups: dict[str, tuple[Group, Sequence[Alert]]] = {}
+        self._evaluated: dict[str, int] = {}
+        self.since_ns = 0
+        self.left_out = 0
+
+    def note(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
+        """A group was evaluated."""
+        self._groups[group.key] = (group, alerts)
+        self._evaluated[group.key] = now_ns
+
+    def begin(self, now_ns: int) -> None:
+        """Forget everything: this process begins to look now."""
+        self._groups.clear()
+        self._evaluated.clear()
+        self.since_ns = now_ns
+
+    def scene(self) -> Scene:
+        """What is known. Groups that are no longer evaluated, while others are, are gone."""
+        groups, evaluated = dict(self._groups), dict(self._evaluated)
+        newest_ns = max(evaluated.values(), default=0)
+        standing: list[Standing] = []
+        left_out = 0
+        for key, (group, alerts) in groups.items():
+            if newest_ns - evaluated[key] > GONE_SECONDS * NS:
+                self._groups.pop(key, None)
+                self._evaluated.pop(key, None)
+                continue
+            expressions = expressions_of(group)
+            room = ALERTS_MAX - len(standing)
+            left_out += max(0, len(alerts) - room)
+            standing += [
+                Standing(
+                    labels=with_external(alert.labels, self._external),
+                    alert=alert,
+                    source=key,
+                    expression=expressions.get(dict(alert.labels).get(ALERT_NAME, ""), ""),
+                )
+                for alert in alerts[:room]
+            ]
+        self.left_out = left_out
+        return Scene(alerts=tuple(standing), evaluated=evaluated, since_ns=self.since_ns)
+
+
+class Notifier:
+    """Plans what to tell the receivers of the file, and keeps it. ``clock``: unix seconds."""
+
+    def __init__(
+        self,
+        settings: NotifySettings,
+        book: Book,
+        inventory: Inventory,
+        lead: Lead,
+        metrics: ServiceMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._book = book
+        self._inventory = inventory
+        self._lead = lead
+        self._metrics = metrics
+        self._clock = clock
+        self._talks: dict[str, Talk] | None = None
+        self._silences: list[Silence] = []
+        self._silences_at_s = float("-inf")
+        self._is_failing = False
+        self._left_out = 0
+        self._fits = Fitter()
+        metrics.watch("fabric_service_notify_left_out", lambda: float(self._left_out))
+
+    @property
+    def is_impatient(self) -> bool:
+        """Whether a talk waits for its first word."""
+        return any(talk.number == 0 for talk in (self._talks or {}).values())
+
+    def silences_changed(self) -> None:
+        """Somebody has made or ended a silence: ask for them again."""
+        self._silences_at_s = float("-inf")
+
+    async def plan_once(self) -> Plan | None:
+        """Plan and keep what is due; None if this process does not lead, or nothing was kept."""
+        if not self._lead.is_held():
+            self._talks = None
+            return None
+        try:
+            made = await self._plan()
+        except InventoryError as error:
+            # Whether it was kept is not known: ask again.
+            self._talks = None
+            if not self._is_failing:
+                log.warning("nobody can be notified: %s", error)
+            self._is_failing = True
+            self._metrics.notify_errors.inc()
+            return None
+        self._is_failing = False
+        return made
+
+    async def _plan(self) -> Plan | None:
+        now_s = self._clock()
+        now_ns, now = round(now_s * NS), moment(now_s)
+        if self._talks is None:
+            names = [receiver.name for receiver in self._settings.receivers]
+            dropped = await asyncio.to_thread(self._inventory.notices.drop_strangers, names, now)
+            self._metrics.notices.labels("", "dropped").inc(dropped)
+            self._talks = await asyncio.to_thread(self._inventory.notices.talks)
+        await self._ask_silences(now_s, now)
+        look = functools.partial(self._look, dict(self._talks), now_ns)
+        made = await asyncio.to_thread(look)
+        if made.notices or made.forgotten:
+            kept = await asyncio.to_thread(
+                lambda: self._inventory.notices.keep_plan(
+                    made, task=EVALUATOR, holder=self._lead.holder, now=now
+                )
+            )
+            if kept is None:
+                self._talks = None
+                return None
+            for notice in made.notices:
+                self._metrics.notices.labels(notice.receiver, "planned").inc()
+            self._metrics.notices.labels("", "superseded").inc(kept.superseded)
+            self._metrics.notices.labels("", "dropped").inc(kept.dropped)
+        self._talks = made.talks
+        self._left_out = made.left_out + self._book.left_out
+        return made
+
+    def _look(self, talks: dict[str, Talk], now_ns: int) -> Plan:
+        """What follows from what is known; in a thread."""
+        scene = self._book.scene()
+        matchers = [matcher for route in self._settings.routes for matcher in route.matchers]
+        matchers += [matcher for silence in self._silences for matcher in silence.matchers]
+        self._fits.learn(matchers, [one.labels for one in scene.alerts])
+        return notices.plan(
+            self._settings.routes,
+            scene,
+            talks,
+            now_ns,
+            silences=self._silences,
+            fits=self._fits,
+        )
+
+    async def _ask_silences(self, now_s: float, now: dt.datetime) -> None:
+        """Ask for silences, if what is known of them is old."""
+        if 0 <= now_s - self._silences_at_s < SILENCES_SECONDS:
+            return
+        self._silences_at_s = now_s
+        self._silences = await asyncio.to_thread(self._inventory.silences.ending_after, now)
+
+
+class Notifying:
+    """Everything that tells people; the evaluator calls `notify`."""
+
+    def __init__(
+        self,
+        settings: NotifierSettings,
+        inventory: Inventory,
+        lead: Lead,
+        metrics: ServiceMetrics,
+        clock: Callable[[], float],
+    ) -> None:
+        file, tables = settings.file, settings.alertmanagers
+        self._lead = lead
+        self._inventory = inventory
+        self._clock = clock
+        self._metrics = metrics
+        self._client = make_client() if file.receivers or tables else None
+        self._book = Book(settings.external_labels)
+        self._rounds = Rounds(settings.external_labels, settings.interval_s)
+        self._was_leading = False
+        self._news = asyncio.Event()
+        self.notifier: Notifier | None = None
+        self.senders: list[Sender] = []
+        self.outboxes: list[Outbox] = []
+        if self._client is None:
+            return
+        url = settings.public_url
+        self.senders = [Sender(each, self._client, url, metrics, clock) for each in tables]
+        if file.receivers:
+            self.notifier = Notifier(file, self._book, inventory, lead, metrics, clock)
+        means = Means(client=self._client, external_url=url, clock=clock)
+        for table in file.receivers:
+            receiver = make_receiver(table, means)
+            self.outboxes.append(Outbox(table.name, receiver, inventory, lead, metrics, clock))
+        self._backlogs = dict.fromkeys((each.name for each in self.outboxes), (0.0, 0.0))
+        for each in self.outboxes:
+            self._watch(each.name)
+
+    def _watch(self, name: str) -> None:
+        """Show what waits for a receiver."""
+        self._metrics.watch(
+            "fabric_service_notices_waiting", lambda: self._backlogs[name][0], receiver=name
+        )
+        self._metrics.watch(
+            "fabric_service_notices_oldest_seconds", lambda: self._backlogs[name][1], receiver=name
+        )
+
+    async def notify(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
+        """The alerts of a group after its evaluation, all that stand. Returns soon, never raises.
+
+        What could not be told or kept is told after the next evaluation.
+        """
+        self._see_lead(now_ns)
+        if self.notifier is not None:
+            self._book.note(group, alerts, now_ns)
+            self._news.set()
+        if not self.senders:
+            return
+        if len(alerts) > ALERTS_INLINE_MAX:
+            entries = await asyncio.to_thread(self._rounds.due, group, alerts, now_ns)
+        else:
+            entries = self._rounds.due(group, alerts, now_ns)
+        for sender in self.senders:
+            sender.offer(entries)
+
+    def silences_changed(self) -> None:
+        """A silence was made or ended."""
+        if self.notifier is not None:
+            self.notifier.silences_changed()
+            self._news.set()
+
+    async def run(self) -> None:
+        """Plan and send, until cancelled."""
+        if self._client is None:
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if self.notifier is not None:
+                    tasks.create_task(self._plan_on(self.notifier))
+                    tasks.create_task(self._count_on())
+                for sender in self.senders:
+                    tasks.create_task(sender.run())
+                for outbox in self.outboxes:
+                    tasks.create_task(outbox.run())
+        finally:
+            await self._client.aclose()
+
+    async def _plan_on(self, notifier: Notifier) -> None:
+        """Plan again and again: soon when there is news, else every few seconds."""
+        while True:
+            self._see_lead(round(self._clock() * NS))
+            made = await notifier.plan_once()
+            if made is not None and made.notices:
+                for outbox in self.outboxes:
+                    outbox.wake.set()
+            await asyncio.sleep(PLAN_SECONDS)
+            if not notifier.is_impatient:
+                try:
+                    async with asyncio.timeout(QUIET_PLAN_SECONDS - PLAN_SECONDS):
+                        await self._news.wait()
+                except TimeoutError:
+                    pass
+            self._news.clear()
+
+    async def _count_on(self) -> None:
+        """Keep in mind what waits, for those who look at the service's own numbers."""
+        while True:
+            try:
+                found = await asyncio.to_thread(self._inventory.notices.backlogs)
+            except InventoryError:
+                found = {}  # said where notices are planned
+            now = moment(self._clock())
+            for name in self._backlogs:
+                one = found.get(name)
+                age_s = (now - one.oldest).total_seconds() if one else 0.0
+                self._backlogs[name] = (float(one.waiting) if one else 0.0, max(0.0, age_s))
+            await asyncio.sleep(BACKLOG_SECONDS)
+
+    def _see_lead(self, now_ns: int) -> None:
+        """What was known before this process lost the lead, or had it, is old."""
+        leads = self._lead.is_held()
+        if leads and not self._was_leading:
+            self._book.begin(now_ns)
+            self._rounds.forget()
+        self._was_leading = leads

@@ -1,0 +1,142 @@
+"""An expression as Prometheus writes it back: one line, its own spaces and numbers.
+
+What the plan does not carry cannot be written: a plus sign in front of something, and whether a
+metric's name stood before the braces or inside them (`{__name__="up"}` is written `up`).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+from alerts.rulebook.file import write_duration
+from api.base.limits import RULES_MAX
+from api.promql.parse import kind_of, parse_query
+from api.promql.plan import (
+    Aggregate,
+    At,
+    Binary,
+    Call,
+    Kind,
+    Matching,
+    Negate,
+    Node,
+    Number,
+    Paren,
+    RangeSelect,
+    Select,
+    String,
+    Subquery,
+)
+from api.promql.texts import general_text
+from collector.contract.identity import METRIC_LABEL
+
+
+@lru_cache(maxsize=RULES_MAX)
+def written_back(expression: str) -> str:
+    """The expression in Prometheus' layout. Raises QueryError.
+
+    >>> written_back("sum(rate(x[5m]))by(host)>1e6")
+    'sum by (host) (rate(x[5m])) > 1e+06'
+    """
+    return text_of(parse_query(expression))
+
+
+def text_of(node: Node) -> str:
+    """A plan as text. A chain of operators leans to the left: it is walked in a loop."""
+    chain: list[Binary] = []
+    while isinstance(node, Binary):
+        chain.append(node)
+        node = node.left
+    text = text_of_one(node)
+    for link in reversed(chain):
+        text += f" {link.operator}{modifiers_of(link)} {text_of(link.right)}"
+    return text
+
+
+def text_of_one(node: Node) -> str:  # noqa: PLR0911 - a table
+    """Anything but a binary operator as text."""
+    match node:
+        case Number():
+            return general_text(node.value)
+        case String():
+            return quoted(node.value)
+        case Paren():
+            return f"({text_of(node.expression)})"
+        case Negate():
+            return f"-{text_of(node.expression)}"
+        case Select():
+            return selector_text(node) + shift_text(node.at, node.offset_ms)
+        case RangeSelect():
+            selected = f"{selector_text(node.select)}[{duration_text(node.range_ms)}]"
+            return selected + shift_text(node.select.at, node.select.offset_ms)
+        case Subquery():
+            step = "" if node.step_ms is None else duration_text(node.step_ms)
+            inner = f"{text_of(node.expression)}[{duration_text(node.range_ms)}:{step}]"
+            return inner + shift_text(node.at, node.offset_ms)
+        case Call():
+            return f"{node.function}({', '.join(map(text_of, node.arguments))})"
+        case Aggregate():
+            return aggregate_text(node)
+    raise AssertionError(f"{type(node).__name__} has no text")
+
+
+def quoted(text: str) -> str:
+    """A string in quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def duration_text(milliseconds: int) -> str:
+    """A duration, as in a range."""
+    return write_duration(milliseconds / 1000)
+
+
+def selector_text(select: Select) -> str:
+    """A metric and its matchers."""
+    metric = select.selector.metric or ""
+    matchers = sorted(
+        f"{each.label}{each.operator}{quoted(each.value)}"
+        for each in select.selector.matchers
+        if not (each.label == METRIC_LABEL and each.operator == "=" and metric)
+    )
+    return f"{metric}{{{','.join(matchers)}}}" if matchers or not metric else metric
+
+
+def shift_text(at: At | None, offset_ms: int) -> str:
+    """The modifiers `@` and `offset`, in Prometheus' order."""
+    text = ""
+    if at is not None:
+        text = f" @ {at.time_ms / 1000:.3f}" if at.anchor == "time" else f" @ {at.anchor}()"
+    if offset_ms:
+        text += f" offset {duration_text(offset_ms)}"
+    return text
+
+
+def aggregate_text(node: Aggregate) -> str:
+    """An aggregation; one by no label is written without `by`."""
+    arguments = [each for each in (node.parameter, node.expression) if each is not None]
+    inner = f"({', '.join(map(text_of, arguments))})"
+    labels = ", ".join(node.labels)
+    if node.without:
+        return f"{node.operator} without ({labels}) {inner}"
+    return f"{node.operator} by ({labels}) {inner}" if labels else node.operator + inner
+
+
+def modifiers_of(binary: Binary) -> str:
+    """What stands between an operator and its right side."""
+    text = " bool" if binary.return_bool else ""
+    matching = binary.matching
+    is_vectors = kind_of(binary.left) is kind_of(binary.right) is Kind.VECTOR
+    if is_vectors and (matching.on or matching.labels or matching.group):
+        text += matching_text(matching)
+    return text
+
+
+def matching_text(matching: Matching) -> str:
+    """Which series meet which."""
+    text = ""
+    if matching.on or matching.labels:
+        text = f" {'on' if matching.on else 'ignoring'} ({', '.join(matching.labels)})"
+    if matching.group:
+        text += f" group_{matching.group} ({', '.join(matching.include)})"
+    return text

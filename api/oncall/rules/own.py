@@ -1,0 +1,73 @@
+"""The service's own numbers as series in its own store: rules about it need no other server.
+
+Every process writes its own, whether it leads or not. A process is told from others by its host's
+name and the port that it listens on; after a restart its counters begin anew in the same series,
+which PromQL understands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+from collections.abc import Callable
+
+from api.base.limits import OWN_SERIES_MAX
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.commit import Overloaded
+from api.data.ingest.own import OwnSamples
+from collector.contract.errors import StoreError
+from collector.contract.identity import printable
+from collector.contract.model import Sample, Series
+
+OWN_SECONDS = 15.0
+"""How often: what Prometheus' users scrape at."""
+NS = 1_000_000_000
+HOST, INSTANCE = "host", "instance"
+
+log = logging.getLogger(__name__)
+
+
+class OwnNumbers:
+    """Writes the registry's numbers. ``clock``: unix seconds; ``port``: what is listened on."""
+
+    def __init__(
+        self, metrics: ServiceMetrics, own: OwnSamples, clock: Callable[[], float], port: int
+    ) -> None:
+        self._metrics = metrics
+        self._own = own
+        self._clock = clock
+        host = printable(socket.gethostname())
+        self._place = {HOST: host, INSTANCE: f"{host}:{port}"}
+        self._is_failing = False
+
+    async def run(self) -> None:
+        """Write until cancelled. The first time after a while: there is nothing to say before."""
+        while True:
+            await asyncio.sleep(OWN_SECONDS)
+            await self.write()
+
+    async def write(self) -> int:
+        """Write all numbers as they are now; how many there were."""
+        samples = self.samples(round(self._clock() * NS))
+        left_out = max(0, len(samples) - OWN_SERIES_MAX)
+        try:
+            await self._own.write(samples[:OWN_SERIES_MAX])
+            self._is_failing = False
+        except (StoreError, Overloaded) as error:
+            if not self._is_failing:
+                log.warning("the service's own numbers cannot be written: %s", error)
+            self._is_failing = True
+            left_out = len(samples)
+        self._metrics.own_left_out.inc(left_out)
+        return len(samples) - left_out
+
+    def samples(self, now_ns: int) -> list[Sample]:
+        """All numbers of the registry, with where they are from."""
+        return [
+            Sample(Series(sample.name, {**sample.labels, **self._place}), sample.value, now_ns)
+            for family in self._metrics.registry.collect()
+            for sample in family.samples
+            if not math.isnan(sample.value)
+        ]

@@ -1,0 +1,371 @@
+"""The task that evaluates rule groups, each at its interval, in the one process that leads.
+
+A group's moments are multiples of its interval plus an offset by its name, as Prometheus has them:
+a restart keeps the rhythm, and not all groups are evaluated at once. Moments at which the group
+before was still at work are left out and counted. What stands is kept in the inventory before
+anybody is told; a process that has lost the lease meanwhile tells nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
+from typing import TypeVar
+
+import msgspec
+
+from alerts.rulebook.model import NS, Alert, AlertState, Group
+from api.base.limits import ALERTS_MAX
+from api.base.metrics import ServiceMetrics
+from api.data.ingest.commit import Overloaded
+from api.data.ingest.own import OwnSamples
+from api.data.inventory.repository import Inventory
+from api.oncall.evaluate.lead import Lead
+from api.oncall.rules.evaluate import Asker, Explain, Moment, RuleEvaluator, RuleOutcome, needs
+from api.oncall.rules.run import GroupRun, explain_all
+from api.oncall.rules.shelf import Shelf
+from api.oncall.rules.state import GroupDocument, GroupState, Keeper, StandingAlerts, recall
+from collector.contract.errors import InventoryError, SettingsError, StoreError
+
+GROUPS_AT_ONCE = 2
+"""Groups that are evaluated at once: each asks one question at a time, and questions are of most
+use to the cores when there are as many as these. Groups past it begin late."""
+FILES_SECONDS = 5.0
+"""How often rule files are looked at, and an inventory that was away is asked again."""
+TICK_SECONDS = 0.5
+"""How often it is looked whether a group is due; no rule needs its moment more exactly, since the
+moment that it is evaluated for is exact in any case."""
+GROUP_INTERVAL_S_MIN = 1.0
+"""A group that asks for a shorter interval gets this one: agents report every five seconds."""
+STOP_TRIES = 50
+STOP_AGAIN_SECONDS = 0.1
+"""Questions that are stopped when the service stops get five seconds to end."""
+
+Notify = Callable[[Group, Sequence[Alert], int], Awaitable[None]]
+"""Tells people: the group, all of its alerts, those lately resolved too, and the moment (ns)."""
+Result = TypeVar("Result")
+
+log = logging.getLogger(__name__)
+
+
+class LostLead(Exception):  # noqa: N818 - reads as the statement it is
+    """Another process evaluates by now: nothing was kept."""
+
+
+def as_they_are(alerts: Sequence[Alert]) -> Sequence[Alert]:
+    """No explanation."""
+    return alerts
+
+
+async def tell_nobody(group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
+    """No notification."""
+    del group, alerts, now_ns
+
+
+class Hooks(msgspec.Struct, frozen=True, kw_only=True):
+    """What others do with alerts. `explain` runs in a thread."""
+
+    explain: Explain = as_they_are
+    notify: Notify = tell_nobody
+
+
+NO_HOOKS = Hooks()
+
+
+def aligned_ns(key: str, interval_s: float, now_ns: int) -> int:
+    """The last moment of a group, now or before: on a whole second, if the interval has any.
+
+    >>> aligned_ns("a;b", 30, 10**18) - aligned_ns("a;b", 30, 10**18 - 30 * NS) == 30 * NS
+    True
+    """
+    interval_ns = round(interval_s * NS)
+    offset = int.from_bytes(blake2b(key.encode(), digest_size=8).digest()) % interval_ns
+    offset_ns = offset - offset % NS
+    return now_ns - (now_ns - offset_ns) % interval_ns
+
+
+class RuleTask:
+    """Evaluates rules while this process leads. Belongs to the event loop. ``clock``: unix s."""
+
+    def __init__(  # noqa: PLR0913 - the parts that it joins
+        self,
+        shelf: Shelf,
+        asker: Asker,
+        evaluator: RuleEvaluator,
+        inventory: Inventory,
+        lead: Lead,
+        own: OwnSamples,
+        metrics: ServiceMetrics,
+        clock: Callable[[], float],
+        *,
+        interval_s: float,
+        hooks: Hooks = NO_HOOKS,
+    ) -> None:
+        self._shelf = shelf
+        self._asker = asker
+        self._evaluator = evaluator
+        self._inventory = inventory
+        self._lead = lead
+        self._keeper = Keeper(inventory, lead, metrics)
+        # Groups that write at the same time may both tell a new series' labels: that does no harm.
+        self._own = own
+        self._metrics = metrics
+        self._clock = clock
+        self._interval_s = interval_s
+        self._hooks = hooks
+        self._states: dict[str, GroupState] | None = None
+        """None: another process leads, or what stands has to be asked for again."""
+        self._last_ns: dict[str, int] = {}
+        """The moment of each group that was evaluated last, or was the last when it came up."""
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._threads = ThreadPoolExecutor(GROUPS_AT_ONCE, thread_name_prefix="rules")
+        self._is_failing = False
+        for state in (AlertState.PENDING, AlertState.FIRING):
+            metrics.watch(
+                "fabric_service_alerts",
+                lambda state=state: float(self._count(state)),  # type: ignore[misc]
+                state=state.value,
+            )
+
+    # --- the clock -----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Evaluate until cancelled."""
+        looked = float("-inf")
+        try:
+            while True:
+                if time.monotonic() - looked >= FILES_SECONDS:
+                    looked = time.monotonic()
+                    await asyncio.to_thread(self._shelf.look)
+                    await self.prepare()
+                self._begin()
+                pause = asyncio.create_task(asyncio.sleep(TICK_SECONDS))
+                either = {pause, *self._running.values()}
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                pause.cancel()
+                self._reap()
+        finally:
+            await self._stop()
+
+    async def prepare(self) -> bool:
+        """Know what stands, if this process leads; whether it does."""
+        if not self._lead.is_held():
+            self.forget()
+            return False
+        if self._states is None:
+            if self._running:  # it will write yet: what stands is not known before
+                return False
+            try:
+                self._states = await asyncio.to_thread(recall, self._inventory)
+            except (InventoryError, SettingsError) as error:
+                self._say("inventory_away", str(error))
+                return False
+            self._last_ns.clear()
+        return True
+
+    async def once(self) -> int:
+        """Evaluate all groups that are due now, and wait for them; how many there were."""
+        await asyncio.to_thread(self._shelf.look)
+        if not await self.prepare():
+            return 0
+        due = self.due()
+        for group, moment_ns in due:
+            await self.evaluate(group, moment_ns)
+        return len(due)
+
+    def forget(self) -> None:
+        """Another process leads: what stands is no longer known here."""
+        self._states = None
+        self._last_ns.clear()
+
+    def due(self) -> list[tuple[Group, int]]:
+        """The groups whose moment has come, those that wait longest first, each with its moment.
+
+        A group that has just come up begins at its next moment, as in Prometheus.
+        """
+        if self._states is None:
+            return []
+        now_ns = round(self._clock() * NS)
+        found: list[tuple[int, Group, int]] = []
+        for group in self._all_groups(self._states):
+            interval_s = self.interval_of(group)
+            moment_ns = aligned_ns(group.key, interval_s, now_ns)
+            last_ns = self._last_ns.setdefault(group.key, moment_ns)
+            interval_ns = round(interval_s * NS)
+            if moment_ns < last_ns - interval_ns:
+                log.warning("the clock went back: %s is evaluated anew from there", group.key)
+                self._last_ns[group.key] = moment_ns
+            if moment_ns > last_ns and group.key not in self._running:
+                found.append((last_ns + interval_ns, group, moment_ns))
+        found.sort(key=lambda each: each[0])
+        return [(group, moment_ns) for _, group, moment_ns in found]
+
+    def interval_of(self, group: Group) -> float:
+        """How often a group is evaluated, in seconds."""
+        return max(group.interval_s or self._interval_s, GROUP_INTERVAL_S_MIN)
+
+    def _all_groups(self, states: Mapping[str, GroupState]) -> list[Group]:
+        """Those of the files, and those that stand and are in no file any more."""
+        groups = {group.key: group for group in self._shelf.groups}
+        for key, state in states.items():
+            if key not in groups:
+                groups[key] = Group(file=state.file, name=state.name, rules=())
+        return list(groups.values())
+
+    def _begin(self) -> None:
+        """Begin what is due, as far as there is room."""
+        room = GROUPS_AT_ONCE - len(self._running)
+        if room <= 0 or not self._lead.is_held():
+            return
+        for group, moment_ns in self.due()[:room]:
+            self._running[group.key] = asyncio.create_task(
+                self.evaluate(group, moment_ns), name=f"rules {group.key}"
+            )
+
+    def _reap(self) -> None:
+        """Let go of what has ended; a bug ends the service, loudly."""
+        for key, task in list(self._running.items()):
+            if task.done():
+                del self._running[key]
+                task.result()
+
+    async def _stop(self) -> None:
+        """End the threads, and what they ask."""
+        for task in self._running.values():
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        for _ in range(STOP_TRIES):
+            if await asyncio.to_thread(self._asker.stop):
+                break
+            await asyncio.sleep(STOP_AGAIN_SECONDS)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- one group -----------------------------------------------------------------------------
+
+    async def evaluate(self, group: Group, moment_ns: int) -> None:
+        """Evaluate a group for a moment. What cannot be kept is said, and evaluated anew."""
+        states = self._states
+        if states is None:
+            return
+        self._note_moment(group, moment_ns)
+        state = states.setdefault(group.key, GroupState(group.file, group.name))
+        started = time.perf_counter()
+        try:
+            if not group.rules and not self._shelf.knows(group.file):
+                await self._hooks.notify(group, state.all_alerts(), moment_ns)
+                return
+            await self._evaluate(group, state, moment_ns)
+        except (InventoryError, SettingsError) as error:
+            self._states = None  # it may have been kept nevertheless
+            self._say("inventory_away", str(error))
+        except LostLead:
+            self.forget()
+            self._say("lost", "another process does it")
+        except (StoreError, Overloaded) as error:
+            self._say("store_away", str(error))
+        else:
+            self._say("done", "")
+        finally:
+            self._metrics.rule_group_seconds.observe(time.perf_counter() - started)
+
+    def _note_moment(self, group: Group, moment_ns: int) -> None:
+        """Count the moments since the last one that were left out."""
+        interval_ns = round(self.interval_of(group) * NS)
+        last_ns = self._last_ns.get(group.key, moment_ns - interval_ns)
+        missed = max(0, (moment_ns - last_ns) // interval_ns - 1)
+        self._metrics.rule_groups_missed.inc(missed)
+        self._last_ns[group.key] = moment_ns
+
+    async def _evaluate(self, group: Group, state: GroupState, moment_ns: int) -> None:
+        """Evaluate, explain, keep, write, tell: in this order."""
+        interval_s = self.interval_of(group)
+        state.resume(group, moment_ns, interval_s)
+        started = time.perf_counter()
+        at = Moment.of(group, moment_ns, interval_s)
+        run = GroupRun(group, state, at)
+        for place in range(len(group.rules)):
+            await self._evaluate_rule(run, place)
+        run.end_what_is_gone()
+        alerts = await self._in_thread(lambda: explain_all(run.alerts, self._hooks.explain))
+        document = run.document(time.perf_counter() - started)
+        await self._keep(group, state, alerts, document)
+        state.alerts = alerts
+        # Told before the series are written: a store that is away holds up no page.
+        await self._hooks.notify(group, state.all_alerts(), moment_ns)
+        self._metrics.rule_samples_left_out.inc(run.left_out)
+        # Should the store fail, what has ended is marked the next time.
+        state.series = run.with_what_was()
+        await self._own.write(run.unwritten)
+        state.series = run.series
+
+    async def _keep(
+        self,
+        group: Group,
+        state: GroupState,
+        alerts: Mapping[str, StandingAlerts],
+        document: GroupDocument,
+    ) -> None:
+        """Keep what stands; a group that has ended, and of which all is told, is forgotten."""
+        given = {rule: list(some.values()) for rule, some in alerts.items()}
+        if not group.rules and not any(given.values()):
+            is_kept = await asyncio.to_thread(self._keeper.forget, state.key)
+            if is_kept and self._states is not None:
+                self._states.pop(state.key, None)
+                self._last_ns.pop(state.key, None)
+        else:
+            is_kept = await asyncio.to_thread(self._keeper.keep, state, given, document)
+        if not is_kept:
+            raise LostLead
+
+    async def _evaluate_rule(self, run: GroupRun, place: int) -> None:
+        """One rule of a group, after what it may read has been written."""
+        rule, name = run.group.rules[place], run.ids[place]
+        if needs(rule, run.unwritten):
+            try:
+                await self._own.write(run.unwritten)
+                run.unwritten.clear()
+            except (StoreError, Overloaded) as error:
+                run.fail(place, f"what earlier rules recorded cannot be written: {error}")
+                return
+        standing = run.state.alerts.get(name, {})
+        outcome = await self._in_thread(
+            lambda: self._evaluator.evaluate(run.group, rule, standing, run.at)
+        )
+        others = sum(each.alert_count() for each in (self._states or {}).values())
+        if outcome.alerts is not None and (
+            others + len(outcome.alerts) - len(standing) > max(ALERTS_MAX, others)
+        ):
+            outcome = RuleOutcome(
+                seconds=outcome.seconds,
+                error=f"{len(outcome.alerts)} alerts beside {others} that stand; "
+                f"ALERTS_MAX is {ALERTS_MAX}",
+            )
+        run.take(place, outcome)
+        self._metrics.rule_evaluations.inc()
+        self._metrics.rule_seconds.observe(outcome.seconds)
+        if outcome.error:
+            self._metrics.rule_failures.inc()
+            if run.state.document is None or place not in run.state.document.health.errors:
+                log.warning("rule %s of %s: %s", rule.name, run.group.key, outcome.error)
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        """The result of something that blocks, from a thread for rules."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    # --- what is said --------------------------------------------------------------------------
+
+    def _say(self, outcome: str, why: str) -> None:
+        """Count how an evaluation ended; say what is wrong when it begins."""
+        self._metrics.rule_rounds.labels(outcome).inc()
+        if why and not self._is_failing:
+            log.warning("rules cannot be evaluated: %s", why)
+        self._is_failing = bool(why)
+
+    def _count(self, state: AlertState) -> int:
+        """Alerts in a state, as far as this process knows."""
+        states = list((self._states or {}).values())
+        return sum(alert.state is state for each in states for alert in each.all_alerts())

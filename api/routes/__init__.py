@@ -1,1 +1,0 @@
-"""The HTTP surface: one file per resource, each with a ``router`` that `api.app` includes."""

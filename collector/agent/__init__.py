@@ -1,0 +1,1 @@
+"""The agent's program: schedule, buffer, spool, shipping, its own metrics."""

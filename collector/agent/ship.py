@@ -1,0 +1,368 @@
+"""Sends the spool's batches to the service: oldest first, one at a time, each until it is settled.
+
+A batch leaves the spool in three ways: the service acknowledged exactly this batch, the service
+answered that it can never accept it (it goes to rejected/), or the spool's bound dropped it. In all
+other cases it stays, and the shipper tries again with growing, random pauses, so that ten thousand
+agents do not overload a service that has just come back.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import enum
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from random import Random
+
+import httpx
+import msgspec
+
+from collector.agent.meter import Meter
+from collector.agent.spool import Entry, Spool
+from collector.contract import wire
+from collector.contract.errors import SettingsError
+
+INGEST_PATH = "/v1/ingest"
+
+CONNECT_SECONDS_MAX = 5.0
+ANSWER_SECONDS_MAX = 30.0
+"""The service answers when the batch is durable; a busy disk under group commit takes seconds."""
+IDLE_SECONDS = 60.0
+"""A connection is kept longer than any sensible flush_seconds, so that TLS is not redone."""
+
+PAUSE_SECONDS_FIRST = 0.5
+PAUSE_SECONDS_MIN = 0.05
+"""Full jitter may draw zero; even then an agent sends at most twenty requests a second."""
+RETRY_AFTER_SECONDS_MAX = 300.0
+"""The longest pause that a service may ask for. More is a mistake of its clock, and costs spool."""
+ANSWER_BYTES_MAX = 64 << 10
+"""A receipt has a few hundred bytes; the rest of a longer answer is not read."""
+ANSWER_BYTES_SHOWN = 200
+RULES_MAX = 32
+"""Rules by which refused samples are counted; a service that names more gets `other`."""
+FAILURES_BEFORE_NEWS = 2
+"""One failed attempt is a restart or an idle connection that was closed: not worth a line."""
+
+log = logging.getLogger(__name__)
+
+
+class Answer(enum.StrEnum):
+    """What an attempt to send means for the batch."""
+
+    DELIVERED = "delivered"
+    RETRY = "retry"
+    """The service is away or busy: a later attempt may succeed."""
+    HELD = "held"
+    """The service refuses this agent (token, address): the operator has to change a setting."""
+    NEVER = "never"
+    """This batch is refused for what it is; the next one may be fine."""
+
+
+_NEVER = {400, 413, 415, 422}
+_RETRY = {408, 425, 429}
+
+
+def classify_status(status: int) -> Answer:
+    """The answer that an HTTP status means for the batch.
+
+    >>> [classify_status(status).value for status in (200, 503, 429, 401, 422)]
+    ['delivered', 'retry', 'retry', 'held', 'never']
+    """
+    if status == httpx.codes.OK:
+        return Answer.DELIVERED
+    if status in _NEVER:
+        return Answer.NEVER
+    if status in _RETRY or status >= httpx.codes.INTERNAL_SERVER_ERROR:
+        return Answer.RETRY
+    return Answer.HELD
+
+
+def pause_seconds(attempt: int, seconds_max: float, random: Random) -> float:
+    """How long to wait after this many failures in a row: full jitter, doubling, bounded."""
+    doubled = PAUSE_SECONDS_FIRST * 2.0 ** min(attempt - 1, 30)
+    return max(PAUSE_SECONDS_MIN, random.uniform(0.0, min(seconds_max, doubled)))
+
+
+def parse_retry_after(text: str | None, now_seconds: float) -> float | None:
+    """Seconds that a Retry-After header asks for (a number or an HTTP date), bounded.
+
+    >>> parse_retry_after("7", 0.0), parse_retry_after("soon", 0.0), parse_retry_after("9e9", 0.0)
+    (7.0, None, None)
+    """
+    if text is None:
+        return None
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        seconds = float(text[:9])
+    else:
+        try:
+            seconds = email.utils.parsedate_to_datetime(text).timestamp() - now_seconds
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return min(max(seconds, 0.0), RETRY_AFTER_SECONDS_MAX)
+
+
+class News:
+    """Logs when the state of the connection to the service changes, and only then."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._failures = 0
+        self._since_ns = 0
+        self._trouble = ""
+        self._backlog = 0
+        self._backlog_since_ns = 0
+
+    @property
+    def failures(self) -> int:
+        """Attempts that failed since the last one that did not."""
+        return self._failures
+
+    def failed(self, *, kind: str, detail: str, now_ns: int, waiting: int) -> None:
+        """An attempt failed; a new kind of trouble is news."""
+        self._failures += 1
+        if self._failures == 1:
+            self._since_ns = now_ns
+        enough = self._failures >= FAILURES_BEFORE_NEWS or kind.isdigit()
+        if not enough or kind == self._trouble:
+            return
+        self._trouble = kind
+        log.warning(
+            "service %s does not take batches: %s; %s; readings are kept in the spool",
+            self._url,
+            detail,
+            _count(waiting),
+        )
+
+    def delivered(self, *, now_ns: int, waiting: int) -> None:
+        """A batch was settled; the end of trouble and the end of a backlog are news."""
+        if self._trouble:
+            log.info(
+                "service %s takes batches again after %s; %s",
+                self._url,
+                _duration(now_ns - self._since_ns),
+                _count(waiting),
+            )
+            self._backlog, self._backlog_since_ns = waiting + 1, now_ns
+        self._failures, self._trouble = 0, ""
+        if self._backlog and not waiting:
+            seconds = _duration(now_ns - self._backlog_since_ns)
+            log.info("delivered backlog of %d batches in %s", self._backlog, seconds)
+            self._backlog = 0
+
+
+def _count(batches: int) -> str:
+    return f"{batches} batch{'' if batches == 1 else 'es'} waiting"
+
+
+def _duration(duration_ns: int) -> str:
+    """A duration for people.
+
+    >>> _duration(6_200_000_000), _duration(754_000_000_000)
+    ('6.2 s', '12 min 34 s')
+    """
+    seconds = duration_ns / 1e9
+    if seconds < 60:  # noqa: PLR2004 - a minute
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def make_client(url: str, ca_file: str) -> httpx.Client:
+    """A client for this service.
+
+    The environment's proxies are not used: a host's http_proxy is meant for people's downloads, and
+    telemetry through it fails in ways that are hard to find.
+    """
+    try:
+        # Without TLS no certificates are loaded, which saves memory on every host.
+        verify: ssl.SSLContext | bool = False
+        if url.startswith("https:"):
+            verify = ssl.create_default_context(cafile=ca_file or None)
+        return httpx.Client(
+            base_url=url,
+            verify=verify,
+            trust_env=False,
+            follow_redirects=False,
+            limits=httpx.Limits(max_connections=1, keepalive_expiry=IDLE_SECONDS),
+        )
+    except OSError as error:
+        raise SettingsError(f"ca_file = {ca_file!r}: {error}") from error
+    except httpx.InvalidURL as error:
+        raise SettingsError(f"service_url = {url!r}: {error}") from error
+
+
+class Shipper:
+    """The one sender of an agent. `step` sends one batch; `run` does so until `stop`.
+
+    ``token`` is asked at each attempt, so that a token file may change under a running agent.
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        client: httpx.Client,
+        *,
+        token: Callable[[], str],
+        meter: Meter,
+        monotonic_ns: Callable[[], int],
+        now_ns: Callable[[], int],
+        pause_seconds_max: float,
+        random: Random | None = None,
+    ) -> None:
+        self._spool = spool
+        self._client = client
+        self._token = token
+        self._meter = meter
+        self._monotonic_ns = monotonic_ns
+        self._now_ns = now_ns
+        self._pause_seconds_max = pause_seconds_max
+        self.take_request: Callable[[wire.CaptureRequest], None] | None = None
+        """Receives the requests in receipts, each more than once; set before `run`."""
+        self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
+        self._news = News(str(client.base_url))
+        self._wake = threading.Event()
+        self._deadline_ns: int | None = None
+        self._rules: set[str] = set()
+        for metric in ("fabric_agent_shipped_batches_total", "fabric_agent_shipped_samples_total"):
+            meter.add(metric, 0)
+
+    # --- the loop ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Send until `stop`, then until the spool is empty or its time is up."""
+        while not self._is_over():
+            pause = self.step()
+            if pause is None:
+                if self._deadline_ns is None:
+                    self._spool.wait(IDLE_SECONDS)
+            elif pause:
+                self._wait(pause)
+
+    def stop(self, seconds: float) -> None:
+        """Let `run` return when the spool is empty, at the latest after so many seconds."""
+        self._deadline_ns = self._monotonic_ns() + int(seconds * 1e9)
+        self._wake.set()
+        self._spool.wake()
+
+    def _is_over(self) -> bool:
+        return self._deadline_ns is not None and (not len(self._spool) or not self._left_seconds())
+
+    def _left_seconds(self) -> float:
+        """What is left of the time to stop in; infinite before `stop`."""
+        if self._deadline_ns is None:
+            return ANSWER_SECONDS_MAX
+        return max(0.0, (self._deadline_ns - self._monotonic_ns()) / 1e9)
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, unless `stop` was called: then the next attempt follows at once."""
+        if self._deadline_ns is not None:
+            seconds = min(seconds, self._left_seconds())
+        if self._wake.wait(seconds):
+            self._wake.clear()
+
+    # --- one batch ---------------------------------------------------------------------------
+
+    def step(self) -> float | None:
+        """Try to settle the oldest batch; seconds to wait before the next, None if none waits."""
+        found = self._spool.oldest()
+        if found is None:
+            return None
+        entry, body, batch = found
+        started_ns = self._monotonic_ns()
+        try:
+            status, headers, content = self._post(body)
+        except httpx.HTTPError as error:
+            detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+            return self._failed(type(error).__name__, detail)
+        finally:
+            seconds = (self._monotonic_ns() - started_ns) / 1e9
+            self._meter.set("fabric_agent_send_duration_seconds", seconds)
+        match classify_status(status):
+            case Answer.DELIVERED:
+                receipt = parse_receipt(content)
+                if receipt is None or (receipt.boot, receipt.sequence) != (
+                    batch.boot,
+                    batch.sequence,
+                ):
+                    detail = f"its answer is no receipt for this batch: {show(content)}"
+                    return self._failed("receipt", detail)
+                self._delivered(entry, receipt)
+                return 0.0
+            case Answer.NEVER:
+                self._rejected(entry, status, content)
+                return 0.0
+            case Answer.RETRY | Answer.HELD:
+                asked = parse_retry_after(headers.get("Retry-After"), self._now_ns() / 1e9)
+                return self._failed(str(status), f"HTTP {status}: {show(content)}", asked or 0.0)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
+        if token := self._token():
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    def _post(self, body: bytes) -> tuple[int, httpx.Headers, bytes]:
+        """Status, headers and the beginning of the answer, which may come from another program."""
+        seconds = max(PAUSE_SECONDS_MIN, min(self._left_seconds(), ANSWER_SECONDS_MAX))
+        timeout = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS_MAX))
+        with self._client.stream(
+            "POST", INGEST_PATH, content=body, headers=self._headers(), timeout=timeout
+        ) as response:
+            content = b""
+            for chunk in response.iter_bytes(ANSWER_BYTES_MAX):
+                content += chunk
+                if len(content) >= ANSWER_BYTES_MAX:
+                    break
+            return response.status_code, response.headers, content
+
+    def _failed(self, kind: str, detail: str, asked_seconds: float = 0.0) -> float:
+        self._spool.put_back()
+        self._meter.add("fabric_agent_send_failures_total", error=kind)
+        self._meter.set("fabric_agent_service_up", 0)
+        self._news.failed(
+            kind=kind, detail=detail, now_ns=self._monotonic_ns(), waiting=len(self._spool)
+        )
+        pause = pause_seconds(self._news.failures, self._pause_seconds_max, self._random)
+        return max(pause, asked_seconds)
+
+    def _rejected(self, entry: Entry, status: int, content: bytes) -> None:
+        """Move the batch to rejected/: the service works and can never accept this one."""
+        log.warning(
+            "batch %s is moved to rejected/: HTTP %d: %s", entry.name, status, show(content)
+        )
+        self._spool.reject(entry)
+        self._meter.add("fabric_agent_rejected_batches_total", status=str(status))
+        self._meter.add("fabric_agent_rejected_samples_total", entry.samples, status=str(status))
+        self._news.delivered(now_ns=self._monotonic_ns(), waiting=len(self._spool))
+
+    def _delivered(self, entry: Entry, receipt: wire.Receipt) -> None:
+        self._spool.remove(entry)
+        self._meter.add("fabric_agent_shipped_batches_total")
+        self._meter.add("fabric_agent_shipped_samples_total", entry.samples)
+        self._meter.set("fabric_agent_service_up", 1)
+        for rule, count in receipt.refused.items():
+            if len(self._rules) < RULES_MAX:
+                self._rules.add(rule)
+            name = rule if rule in self._rules else "other"
+            self._meter.add("fabric_agent_refused_samples_total", count, rule=name)
+        if receipt.captures and self.take_request is not None:
+            for request in receipt.captures[: wire.CAPTURES_MAX]:
+                self.take_request(request)
+        self._news.delivered(now_ns=self._monotonic_ns(), waiting=len(self._spool))
+
+
+def parse_receipt(content: bytes) -> wire.Receipt | None:
+    """The receipt in a 200 answer; None if another program gave that answer."""
+    try:
+        return msgspec.json.decode(content, type=wire.Receipt)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def show(content: bytes) -> str:
+    """The beginning of an answer, fit for one line of a log."""
+    text = content[:ANSWER_BYTES_SHOWN].decode("utf-8", errors="replace")
+    return " ".join(text.split()) or "(empty)"

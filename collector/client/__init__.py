@@ -1,1 +1,0 @@
-"""The one file that schedulers' plug-ins copy: `fabricscope shim client` prints it."""

@@ -1,0 +1,1 @@
+"""The only ways to the machine: files, programs, sockets, netlink, NVML. Sources use `Host`."""

@@ -1,0 +1,532 @@
+"""The only door to the machine: files, links, ioctls and clocks, below one root.
+
+Every source is given a `Host` and touches nothing else, so every source runs on a captured tree
+(``Host(Path("capture"))``) exactly as it runs on the machine itself. A refusal is a `HostError`
+that carries the `Reason` a `Missing` needs. Sources interpret the bytes.
+
+One host may be used by several threads at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import stat
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote
+
+from collector.contract.errors import HostError, SettingsError
+from collector.contract.reason import Reason
+from collector.doors.commands import Output, recorded_as, run_command
+from collector.doors.fetch import Fetcher
+from collector.doors.netlink import LinkNews, LinkSocket
+from collector.doors.nvml import LiveNvml, Nvml, ReplayedNvml
+from collector.doors.sockets import (
+    Datagram,
+    DatagramSocket,
+    EthtoolSocket,
+    NicDriver,
+    parse_ethtool_driver,
+    parse_ethtool_stats,
+)
+from collector.switches.gnmi.model import Connection as GnmiConnection
+from collector.switches.gnmi.model import Target as GnmiTarget
+from collector.switches.snmp.model import Session, Target
+
+if TYPE_CHECKING:
+    from collector.bursts.plan import Plan
+    from collector.bursts.process import FastSampler
+    from collector.switches.snmp.replay import Recording
+
+RECORDING_BYTES_MAX = 64 << 20
+"""Recorded output of a switch or a program, in a captured tree. The largest known recording of a
+switch has 4 MB."""
+COUNTER_BYTES = 128
+"""What one re-read returns at most. The longest counter has 21 bytes, a `rate` about 40."""
+FILE_BYTES_MAX = 1 << 20
+"""A whole file. sysfs gives at most a page; a text of `ethtool -S` has about 40 kB."""
+
+KEPT_FILES_MAX = 4096
+"""Files held open for re-reading: sixteen ports of 250 counters. Others are opened each time."""
+RESERVED_FILES = 256
+"""File descriptors left to the rest of the agent (spool, sockets, other sources)."""
+REOPEN_SECONDS = 60
+"""Held files are reopened this often. sysfs returns ENODEV when a device has gone, but a file of a
+captured tree that was replaced by a rename returns no error; and files that no source reads any
+more must be closed."""
+REFUSED_RETRY_SECONDS = 300
+"""How long a refusal (EINVAL, EOPNOTSUPP) is believed. Restricted functions make the kernel log an
+error at every attempt (prometheus/node_exporter#3434): a read at each scrape floods its log."""
+
+NVIDIA_DRIVER = ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg")
+"""One of these is there where NVIDIA's driver is (the last one under Windows). Checked first, so
+that a host without GPUs never loads the library."""
+
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
+_NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
+# Nothing below a root should be a pipe; if something is, opening it must not hang the agent.
+_OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_NS_PER_SECOND = 1_000_000_000
+
+
+def reason_for(code: int) -> Reason:
+    """Why a reading is missing, from the error number of the call that failed."""
+    if code in _ABSENT:
+        return Reason.ABSENT
+    return Reason.NOT_SUPPORTED if code in _NOT_SUPPORTED else Reason.UNREADABLE
+
+
+def host_error(path: str, error: OSError) -> HostError:
+    code = error.errno or 0
+    return HostError(reason_for(code), path, error.strerror or str(error))
+
+
+def named_error(path: str, error: OSError | ValueError) -> HostError:
+    """The refusal of a call whose path comes from settings or logs; a NUL in it is a ValueError."""
+    if isinstance(error, OSError):
+        return host_error(path, error)
+    return HostError(Reason.ABSENT, repr(path), str(error))
+
+
+def read_whole(handle: int, bytes_max: int) -> bytes:
+    """Up to so many bytes; files of `/proc` come in pieces of a page or so."""
+    pieces: list[bytes] = []
+    left = bytes_max
+    while left and (piece := os.read(handle, left)):
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)
+
+
+class FileFacts(NamedTuple):
+    """What the file system reports about a name, without following a link in its last part."""
+
+    identity: tuple[int, int]
+    """Device and inode: what stays the same when a file is renamed."""
+    size: int
+    changed_ns: int
+    """When its content last changed, by the file system's clock (unix nanoseconds)."""
+    is_file: bool
+    """A regular file: neither a directory, nor a link, nor a pipe."""
+
+
+def file_facts(status: os.stat_result) -> FileFacts:
+    return FileFacts(
+        identity=(status.st_dev, status.st_ino),
+        size=status.st_size,
+        changed_ns=status.st_mtime_ns,
+        is_file=stat.S_ISREG(status.st_mode),
+    )
+
+
+class Host:
+    """The machine below ``root``; paths are relative to it (``sys/class/net``)."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+        self._is_live = root == Path("/")
+        self._prefix = str(root).rstrip("/") + "/"
+        self._kept: dict[str, int] = {}
+        self._kept_max: int | None = None
+        # Descriptors wait one period before they are closed: another thread may have looked one up
+        # and not used it yet, and a number closed too early is soon the number of another file.
+        self._retired: list[int] = []
+        self._reopen_ns = 0
+        self._refused: dict[str, tuple[int, HostError]] = {}
+        self._lock = threading.Lock()
+        self._ethtool = EthtoolSocket() if self._is_live else None
+        self._datagrams: dict[str, DatagramSocket] = {}
+        self._link_socket = LinkSocket() if self._is_live else None
+        self._fetcher = Fetcher() if self._is_live else None
+        self._nvml: LiveNvml | None = None
+        self._replayed: ReplayedNvml | None = None
+        self._recordings: dict[str, Recording] = {}
+        """By switch: as many as the settings of one agent name."""
+
+    # Clocks and names ------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The machine's host name; on a captured tree without one, this machine's."""
+        try:
+            return self.read("proc/sys/kernel/hostname").decode("utf-8", "replace").strip()
+        except HostError:
+            return socket.gethostname()
+
+    def boot_id(self) -> str:
+        """Changes whenever the machine boots: counters of another boot are not comparable."""
+        return self.read("proc/sys/kernel/random/boot_id").decode("ascii", "replace").strip()
+
+    def now_ns(self) -> int:
+        """Wall clock, unix nanoseconds: for the time of a sample."""
+        return time.time_ns()
+
+    def monotonic_ns(self) -> int:
+        """A clock that never steps: for intervals."""
+        return time.monotonic_ns()
+
+    # Files -----------------------------------------------------------------------------------
+
+    def read(self, path: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+        """The whole file, for what is read rarely; its beginning, if it is longer than allowed."""
+        self._raise_if_refused(path)
+        try:
+            handle = os.open(self._prefix + path, _OPEN_FLAGS)
+            try:
+                return read_whole(handle, bytes_max)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+
+    def reread(self, path: str) -> bytes:
+        """The first COUNTER_BYTES of a small file that is read at every scrape."""
+        (answer,) = self.reread_all((path,))
+        if isinstance(answer, HostError):
+            raise answer
+        return answer
+
+    def reread_all(self, paths: Sequence[str]) -> Sequence[bytes | HostError]:
+        """`reread` of many files: a text or a refusal for each, in order.
+
+        The files stay open: `pread` at offset 0 makes sysfs compute the number again and costs a
+        quarter of open, read and close.
+        """
+        answers: list[bytes | HostError] = []
+        if time.monotonic_ns() >= self._reopen_ns:
+            self._renew()
+        kept, pread = self._kept, os.pread
+        for path in paths:
+            try:
+                answers.append(pread(kept[path], COUNTER_BYTES, 0))
+            except KeyError:
+                answers.append(self._open_and_keep(path))
+            except OSError as error:
+                answers.append(self._let_go(path, error))
+        return answers
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted; without those that no label can hold (not UTF-8)."""
+        try:
+            names = os.listdir(self._prefix + path)  # noqa: PTH208 - a third of the time
+        except OSError as error:
+            raise host_error(path, error) from error
+        return sorted(name for name in names if name.isprintable())
+
+    def link_target(self, path: str) -> str:
+        """Where a symbolic link points, as written; absent when it is not a link."""
+        try:
+            return os.readlink(self._prefix + path)  # noqa: PTH115 - the text, no Path
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise HostError(Reason.ABSENT, path, "Not a symbolic link") from error
+            raise host_error(path, error) from error
+
+    def exists(self, path: str) -> bool:
+        """Whether the name is there; a link counts even when a capture does not hold its target."""
+        return os.path.lexists(self._prefix + path)
+
+    def stat(self, path: str) -> FileFacts:
+        """Identity, size and time of a name; a link is described, not followed."""
+        try:
+            return file_facts(os.lstat(self._prefix + path))
+        except (OSError, ValueError) as error:
+            raise named_error(path, error) from error
+
+    def read_at(
+        self, path: str, offset: int, length: int, identity: tuple[int, int] | None = None
+    ) -> bytes:
+        """Up to ``length`` bytes from ``offset`` on, of a regular file; empty at its end.
+
+        With an ``identity`` it is absent when another file has that name by now. Links are not
+        followed: log folders are often writable by every user, and the agent may read more of the
+        machine than the user who placed the link.
+        """
+        try:
+            handle = os.open(self._prefix + path, _OPEN_FLAGS | os.O_NOFOLLOW)
+            try:
+                facts = file_facts(os.fstat(handle))
+                if not facts.is_file:
+                    raise HostError(Reason.NOT_SUPPORTED, path, "Not a regular file")
+                if identity is not None and facts.identity != identity:
+                    raise HostError(Reason.ABSENT, path, "Replaced by another file")
+                return os.pread(handle, length, offset)
+            finally:
+                os.close(handle)
+        except (OSError, ValueError) as error:
+            raise named_error(path, error) from error
+
+    def close(self) -> None:
+        """Close every held file. No thread may be reading."""
+        with self._lock:
+            for handle in (*self._kept.values(), *self._retired):
+                os.close(handle)
+            self._kept, self._retired = {}, []
+        if self._ethtool:
+            self._ethtool.close()
+        if self._link_socket:
+            self._link_socket.close()
+        for door in self._datagrams.values():
+            door.close()
+        if self._fetcher:
+            self._fetcher.close()
+        if self._nvml:
+            self._nvml.close()
+
+    # Messages of programs on this machine ------------------------------------------------------
+
+    def receive(self, path: str, count_max: int) -> Sequence[Datagram]:
+        """Datagrams that have come to the Unix socket at ``path`` and wait, up to so many.
+
+        The first call makes the socket in its folder, and is refused as absent where there is no
+        such folder. A captured tree has no sockets.
+        """
+        if not self._is_live:
+            raise HostError(Reason.ABSENT, path, "A captured tree has no sockets")
+        try:
+            with self._lock:
+                door = self._datagrams.get(path)
+                if door is None:
+                    door = self._datagrams[path] = DatagramSocket(self._prefix + path)
+            return door.receive(count_max)
+        except OSError as error:
+            raise host_error(path, error) from error
+
+    # Ethernet statistics ---------------------------------------------------------------------
+
+    def ethtool_stats(self, interface: str) -> dict[str, int]:
+        """Every driver statistic of an interface by its native name.
+
+        On a captured tree the text of ``ethtool -S`` is read from `ethtool/<interface>/statistics`;
+        a capture without that file is of an interface that offers no statistics.
+        """
+        if self._ethtool is None:
+            return parse_ethtool_stats(self._read_capture(interface, "statistics"))
+        path = f"ethtool/{interface}/statistics"
+        self._raise_if_refused(path)
+        try:
+            return self._ethtool.stats(interface)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+
+    def ethtool_driver(self, interface: str) -> NicDriver:
+        """The driver behind an interface; from `ethtool/<interface>/driver` on a captured tree."""
+        if self._ethtool is None:
+            return parse_ethtool_driver(self._read_capture(interface, "driver"))
+        path = f"ethtool/{interface}/driver"
+        self._raise_if_refused(path)
+        try:
+            return self._ethtool.driver(interface)
+        except OSError as error:
+            raise self._refuse(path, error) from error
+
+    def _read_capture(self, interface: str, what: str) -> str:
+        path = f"ethtool/{interface}/{what}"
+        try:
+            return self.read(path).decode("utf-8", "replace")
+        except HostError as error:
+            if error.reason is Reason.ABSENT:
+                detail = "the capture has none: Operation not supported"
+                raise HostError(Reason.NOT_SUPPORTED, path, detail) from error
+            raise
+
+    # Links -----------------------------------------------------------------------------------
+
+    def link_news(self) -> LinkNews:
+        """The kernel's messages about interfaces since the last call; at first, all interfaces.
+
+        For one thread. A captured tree has no kernel: absent there.
+        """
+        if self._link_socket is None:
+            raise HostError(Reason.ABSENT, "rtnetlink", "a captured tree has no kernel")
+        try:
+            return self._link_socket.look()
+        except OSError as error:
+            raise host_error("rtnetlink", error) from error
+
+    # GPUs, and other programs' pages ----------------------------------------------------------
+
+    def nvml(self) -> Nvml:
+        """NVIDIA's management library; absent where there is no driver.
+
+        On a captured tree its answers are read from `nvml/answers.json`, again at every call.
+        """
+        if not self._is_live:
+            return self._replay_nvml("nvml/answers.json")
+        with self._lock:
+            if self._nvml is None or self._nvml.is_dead:
+                if not any(self.exists(path) for path in NVIDIA_DRIVER):
+                    raise HostError(Reason.ABSENT, "nvml", "there is no NVIDIA driver")
+                self._nvml = LiveNvml()
+            return self._nvml
+
+    def _replay_nvml(self, path: str) -> ReplayedNvml:
+        """The recording as it is now; it remembers which of its events were reported."""
+        text = self.read(path)
+        with self._lock:
+            if self._replayed is None:
+                self._replayed = ReplayedNvml(text, path)
+            else:
+                self._replayed.load(text)
+            return self._replayed
+
+    def fetch(self, url: str, seconds: float) -> bytes:
+        """The body of a server's answer to GET within so many seconds; http and https only.
+
+        On a captured tree the answer is the file `http/<the URL, quoted>`.
+        """
+        if self._fetcher is None:
+            return self.read(f"http/{quote(url, safe='')}")
+        return self._fetcher.fetch(url, seconds)
+
+    # Programs, and switches ------------------------------------------------------------------
+
+    def run(
+        self, words: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
+    ) -> Output:
+        """A program's output within so many seconds; absent where there is no such program.
+
+        On a captured tree its output is the file `recorded_as(words)`.
+        """
+        if not self._is_live:
+            return Output(self.read(recorded_as(words), RECORDING_BYTES_MAX))
+        return run_command(words, seconds, environment)
+
+    def snmp(self, target: Target) -> Session:
+        """A switch to ask; on a captured tree the recording `snmp/<name>.snmprec` as it is now.
+
+        The caller closes it. While a recording stays unchanged, it is the same object.
+        """
+        if not self._is_live:
+            from collector.switches.snmp.replay import Recording  # noqa: PLC0415 - see below
+
+            path = f"snmp/{quote(target.name, safe='')}.snmprec"
+            text = self.read(path, RECORDING_BYTES_MAX)
+            known = self._recordings.get(target.name)
+            if known is None or known.text != text:
+                known = self._recordings[target.name] = Recording(text)
+            return known
+        try:
+            # Imported here: only an agent that walks switches has pysnmp, and pays its memory.
+            from collector.switches.snmp.client import open_session  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            detail = f"{error.name} is not installed: pip install 'fabricscope[poller]'"
+            raise HostError(Reason.ABSENT, "snmp", detail) from error
+        return open_session(target)
+
+    def gnmi(self, target: GnmiTarget) -> GnmiConnection:
+        """A switch to listen to; on a captured tree the recording `gnmi/<name>.json`.
+
+        Nothing is sent yet. The caller closes it.
+        """
+        if not self._is_live:
+            from collector.switches.gnmi.replay import Recording as Stream  # noqa: PLC0415 - as above
+
+            return Stream(self.read(f"gnmi/{quote(target.name, safe='')}.json"))
+        from collector.switches.gnmi.client import LiveConnection  # noqa: PLC0415
+
+        return LiveConnection(target)
+
+    # Fast samples ----------------------------------------------------------------------------
+
+    def sampler(self, plan: Plan) -> FastSampler:
+        """The fast sampler of these counters; on a captured tree the recording `bursts/samples`.
+
+        The caller closes it.
+        """
+        # Imported here: only hosts with a fabric have one.
+        from collector.bursts.process import LiveSampler, ReplayedSampler  # noqa: PLC0415
+
+        if not self._is_live:
+            return ReplayedSampler(self.read("bursts/samples").decode("utf-8", "replace"), plan)
+        counters = [each._replace(path=self._prefix + each.path) for each in plan.counters]
+        return LiveSampler(plan._replace(counters=tuple(counters)))
+
+    # Held files and remembered refusals ------------------------------------------------------
+
+    def _open_and_keep(self, path: str) -> bytes | HostError:
+        try:
+            self._raise_if_refused(path)
+            handle = os.open(self._prefix + path, _OPEN_FLAGS)
+        except HostError as refusal:
+            return refusal
+        except OSError as error:
+            return self._refuse(path, error)
+        try:
+            data = os.pread(handle, COUNTER_BYTES, 0)
+        except OSError as error:
+            os.close(handle)
+            return self._refuse(path, error)
+        with self._lock:
+            if len(self._kept) < self._room() and path not in self._kept:
+                self._kept[path] = handle
+                return data
+        os.close(handle)
+        return data
+
+    def _let_go(self, path: str, error: OSError) -> bytes | HostError:
+        """Stop holding a file that failed; after ENODEV its device may be back under that name."""
+        with self._lock:
+            handle = self._kept.pop(path, None)
+            if handle is not None:
+                self._retired.append(handle)
+        if error.errno == errno.ENODEV:
+            return self._open_and_keep(path)
+        return self._refuse(path, error)
+
+    def _renew(self) -> None:
+        """Once a period: retire every held file, close those that were retired a period ago."""
+        with self._lock:
+            now_ns = time.monotonic_ns()
+            if now_ns < self._reopen_ns:
+                return  # another thread was faster
+            for handle in self._retired:
+                os.close(handle)
+            self._retired = list(self._kept.values())
+            self._kept = {}
+            self._reopen_ns = now_ns + REOPEN_SECONDS * _NS_PER_SECOND
+
+    def _room(self) -> int:
+        """How many files may be held; the soft limit is raised as far as it is needed and allowed.
+
+        systemd starts services with a soft limit of 1024, for the sake of those that use select(2).
+        """
+        if self._kept_max is None:
+            wanted = KEPT_FILES_MAX + RESERVED_FILES
+            soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            if soft != resource.RLIM_INFINITY and soft < wanted:
+                soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            allowed = wanted if soft == resource.RLIM_INFINITY else soft
+            self._kept_max = max(0, min(KEPT_FILES_MAX, allowed - RESERVED_FILES))
+        return self._kept_max
+
+    def _refuse(self, path: str, error: OSError) -> HostError:
+        """The error to raise; a "not supported" is remembered and not asked for again soon."""
+        refusal = host_error(path, error)
+        if refusal.reason is Reason.NOT_SUPPORTED:
+            retry_ns = time.monotonic_ns() + REFUSED_RETRY_SECONDS * _NS_PER_SECOND
+            self._refused[path] = retry_ns, refusal
+        return refusal
+
+    def _raise_if_refused(self, path: str) -> None:
+        if path not in self._refused:
+            return
+        retry_ns, refusal = self._refused[path]
+        if time.monotonic_ns() < retry_ns:
+            raise HostError(refusal.reason, path, refusal.detail)
+        self._refused.pop(path, None)
+
+
+def check_root(root: Path) -> None:
+    """Raise SettingsError unless something can be read below this folder."""
+    if not root.is_dir():
+        raise SettingsError(f"--root {root}: there is no such folder")
+    if not any((root / name).is_dir() for name in ("sys", "proc")):
+        raise SettingsError(f"--root {root}: neither sys nor proc in it; it is no captured tree")

@@ -1,0 +1,1 @@
+"""What sources share: sysfs, followed files, processes, configuration, InfiniBand tools."""

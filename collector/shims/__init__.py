@@ -1,0 +1,1 @@
+"""Single files that users copy into their programs: step marks and an HTTP client."""

@@ -1,0 +1,69 @@
+"""The service's own evaluator, asked by the scoreboard instead of by a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alerts.judge.incident import standing_verdicts
+from api.base.metrics import ServiceMetrics
+from api.fabric.cache import TopologyCache
+from api.oncall.evaluate.lead import Lead
+from api.oncall.evaluate.parts import make_rounds
+from api.oncall.evaluate.rounds import BrokenJudge, Outcome
+from collector.contract.errors import FabricscopeError
+from collector.contract.verdict import Verdict
+from simulator.score.handicap import Handicap, seen
+from simulator.score.service import Evaluator, SimulatedService
+
+HOLDER = "scoreboard"
+
+
+class BrokenEvaluator(FabricscopeError):  # noqa: N818 - reads as the statement it is
+    """A bug of ours: the run is no measure of anything, and must not look like one."""
+
+
+class Incidents:
+    """Says the verdict of every incident that is open: what somebody on call would see."""
+
+    def __init__(self, service: SimulatedService, handicap: Handicap = Handicap.NONE) -> None:
+        self._metrics = ServiceMetrics()
+        self.lead = Lead(service.inventory, service.clock, holder=HOLDER, is_alone=True)
+        topologies = TopologyCache(service.inventory, service.clock)
+        self._rounds = make_rounds(
+            service.store,
+            service.inventory,
+            topologies,
+            self.lead,
+            self._metrics,
+            see=lambda window: seen(window, handicap),
+        )
+
+    def evaluate(self, now_ns: int) -> Sequence[Verdict]:
+        """Every verdict that stands at this moment, by data that has arrived by now."""
+        return standing_verdicts(self.look(now_ns).incidents)
+
+    def look(self, now_ns: int) -> Outcome:
+        """One round of the evaluator."""
+        self.lead.renew()
+        try:
+            outcome = self._rounds.look(now_ns)
+        except BrokenJudge as error:
+            raise BrokenEvaluator("the judge broke: the log has its trace") from error
+        if broken := broken_detectors(self._metrics):
+            raise BrokenEvaluator(f"{', '.join(broken)} broke: the log has the trace")
+        return outcome
+
+
+def broken_detectors(metrics: ServiceMetrics) -> list[str]:
+    """Detectors that have broken at least once."""
+    return sorted(
+        sample.labels["detector"]
+        for family in metrics.detector_errors.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total") and sample.value
+    )
+
+
+def with_detectors(service: SimulatedService, handicap: Handicap = Handicap.NONE) -> Evaluator:
+    """The evaluator of this version: detectors, judge and incidents, as in the service."""
+    return Incidents(service, handicap)
