@@ -10,20 +10,20 @@ import msgspec
 from fastapi import Depends, FastAPI, Request
 
 from api.actions.parts import Acting
-from api.audit.service import FleetAudit
+from api.audit.fleet_audit import FleetAudit
 from api.captures import Captures
 from api.correlate.fabric import FabricReader
 from api.evaluate.book import IncidentBook
 from api.evaluate.changes import Changes
 from api.explain.explainer import Explainer
 from api.health.board import HealthBoard
-from api.ingest.service import Ingest
+from api.ingest.ingest import Ingest
 from api.inventory.repository import Inventory
 from api.kubernetes.gangs import Gangs
 from api.metrics import ServiceMetrics
 from api.notify.task import Notifying
 from api.page_files import PageFiles
-from api.placement.service import Floors
+from api.placement.floors import Floors
 from api.promql.gate import Gate
 from api.rules.answer import RuleBook
 from api.settings import ServiceSettings

@@ -9,7 +9,7 @@ import msgspec
 
 from api import page_files
 from api.actions.parts import make_acting
-from api.audit.service import FleetAudit, load_expectations
+from api.audit.fleet_audit import FleetAudit, load_expectations
 from api.captures import Captures
 from api.context import Context, Queues
 from api.correlate.fabric import FabricReader
@@ -18,14 +18,14 @@ from api.evaluate.detect import Panel
 from api.evaluate.parts import Evaluation, make_evaluation
 from api.explain.explainer import Explainer
 from api.health.parts import make_board
+from api.ingest.ingest import Ingest
 from api.ingest.own import OwnSamples
-from api.ingest.service import Ingest
 from api.inventory.feed import InventoryFeed
 from api.inventory.repository import Inventory
 from api.kubernetes.gangs import Gangs
 from api.metrics import ServiceMetrics
 from api.notify.task import Notifying
-from api.placement.service import Floors
+from api.placement.floors import Floors
 from api.promql.engine import Engine
 from api.promql.gate import Gate
 from api.promql.values import Dialect

@@ -39,7 +39,7 @@ from api.rules.explain import explain_by_incidents
 from api.rules.parts import make_rules
 from api.rules.task import Hooks
 from api.score.evaluate import Incidents
-from api.score.service import SimulatedService
+from api.score.simulated_service import SimulatedService
 from api.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
 from simulator.engine import Simulation

@@ -32,7 +32,7 @@ from api.evaluate.series import FoundSeries
 from api.ingest.own import OwnSamples
 from api.metrics import ServiceMetrics
 from api.score.evaluate import Incidents
-from api.score.service import SimulatedService
+from api.score.simulated_service import SimulatedService
 from api.settings import ServiceSettings
 from collector.contract.verdict import Verdict
 from simulator.engine import Simulation

@@ -10,7 +10,7 @@ import msgspec
 from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
-from api.audit.service import Severity, check_names, choose
+from api.audit.fleet_audit import Severity, check_names, choose
 from api.context import Parts
 from api.errors import Problem
 from api.limits import PAGE_DEFAULT

@@ -28,8 +28,8 @@ from api.kubernetes.extender import (
 )
 from api.kubernetes.labels import labels_of
 from api.limits import PLACEMENTS_WAITING_MAX
+from api.placement.floors import answer as place_job
 from api.placement.model import Ask, CannotPlace
-from api.placement.service import answer as place_job
 from api.routes.shared.answers import JSON, answer, documented, inline_schema
 from api.routes.shared.bodies import read_body
 from collector.contract.errors import FabricscopeError

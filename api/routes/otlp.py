@@ -27,8 +27,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from api.boundary import problem_of, retry_headers
 from api.context import Parts
 from api.errors import Problem
+from api.ingest.ingest import OTLP
 from api.ingest.otlp import OtlpRequest, parse_json, parse_protobuf, unpack_gzip
-from api.ingest.service import OTLP
 from api.routes.shared.bodies import read_body
 from collector.contract.errors import FabricscopeError
 

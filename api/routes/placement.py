@@ -20,8 +20,8 @@ from api.limits import (
     PLACEMENT_SETS_MAX,
     PLACEMENTS_WAITING_MAX,
 )
+from api.placement.floors import answer
 from api.placement.model import Ask, CannotPlace, Placed
-from api.placement.service import answer
 from api.routes.shared.answers import answer as respond
 from api.routes.shared.answers import body_of, documented
 from api.routes.shared.bodies import read_body

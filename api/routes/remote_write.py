@@ -23,8 +23,8 @@ from fastapi.responses import PlainTextResponse
 from api.boundary import problem_of, retry_headers
 from api.context import Context, Parts
 from api.errors import ProblemBody
+from api.ingest.ingest import REMOTE_WRITE
 from api.ingest.remote_write import V1_PROTO, V2_PROTO, RemoteRequest
-from api.ingest.service import REMOTE_WRITE
 from api.routes.shared.bodies import read_body
 from collector.contract.errors import FabricscopeError
 

@@ -10,7 +10,7 @@ from api.evaluate.parts import make_rounds
 from api.evaluate.rounds import BrokenJudge, Outcome
 from api.metrics import ServiceMetrics
 from api.score.handicap import Handicap, seen
-from api.score.service import Evaluator, SimulatedService
+from api.score.simulated_service import Evaluator, SimulatedService
 from api.topology.cache import TopologyCache
 from collector.contract.errors import FabricscopeError
 from collector.contract.verdict import Verdict

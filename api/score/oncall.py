@@ -46,7 +46,7 @@ from api.score.day import Shift, make_shift
 from api.score.evaluate import Incidents
 from api.score.marks import NS
 from api.score.pages import Page, Watch
-from api.score.service import SimulatedService
+from api.score.simulated_service import SimulatedService
 from api.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import FabricscopeError

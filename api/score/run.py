@@ -19,7 +19,7 @@ from api.score.cases import make_case
 from api.score.evaluate import with_detectors
 from api.score.handicap import Handicap, arriving
 from api.score.marks import NS, Run, Saying
-from api.score.service import Evaluator, Silent, SimulatedService
+from api.score.simulated_service import Evaluator, Silent, SimulatedService
 from collector.contract.errors import FabricscopeError
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter

@@ -33,7 +33,7 @@ from api.inventory.repository import Inventory
 from api.metrics import ServiceMetrics
 from api.score.evaluate import with_detectors
 from api.score.run import CLUSTER_NAME, play
-from api.score.service import SimulatedService
+from api.score.simulated_service import SimulatedService
 from api.store.store import Store, StoreUrl
 from api.topology.cache import TopologyCache
 from collector.contract.errors import StoreError

@@ -15,7 +15,7 @@ from api.explain import job as explain_job
 from api.explain import things as explain_things
 from api.routes import explain as explain_route
 from api.score.run import play
-from api.score.service import Silent
+from api.score.simulated_service import Silent
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.faults.model import Injection, Place

@@ -20,7 +20,7 @@ from api.inventory import notices as notices_tables
 from api.inventory.repository import Inventory
 from api.inventory.tables import NoticeState
 from api.metrics import ServiceMetrics
-from api.notify.http import Outcome, Verdict, make_client
+from api.notify.http import Delivery, Outcome, make_client
 from api.notify.outbox import Outbox
 from api.notify.receivers import Means, Receiver, discover, make_receiver
 from api.notify.settings import NotifySettings
@@ -73,10 +73,10 @@ class Phone(Receiver):
     async def send(self, notice: Notice) -> Outcome:
         self.crash("before send")
         if not self.is_up:
-            return Outcome(verdict=Verdict.RETRY, detail="away")
+            return Outcome(delivery=Delivery.RETRY, detail="away")
         self.got.append(notice)
         self.crash("after send")
-        return Outcome(verdict=Verdict.SENT)
+        return Outcome(delivery=Delivery.SENT)
 
     def statuses(self) -> list[str]:
         return [notice.status.value for notice in self.got]

@@ -12,7 +12,7 @@ from alerts.traffic.places import By
 from api.correlate.pattern import read_pattern
 from api.score.handicap import Handicap
 from api.score.run import play
-from api.score.service import Evaluator, SimulatedService
+from api.score.simulated_service import Evaluator, SimulatedService
 from api.topology.model import Topology
 from collector.contract.identity import metric_id
 from collector.contract.verdict import Verdict

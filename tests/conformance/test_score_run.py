@@ -12,7 +12,7 @@ import pytest
 from api.score.handicap import Handicap
 from api.score.marks import NS, Marks, Run, mark
 from api.score.run import FOLDER_PREFIX, no_detectors, play, run_all
-from api.score.service import Evaluator, SimulatedService
+from api.score.simulated_service import Evaluator, SimulatedService
 from collector.cli import EXIT_INTERRUPTED, main
 from collector.contract.identity import metric_id
 from collector.contract.verdict import Cause, Culprit, Verdict

@@ -17,7 +17,7 @@ import pytest
 
 from api.score.handicap import Handicap
 from api.score.run import play
-from api.score.service import SimulatedService
+from api.score.simulated_service import SimulatedService
 from api.topology.read import read_topology
 from collector.commands import recorded_as as recorded_by_agent
 from collector.contract.model import Missing, Reading, Sample

@@ -29,7 +29,7 @@ from api.promql.values import Dialect
 from api.rules.build import write_pack
 from api.rules.parts import Rules, make_rules
 from api.rules.task import aligned_ns
-from api.score.service import SimulatedService
+from api.score.simulated_service import SimulatedService
 from api.settings import ServiceSettings
 from collector.contract.catalog import load_catalog
 from simulator.engine import Simulation

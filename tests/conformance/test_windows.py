@@ -13,7 +13,7 @@ from alerts.window import NS, Grid, JobWindow, Window
 from api.correlate.readings import GridReader
 from api.correlate.things import read_hosts, read_ports
 from api.correlate.windows import WindowReader
-from api.score.service import SimulatedService
+from api.score.simulated_service import SimulatedService
 from api.store.store import Store, StoreUrl
 from api.topology.cache import TopologyCache
 from collector.contract.identity import metric_id, series_id

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 
 from api.context import Context
 from api.errors import Problem
-from api.ingest.service import Ingest
+from api.ingest.ingest import Ingest
 from api.limits import BODY_BYTES_MAX
 
 

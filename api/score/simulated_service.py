@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from api.correlate.roll import make_roll
-from api.ingest.service import Ingest
+from api.ingest.ingest import Ingest
 from api.inventory.feed import InventoryFeed
 from api.inventory.repository import Inventory
 from api.jobs.watch import JobWatch
