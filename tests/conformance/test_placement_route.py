@@ -16,7 +16,7 @@ from api.inventory.repository import Inventory
 from api.inventory.sightings import Observation, PortValues, sight
 from api.inventory.tables import JobState
 from api.limits import PLACEMENT_HOSTS_MAX, PLACEMENT_SETS_MAX
-from api.placement import service as placing
+from api.placement import floors as placing
 from collector.contract.catalog import load_catalog
 from simulator.topology.build import ClusterSpec, build
 from tests import link_ends
