@@ -7,24 +7,25 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from api import page_files
 from api.base.metrics import ServiceMetrics
 from api.base.version import VERSION
 from api.data.captures import Captures
+from api.data.ingest.ingest import Ingest
 from api.data.ingest.own import OwnSamples
-from api.data.ingest.service import Ingest
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.cache import TopologyCache
 from api.fleet.actions.parts import make_acting
-from api.fleet.audit.service import FleetAudit, load_expectations
+from api.fleet.audit.fleet_audit import FleetAudit, load_expectations
 from api.fleet.health.parts import make_board
 from api.fleet.kubernetes.gangs import Gangs
-from api.fleet.placement.service import Floors
+from api.fleet.placement.floors import Floors
+from api.http import page_files
 from api.http.context import Context, Queues
 from api.http.settings import ServiceSettings
 from api.http.tokens.parts import make_book
+from api.http.works import Work, feed_inventory, watch_captures, watch_jobs, watch_ports
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.roll import RollTask, make_roll
 from api.oncall.evaluate.detect import Panel
@@ -37,7 +38,6 @@ from api.oncall.rules.task import Hooks
 from api.promql.engine import Engine
 from api.promql.gate import Gate
 from api.promql.values import Dialect
-from api.works import Work, feed_inventory, watch_captures, watch_jobs, watch_ports
 from collector.contract.catalog import load_catalog
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Protocol
 
 from api.base.metrics import ServiceMetrics
-from api.data.ingest.service import Ingest
+from api.data.ingest.ingest import Ingest
 from api.data.inventory.feed import InventoryFeed
 from api.data.inventory.repository import Inventory
 from api.data.refresh import refresh_ports
 from api.data.store.store import Store, StoreUrl
 from api.http.settings import RetentionDays
+from api.http.works import JOBS_SECONDS, PORTS_SECONDS
 from api.jobs.correlate.roll import make_roll
 from api.jobs.watch import JobWatch
-from api.works import JOBS_SECONDS, PORTS_SECONDS
 from collector.contract.catalog import load_catalog
 from collector.contract.verdict import Verdict
 
