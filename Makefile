@@ -61,11 +61,11 @@ check-page: page ## the built-in page's types, lint and unit tests
 	@echo "check: page"; $(PYTHON) -m tests.setup_page check
 
 .PHONY: test
-test: check pytest ## everything that must be green: check, all tests, a part of the long proofs
+test: check check-page pytest ## everything that must be green: checks, tests, a part of the long proofs
 
 .PHONY: test-all
 test-all: export TEST_CUT := all
-test-all: check pytest score ## the same with the long proofs in full, for hours; CI takes a part in turn
+test-all: check check-page pytest score ## the same with the long proofs in full, for hours; CI takes a part in turn
 
 .PHONY: pytest
 pytest: setup peers page

@@ -2,7 +2,7 @@
  * A topology as the fabric view works with it: nodes and links by number, each link with its lower end
  * (host, or the switch nearer to hosts) and its upper end. Pure.
  */
-import type { Topology, TopologyLink, TopologyNode, TopologyPort } from "../api/fabric";
+import type { Topology, TopologyLink, TopologyNode, TopologyPort } from "../api/topology";
 
 export interface FabricNode {
   readonly index: number;

@@ -1,5 +1,5 @@
 /** Fabrics that are not there, for tests: fat trees, rails, a dragonfly, one switch. */
-import type { Topology, TopologyLink, TopologyNode, TopologyPort } from "../api/fabric";
+import type { Topology, TopologyLink, TopologyNode, TopologyPort } from "../api/topology";
 
 export interface MadeSpec {
   readonly kind: "rail" | "fat_tree" | "dragonfly" | "single";

@@ -1,7 +1,7 @@
 /** Everything that is known of the link or node that is chosen. */
 import type { ComponentChildren } from "preact";
 import type { LinkFlow } from "../api/fabric";
-import type { Cabling } from "../api/fabric";
+import type { Cabling } from "../api/topology";
 import { ago, count, moment, percent, si } from "../format";
 import { href, type Query } from "../route";
 import { Badge, Panel } from "../ui/panel";

@@ -2,7 +2,7 @@
  * Where each host's cell lies: blocks of cells, one a group (leaf, pod or cluster), that flow like
  * words on a line. Pure. Lengths are CSS pixels; hosts are numbered as their groups list them.
  */
-import type { Topology } from "../api/fabric";
+import type { Topology } from "../api/topology";
 import { NAMES } from "./host-words";
 
 export interface Group {

@@ -1,7 +1,7 @@
 import { describe, expect, it, vi } from "vitest";
 import type { HealthTurn, HostHealth } from "../api/hosts";
 import type { IncidentShort } from "../api/incidents";
-import type { Topology } from "../api/fabric";
+import type { Topology } from "../api/topology";
 
 // Addresses and tokens are read from the window, which tests do not have.
 vi.stubGlobal("location", { hash: "" });

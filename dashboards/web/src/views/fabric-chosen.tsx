@@ -1,7 +1,7 @@
 /** Fetches the details of the chosen link or node, shown beside the drawing. */
 import { askFlow } from "../api/fabric";
 import type { IncidentShort } from "../api/incidents";
-import { askCablings } from "../api/fabric";
+import { askCablings } from "../api/topology";
 import type { Frame } from "../parts/fabric-frames";
 import type { FabricLink, Focus } from "../parts/fabric-graph";
 import { causeWords, placeOf } from "../parts/fabric-marks";

@@ -9,7 +9,7 @@ import {
   nothingKnown,
 } from "../api/fabric";
 import type { IncidentShort } from "../api/incidents";
-import { askTopology, type Topology } from "../api/fabric";
+import { askTopology, type Topology } from "../api/topology";
 import { count } from "../format";
 import { changes } from "../live";
 import { columnsOf, Frame, frameAt, peaks, summaryOf, valueWord } from "../parts/fabric-frames";

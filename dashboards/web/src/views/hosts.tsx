@@ -21,7 +21,7 @@ import {
 } from "../api/hosts";
 import { stepOf } from "../api/promql";
 import { askCurves, askNumbers } from "../api/service";
-import { askTopology } from "../api/fabric";
+import { askTopology } from "../api/topology";
 import { count } from "../format";
 import { changes } from "../live";
 import { groupsOf, railsOf } from "../parts/host-cells";
