@@ -545,7 +545,7 @@ def test_mail_goes_out_through_apprise(inventory: Inventory) -> None:
         port = server.sockets[0].getsockname()[1]
         address = f"mailto://127.0.0.1:{port}?from=us@example.org&to=oncall@example.org"
         table = ReceiverTable(name="pager", type="apprise", url=address)
-        side.receiver = make_receiver(table, side.receiver._means)  # type: ignore[attr-defined]
+        side.receiver = make_receiver(table, side.receiver._means)
         side.restart()
         async with server:
             await side.step([down(host="n1")])
