@@ -28,6 +28,7 @@ from collector.contract.catalog import load_catalog
 from collector.contract.causes import cause_table
 from collector.contract.verdict import Layer, Reason
 from collector.sources import SourceSettings, discover
+from tests import architecture
 
 ROOT = Path(__file__).resolve().parent.parent
 PART = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -212,8 +213,8 @@ def pack_alerts() -> str:
                 f"[{rule.name}](../runbooks/{rule.annotations['runbook_url'].rpartition('/')[2]}.md)",
                 rule.labels["severity"],
                 write_duration(rule.for_s),
-                said_of_any(rule.annotations["description"]),
-                said_of_any(rule.annotations["threshold_source"]),
+                text_without_labels(rule.annotations["description"]),
+                text_without_labels(rule.annotations["threshold_source"]),
             ]
             for rule in rules
         ]
@@ -222,7 +223,7 @@ def pack_alerts() -> str:
     return "".join(parts)
 
 
-def said_of_any(template: str) -> str:
+def text_without_labels(template: str) -> str:
     """What a template says of whatever it fires for: labels by their names, values as dots."""
     text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", r"*\1*", template)
     text = re.sub(r"\{\{ \$value[^}]*\}\}", "…", text)
@@ -242,6 +243,14 @@ def verdict_in_text() -> str:
     """The verdict at the beginning of what `diagnose` says, as the terminal shows it."""
     verdict, _, _ = DIAGNOSED.read_text("utf-8").partition("\nRead ")
     return f"```\n{verdict.rstrip()}\n```\n"
+
+
+def verdict_in_brief() -> str:
+    """The verdict's sentence, cause, time, cost and action, without its evidence."""
+    verdict, _, _ = DIAGNOSED.read_text("utf-8").partition("\nRead ")
+    head, _, rest = verdict.partition("\n\n")
+    action = rest[rest.index("  What to do:") :].partition("\n\n")[0]
+    return f"```\n{head.rstrip()}\n{action.rstrip()}\n```\n"
 
 
 def causes() -> str:
@@ -289,6 +298,8 @@ PARTS: dict[str, Callable[[], str]] = {
     "pack-alerts": pack_alerts,
     "pack-knobs": pack_knobs,
     "verdict-in-text": verdict_in_text,
+    "verdict-in-brief": verdict_in_brief,
+    "walks": architecture.walk_tables,
 }
 
 
@@ -308,6 +319,8 @@ def refreshed(text: str) -> str:
 def main() -> int:
     """Write, or say what lags behind."""
     lagging = 0
+    if "--write" in sys.argv[1:]:
+        architecture.DRAWING.write_text(architecture.draw(), "utf-8")
     for file in documents():
         text = file.read_text("utf-8")
         fresh = refreshed(text)

@@ -46,7 +46,7 @@ from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario, plan
 from simulator.score.evaluate import Incidents
-from simulator.score.service import SimulatedService
+from simulator.score.simulated_service import SimulatedService
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
 from tests.grafana_supplement import Supplement

@@ -34,7 +34,7 @@ from simulator.engine import Simulation
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.score.evaluate import Incidents
-from simulator.score.service import SimulatedService
+from simulator.score.simulated_service import SimulatedService
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
 from tests.grafana_data import DataSet, Trouble, scenario_of

@@ -2,7 +2,8 @@
 
 Runs on the system's own python3 and needs the standard library only. It uses the machine's Node if
 that is new enough for the page (`engines` in its package.json), else one from PyPI, in a folder of
-its own. It does only what changed since the last time, and returns at once if nothing has.
+its own. It does only what changed since the last time, and returns at once if nothing has. A page
+that was built is kept in the user's cache by the hash of its sources, for other clones.
 
     python3 -m tests.setup_page          build it
     python3 -m tests.setup_page check    build it, then its types, lint and unit tests
@@ -27,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.setup_venv import NODE, PROJECT, ROOT, SetupError, fingerprint, run, setup, step
+from tests.kept import cache, forget_unused
+from tests.setup_venv import NODE, ROOT, SetupError, fingerprint, run, setup, step
 
 WEB = ROOT / "dashboards/web"
 PAGE = ROOT / "dashboards/page"
@@ -200,14 +202,19 @@ def pack(folder: Path) -> int:
     return written
 
 
-def build(tools: Tools) -> None:
-    """Install what the build needs if that changed, then build and pack."""
+def install_modules(tools: Tools) -> None:
+    """Install npm's packages if those that are there are not the lock's."""
     LOG.parent.mkdir(exist_ok=True)
     LOG.write_text("")
     if not are_modules_installed():
         count = len(read_json(WEB / "package-lock.json")["packages"]) - 1
         with step(f"install up to {count} npm packages", "page"):
             tools.run_npm(*INSTALL)
+
+
+def build(tools: Tools) -> None:
+    """Install what the build needs if that changed, then build and pack."""
+    install_modules(tools)
     with step(f"build {PAGE.relative_to(ROOT)} with Node {dotted(tools.version)}", "page"):
         tools.run_npm("run", "build")
     if not (PAGE / "index.html").is_file():
@@ -224,13 +231,35 @@ def make_page() -> None:
     if (PAGE / "index.html").is_file() and read_json(STAMP) == wanted:
         print("page: dashboards/page is up to date")
         return
-    build(find_tools())
+    # A page that another clone on this machine has built from the same sources.
+    kept = cache() / "page" / hashlib.sha256(wanted.encode()).hexdigest()[:16]
+    if (kept / "index.html").is_file():
+        shutil.rmtree(PAGE, ignore_errors=True)
+        shutil.copytree(kept, PAGE)
+        print(f"page: {PAGE.relative_to(ROOT)} is the one that is kept in {kept.parent}")
+    else:
+        build(find_tools())
+        keep(kept)
+    STAMP.parent.mkdir(exist_ok=True)
     STAMP.write_text(json.dumps(wanted))
+
+
+def keep(place: Path) -> None:
+    """Copy the built page to its place in the cache, whole or not at all."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    forget_unused(place.parent)
+    copying = place.with_suffix(f".{os.getpid()}")
+    shutil.copytree(PAGE, copying)
+    try:
+        copying.rename(place)
+    except OSError:
+        shutil.rmtree(copying)  # another clone was faster
 
 
 def check_page() -> None:
     """Types, lint and unit tests of the page's sources."""
     tools = find_tools()
+    install_modules(tools)
     for title, words in (("types and lint", ("run", "check")), ("unit tests", ("test",))):
         with step(title, "page"):
             tools.run_npm(*words)
@@ -238,7 +267,8 @@ def check_page() -> None:
 
 def main() -> int:
     """The command line; one at a time, as two npms in one folder break each other."""
-    with PROJECT.open() as guard:
+    # A lock of its own: the page is built while `make setup` fills .venv.
+    with (WEB / "package.json").open() as guard:
         fcntl.flock(guard, fcntl.LOCK_EX)
         try:
             make_page()

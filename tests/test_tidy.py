@@ -36,12 +36,12 @@ DOORS = {
     "collector/doors/commands.py": "behind the door: programs of this machine",
     "collector/doors/netlink.py": "behind the door: the kernel's news of its interfaces",
     "collector/doors/sockets.py": "behind the door: ethtool's ioctl and Unix datagrams",
-    "collector/switches/snmp/client.py": "behind the door: switches, whose answers a captured tree records",
-    "collector/switches/snmp/wire.py": "behind the door: the sockets of collector/switches/snmp/client.py",
-    "collector/switches/gnmi/client.py": "behind the door: switches' streams, which a captured tree records",
+    "collector/switches/snmp/client.py": "switches, whose answers a captured tree records",
+    "collector/switches/snmp/wire.py": "the sockets of snmp/client.py",
+    "collector/switches/gnmi/client.py": "switches' streams, which a captured tree records",
     "collector/bursts/process.py": "behind the door: it starts the sampler",
     "collector/bursts/sampler.py": "a process of its own, where there is no Host",
-    "collector/doors/nvml.py": "it loads NVIDIA's library, whose answers a captured tree holds as a file",
+    "collector/doors/nvml.py": "NVIDIA's library, whose answers a captured tree holds as a file",
     "collector/agent/spool.py": "its queue is files on a disk, never on a captured tree",
     "collector/shims/fabricscope_steps.py": "it runs in training processes, where there is no Host",
     "collector/shims/fabricscope_client.py": "it runs in schedulers' plug-ins",
@@ -49,8 +49,8 @@ DOORS = {
 
 # The only places that may catch everything, and how often: elsewhere it hides mistakes.
 BROAD_EXCEPTS = {
-    "collector/agent/schedule.py": 1,  # the tick of one source: a bug in it must not stop the others
-    "collector/switches/gnmi/stream.py": 1,  # one switch's thread: a bug there must not end the agent
+    "collector/agent/schedule.py": 1,  # one source: a bug in it must not stop the others
+    "collector/switches/gnmi/stream.py": 1,  # one switch: a bug there must not end the agent
     "api/promql/parse.py": 1,  # a panic of the parser's Rust code, which has no class to name
     "api/http/boundary.py": 1,  # the request boundary: a bug becomes one answer, not a dead service
     "api/oncall/evaluate/detect.py": 1,  # one detector: a bug in it must not silence the others
@@ -260,7 +260,7 @@ def module_of(path: Path) -> str:
 
 
 def imports_of(tree: ast.Module) -> Iterator[str]:
-    """Every name that may be a module of ours; also verbs named by a string, `"api.http.cli:main"`."""
+    """Every name that may be a module of ours; also verbs named by a string."""
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):

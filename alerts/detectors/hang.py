@@ -7,10 +7,10 @@ until a watchdog kills the job half an hour later.
 *Signal.* No rank has completed anything for several seconds and several steps, while the agents of
 its hosts report and its GPUs have stopped computing without becoming idle. Then the culprit, by the
 first evidence that there is: a GPU with an error that is fatal, or that cannot be read; a port of a
-rank that is down; dumps of the Flight Recorder (`alerts.signals.blocked`); GPUs that are idle while all
-others wait inside of a collective, on a host whose processes use no CPU; a GPU that draws far less
-than all others that wait; a host that fell silent when the job stopped. A job whose GPUs all wait
-alike for half a minute is stalled, without a culprit.
+rank that is down; dumps of the Flight Recorder (`alerts.signals.blocked`); GPUs that are idle while
+all others wait inside of a collective, on a host whose processes use no CPU; a GPU that draws far
+less than all others that wait; a host that fell silent when the job stopped. A job whose GPUs all
+wait alike for half a minute is stalled, without a culprit.
 
 *Assumptions.* A GPU that waits in a collective spins: it counts as utilised and draws more than an
 idle one. Clocks of agents and service agree to within seconds.

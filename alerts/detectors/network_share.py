@@ -19,9 +19,9 @@ from __future__ import annotations
 import numpy as np
 
 from alerts.finding import Finding
-from alerts.judge.words import duration
 from alerts.window.model import NS, JobWindow, Window
 from collector.contract.cause_facts import TIMES, Sought
+from collector.contract.figures import duration
 from collector.contract.verdict import Cause, Culprit, Evidence
 
 LOOKS_FOR = Sought("the network's share of time", (TIMES,))

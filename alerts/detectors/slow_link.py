@@ -5,12 +5,12 @@ full port: every collective that crosses it takes longer, although all ranks com
 goes at the pace of its slowest edge, so counters of bytes look alike on all hosts.
 
 *Signal.* Transfer (last exit minus last entry) of a kind of operation far above the rest of the
-window or the long past, nearly all of the time (`alerts.signals.transfer`). Where it is: the exits of a
-ring form a ladder that begins behind the slow edge (`alerts.signals.ladder`); slow communicators share
-what healthy ones do not cross (`alerts.signals.edges`); the slow NIC is the smooth one
-(`alerts.signals.smoothness`). A stretch must be clear by its times alone or by its ladder. Where nothing
-changed at all, a ladder that is in long operations and not in short ones beside them is enough
-(`alerts.signals.lasting`).
+window or the long past, nearly all of the time (`alerts.signals.transfer`). Where it is: the exits
+of a ring form a ladder that begins behind the slow edge (`alerts.signals.ladder`); slow
+communicators share what healthy ones do not cross (`alerts.signals.edges`); the slow NIC is the
+smooth one (`alerts.signals.smoothness`). A stretch must be clear by its times alone or by its
+ladder. Where nothing changed at all, a ladder that is in long operations and not in short ones
+beside them is enough (`alerts.signals.lasting`).
 
 *Assumptions.* Clocks are aligned. Rings are as NCCL logged, or in the order of ranks. Operations of
 one kind move the same bytes. One fault at a time in one job.
@@ -37,8 +37,6 @@ import msgspec
 import numpy as np
 
 from alerts.finding import Finding, Suspect
-from alerts.judge.words import duration
-from alerts.judge.words import share as percentage
 from alerts.signals.backlog import free_inflow
 from alerts.signals.edges import (
     ONE_EDGE_SHARE,
@@ -64,6 +62,8 @@ from alerts.signals.transfer import (
 )
 from alerts.window.columns import Ints, Step
 from alerts.window.model import NS, JobWindow, Window
+from collector.contract.figures import duration
+from collector.contract.figures import share as percentage
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
 
 LADDERS_MAX = 64

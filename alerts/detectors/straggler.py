@@ -7,9 +7,9 @@ measures how long collectives take.
 *Signal.* The time that a rank spends outside of collectives, from its exit of anything to its own
 next entry, summed over a step and held against the ranks that it meets: it grows for the culprit
 alone, while those that left late because of it enter the next collective late as well
-(`alerts.signals.gaps`). A rank is late where that excess is beyond the step's usual noise and a share of
-the step; a culprit is late in most steps of a stretch, so many that chance does not explain it.
-Ranks of one host that are late alike accuse the host.
+(`alerts.signals.gaps`). A rank is late where that excess is beyond the step's usual noise and a
+share of the step; a culprit is late in most steps of a stretch, so many that chance does not
+explain it. Ranks of one host that are late alike accuse the host.
 
 *Assumptions.* Ranks that share a collective do the same work; fewer than half of them are slow.
 Records are there for all operations: where some were lost no rank is accused.
@@ -33,13 +33,13 @@ import msgspec
 import numpy as np
 
 from alerts.finding import Finding
-from alerts.judge.words import duration
 from alerts.signals.gaps import OwnTime, own_time
 from alerts.signals.late import LateStretch, find_stretch
 from alerts.signals.replay import cost_of, labels_of, seen_last
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import JobWindow, Window
 from alerts.window.statistics import median_known
+from collector.contract.figures import duration
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason, RuledOut
 
 NS = 1e9

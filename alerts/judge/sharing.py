@@ -16,11 +16,11 @@ import numpy as np
 
 from alerts.detectors.congestion import carries, nic_load
 from alerts.finding import Finding
-from alerts.judge.words import duration
 from alerts.signals.ports import Span, called, faces_switch, load, mean, percent, scaled
 from alerts.signals.transfer import kinds_of, shown_size
 from alerts.window.columns import Flags, Floats, Ints
 from alerts.window.model import NS, JobWindow, Ports, Window
+from collector.contract.figures import duration
 from collector.contract.verdict import Cause, Evidence, Reason
 
 FLOWS_LEAST = 1.5

@@ -1,13 +1,13 @@
 """Rings that were slow for all of a window: no healthy time is there to compare with. Pure.
 
-Behind a slow edge the exits of a ring fall from rank to rank (`alerts.signals.ladder`), by a time that
-grows with the bytes of the operation. Exits of a healthy ring differ by 1 to 3 % of the transfer.
-So a high ladder needs no past to be found. Wrong clocks could be mistaken for one: a rank with a
-wrong clock leaves late in every operation, and a ladder that lasts bends the alignment of clocks
-until a part of it is gone. But clocks are wrong by the same time in a long operation and in a short
-one beside it. So only the difference between the two is looked at, in pairs that follow each other:
-what is the same in both drops out, and what is left must be as high as the difference between their
-transfers, in nearly every pair.
+Behind a slow edge the exits of a ring fall from rank to rank (`alerts.signals.ladder`), by a time
+that grows with the bytes of the operation. Exits of a healthy ring differ by 1 to 3 % of the
+transfer. So a high ladder needs no past to be found. Wrong clocks could be mistaken for one: a rank
+with a wrong clock leaves late in every operation, and a ladder that lasts bends the alignment of
+clocks until a part of it is gone. But clocks are wrong by the same time in a long operation and in
+a short one beside it. So only the difference between the two is looked at, in pairs that follow
+each other: what is the same in both drops out, and what is left must be as high as the difference
+between their transfers, in nearly every pair.
 
 A ring of unequal edges has a ladder by nature: of three ranks on one host and one on another, the
 one alone is behind two edges of the network. So some edges must cross the network and be as fast as

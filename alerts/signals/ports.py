@@ -1,6 +1,7 @@
 """What detectors of ports share: loads, usual values, episodes, and the texts of evidence.
 
-Everything is [ports, cells] as in `alerts.window.model.Ports`; NaN is what was not read, and never zero.
+Everything is [ports, cells] as in `alerts.window.model.Ports`; NaN is what was not read, and never
+zero.
 """
 
 from __future__ import annotations

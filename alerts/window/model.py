@@ -4,7 +4,8 @@ A `Window` has the jobs that ran in it (their collectives on one clock, steps, w
 they are wired) and the machines' readings on one `Grid` of time: ports of NICs and switches, GPUs,
 hosts. Names are given once; everything else are indexes into them. What was not seen is explicit:
 NaN in readings, -1 in indexes, ABSENT in times. The service, `fabricscope diagnose`, the scoreboard
-and a notebook all make the same windows (`api.jobs.correlate`), so that a detector sees no difference.
+and a notebook all make the same windows (`api.jobs.correlate`), so that a detector sees no
+difference.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What every part of the service uses: errors, limits, times, its own metrics. Imports no other part."""
+"""What every part of the service uses: errors, limits, times, its own metrics."""

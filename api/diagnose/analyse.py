@@ -1,7 +1,7 @@
 """One job of a throw-away store: clocks aligned, collectives joined and split, steps found.
 
-The same functions as in the service (`api.jobs.correlate`); here it is chosen whose times they get, and
-what comes out is put into words of the report.
+The same functions as in the service (`api.jobs.correlate`); here it is chosen whose times they get,
+and what comes out is put into words of the report.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 
+from collector.contract.figures import figures
+
 _NS_UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs"))
 _BYTE_UNITS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _RATE_UNITS = ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
@@ -29,18 +31,8 @@ def duration(time_ns: float | None) -> str:
         return f"{time_ns / 6e10:,.0f} min"
     for factor, unit in _NS_UNITS:
         if abs(time_ns) >= factor:
-            return f"{three_figures(time_ns / factor)} {unit}"
+            return f"{figures(time_ns / factor)} {unit}"
     return f"{time_ns:.0f} ns"
-
-
-def three_figures(number: float) -> str:
-    """The number with three figures, or with all that stand before the point.
-
-    >>> three_figures(1.2345), three_figures(123.4), three_figures(12345.6)
-    ('1.23', '123', '12,346')
-    """
-    whole = len(str(int(abs(number))))
-    return f"{number:,.{max(0, 3 - whole)}f}"
 
 
 def size(count: int | None) -> str:

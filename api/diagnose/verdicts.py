@@ -18,6 +18,7 @@ from alerts.judge.verdict import judge
 from alerts.window.model import NS, Window
 from api.diagnose import units
 from api.diagnose.report import DetectorReport, Diagnosis
+from collector.contract import figures
 from collector.contract.cause_facts import Sight
 from collector.contract.identity import printable
 from collector.contract.verdict import Verdict
@@ -157,7 +158,7 @@ def when(verdict: Verdict, start_ns: int) -> str:
     since = f"since {after_start(verdict.since_ns, start_ns)} ({units.moment(verdict.since_ns)})"
     if verdict.until_ns is None:
         return f"{since}, and not over where the files end"
-    lasted = words.duration((verdict.until_ns - verdict.since_ns) / NS)
+    lasted = figures.duration((verdict.until_ns - verdict.since_ns) / NS)
     return f"{since}, until {after_start(verdict.until_ns, start_ns)}: {lasted} long"
 
 
@@ -166,7 +167,7 @@ def after_start(time_ns: int, start_ns: int) -> str:
     away = (time_ns - start_ns) / NS
     if away <= 0:
         return "the start"
-    return f"{words.duration(away)} after the start"
+    return f"{figures.duration(away)} after the start"
 
 
 def cost_lines(verdict: Verdict) -> list[str]:
@@ -175,7 +176,7 @@ def cost_lines(verdict: Verdict) -> list[str]:
     for cost in verdict.costs:
         if cost.lost_seconds <= 0:
             continue
-        lost, part = words.duration(cost.lost_seconds), words.share(cost.lost_share)
+        lost, part = figures.duration(cost.lost_seconds), figures.share(cost.lost_share)
         parts = [f"{lost} lost, {part} of the time while it lasted"]
         if cost.step_seconds is not None and cost.step_seconds_without is not None:
             steps = words.compared(cost.step_seconds, cost.step_seconds_without)
@@ -184,14 +185,14 @@ def cost_lines(verdict: Verdict) -> list[str]:
         if cost.gpu_hours > 0:
             parts.append(f"{cost.gpu_hours:.3g} GPU-hours")
         is_clear = len(verdict.costs) == 1 and cost.job.startswith(words.INFERRED_JOB_PREFIX)
-        who = "" if is_clear else f"job {words.shown(cost.job)}: "
+        who = "" if is_clear else f"job {figures.shown(cost.job)}: "
         said.append(who + "; ".join(parts))
     return said
 
 
 def clock_words(error_ns: int) -> str:
     """How far times of different hosts can be compared."""
-    return f"Clocks of hosts were compared to within {words.duration(error_ns / NS)}."
+    return f"Clocks of hosts were compared to within {figures.duration(error_ns / NS)}."
 
 
 def evidence_rows(verdict: Verdict) -> list[tuple[str, str, str, str]]:
@@ -199,8 +200,8 @@ def evidence_rows(verdict: Verdict) -> list[tuple[str, str, str, str]]:
     return [
         (
             each.text or each.metric,
-            words.quantity(each.value, short_unit(each.unit)),
-            words.quantity(each.baseline, short_unit(each.unit)),
+            figures.quantity(each.value, short_unit(each.unit)),
+            figures.quantity(each.baseline, short_unit(each.unit)),
             f"{each.samples:,}" if each.samples else "-",
         )
         for each in verdict.evidence
@@ -213,7 +214,7 @@ def short_unit(unit: str) -> str:
     >>> short_unit("seconds"), short_unit("communicators"), short_unit("W")
     ('seconds', '', 'W')
     """
-    is_known = words.is_known_unit(unit) or len(unit) <= UNIT_LENGTH_MAX
+    is_known = figures.is_known_unit(unit) or len(unit) <= UNIT_LENGTH_MAX
     return unit if is_known else ""
 
 

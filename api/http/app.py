@@ -62,8 +62,8 @@ from api.http.routes import inventory as inventory_routes
 from api.http.settings import ServiceSettings
 from api.http.tokens.guard import Guard, ask_scope
 from api.http.tokens.shown import show_scopes
-from api.wiring import wire
-from api.works import working
+from api.http.wiring import wire
+from api.http.works import working
 
 ROUTERS = tuple(
     module.router

@@ -1,4 +1,4 @@
-"""What a request can reach: the parts of the service, wired once in `api.wiring`."""
+"""What a request can reach: the parts of the service, wired once in `api.http.wiring`."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from fastapi import Depends, FastAPI, Request
 
 from api.base.metrics import ServiceMetrics
 from api.data.captures import Captures
-from api.data.ingest.service import Ingest
+from api.data.ingest.ingest import Ingest
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.cache import TopologyCache
 from api.fleet.actions.parts import Acting
-from api.fleet.audit.service import FleetAudit
+from api.fleet.audit.fleet_audit import FleetAudit
 from api.fleet.health.board import HealthBoard
 from api.fleet.kubernetes.gangs import Gangs
-from api.fleet.placement.service import Floors
+from api.fleet.placement.floors import Floors
+from api.http.page_files import PageFiles
 from api.http.settings import ServiceSettings
 from api.http.tokens.book import TokenBook
+from api.http.turns import Slots, Turns
 from api.jobs.correlate.fabric import FabricReader
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
 from api.oncall.explain.explainer import Explainer
 from api.oncall.notify.task import Notifying
 from api.oncall.rules.answer import RuleBook
-from api.page_files import PageFiles
 from api.promql.gate import Gate
-from api.turns import Slots, Turns
 
 
 class Queues(msgspec.Struct, frozen=True, kw_only=True):

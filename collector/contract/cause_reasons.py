@@ -32,7 +32,7 @@ class ReasonFacts(msgspec.Struct, frozen=True, kw_only=True):
     layer: Layer
     """Of a standstill, whose cause has none."""
     action: str = ""
-    """What to do; the names in braces are those of `alerts.judge.words.action`. Empty: as the cause."""
+    """What to do; names in braces as in `alerts.judge.words.action`. Empty: as the cause."""
     runbook: str = ""
     """Page of `docs/runbooks`; empty: that of the cause."""
     looks_for: Sought | None = None

@@ -18,12 +18,10 @@ from typing import Any, Protocol
 
 from collector.contract.errors import HostError
 from collector.contract.reason import Reason
+from collector.tables.nvml import FieldKey
 
 Facts = dict[str, float | str]
 """One answer: NVML's values by our short names; a single number is under ``value``."""
-FieldKey = tuple[int, int]
-"""A field of `nvmlDeviceGetFieldValues` and its scope: a link's number, ALL_LINKS, or else 0."""
-
 ALL_LINKS = 0xFFFFFFFF
 EVENTS_MAX = 128
 """Events taken in one read. A GPU that fails reports some dozens; the rest comes with the next."""

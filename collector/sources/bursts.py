@@ -29,7 +29,7 @@ from collector.bursts.plan import (
     Plan,
 )
 from collector.bursts.process import FastSampler, Message
-from collector.bursts.tell import CounterSeries, SamplerSeries, burst_event
+from collector.bursts.readings import CounterSeries, SamplerSeries, burst_event
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason

@@ -1,7 +1,7 @@
 """Switches that stream over gNMI: counters as they are sampled, link states as they change.
 
-One thread for each stream keeps the latest value of every leaf (`collector.switches.gnmi`); a read gives
-what is there, with the switch's own times. Changes of link states are events, given within a
+One thread for each stream keeps the latest value of every leaf (`collector.switches.gnmi`); a read
+gives what is there, with the switch's own times. Changes of link states are events, given within a
 fraction of a second and none lost between two reads. The tables of paths are
 `collector/tables/gnmi_*.toml`.
 """

@@ -2,8 +2,8 @@
 
 Off by default: one or two hosts of a fabric should ask it, never all of them. It needs the
 programs of infiniband-diags and read and write access to `/dev/infiniband/umad*`, or UFM's page
-(`ufm_url`), and then no programs. `collector.reading.infiniband` asks; this source turns answers into
-readings.
+(`ufm_url`), and then no programs. `collector.reading.infiniband` asks; this source turns answers
+into readings.
 
 A switch is a host whose device is the switch itself. By default only ports of switches are read:
 hosts with an agent see their own HCAs' counters, and more of them.

@@ -26,7 +26,6 @@ from collector.doors.nvml import (
     NOT_READY,
     NOT_SUPPORTED,
     Facts,
-    FieldKey,
     Nvml,
     NvmlError,
 )
@@ -44,6 +43,7 @@ from collector.tables.nvml import (
     QUESTIONS,
     STEADY_QUESTIONS,
     Field,
+    FieldKey,
     Labels,
     Question,
     explain_xid,

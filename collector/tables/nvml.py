@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from collector.doors.nvml import FieldKey
+FieldKey = tuple[int, int]
+"""A field of `nvmlDeviceGetFieldValues` and its scope: a link's number, ALL_LINKS, or else 0."""
 
 PERCENT = 0.01
 MEGAHERTZ = 1e6

@@ -106,7 +106,7 @@ class GpuSection(DeviceSection):
             numbers += [*links, np.sum(links, axis=0)]
         every = np.ones(self._topology.gpus)
         processes = self._count_processes()
-        numbers = np.column_stack(
+        readings = np.column_stack(
             [
                 every,
                 *numbers,
@@ -116,10 +116,10 @@ class GpuSection(DeviceSection):
                 np.maximum(0.0, processes - PROCESSES_MAX),
             ]
         )
-        numbers[self.is_lost] = ABSENT
+        readings[self.is_lost] = ABSENT
         is_up = np.where(self.is_lost, 0.0, 1.0)
         is_missing = np.where(self.is_lost, 1.0, ABSENT)
-        self.show([is_up, is_missing, numbers])
+        self.show([is_up, is_missing, readings])
 
     def _note_lost(self, snapshot: Snapshot) -> None:
         for happening in snapshot.happenings:

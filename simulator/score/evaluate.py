@@ -13,7 +13,7 @@ from api.oncall.evaluate.rounds import BrokenJudge, Outcome
 from collector.contract.errors import FabricscopeError
 from collector.contract.verdict import Verdict
 from simulator.score.handicap import Handicap, seen
-from simulator.score.service import Evaluator, SimulatedService
+from simulator.score.simulated_service import Evaluator, SimulatedService
 
 HOLDER = "scoreboard"
 

@@ -52,7 +52,7 @@ from simulator.score.day import Shift, make_shift
 from simulator.score.evaluate import Incidents
 from simulator.score.marks import NS
 from simulator.score.pages import Page, Watch
-from simulator.score.service import SimulatedService
+from simulator.score.simulated_service import SimulatedService
 
 CLUSTER_NAME = "simulated"
 FOLDER_PREFIX = "fabricscope-day-"

@@ -23,7 +23,7 @@ from simulator.score.cases import make_case
 from simulator.score.evaluate import with_detectors
 from simulator.score.handicap import Handicap, arriving
 from simulator.score.marks import NS, Run, Saying
-from simulator.score.service import Evaluator, Silent, SimulatedService
+from simulator.score.simulated_service import Evaluator, Silent, SimulatedService
 
 CLUSTER_NAME = "simulated"
 FOLDER_PREFIX = "fabricscope-score-"

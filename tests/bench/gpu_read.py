@@ -20,8 +20,9 @@ from typing import Any, TypeVar
 
 from collector.contract.model import Event, Missing, Reading, Sample
 from collector.doors.host import Host
-from collector.doors.nvml import Facts, FieldKey, Nvml, NvmlError, answer_key
+from collector.doors.nvml import Facts, Nvml, NvmlError, answer_key
 from collector.sources.nvml import NvmlSource, Settings
+from collector.tables.nvml import FieldKey
 
 WARM_UP_READS = 3
 """The first read looks at everything, and GPM has numbers from the second one on."""

@@ -44,7 +44,7 @@ from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario
 from simulator.score.evaluate import with_detectors
 from simulator.score.run import CLUSTER_NAME, play
-from simulator.score.service import SimulatedService
+from simulator.score.simulated_service import SimulatedService
 from simulator.topology.build import ClusterSpec
 
 START_S = 1_794_700_000.0

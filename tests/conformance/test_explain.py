@@ -19,7 +19,7 @@ from simulator.faults import discover
 from simulator.faults.model import Injection, Place
 from simulator.scenario import START_UNIX_NS
 from simulator.score.run import play
-from simulator.score.service import Silent
+from simulator.score.simulated_service import Silent
 from simulator.topology.build import build
 from simulator.topology.model import Fabric
 from tests.by_hand import Rows, computed, is_again, transfers

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from api import page_files
+from api.http import page_files
 from api.http.boundary import speaks_prometheus
 from collector.contract import wire
 from collector.contract.model import Sample, Series

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from api import works
+from api.http import works
 from api.jobs import watch
 from collector.contract import communicator as words
 from collector.contract import wire

@@ -20,7 +20,7 @@ from api.data.inventory import notices as notices_tables
 from api.data.inventory.repository import Inventory
 from api.data.inventory.tables import NoticeState
 from api.oncall.evaluate.lead import EVALUATOR, Lead
-from api.oncall.notify.http import Outcome, Verdict, make_client
+from api.oncall.notify.http import Delivery, Outcome, make_client
 from api.oncall.notify.outbox import Outbox
 from api.oncall.notify.receivers import Means, Receiver, discover, make_receiver
 from api.oncall.notify.settings import NotifySettings
@@ -73,10 +73,10 @@ class Phone(Receiver):
     async def send(self, notice: Notice) -> Outcome:
         self.crash("before send")
         if not self.is_up:
-            return Outcome(verdict=Verdict.RETRY, detail="away")
+            return Outcome(delivery=Delivery.RETRY, detail="away")
         self.got.append(notice)
         self.crash("after send")
-        return Outcome(verdict=Verdict.SENT)
+        return Outcome(delivery=Delivery.SENT)
 
     def statuses(self) -> list[str]:
         return [notice.status.value for notice in self.got]

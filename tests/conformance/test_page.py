@@ -12,7 +12,7 @@ from unittest.mock import patch
 import httpx
 import pytest
 
-from api import page_files
+from api.http import page_files
 from api.http.settings import ServiceSettings
 from tests.service import in_process
 from tests.setup_page import PAGE, pack

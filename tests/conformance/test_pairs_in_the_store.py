@@ -18,7 +18,7 @@ from simulator.jobs.model import JobSpec
 from simulator.scenario import START_UNIX_NS, Scenario
 from simulator.score.handicap import Handicap
 from simulator.score.run import play
-from simulator.score.service import Evaluator, SimulatedService
+from simulator.score.simulated_service import Evaluator, SimulatedService
 from simulator.topology.build import ClusterSpec
 
 NS = 1_000_000_000

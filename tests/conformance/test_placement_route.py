@@ -16,7 +16,7 @@ from api.data.inventory.records import JobChange, JobSaid, RankSaid
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, PortValues, sight
 from api.data.inventory.tables import JobState
-from api.fleet.placement import service as placing
+from api.fleet.placement import floors as placing
 from collector.contract.catalog import load_catalog
 from simulator.topology.build import ClusterSpec, build
 from tests import link_ends

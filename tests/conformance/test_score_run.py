@@ -20,7 +20,7 @@ from simulator.scenario import START_UNIX_NS, Scenario, Truth
 from simulator.score.handicap import Handicap
 from simulator.score.marks import NS, Marks, Run, mark
 from simulator.score.run import FOLDER_PREFIX, no_detectors, play, run_all
-from simulator.score.service import Evaluator, SimulatedService
+from simulator.score.simulated_service import Evaluator, SimulatedService
 from simulator.topology.build import ClusterSpec
 from tests.service import eventually, launch
 

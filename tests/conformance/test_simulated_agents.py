@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from api import works
+from api.http import works
 from api.jobs import watch
 from collector.agent.exposition import MISSING_METRIC, missing_series
 from collector.agent.schedule import Remembers

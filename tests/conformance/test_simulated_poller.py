@@ -39,7 +39,7 @@ from simulator.readings.poller import Poller, PollerSpec
 from simulator.scenario import Scenario, plan
 from simulator.score.handicap import Handicap
 from simulator.score.run import play
-from simulator.score.service import SimulatedService
+from simulator.score.simulated_service import SimulatedService
 from simulator.snapshot import NS, Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric, Topology

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from api import works
 from api.fabric import cache
+from api.http import works
 from collector.contract.identity import LinkId, PortId
 from collector.contract.wire import CONTENT_TYPE
 from simulator.interfaces.switch_tables import Flavour, interface_name

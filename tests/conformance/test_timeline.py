@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from api import works
+from api.http import works
 from api.http.routes import heat as heat_route
 from api.jobs.correlate import roll
 from collector.contract import wire

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 from starlette.requests import ClientDisconnect
 
-from api import works
 from api.base.limits import TRACES_MAX
+from api.http import works
 from api.http.routes import trace as route
+from api.http.turns import Slots
 from api.jobs.trace import read
 from api.oncall.evaluate import lead, task
-from api.turns import Slots
 from collector.contract import wire
 from collector.contract.verdict import Cause, Culprit, Layer, Verdict
 from simulator.engine import Simulation

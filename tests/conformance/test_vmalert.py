@@ -36,7 +36,7 @@ from simulator.faults import discover
 from simulator.jobs.model import JobSpec
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario, plan
-from simulator.score.service import SimulatedService
+from simulator.score.simulated_service import SimulatedService
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
 from tests import peers

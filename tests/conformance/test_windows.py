@@ -18,7 +18,7 @@ from api.jobs.correlate.windows import WindowReader
 from collector.contract.identity import metric_id, series_id
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
-from simulator.score.service import SimulatedService
+from simulator.score.simulated_service import SimulatedService
 from tests.simulated_cluster import small_cluster, small_scenario
 from tests.topologies import simulated_topology
 

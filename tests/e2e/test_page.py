@@ -20,7 +20,7 @@ from tests.incidents import NS, slow_link
 from tests.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage, served
 from tests.service import ServiceProcess
 
-pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow(150)]
+pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow(90)]
 
 TOKEN = "a-token-of-decent-length"  # noqa: S105 - of a service that lives for a minute
 FIRST_VIEW_BYTES_MAX = 300_000

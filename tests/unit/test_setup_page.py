@@ -6,6 +6,7 @@ page`, which `make test` begins with.
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,7 @@ class Checkout:
         }.items():
             monkeypatch.setattr(setup_page, name, path)
         monkeypatch.setattr(setup_page, "tools_of_machine", lambda _: self.tools())
+        monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
         (self.web / "node_modules").mkdir(parents=True)
         (self.web / "package.json").write_text(json.dumps({"engines": {"node": ">=20.19"}}))
         (self.web / "package-lock.json").write_text(json.dumps({"packages": LOCK}))
@@ -68,6 +70,10 @@ class Checkout:
         )
         (self.root / "node").write_text(text)
         (self.root / "node").chmod(0o755)
+
+    def forget(self) -> None:
+        """Empty the cache of pages that were built."""
+        shutil.rmtree(self.root / "cache")
 
     @property
     def calls(self) -> list[str]:
@@ -120,8 +126,32 @@ def test_the_page_is_built_once_and_again_when_a_source_changes(
     assert setup_page.main() == 0
     assert checkout.calls == ["npm run build"]
     (checkout.page / "index.html").unlink()
+    checkout.forget()
     assert setup_page.main() == 0
     assert checkout.calls == ["npm run build"]
+
+
+def test_another_clone_finds_the_page_that_was_built(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert setup_page.main() == 0
+    built = {path.name for path in checkout.page.rglob("*")}
+    assert checkout.calls
+    shutil.rmtree(checkout.page)
+    (checkout.root / "build/page.json").unlink()
+    assert setup_page.main() == 0
+    assert {path.name for path in checkout.page.rglob("*")} == built
+    assert checkout.calls == []
+    # The checks need npm's packages, whoever has built the page.
+    shutil.rmtree(checkout.web / "node_modules")
+    (checkout.web / "node_modules").mkdir()
+    monkeypatch.setattr("sys.argv", ["setup_page", "check"])
+    assert setup_page.main() == 0
+    assert [call.partition(" --")[0] for call in checkout.calls] == [
+        "npm install",
+        "npm run check",
+        "npm test",
+    ]
 
 
 def test_packages_are_installed_again_when_the_lock_changes(checkout: Checkout) -> None:
@@ -133,6 +163,7 @@ def test_packages_are_installed_again_when_the_lock_changes(checkout: Checkout) 
     assert checkout.calls[0].startswith("npm install")
     (checkout.web / "node_modules/.package-lock.json").write_text("{")
     (checkout.web / "package-lock.json").write_text(json.dumps({"packages": LOCK}))
+    checkout.forget()
     setup_page.main()
     assert checkout.calls[0].startswith("npm install")
 
@@ -153,6 +184,7 @@ def test_a_build_that_fails_says_what_and_where_the_log_is(
     assert setup_page.main() == 0
     checkout.write_node("echo nothing")
     (checkout.page / "index.html").unlink()
+    checkout.forget()
     assert setup_page.main() == 1
     assert "wrote no dashboards/page/index.html" in capsys.readouterr().err
 

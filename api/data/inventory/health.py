@@ -56,7 +56,7 @@ class NumberedTurn(msgspec.Struct, frozen=True):
 
 
 class HealthTables(Part):
-    """Silence, holds and turns. Holds are made and ended by actions (`api.data.inventory.actions`)."""
+    """Silence, holds and turns. Actions make and end holds (`api.data.inventory.actions`)."""
 
     # --- who reports ---------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ Times are timezone-aware UTC. Names (host, device, port) are the sender's, compa
 
 What a thing is like (firmware, link layer, …) arrives in any order and from several processes.
 So each attribute keeps the time at which it was last seen (`attribute_times`, unix microseconds
-by attribute name), and the latest one stands: see `api.data.inventory.merge`. Attributes that people
-filter by are columns of their own, the others are in `attributes`.
+by attribute name), and the latest one stands: see `api.data.inventory.merge`. Attributes that
+people filter by are columns of their own, the others are in `attributes`.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ VERSION_MIN = (26, 9)
 """What chDB embeds. Older servers lack the time-series aggregates that questions are made of."""
 
 READERS_MAX = 8
-"""Questions at once: PromQL's (api.base.limits.QUERIES_MAX) with two helpers (api.promql.fetch), and two
-for what is short. More would only take the cores from each other and from ingest."""
+"""Questions at once: PromQL's (api.base.limits.QUERIES_MAX) with two helpers (api.promql.fetch),
+and two for what is short. More would only take the cores from each other and from ingest."""
 READER_WAIT_SECONDS = 10.0
 """How long a question waits for its turn before it is refused."""
 QUERY_SECONDS_MAX = 60

@@ -1,9 +1,9 @@
 """Hosts that were chosen for a job as a whole, remembered while its pods come one by one.
 
 kube-scheduler asks for each pod by itself, and only names nodes that are free by then. So the first
-pod of a job that says how many hosts it needs has a set chosen (`api.fleet.placement`), and the others
-are sent there too. It is advice, kept in this process alone: a service that was restarted, or
-another process beside it, chooses anew among what is free then.
+pod of a job that says how many hosts it needs has a set chosen (`api.fleet.placement`), and the
+others are sent there too. It is advice, kept in this process alone: a service that was restarted,
+or another process beside it, chooses anew among what is free then.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Which sets to answer with: those that look best, weighed, and improved by exchange. Pure.
 
-The sets that a quick look finds (`api.fleet.placement.rough`) are weighed link by link, and the best of
-them improved: the host or group at the worst edge, or at the highest risk, is exchanged as long as
-that helps. Nothing is left to chance or to the clock: the same question over the same floor has
-the same answer. Work is bounded by counts.
+The sets that a quick look finds (`api.fleet.placement.rough`) are weighed link by link, and the
+best of them improved: the host or group at the worst edge, or at the highest risk, is exchanged as
+long as that helps. Nothing is left to chance or to the clock: the same question over the same floor
+has the same answer. Work is bounded by counts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a set of hosts is worth: bandwidth on the way, beside running jobs, and risk. Pure.
 
-*Expected bandwidth* of a set is that of the worst edge of its ring (`api.fleet.placement.ways`), all
-slots together, when every running job sends too. *Score* is that as a share of what the best
+*Expected bandwidth* of a set is that of the worst edge of its ring (`api.fleet.placement.ways`),
+all slots together, when every running job sends too. *Score* is that as a share of what the best
 candidate's NICs carry, times the chance that no host makes trouble, as independent risks combine.
 Without a topology the score is that chance alone.
 """

@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from api.base.errors import Problem
 from api.base.limits import PAGE_DEFAULT
-from api.fleet.audit.service import Severity, check_names, choose
+from api.fleet.audit.fleet_audit import Severity, check_names, choose
 from api.http.context import Parts
 from api.http.routes.shared.paging import After, Limit
 

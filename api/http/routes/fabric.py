@@ -23,8 +23,8 @@ from api.http.context import Parts
 from api.http.routes.shared.matrices import BYTES, PackedMatrixOut, encoded, pack_floats
 from api.http.routes.shared.parameters import RANGE_MS_DEFAULT, At, refuse_far_future
 from api.http.routes.shared.topologies import choose, find
+from api.http.turns import refusals_counted
 from api.jobs.correlate.fabric import KINDS, NO_ERROR, FabricState, frames_of
-from api.turns import refusals_counted
 
 router = APIRouter(tags=["topology"])
 

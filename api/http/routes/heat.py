@@ -29,11 +29,11 @@ from api.http.routes.shared.parameters import (
     refuse_far_future,
 )
 from api.http.routes.shared.topologies import find
+from api.http.turns import refusals_counted
 from api.jobs.correlate.heat import HeatMap, Quantity, heat_of
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.window import look
 from api.oncall.explain.cell import Cell, CellReader
-from api.turns import refusals_counted
 
 router = APIRouter(tags=["jobs"])
 

@@ -1,7 +1,7 @@
 """`PUT` and `DELETE /v1/hosts/{host}/hold`, `GET /v1/holds`: who has taken which host out, and why.
 
-A hold is an action that stands at once (`api.http.routes.actions`): executors near a scheduler drain by
-it, where they run.
+A hold is an action that stands at once (`api.http.routes.actions`): executors near a scheduler
+drain by it, where they run.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from api.fleet.kubernetes.extender import (
     read_question,
 )
 from api.fleet.kubernetes.labels import labels_of
+from api.fleet.placement.floors import answer as place_job
 from api.fleet.placement.model import Ask, CannotPlace
-from api.fleet.placement.service import answer as place_job
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import JSON, answer, documented, inline_schema
 from api.http.routes.shared.bodies import read_body

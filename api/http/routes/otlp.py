@@ -25,8 +25,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from api.base.errors import Problem
+from api.data.ingest.ingest import OTLP
 from api.data.ingest.otlp import OtlpRequest, parse_json, parse_protobuf, unpack_gzip
-from api.data.ingest.service import OTLP
 from api.http.boundary import problem_of, retry_headers
 from api.http.context import Parts
 from api.http.routes.shared.bodies import read_body

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from api.http.context import Parts
-from api.page_files import ASSETS, INDEX, PACKED
+from api.http.page_files import ASSETS, INDEX, PACKED
 
 router = APIRouter(include_in_schema=False)
 

@@ -19,13 +19,13 @@ from api.base.limits import (
     PLACEMENT_SETS_MAX,
     PLACEMENTS_WAITING_MAX,
 )
+from api.fleet.placement.floors import answer
 from api.fleet.placement.model import Ask, CannotPlace, Placed
-from api.fleet.placement.service import answer
 from api.http.context import Parts
 from api.http.routes.shared.answers import answer as respond
 from api.http.routes.shared.answers import body_of, documented
 from api.http.routes.shared.bodies import read_body
-from api.turns import refusals_counted
+from api.http.turns import refusals_counted
 from collector.contract.errors import SettingsError
 
 router = APIRouter(tags=["placement"])

@@ -21,8 +21,8 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from api.base.errors import ProblemBody
+from api.data.ingest.ingest import REMOTE_WRITE
 from api.data.ingest.remote_write import V1_PROTO, V2_PROTO, RemoteRequest
-from api.data.ingest.service import REMOTE_WRITE
 from api.http.boundary import problem_of, retry_headers
 from api.http.context import Context, Parts
 from api.http.routes.shared.bodies import read_body

@@ -19,7 +19,7 @@ from api.base.limits import (
 from api.data.inventory.token_model import Token
 from api.data.inventory.tokens import TokenTables
 from api.http.tokens.file import read_token_file
-from api.http.tokens.model import Caller, Denial, Reason, denied, digest_of, id_in, is_same
+from api.http.tokens.model import Caller, Denial, DenialReason, denied, digest_of, id_in, is_same
 from api.http.tokens.rate import Bucket
 from api.http.tokens.scopes import allowed_by
 from collector.contract.errors import InventoryError, SettingsError
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 UNKNOWN = Denial(
     401,
-    Reason.UNKNOWN_TOKEN,
+    DenialReason.UNKNOWN_TOKEN,
     "this token is none of the service's: fabricscope token list shows those there are",
 )
 
@@ -104,7 +104,7 @@ class TokenBook:
         if not self._has_turn(token):
             rate = f"{token.requests_per_second:g} requests a second"
             words = f"token {token.name!r} ({token.id}) is limited to {rate}"
-            return Denial(429, Reason.TOKEN_RATE, words)
+            return Denial(429, DenialReason.TOKEN_RATE, words)
         return Caller(token.name, allowed_by(token.scopes))
 
     def _now(self) -> dt.datetime:

@@ -16,7 +16,7 @@ from api.base.metrics import ServiceMetrics
 from api.http.boundary import respond_in_shape_of
 from api.http.context import context_of
 from api.http.tokens.book import TokenBook
-from api.http.tokens.model import ANYBODY, Caller, Denial, Reason, given_in
+from api.http.tokens.model import ANYBODY, Caller, Denial, DenialReason, given_in
 from api.http.tokens.scopes import SCOPES, is_open
 from collector.contract.identity import printable
 
@@ -25,7 +25,7 @@ CALLER = "fabricscope.caller"
 
 NO_TOKEN = Denial(
     401,
-    Reason.NO_TOKEN,
+    DenialReason.NO_TOKEN,
     "send Authorization: Bearer TOKEN; fabricscope token create makes one",
 )
 TITLES = {401: "no valid token", 403: "not allowed", 429: "too many requests"}
@@ -68,14 +68,14 @@ async def ask_scope(request: Request) -> None:
     caller = caller_of(request)
     if needed is not None and needed in caller.allowed:
         return
-    context_of(request.app).metrics.denied.labels(Reason.SCOPE).inc()
+    context_of(request.app).metrics.denied.labels(DenialReason.SCOPE).inc()
     has = ", ".join(sorted(caller.allowed))
     words = (
         f"{line} needs a token with scope {needed}; {caller.name!r} has {has}"
         if needed is not None
         else f"{line} has no scope in api/http/tokens/scopes.py, so nobody may ask it: a bug"
     )
-    raise refusal(Denial(403, Reason.SCOPE, words), needed or "")
+    raise refusal(Denial(403, DenialReason.SCOPE, words), needed or "")
 
 
 def caller_of(request: Request) -> Caller:
@@ -96,13 +96,13 @@ def signed(request: Request, by: str) -> str:
 def refusal(denial: Denial, needed: str = "") -> Problem:
     """The answer to somebody who is not let in. Its header is RFC 6750's."""
     challenge = {
-        Reason.NO_TOKEN: "Bearer",
-        Reason.SCOPE: f'Bearer error="insufficient_scope", scope="{needed}"',
+        DenialReason.NO_TOKEN: "Bearer",
+        DenialReason.SCOPE: f'Bearer error="insufficient_scope", scope="{needed}"',
     }.get(denial.reason, 'Bearer error="invalid_token"')
     return Problem(
         denial.status,
         TITLES[denial.status],
         denial.words,
         rule=denial.reason,
-        headers={} if denial.reason is Reason.TOKEN_RATE else {"WWW-Authenticate": challenge},
+        headers={} if denial.reason is DenialReason.TOKEN_RATE else {"WWW-Authenticate": challenge},
     )

@@ -25,7 +25,7 @@ PREFIX = "fsc"
 _FORM = re.compile(rf"{PREFIX}_([0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
 
 
-class Reason(enum.StrEnum):
+class DenialReason(enum.StrEnum):
     """Why somebody was not let in: `rule` of the answer, `reason` of the counter."""
 
     NO_TOKEN = "no_token"  # noqa: S105 - a reason
@@ -51,7 +51,7 @@ class Denial(msgspec.Struct, frozen=True):
     """Why somebody is not let in, in words for whoever sent the request."""
 
     status: int
-    reason: Reason
+    reason: DenialReason
     words: str
 
 
@@ -99,8 +99,8 @@ def denied(token: Token, now: dt.datetime) -> Denial | None:
     """Why a token that is the right one lets nobody in; None if it does."""
     if token.revoked_at is not None:
         words = f"token {token.name!r} ({token.id}) was revoked at {token.revoked_at:%FT%TZ}"
-        return Denial(401, Reason.TOKEN_REVOKED, words)
+        return Denial(401, DenialReason.TOKEN_REVOKED, words)
     if not token.stands(now):
         words = f"token {token.name!r} ({token.id}) expired at {token.expires_at:%FT%TZ}"
-        return Denial(401, Reason.TOKEN_EXPIRED, words)
+        return Denial(401, DenialReason.TOKEN_EXPIRED, words)
     return None

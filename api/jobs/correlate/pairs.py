@@ -64,7 +64,7 @@ ROUND_PAIRS_MAX pairs have."""
 
 
 class Wire(msgspec.Struct, frozen=True):
-    """How a communicator is wired, as its processes told it; see `alerts.window.model.Communicator`."""
+    """A communicator's wiring, from its processes; see `alerts.window.model.Communicator`."""
 
     ranks: int = 0
     rings: Sequence[Sequence[int]] = ()

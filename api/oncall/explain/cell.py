@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from alerts.judge.words import duration, figures, shown
 from alerts.window.clocks import correct
 from alerts.window.columns import Floats, Ints, Operations, Records
 from alerts.window.model import NS
@@ -38,6 +37,7 @@ from api.jobs.trace.counters import Line, drawn, find_lines, read_samples
 from api.jobs.trace.event import Frame
 from api.jobs.trace.stream import Account
 from api.jobs.trace.subject import Ahead, Machines
+from collector.contract.figures import duration, figures, shown
 from collector.contract.identity import PortId
 from collector.contract.records import ABSENT
 

@@ -25,7 +25,7 @@ from alerts.rulebook.life import Outgoing, to_send
 from alerts.rulebook.model import ALERT_NAME, NS, Alert, Group
 from api.base.limits import RULE_GROUPS_MAX
 from api.base.metrics import ServiceMetrics
-from api.oncall.notify.http import Outcome, Verdict, post
+from api.oncall.notify.http import Delivery, Outcome, post
 from api.oncall.notify.message import generator_url, rfc3339
 from api.oncall.notify.settings import AlertmanagerTable
 from api.oncall.notify.table import read_secret
@@ -121,7 +121,7 @@ class Sender:
         if not batch:
             return 0.0
         outcome = await self._post(batch)
-        if outcome.verdict is Verdict.SENT:
+        if outcome.delivery is Delivery.SENT:
             self._metrics.alertmanager_sent.labels(self.name).inc(len(batch))
             if self._failures:
                 log.info("Alertmanager %s takes alerts again", self.name)
@@ -131,7 +131,7 @@ class Sender:
         if not self._failures:
             log.warning("Alertmanager %s does not take alerts: %s", self.name, outcome.detail)
         self._failures += 1
-        if outcome.verdict is Verdict.REFUSED:
+        if outcome.delivery is Delivery.REFUSED:
             # It has taken those that it likes, as it says; the others it will never take.
             self._metrics.alertmanager_dropped.labels(self.name, "refused").inc(len(batch))
             return 0.0
@@ -172,7 +172,7 @@ class Sender:
         try:
             headers = self._authorisation()
         except SettingsError as error:
-            return Outcome(verdict=Verdict.RETRY, detail=str(error))
+            return Outcome(delivery=Delivery.RETRY, detail=str(error))
         body = orjson.dumps([write_entry(entry, self._external_url) for entry in batch])
         return await post(
             self._client,

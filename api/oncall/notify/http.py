@@ -26,7 +26,7 @@ _NEVER = {400, 405, 411, 413, 414, 415, 422}
 """Answers to what was sent, whoever sent it and whenever."""
 
 
-class Verdict(enum.StrEnum):
+class Delivery(enum.StrEnum):
     """What an attempt means for what was sent."""
 
     SENT = "sent"
@@ -39,7 +39,7 @@ class Verdict(enum.StrEnum):
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """How an attempt ended."""
 
-    verdict: Verdict
+    delivery: Delivery
     detail: str = ""
     """For people; without secrets."""
     retry_after_s: float | None = None
@@ -83,29 +83,29 @@ async def post(
         ):
             said = await read_start(answer)
     except TimeoutError:
-        return Outcome(verdict=Verdict.RETRY, detail=f"no answer within {timeout_s:g} s")
+        return Outcome(delivery=Delivery.RETRY, detail=f"no answer within {timeout_s:g} s")
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
         # Not the error's own text alone: some name the address.
         detail = strike(f"{type(error).__name__}: {error}", [url, *secrets])
-        return Outcome(verdict=Verdict.RETRY, detail=detail)
-    verdict = judge(answer.status_code)
-    detail = "" if verdict is Verdict.SENT else f"{answer.status_code}: {said}"
+        return Outcome(delivery=Delivery.RETRY, detail=detail)
+    delivery = judge(answer.status_code)
+    detail = "" if delivery is Delivery.SENT else f"{answer.status_code}: {said}"
     return Outcome(
-        verdict=verdict,
+        delivery=delivery,
         detail=strike(detail, [url, *secrets]),
         retry_after_s=parse_retry_after(answer.headers.get("retry-after"), now_s),
     )
 
 
-def judge(status: int) -> Verdict:
+def judge(status: int) -> Delivery:
     """What an HTTP status means.
 
     >>> [judge(status).value for status in (200, 202, 429, 503, 401, 422)]
     ['sent', 'sent', 'retry', 'retry', 'retry', 'refused']
     """
     if httpx.codes.is_success(status):
-        return Verdict.SENT
-    return Verdict.REFUSED if status in _NEVER else Verdict.RETRY
+        return Delivery.SENT
+    return Delivery.REFUSED if status in _NEVER else Delivery.RETRY
 
 
 async def read_start(answer: httpx.Response) -> str:

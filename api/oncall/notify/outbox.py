@@ -19,7 +19,7 @@ from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
 from api.data.inventory.tables import NoticeState
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
-from api.oncall.notify.http import RETRY_AFTER_SECONDS_MAX, Outcome, Verdict
+from api.oncall.notify.http import RETRY_AFTER_SECONDS_MAX, Delivery, Outcome
 from api.oncall.notify.receivers import Receiver
 from collector.contract.errors import InventoryError
 
@@ -112,14 +112,14 @@ class Outbox:
     async def _deliver(self, notice: Notice) -> Outcome:
         """Send one notice and mark it at once: between the two lies all that can be doubled."""
         outcome = await self._receiver.send(notice)
-        self._metrics.notices.labels(self.name, outcome.verdict.value).inc()
-        if outcome.verdict is Verdict.RETRY:
+        self._metrics.notices.labels(self.name, outcome.delivery.value).inc()
+        if outcome.delivery is Delivery.RETRY:
             due_s = self._clock() + (outcome.retry_after_s or self._pause_s())
             await asyncio.to_thread(
                 self._inventory.notices.postpone, notice.id, moment(due_s), outcome.detail
             )
             return outcome
-        is_sent = outcome.verdict is Verdict.SENT
+        is_sent = outcome.delivery is Delivery.SENT
         state = NoticeState.SENT if is_sent else NoticeState.REFUSED
         if not is_sent:
             log.warning("%s refuses notice %s: %s", self.name, notice.id, outcome.detail)
@@ -137,7 +137,7 @@ class Outbox:
 
     def _judge(self, outcomes: list[Outcome]) -> None:
         """How the receiver is, after an attempt."""
-        failed = [each for each in outcomes if each.verdict is Verdict.RETRY]
+        failed = [each for each in outcomes if each.delivery is Delivery.RETRY]
         if outcomes and len(failed) < len(outcomes):
             if self._failures:
                 log.info("%s takes notices again", self.name)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from alerts.rulebook.notices import Notice
-from api.oncall.notify.http import Outcome, Verdict, post
+from api.oncall.notify.http import Delivery, Outcome, post
 from api.oncall.notify.receivers import Receiver
 from api.oncall.notify.table import secret_of
 from collector.contract.errors import SettingsError
@@ -41,7 +41,7 @@ class PostingReceiver(Receiver):
             url = secret_of(self._table, "url", where) or self.default_url
             key = secret_of(self._table, "key", where)
         except SettingsError as error:
-            return Outcome(verdict=Verdict.RETRY, detail=str(error))
+            return Outcome(delivery=Delivery.RETRY, detail=str(error))
         return await post(
             self._means.client,
             url,

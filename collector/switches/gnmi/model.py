@@ -20,7 +20,8 @@ Element = tuple[str, Keys]
 
 Value = Any
 """A leaf's value or a subtree as Python types: None, bool, int, float, str, list, dict. Any,
-because a subtree is whatever JSON holds; `collector.switches.gnmi.board` looks at every part of it."""
+because a subtree is whatever JSON holds; `collector.switches.gnmi.board` looks at every part of
+it."""
 
 
 class GnmiError(FabricscopeError):

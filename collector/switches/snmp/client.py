@@ -3,8 +3,8 @@
 pysnmp's own way (its high-level calls) was measured first: 190 µs for a value, of which 110 are
 pyasn1's decoder. A sweep of 128 switches every thirty seconds fills a core with that. So its lower
 layers are used where a question costs, and not where a value does: it writes the requests and does
-SNMPv3's keys, digests and ciphers. Answers are read by `collector.switches.snmp.ber`, and a value costs
-11 µs in all. tests/bench/snmp.py measures both, beside net-snmp.
+SNMPv3's keys, digests and ciphers. Answers are read by `collector.switches.snmp.ber`, and a value
+costs 11 µs in all. tests/bench/snmp.py measures both, beside net-snmp.
 
 A switch is never believed: every loop ends by a bound that has a name, and whatever is sent becomes
 a value, a `Flaw` of its column, or an `SnmpError`.

@@ -3,8 +3,8 @@
 Keys, digests and ciphers are those of pysnmp's user-based security model. Around them stands the
 state that a client has to keep of a switch: its engine's name, how often it booted and its clock.
 pysnmp's own message processing is not used: it decodes every value of an answer with pyasn1 (see
-`collector.switches.snmp.ber`), and finds the place of a digest by looking for zeros, which a switch's name
-may hold.
+`collector.switches.snmp.ber`), and finds the place of a digest by looking for zeros, which a
+switch's name may hold.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from alerts.health.blame import charges_of
@@ -34,7 +34,6 @@ from alerts.policy.model import Breaker, Limits, Match, Mode, Policy, Quiet, Ret
 from alerts.policy.record import BY_POLICY, record
 from collector.contract.errors import SettingsError
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
-from tests.cut import CUT
 
 START = 1_794_740_400 * NS  # a Sunday, 11:00 UTC
 FLEET = tuple(f"node{number}" for number in range(100))
@@ -543,7 +542,6 @@ def test_a_policy_that_is_turned_on_ends_its_shadows() -> None:
 # --- for all fleets ------------------------------------------------------------------------------
 
 
-@settings(max_examples=CUT.examples(60), deadline=None)
 @given(
     share=st.sampled_from([0.0, 0.02, 0.05]),
     mode=st.sampled_from([Mode.SHADOW, Mode.APPROVE, Mode.ENFORCE]),

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from alerts.judge import words
+from collector.contract import figures
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, Verdict
 
 NIC = Culprit(host="node3", device="mlx5_3", port="1", switch="leaf1", switch_port="Eth4")
@@ -233,4 +234,4 @@ def test_confidence_has_words_that_grow_with_it() -> None:
     ],
 )  # fmt: skip
 def test_durations_have_sensible_units(seconds: float, said: str) -> None:
-    assert words.duration(seconds) == said
+    assert figures.duration(seconds) == said

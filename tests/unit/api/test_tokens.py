@@ -14,12 +14,20 @@ from api.http.app import ROUTERS, make_bare_app
 from api.http.settings import ServiceSettings
 from api.http.tokens.book import TokenBook
 from api.http.tokens.file import read_token_file
-from api.http.tokens.model import Caller, Denial, Reason, digest_of, given_in, id_in, make_secret
+from api.http.tokens.model import (
+    Caller,
+    Denial,
+    DenialReason,
+    digest_of,
+    given_in,
+    id_in,
+    make_secret,
+)
 from api.http.tokens.parts import make_book
 from api.http.tokens.rate import Bucket
 from api.http.tokens.scopes import INCLUDED, SCOPES, is_open, parse_scopes
 from api.http.tokens.wish import Wish, issue
-from api.works import working
+from api.http.works import working
 from collector.contract.errors import InventoryError, SettingsError
 
 NOW_S = 1_800_000_000.0
@@ -155,7 +163,7 @@ def made(*scopes: Scope, days: float | None = None, rate: float | None = None) -
     return issue(wish, NOW)
 
 
-def reason_of(found: Caller | Denial) -> Reason:
+def reason_of(found: Caller | Denial) -> DenialReason:
     assert isinstance(found, Denial), found
     return found.reason
 
@@ -167,7 +175,7 @@ def test_only_the_whole_token_is_the_token() -> None:
     assert book.find(text) == Caller("ada", frozenset({Scope.OPERATE, Scope.READ}))
     other = text[:-1] + ("a" if text[-1] != "a" else "b")
     for wrong in (other, text[:-1], text + "x", token.digest, token.id, "\udcff", ""):
-        assert reason_of(book.find(wrong)) is Reason.UNKNOWN_TOKEN
+        assert reason_of(book.find(wrong)) is DenialReason.UNKNOWN_TOKEN
     assert text not in repr(token)
 
 
@@ -181,19 +189,19 @@ def test_a_token_ends_when_it_is_due_or_revoked_and_says_which() -> None:
     assert isinstance(book.find(text), Caller)
     assert not book.is_empty()
     clock.now_s += 1
-    assert reason_of(book.find(text)) is Reason.TOKEN_EXPIRED
+    assert reason_of(book.find(text)) is DenialReason.TOKEN_EXPIRED
     assert book.is_empty()
     clock.now_s = NOW_S
     kept.rows = [msgspec.structs.replace(token, revoked_at=NOW)]
     assert isinstance(book.find(text), Caller), "what was revoked is not known yet"
     book.look()
     denial = book.find(text)
-    assert reason_of(denial) is Reason.TOKEN_REVOKED
+    assert reason_of(denial) is DenialReason.TOKEN_REVOKED
     assert isinstance(denial, Denial)
     assert token.id in denial.words
     kept.rows = []
     book.look()
-    assert reason_of(book.find(text)) is Reason.UNKNOWN_TOKEN
+    assert reason_of(book.find(text)) is DenialReason.UNKNOWN_TOKEN
 
 
 def test_while_the_inventory_is_away_what_was_known_stands(
@@ -211,7 +219,7 @@ def test_while_the_inventory_is_away_what_was_known_stands(
     assert len(said) == 1, "once, not every two seconds"
     kept.broken, kept.rows = False, []
     book.look()
-    assert reason_of(book.find(text)) is Reason.UNKNOWN_TOKEN
+    assert reason_of(book.find(text)) is DenialReason.UNKNOWN_TOKEN
 
 
 def test_a_file_is_read_again_and_one_that_is_half_written_changes_nothing(tmp_path: Path) -> None:
@@ -225,7 +233,7 @@ def test_a_file_is_read_again_and_one_that_is_half_written_changes_nothing(tmp_p
     assert isinstance(book.find("0123456789abcdef"), Caller)
     file.write_text("fedcba9876543210 read\n")
     book.look()
-    assert reason_of(book.find("0123456789abcdef")) is Reason.UNKNOWN_TOKEN
+    assert reason_of(book.find("0123456789abcdef")) is DenialReason.UNKNOWN_TOKEN
     assert isinstance(book.find("fedcba9876543210"), Caller)
 
 
@@ -260,10 +268,10 @@ def test_a_token_with_a_rate_is_told_to_wait() -> None:
     book.load()
     assert [isinstance(book.find(text), Caller) for _ in range(5)] == [True] * 4 + [False]
     book.look()
-    assert reason_of(book.find(text)) is Reason.TOKEN_RATE, "a look fills no bucket"
+    assert reason_of(book.find(text)) is DenialReason.TOKEN_RATE, "a look fills no bucket"
     ticks.now_s += 0.5
     assert isinstance(book.find(text), Caller)
-    assert reason_of(book.find(text)) is Reason.TOKEN_RATE
+    assert reason_of(book.find(text)) is DenialReason.TOKEN_RATE
 
 
 def test_a_slow_rate_lets_one_through_and_time_that_goes_back_gives_nothing() -> None:

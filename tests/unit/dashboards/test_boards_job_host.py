@@ -9,6 +9,7 @@ import pytest
 
 from alerts.rulebook.knobs import default_knobs
 from dashboards.grafana.boards import host, job, ranks
+from dashboards.grafana.limits import SURE
 from dashboards.grafana.model import Panel
 
 BOARDS = {"job": job.BOARD, "ranks": ranks.BOARD, "host": host.BOARD}
@@ -42,7 +43,6 @@ PANELS = list(panels())
         (job.REGRESSION, "collectives_regression"),
         (job.LONG, "collectives_transfer_min_seconds"),
         (job.TAIL_FACTOR, "collectives_tail_factor"),
-        (job.SURE, "incidents_confidence"),
         (ranks.WAITED_FOR, "stragglers_waited_for"),
         (ranks.UNEVEN, "capacity_imbalance"),
         (ranks.SLOWER - 1, "collectives_regression"),
@@ -55,7 +55,7 @@ PANELS = list(panels())
         (host.FULL, "capacity_average"),
         (host.FULL_PEAK, "capacity_peak"),
         (host.RESENT, "loss_ack_timeouts"),
-        (host.SURE, "incidents_confidence"),
+        (SURE, "incidents_confidence"),
     ],
 )
 def test_limits_are_those_of_the_rule_pack(limit: float, knob: str) -> None:

@@ -1,4 +1,4 @@
-"""Run by Alembic, on the connection and in the transaction that `api.data.inventory.migrate` opened."""
+"""Run by Alembic, in the transaction that `api.data.inventory.migrate` opened."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect
 
 from api.base.errors import Problem
 from api.base.limits import BODY_BYTES_MAX
-from api.data.ingest.service import Ingest
+from api.data.ingest.ingest import Ingest
 from api.http.context import Context
 
 

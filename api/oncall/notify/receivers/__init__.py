@@ -1,8 +1,8 @@
 """Notification receivers, one file each: it posts one notice, and says what became of it.
 
 A file in this folder is all that a new one needs: a subclass of `Receiver`, or of
-`api.oncall.notify.posting.PostingReceiver` for those that are posted JSON, whose ``name`` is the file's,
-and ``RECEIVER = ThatClass``. The name is its `type` in the notifier's file.
+`api.oncall.notify.posting.PostingReceiver` for those that are posted JSON, whose ``name`` is the
+file's, and ``RECEIVER = ThatClass``. The name is its `type` in the notifier's file.
 """
 
 from __future__ import annotations

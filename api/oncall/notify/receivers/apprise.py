@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from alerts.rulebook.notices import Notice, Status
-from api.oncall.notify.http import Outcome, Verdict, quieten, strike
+from api.oncall.notify.http import Delivery, Outcome, quieten, strike
 from api.oncall.notify.message import plain_text, say
 from api.oncall.notify.receivers import Means, Receiver
 from api.oncall.notify.table import ReceiverTable, secret_of
@@ -40,9 +40,9 @@ class AppriseReceiver(Receiver):
         try:
             url = secret_of(self._table, "url", f"receiver {self._table.name}")
         except SettingsError as error:
-            return Outcome(verdict=Verdict.RETRY, detail=str(error))
+            return Outcome(delivery=Delivery.RETRY, detail=str(error))
         if self._is_busy:
-            return Outcome(verdict=Verdict.RETRY, detail="the attempt before has not ended yet")
+            return Outcome(delivery=Delivery.RETRY, detail="the attempt before has not ended yet")
         self._is_busy = True
         call = functools.partial(self._notify, url, notice)
         future = asyncio.get_running_loop().run_in_executor(self._thread, call)
@@ -50,11 +50,11 @@ class AppriseReceiver(Receiver):
         done, _ = await asyncio.wait({future}, timeout=self._table.timeout_s)
         if not done:
             detail = f"no answer within {self._table.timeout_s:g} s"
-            return Outcome(verdict=Verdict.RETRY, detail=detail)
+            return Outcome(delivery=Delivery.RETRY, detail=detail)
         if (broken := future.exception()) is not None:
             # Apprise has a hundred plug-ins: a bug in one must not end the service.
             detail = strike(f"{type(broken).__name__}: {broken}", [url])
-            return Outcome(verdict=Verdict.RETRY, detail=detail)
+            return Outcome(delivery=Delivery.RETRY, detail=detail)
         return future.result()
 
     def _freed(self, _: object) -> None:
@@ -67,12 +67,12 @@ class AppriseReceiver(Receiver):
             import apprise  # noqa: PLC0415 - heavy, and only for those who use it
         except ImportError:
             detail = "the package apprise is missing: pip install 'fabricscope[server]'"
-            return Outcome(verdict=Verdict.RETRY, detail=detail)
+            return Outcome(delivery=Delivery.RETRY, detail=detail)
         quieten()
         library: Any = apprise
         sender = library.Apprise()
         if not sender.add(with_header(url, notice.id)):
-            return Outcome(verdict=Verdict.RETRY, detail="Apprise does not know such an address")
+            return Outcome(delivery=Delivery.RETRY, detail="Apprise does not know such an address")
         resolved = notice.status is Status.RESOLVED
         done = sender.notify(
             body=plain_text(notice, self._means.external_url),
@@ -81,8 +81,8 @@ class AppriseReceiver(Receiver):
             body_format=library.NotifyFormat.TEXT,
         )
         if not done:
-            return Outcome(verdict=Verdict.RETRY, detail="Apprise could not deliver it")
-        return Outcome(verdict=Verdict.SENT)
+            return Outcome(delivery=Delivery.RETRY, detail="Apprise could not deliver it")
+        return Outcome(delivery=Delivery.SENT)
 
 
 def with_header(url: str, notice_id: str) -> str:

@@ -3,7 +3,7 @@
  * Series of the catalog are asked for in PromQL, names for evidence from collectives (`rank_gap`, …) are
  * computed from `/v1/explain`, as docs/how-to/read-a-verdict.md has it. Pure.
  */
-import type { Explanation, JobExplained, Kind } from "../api/oncall/explain";
+import type { Explanation, JobExplained, Kind } from "../api/explain";
 import type { Culprit, Evidence } from "../api/incidents";
 import { type Labels, type Series, selector } from "../api/promql";
 import { count } from "../format";

@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
-import type { Explanation, JobExplained } from "../api/oncall/explain";
+import type { Explanation, JobExplained } from "../api/explain";
 import type { Evidence } from "../api/incidents";
 
 vi.stubGlobal("location", { hash: "" });

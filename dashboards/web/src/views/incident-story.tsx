@@ -1,6 +1,6 @@
 /** One incident: the verdict, its evidence with the culprit against its peers, how it went, what to do. */
 import { address } from "../api/client";
-import { explain } from "../api/oncall/explain";
+import { explain } from "../api/explain";
 import { type Culprit, type Evidence, type Incident, named, type Verdict } from "../api/incidents";
 import { tracePath } from "../api/jobs";
 import { overRange, stepOf } from "../api/promql";

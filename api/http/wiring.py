@@ -1,0 +1,155 @@
+"""The service, wired: the one place where its parts meet."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from api.base.metrics import ServiceMetrics
+from api.base.version import VERSION
+from api.data.captures import Captures
+from api.data.ingest.ingest import Ingest
+from api.data.ingest.own import OwnSamples
+from api.data.inventory.feed import InventoryFeed
+from api.data.inventory.repository import Inventory
+from api.data.store.store import Store
+from api.fabric.cache import TopologyCache
+from api.fleet.actions.parts import make_acting
+from api.fleet.audit.fleet_audit import FleetAudit, load_expectations
+from api.fleet.health.parts import make_board
+from api.fleet.kubernetes.gangs import Gangs
+from api.fleet.placement.floors import Floors
+from api.http import page_files
+from api.http.context import Context, Queues
+from api.http.settings import ServiceSettings
+from api.http.tokens.parts import make_book
+from api.http.works import Work, feed_inventory, watch_captures, watch_jobs, watch_ports
+from api.jobs.correlate.fabric import FabricReader
+from api.jobs.correlate.roll import RollTask, make_roll
+from api.oncall.evaluate.detect import Panel
+from api.oncall.evaluate.parts import Evaluation, make_evaluation
+from api.oncall.explain.explainer import Explainer
+from api.oncall.notify.task import Notifying
+from api.oncall.rules.explain import explain_by_incidents, with_dashboards
+from api.oncall.rules.parts import Rules, make_rules
+from api.oncall.rules.task import Hooks
+from api.promql.engine import Engine
+from api.promql.gate import Gate
+from api.promql.values import Dialect
+from collector.contract.catalog import load_catalog
+
+
+class Wired(msgspec.Struct, frozen=True):
+    """What answers requests, and what goes on beside them, each by its name."""
+
+    context: Context
+    works: Mapping[str, Work]
+
+
+def wire(
+    settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
+) -> Wired:
+    """All parts over this store and inventory. Raises SettingsError for what cannot work."""
+    metrics = ServiceMetrics()
+    metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
+    feed = InventoryFeed(
+        inventory, load_catalog(), lambda: dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
+    )
+    ingest = Ingest(store, feed, metrics, clock, retention_days=settings.retention_days.samples)
+    ingest.captures = captures = Captures(inventory, clock)
+    topologies = TopologyCache(
+        inventory, clock, file=settings.topology_file, plan=settings.topology_plan
+    )
+    is_alone = store.url.scheme == "chdb" and settings.inventory_url.startswith("sqlite")
+    own = OwnSamples(ingest.commit)
+    evaluation = make_evaluation(
+        store, inventory, topologies, own, metrics, clock, is_alone=is_alone
+    )
+    lead = evaluation.lead
+    board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
+    acting = make_acting(settings.policy_file, inventory, board, lead, metrics, clock)
+    roll = make_roll(store, inventory, ingest.commit, metrics, clock, lead.is_held)
+    engine = make_engine(settings, store)
+    notifying = Notifying(settings.notifier, inventory, lead, metrics, clock)
+    hooks = make_hooks(settings, inventory, notifying)
+    rules = make_rules(
+        settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
+    )
+    context = Context(
+        settings=settings,
+        clock=clock,
+        started_s=clock(),
+        metrics=metrics,
+        store=store,
+        inventory=inventory,
+        ingest=ingest,
+        captures=captures,
+        gate=Gate(engine),
+        topologies=topologies,
+        incidents=evaluation.book,
+        changes=evaluation.changes,
+        rules=rules.book,
+        notifying=notifying,
+        explainer=Explainer(store, inventory, topologies.at, Panel(metrics)),
+        health=board,
+        acting=acting,
+        audit=make_audit(settings, store, inventory, topologies),
+        floors=Floors(topologies, inventory, clock),
+        gangs=Gangs(clock),
+        fabric_reader=FabricReader(store),
+        tokens=make_book(
+            inventory.tokens, clock, file=settings.token_file, need=settings.token_need
+        ),
+        page=page_files.find_page(page_files.FOLDER),
+        queues=Queues(),
+    )
+    return Wired(context, works_of(context, feed, evaluation, roll, rules))
+
+
+def works_of(
+    parts: Context, feed: InventoryFeed, evaluation: Evaluation, roll: RollTask, rules: Rules
+) -> dict[str, Work]:
+    """What goes on beside requests, in the order in which it begins and is stopped."""
+    store, inventory, clock = parts.store, parts.inventory, parts.clock
+    kept_days = parts.settings.retention_days.steps
+    return {
+        "commit": parts.ingest.run,
+        "inventory feed": lambda: feed_inventory(feed, parts.metrics),
+        "port watch": lambda: watch_ports(store, inventory, clock),
+        "job watch": lambda: watch_jobs(store, inventory, clock, kept_days=kept_days),
+        "lead": evaluation.lead.run,
+        "roll": roll.run,
+        "evaluator": evaluation.task.run,
+        "news": parts.changes.run,
+        "health": parts.health.run,
+        "actions": parts.acting.task.run,
+        "captures": lambda: watch_captures(parts.captures),
+        "tokens": parts.tokens.run,
+        "rules": rules.task.run,
+        "notifier": parts.notifying.run,
+        **({"own numbers": rules.own.run} if parts.settings.own_numbers else {}),
+    }
+
+
+def make_engine(settings: ServiceSettings, store: Store) -> Engine:
+    """What answers PromQL."""
+    aliases = load_catalog() if settings.promql_aliases else None
+    return Engine(store, Dialect(settings.promql_dialect), aliases)
+
+
+def make_hooks(settings: ServiceSettings, inventory: Inventory, notifying: Notifying) -> Hooks:
+    """What becomes of alerts: they are explained, and receivers are notified."""
+    explain_alerts = with_dashboards(
+        explain_by_incidents(inventory, settings.public_url), settings.grafana_url
+    )
+    return Hooks(explain=explain_alerts, notify=notifying.notify)
+
+
+def make_audit(
+    settings: ServiceSettings, store: Store, inventory: Inventory, topologies: TopologyCache
+) -> FleetAudit:
+    """The audit of the fleet against the operator's expectations."""
+    expectations = load_expectations(settings.audit_expectations)
+    return FleetAudit(store, inventory, topologies, expectations)
