@@ -22,11 +22,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests/peers.txt"
+UNPACKED_AT_A_TIME = 4
+"""Packages: most of the time goes by while apt waits for the network."""
 FOLDER = ROOT / ".peers"
 BIN = FOLDER / "bin"
 
@@ -282,29 +285,36 @@ def unpack() -> None:
         say(NO_APT.format(names=", ".join(wanted)))
         return
     known = known_versions(*wanted)
-    failed = []
-    for package, peers in wanted.items():
-        stamp = FOLDER / package / "unpacked.json"
-        fresh = {"folder": str(FOLDER), "version": known.get(package)}
-        if read_json(stamp) == fresh and all((BIN / peer.name).exists() for peer in peers):
-            continue
-        start = time.monotonic()
-        try:
-            unpack_package(package, peers)
-            for peer in peers:
-                version(BIN / peer.name)
-        except PeerError as error:
-            for peer in peers:
-                (BIN / peer.name).unlink(missing_ok=True)
-            failed.append(package)
-            say(f"{package}: {error}")
-            continue
-        stamp.write_text(json.dumps(fresh))
-        say(f"{package}: {known[package]} unpacked in {time.monotonic() - start:.1f} s")
+    with ThreadPoolExecutor(UNPACKED_AT_A_TIME) as threads:
+        done = threads.map(
+            lambda package: unpack_if_new(package, wanted[package], known.get(package)), wanted
+        )
+        failed = [package for package, is_ready in zip(wanted, done, strict=True) if not is_ready]
     if failed:
         say(f"missing: {', '.join(failed)}; their tests will be skipped")
     else:
         say(f"{len(wanted)} packages ready under .peers/")
+
+
+def unpack_if_new(package: str, peers: list[Peer], wanted: str | None) -> bool:
+    """Fetch one package unless this version is there; whether it is there now."""
+    stamp = FOLDER / package / "unpacked.json"
+    fresh = {"folder": str(FOLDER), "version": wanted}
+    if read_json(stamp) == fresh and all((BIN / peer.name).exists() for peer in peers):
+        return True
+    start = time.monotonic()
+    try:
+        unpack_package(package, peers)
+        for peer in peers:
+            version(BIN / peer.name)
+    except PeerError as error:
+        for peer in peers:
+            (BIN / peer.name).unlink(missing_ok=True)
+        say(f"{package}: {error}")
+        return False
+    stamp.write_text(json.dumps(fresh))
+    say(f"{package}: {wanted} unpacked in {time.monotonic() - start:.1f} s")
+    return True
 
 
 def read_json(path: Path) -> object:
