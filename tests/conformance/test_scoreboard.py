@@ -17,7 +17,9 @@ from tests.service import launch
 
 TOP_1_MIN = 0.97
 PRECISION_MIN = 0.95
-DELAY_P90_MAX_S = 15.0
+DELAY_P90_MAX_S = 15.0 if CUT.is_all else 25.0
+"""Of all faults nine in ten are named within 15 s. The p90 of the one or two in a cut is the slower
+of them, and that may be the tenth: it gets two evaluations more."""
 BENIGN = {"checkpoints", "clock_skew"}
 ALL_CASES = [
     "slow_nic",
