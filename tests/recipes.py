@@ -32,12 +32,13 @@ class Recipe(NamedTuple):
 
     ``files`` are written; in those of ``edits`` what a pattern finds is replaced, or a text is
     added at the end where the pattern is empty. The case folders of a source count as one file.
-    ``checks`` are tests, by pytest's names; one that is asked of everything there is must have been
-    asked of ``name``.
+    Checks are tests, by pytest's names: those of ``each`` are asked of everything there is, and
+    must have been asked of ``name``; those of ``once`` look at all together.
     """
 
     name: str
-    checks: tuple[str, ...]
+    each: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
     files: Mapping[str, str] = {}
     edits: Mapping[str, tuple[str, str]] = {}
 
@@ -463,7 +464,7 @@ TEMPLATE = f"{Path(where(alerts.rulebook.knobs)).parents[1]}/rules/templates/str
 RECIPES = {
     "source": Recipe(
         "entropy",
-        (
+        each=(
             f"{SOURCES}::test_every_source_has_a_case",
             f"{SOURCES}::test_every_source_has_a_case_with_something_missing",
             f"{SOURCES}::test_the_reading_is_exactly_what_is_expected",
@@ -471,11 +472,11 @@ RECIPES = {
             f"{SOURCES}::test_a_machine_without_such_hardware_gives_nothing",
             f"{SOURCES}::test_nothing_but_the_host_touches_the_machine",
         ),
-        {where(collector.sources, "entropy.py"): SOURCE, **CASES},
+        files={where(collector.sources, "entropy.py"): SOURCE, **CASES},
     ),
     "metric": Recipe(
         "fabric_host_entropy_bytes",
-        (
+        once=(
             "tests/unit/contract/test_catalog.py::test_the_catalog_that_ships_keeps_the_rules",
             f"{SOURCES}::test_every_metric_of_these_sources_is_in_a_golden_file",
         ),
@@ -483,30 +484,34 @@ RECIPES = {
     ),
     "detector with a new cause": Recipe(
         "fan_failed",
-        (
-            "tests/conformance/test_causes.py::test_every_cause_is_reported_by_a_detector_or_by_the_judge",
+        each=(
             "tests/conformance/test_causes.py::test_every_cause_has_words_data_a_runbook_and_a_colour",
+            "tests/unit/test_docs.py::test_every_detector_says_what_it_sees_and_what_it_misses",
+        ),
+        once=(
+            "tests/conformance/test_causes.py::test_every_cause_is_reported_by_a_detector_or_by_the_judge",
             "tests/conformance/test_causes.py::test_no_two_causes_share_a_colour_or_a_depth",
             "tests/conformance/test_causes.py::test_every_detector_says_which_data_it_needs",
             "tests/conformance/test_causes.py::test_no_other_module_lists_causes",
-            "tests/unit/test_docs.py::test_every_detector_says_what_it_sees_and_what_it_misses",
             "tests/unit/alerts/test_fan_failed.py",
             f"{FAULTS}::test_every_cause_but_the_unnamed_stall_has_a_fault",
         ),
-        {
+        files={
             where(alerts.detectors, "fan_failed.py"): DETECTOR,
             "tests/unit/alerts/test_fan_failed.py": DETECTOR_TEST,
             where(simulator.faults, "fan_failed.py"): FAULT.replace("@CAUSE@", "FAN_FAILED"),
         },
-        {
+        edits={
             where(collector.contract.causes): (r"^    STRAGGLER = \(\n", CAUSE + r"\g<0>"),
             "dashboards/web/src/style/page.css": (r"^ +--s8: .*\n", r"\g<0>  --s9: #777777;\n"),
         },
     ),
     "rule": Recipe(
         "FabricRankVeryLate",
-        (
+        each=(
             "tests/unit/alerts/test_rule_pack.py::test_an_alert_says_how_bad_it_is_whose_it_is_and_what_to_do",
+        ),
+        once=(
             "tests/unit/alerts/test_rule_pack.py::test_every_alert_has_all_kinds_of_tests",
             "tests/unit/alerts/test_rule_pack.py::test_expressions_read_what_the_catalog_has_or_their_own_file_records",
         ),
@@ -521,33 +526,35 @@ RECIPES = {
     ),
     "board": Recipe(
         "randomness",
-        (
+        each=(
             "tests/unit/dashboards/test_grafana_json.py::test_no_flaw_is_found",
-            "tests/unit/dashboards/test_grafana_json.py::test_titles_and_questions_are_the_boards_own",
             "tests/unit/dashboards/test_grafana_json.py::test_grafana_s_own_types_know_every_key",
             "tests/unit/dashboards/test_grafana_json.py::test_grafana_s_published_schema_has_nothing_against_it",
         ),
-        {where(dashboards.grafana.boards, "randomness.py"): BOARD},
+        once=(
+            "tests/unit/dashboards/test_grafana_json.py::test_titles_and_questions_are_the_boards_own",
+        ),
+        files={where(dashboards.grafana.boards, "randomness.py"): BOARD},
     ),
     "notifier": Recipe(
         "line",
-        (
+        once=(
             "tests/conformance/test_notifier.py::test_every_receiver_is_found_by_its_file",
             "tests/unit/api/test_notify_line.py",
         ),
-        {
+        files={
             where(api.oncall.notify.receivers, "line.py"): RECEIVER,
             "tests/unit/api/test_notify_line.py": RECEIVER_TEST,
         },
     ),
     "fault": Recipe(
         "slow_fan",
-        (
-            f"{FAULTS}::test_every_file_of_the_folder_is_a_fault_with_a_sentence",
+        each=(
             f"{FAULTS}::test_a_fault_strikes_a_job_of_several_hosts",
             f"{FAULTS}::test_a_fault_turns_knobs_at_its_place_and_reset_heals",
         ),
-        {
+        once=(f"{FAULTS}::test_every_file_of_the_folder_is_a_fault_with_a_sentence",),
+        files={
             where(simulator.faults, "slow_fan.py"): FAULT.replace("@CAUSE@", "STRAGGLER")
             .replace("fan_failed", "slow_fan")
             .replace("A fan stands still, and", "A fan turns slowly, and")
@@ -555,26 +562,29 @@ RECIPES = {
     ),
     "executor": Recipe(
         "batch",
-        (CLI, "tests/unit/api/test_batch.py"),
-        {
+        once=(
+            CLI,
+            "tests/unit/api/test_batch.py",
+        ),
+        files={
             where(api.remote, "batch.py"): EXECUTOR,
             "tests/unit/api/test_batch.py": EXECUTOR_TEST,
         },
-        {"api/verbs.toml": ("", verb("batch", "api.remote.batch"))},
+        edits={"api/verbs.toml": ("", verb("batch", "api.remote.batch"))},
     ),
     "verb": Recipe(
         "hello",
-        (CLI,),
-        {"simulator/hello.py": VERB},
-        {"simulator/verbs.toml": ("", verb("hello", "simulator.hello"))},
+        once=(CLI,),
+        files={"simulator/hello.py": VERB},
+        edits={"simulator/verbs.toml": ("", verb("hello", "simulator.hello"))},
     ),
     "route": Recipe(
         "hello",
-        (
+        once=(
             "tests/unit/api/test_tokens.py::test_every_route_is_open_or_asks_for_a_scope_and_no_line_is_about_nothing",
         ),
-        {where(api.http.routes, "hello.py"): ROUTE},
-        {
+        files={where(api.http.routes, "hello.py"): ROUTE},
+        edits={
             where(api.http.app): (r"^( +)catalog,\n", r"\g<0>\1hello,\n"),
             where(api.http.tokens.scopes): (
                 r'^    "GET /v1/catalog".*\n',
