@@ -435,7 +435,7 @@ def _by_labels(labels: Sequence[Labels], rows: Ints) -> Ints:
 
 
 def _whole_numbers(per_step: Floats) -> Ints:
-    """k as integers; the caller has checked that it fits."""
+    """The parameter k as integers; the caller has checked that it fits."""
     return np.trunc(np.nan_to_num(per_step)).astype(np.int64)
 
 
