@@ -49,7 +49,7 @@ def span_of(trouble: Trouble, frame: Frame) -> tuple[int, int] | None:
 def tell_troubles(
     troubles: Sequence[Trouble], frame: Frame, tracks: Tracks, track: Track, told: list[Told]
 ) -> Iterator[Event]:
-    """A slice for each, on lanes of one track, and its turns as moments; ``told`` learns them."""
+    """A slice for each, on lanes of one track, its turns as moments; appends each to ``told``."""
     spans = [(span, trouble) for trouble in troubles if (span := span_of(trouble, frame))]
     for (start_ns, end_ns), trouble in sorted(spans, key=lambda each: each[0]):
         turns = [turn for turn in trouble.history if frame.holds(turn.time_ns)]
