@@ -1,1 +1,1 @@
-"""What every part of the service uses: errors, limits, times, its own metrics."""
+"""Shared by every part of the service: errors, limits, time parsing, self-monitoring metrics."""

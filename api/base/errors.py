@@ -15,7 +15,7 @@ Body = TypeVar("Body", bound=msgspec.Struct)
 
 
 class ProblemBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """RFC 9457. ``rule`` names the limit or rule of ours that said no."""
+    """RFC 9457. ``rule`` names the limit or rule of this service that refused the request."""
 
     status: int
     title: str
@@ -41,7 +41,7 @@ class Problem(FabricscopeError):  # noqa: N818 - the name of the standard
 
 
 def decode_json(body: bytes, kind: type[Body], title: str) -> Body:
-    """What a body holds. Raises Problem: 400 for no JSON, 422 with ``title`` for another shape."""
+    """Raises Problem: 400 for a body that is not JSON, 422 with ``title`` for another shape."""
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

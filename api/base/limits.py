@@ -1,6 +1,7 @@
-"""Every bound of the service: its name, its value, its reason, and what happens when it is hit.
+"""Every bound of the service: its name, its value, its reason, and what happens past it.
 
-Hitting one is an answer that names it, and a counter (`fabric_service_refused_total{rule}`).
+A request past a bound gets an answer that names the bound, and is counted
+(`fabric_service_refused_total{rule}`).
 The bounds of a native batch are part of its format and stand in `collector.contract.wire`.
 """
 
@@ -21,35 +22,35 @@ PENDING_ROWS_MAX: Final = 4_000_000
 """Rows that wait for the store: about 150 MB, and several seconds of its work. → 503, retry"""
 
 COMMIT_ROWS_EAGER: Final = 10_000
-"""So many waiting rows are written at once, unless more are being decoded: an insert costs 7 ms of
-CPU whatever its size, and its rows are merged the more often the smaller it is."""
+"""The store writer commits this many waiting rows at once, unless more are being decoded: an insert
+costs 7 ms of CPU whatever its size, and small inserts are merged more often."""
 
 COMMIT_ROWS_MAX: Final = 500_000
-"""So many waiting rows are written in any case."""
+"""The store writer commits this many waiting rows even while more are being decoded."""
 
 COMMIT_WAIT_SECONDS: Final = 0.2
-"""Fewer rows wait so long for company: a part for every small request would drown the merges."""
+"""How long fewer rows wait for more: one part for each small request would overload the merges."""
 
 RETRY_AFTER_SECONDS: Final = 2
-"""What a sender is told to wait when the service has too much to do."""
+"""`Retry-After` in the answer to a sender while the service is overloaded."""
 
 ACCEPT_FUTURE_SECONDS: Final = 600
 """Rule `too_far_in_future`: Prometheus' own limit; past it a clock is wrong, not skewed."""
 
 TABLES_CACHED_MAX: Final = 50_000
-"""Native series tables that are remembered: one a host, so this is a fleet. The oldest goes."""
+"""Native series tables that are cached: one a host, so this is a fleet. The oldest is evicted."""
 
 REMOTE_SERIES_CACHED_MAX: Final = 1_000_000
-"""Remote-write series that are remembered by their bytes, about 400 MB. Past it: start anew."""
+"""Remote-write series cached by their bytes, about 400 MB. Past it the cache is cleared."""
 
 REMOTE_RUNS_MAX: Final = 10_000
-"""Runs of 64 remote-write series that are remembered whole, about 200 MB. Past it: start anew."""
+"""Runs of 64 remote-write series cached whole, about 200 MB. Past it the cache is cleared."""
 
 REMOTE_LABELS_CACHED_MAX: Final = 1_000_000
-"""Labels of remote write that are remembered by their bytes, about 300 MB. Past it: start anew."""
+"""Remote-write labels cached by their bytes, about 300 MB. Past it the cache is cleared."""
 
 METADATA_CACHED_MAX: Final = 100_000
-"""Metrics whose metadata is remembered, so that it is written once. Past it: start anew."""
+"""Metrics whose metadata is cached, so that it is written once. Past it the cache is cleared."""
 
 REMOTE_SERIES_MAX: Final = 200_000
 """Series in one remote-write request; Prometheus sends 2,000 at most by default. → 413"""
@@ -58,11 +59,11 @@ REMOTE_SAMPLES_MAX: Final = 1_000_000
 """Samples, or exemplars, in one remote-write request: as many as in a native batch. → 413"""
 
 OTLP_SERIES_CACHED_MAX: Final = 1_000_000
-"""Series of OTLP that are remembered by their attributes, about 500 MB. Past it: start anew."""
+"""OTLP series cached by their attributes, about 500 MB. Past it the cache is cleared."""
 
 OTLP_DELTAS_MAX: Final = 1_000_000
-"""Series whose deltas are summed, about 200 MB. Past it the one that was quiet longest begins anew,
-which looks like a reset."""
+"""Series whose deltas are summed, about 200 MB. Past it the series that was quiet longest restarts
+at zero, which looks like a counter reset."""
 
 OTLP_BUCKETS_MAX: Final = 512
 """Buckets, or quantiles, of one point; SDKs make 160 at most. → that point is refused"""
@@ -75,7 +76,7 @@ SELECTOR_BYTES_MAX: Final = 2_048
 """A selector's text. The parser behind it overflows the stack on 8,000 nested brackets. → 400"""
 
 EVENT_KINDS_MAX: Final = 20
-"""Kinds of events that one question may name; there are about ten."""
+"""Kinds of events that one request may name; there are about ten."""
 SELECTORS_MAX: Final = 16
 """`match` parameters in one request. → 400"""
 
@@ -102,10 +103,10 @@ QUERY_POINTS_MAX: Final = 20_000_000
 """Cells (series x steps) of one matrix, about 180 MB, or raw samples held at once. → 422"""
 
 QUERY_MEMORY_BYTES_MAX: Final = 2 << 30
-"""What the store may use for one part of a query. → 422"""
+"""Memory that the store may use for one part of a query. → 422"""
 
 QUERY_SUBQUERY_STEPS_MAX: Final = 1_000_000
-"""Moments at which a subquery is asked: `x[1y:1s]` would have 31 million. → 422"""
+"""Moments at which a subquery is evaluated: `x[1y:1s]` would have 31 million. → 422"""
 
 QUERY_SECONDS_DEFAULT: Final = 60.0
 """How long a query may take; `timeout` can only shorten it. → 503"""
@@ -120,7 +121,7 @@ QUERY_WAIT_SECONDS: Final = 20.0
 """How long a query waits for its turn: a dashboard's patience. → 503, retry"""
 
 QUERY_LABELS_CACHED_MAX: Final = 1_000_000
-"""Label sets that questions remember by series, about 700 MB. Past it: start anew."""
+"""Label sets that queries cache by series, about 700 MB. Past it the cache is cleared."""
 
 FORM_BYTES_MAX: Final = 1 << 20
 """The body of a POST to Prometheus' paths: a query and a few selectors, with room. → 413"""
@@ -150,7 +151,7 @@ EXPORT_JSON_SAMPLES_MAX: Final = 500_000
 """Samples in one JSON document; NDJSON and Arrow stream and have no such bound. → 422"""
 
 PAGE_DEFAULT: Final = 100
-"""Entries of one page, if the asker does not say."""
+"""Entries of one page when the client names no limit."""
 
 PAGE_MAX: Final = 1_000
 """Entries of one page of a list. → 422"""
@@ -160,24 +161,24 @@ TIMELINE_BUCKETS_MAX: Final = 2_000
 """Stretches of a job's timeline: about as many as a screen has columns. → 400"""
 
 TIMELINE_CELLS_MAX: Final = 200_000
-"""Ranks times stretches in one timeline, about 2 MB. Past it the ranks that were latest are shown,
-and the answer says how many are not."""
+"""Ranks times stretches in one timeline, about 2 MB. Past it the latest ranks are shown, and the
+answer counts the others."""
 
 TIMELINE_RECORDS_MAX: Final = 2_000_000
-"""Records that one timeline looks at, about a second's work. Past it every nth operation is looked
-at, and the answer says so."""
+"""Records that one timeline reads, about a second's work. Past it the timeline reads every nth
+operation, and the answer states n."""
 
 HEAT_RANKS_MAX: Final = 1_024
-"""Rows of a heat map: more than a screen has lines. Past it those that stand out are shown and some
-all over the job, and the answer says how many are not."""
+"""Rows of a heat map: more than a screen has lines. Past it the map shows outliers and a sample of
+the other ranks, and the answer counts those left out."""
 
 HEAT_STEPS_MAX: Final = 500
 """Columns of a heat map: with as many rows 2 MB. Past it a column stands for several steps, and
 shows the worst of them."""
 
 HEAT_RECORDS_MAX: Final = 2_000_000
-"""Records that one heat map looks at, about six seconds' work. Past it every nth operation of all
-ranks, or all of some ranks, and the answer says so."""
+"""Records that one heat map reads, about six seconds' work. Past it the map reads every nth
+operation of all ranks, or all of some ranks, and the answer states which."""
 
 HEATS_WAITING_MAX: Final = 8
 """Heat maps, and cells of them, that are made or wait for their turn: each takes up to some seconds
@@ -187,7 +188,7 @@ CELL_SECONDS_MAX: Final = 3_600
 """Of time in one cell of a heat map: a column of the longest time that is drawn. → 422"""
 
 CELL_OPERATIONS_MAX: Final = 200
-"""Collectives in one cell. Past it those that took longest, and the answer says how many not."""
+"""Collectives in one cell. Past it those that took longest, and the answer counts the others."""
 
 CELL_MARKS_MAX: Final = 200
 """Steps and phases that a training loop marked in one cell, the first ones."""
@@ -204,19 +205,19 @@ FABRIC_CELLS_MAX: Final = 1_000_000
 """Links times moments, about 25 MB. Past it there are fewer moments."""
 
 FABRIC_SAMPLES_MAX: Final = 100_000_000
-"""Samples that lie in the time that is asked for, about ten seconds' work of two cores. → 422,
-which says how much time would fit"""
+"""Samples in the requested time, about ten seconds' work of two cores. → 422, which states how much
+time would fit"""
 
 FABRICS_WAITING_MAX: Final = 8
-"""Questions for the fabric's state that are answered or wait for their turn, one after the other.
-→ 503, retry"""
+"""Requests for the fabric's state in progress or waiting, answered one after the other. → 503,
+retry"""
 
 TRACE_SECONDS_MAX: Final = 3_600
-"""Of time that one trace shows: who looks at single collectives looks at minutes. → 422"""
+"""Of time that one trace shows: single collectives are inspected over minutes. → 422"""
 
 TRACE_RECORDS_MAX: Final = 1_500_000
 """Records of collectives in one trace, about 800 MB of JSON: a browser opens no more. → 422, which
-says how much time would fit"""
+states how much time would fit"""
 
 TRACE_SPANS_MAX: Final = 1_000_000
 """Marks of steps and phases in one trace, about 150 MB. → 422"""
@@ -229,16 +230,16 @@ TRACE_SEND_SECONDS_MAX: Final = 900
 theirs. → the connection ends"""
 
 CAPTURES_PER_AGENT_MAX: Final = 4
-"""Requests for raw samples that one agent may have before it: it serves them one by one. → 429"""
+"""Pending requests for raw samples of one agent, which serves them one by one. → 429"""
 
 CAPTURES_PENDING_MAX: Final = 1_000
 """Such requests of all agents: every service process holds them. → 429"""
 
 CAPTURES_KEPT_DAYS: Final = 30
-"""How long it is known that a capture was made: as long as its samples are kept."""
+"""How long the record of a capture is kept: as long as its samples."""
 
 INCIDENTS_KEPT_DAYS: Final = 90
-"""How long a closed incident is known: a quarter, over which people look for what comes back."""
+"""How long a closed incident is kept: a quarter, over which operators look for recurring faults."""
 
 INCIDENTS_KEPT_MAX: Final = 10_000
 """Incidents that are kept, about 200 MB at worst: a hundred a day for a quarter. The oldest closed
@@ -249,10 +250,10 @@ INCIDENT_NAMES_MAX: Final = 1_000
 verdict."""
 
 INCIDENT_CHANGES_KEPT_MAX: Final = 10_000
-"""News of incidents that a client which comes back can still be told: a bad day's."""
+"""Changes of incidents kept for clients that reconnect: those of a bad day."""
 
 INCIDENT_CHANGES_PAGE_MAX: Final = 1_000
-"""News that are read at once."""
+"""Changes of incidents that one read returns."""
 
 CAPTURE_SECONDS_MAX: Final = 300.0
 """Of a capture, before and after the moment: as long as the longest ring of an agent. → 422"""
@@ -272,7 +273,7 @@ PATHS_MAX: Final = 1_000
 """Ways in one answer of `/v1/paths`: the first of them, beside their number."""
 
 NAME_CHARS_MAX: Final = 1_024
-"""A host's, device's or port's name in a question. → 422"""
+"""A host's, device's or port's name in a request. → 422"""
 
 JOB_RANKS_MAX: Final = 200_000
 """Ranks, and hosts, that one request may name: twice the largest job. → 422"""
@@ -300,15 +301,15 @@ RECORDS_EXPORT_CHUNK: Final = 100_000
 
 EXPLAIN_SECONDS_DEFAULT: Final = 180
 EXPLAIN_SECONDS_MAX: Final = 3_600
-"""Of time that one explanation looks at: detectors look at three minutes, and an hour of a large
-job is what its records are thinned to anyway. → 422"""
+"""Of time that one explanation covers: detectors read three minutes, and the records of a large job
+are thinned past an hour anyway. → 422"""
 
 EXPLAINS_WAITING_MAX: Final = 8
 """Explanations that are made or wait for their turn: each takes a second or more of a core, one
 after the other. → 503, retry"""
 
 EXPLAIN_OPERATIONS_MAX: Final = 50_000
-"""Operations of a job in one explanation, about 5 MB. Past it every nth, and the answer says so."""
+"""Operations of a job in one explanation, about 5 MB. Past it every nth; the answer states n."""
 
 EXPLAIN_RECORDS_MAX: Final = 200_000
 """Single ranks' records in one explanation, about 15 MB. Past it every nth operation's."""
@@ -346,18 +347,18 @@ EXPLAIN_JOBS_MAX: Final = 8
 """Jobs whose collectives are shown where a host, link or incident was asked for."""
 
 LIVE_QUIET_SECONDS: Final = 15.0
-"""A stream in which nothing happens says so this often: proxies close what is silent for 30 to
-60 seconds, and a dead connection is noticed only when something is sent."""
+"""An idle stream sends a keep-alive comment this often: proxies close connections that are silent
+for 30 to 60 seconds, and a dead connection is noticed only when something is sent."""
 
 LIVE_SEND_SECONDS: Final = 30.0
 """How long one message may take to reach a client's socket. A client that does not read for longer
 is dropped: it comes back with `Last-Event-ID` and gets what it missed."""
 
 LIVE_RESUMED_MAX: Final = 1_000
-"""Changes that a client which comes back is told. Of more it is told that it missed something."""
+"""Changes that a reconnecting client receives. If there are more, it learns that it missed some."""
 
 RULE_FILES_MAX: Final = 500
-"""Rule files in the folder of the user's; those past it, by name, are not read. → said, counted"""
+"""Rule files in the user's folder; those past it, by name, are not read. → logged, counted"""
 
 RULE_GROUPS_MAX: Final = 5_000
 """Rule groups of all files together. A file that would pass it is refused, by name."""
@@ -366,8 +367,8 @@ RULES_MAX: Final = 20_000
 """Rules of all files together; large installations of Prometheus have 10,000. → file refused"""
 
 ALERTS_PER_RULE_MAX: Final = 5_000
-"""Alerts of one rule. A rule that finds more says nothing that a person could act upon; it fails,
-and what it had found stands."""
+"""Alerts of one rule. An operator cannot act on more; the rule fails, and its alerts of the last
+evaluation stand."""
 
 ALERTS_MAX: Final = 50_000
 """Alerts of all rules together, about 100 MB. A rule that would pass it fails, likewise."""
@@ -382,7 +383,7 @@ RECORDED_SERIES_MAX: Final = 50_000
 """Series that one rule may record; it fails past that."""
 
 RULES_TEMPLATE_QUERIES_MAX: Final = 200
-"""Different questions that the templates of one rule may ask in one evaluation."""
+"""Different queries that the templates of one rule may run in one evaluation."""
 
 OWN_SERIES_MAX: Final = 5_000
 """Series of the service's own numbers that it writes to its store; there are about 1,000. The
@@ -402,13 +403,13 @@ SILENCES_MAX: Final = 1_000
 """Silences that are not over. Each alert is held against all of them. → 409"""
 
 SILENCES_KEPT_DAYS: Final = 5
-"""How long a silence is known after its end, as in Alertmanager: who silenced what, last night."""
+"""How long a silence is kept after its end, as in Alertmanager: an audit of last night's."""
 
 SILENCE_MATCHERS_MAX: Final = 20
 """Matchers of one silence, or route. → 422"""
 
 SILENCE_DAYS_MAX: Final = 366
-"""From now to a silence's end: one for ever is a rule that should not be there. → 422"""
+"""From now to a silence's end: instead of a permanent silence, remove the rule. → 422"""
 
 PATTERN_CHARS_MAX: Final = 1_000
 """Of a matcher's value. Patterns are RE2's, whose time and memory are linear in it. → 422"""
@@ -435,8 +436,8 @@ HEALTH_BODIES_MAX: Final = 32
 25 MB for 10,000 hosts. The oldest goes."""
 
 HEALTH_STALE_SECONDS: Final = 60.0
-"""When the inventory could not be read for so long, health is of the past, and nobody should act
-upon it. → 503, retry"""
+"""When the inventory was unreadable for this long, health is stale, and a scheduler must not act on
+it. → 503, retry"""
 
 HEALTH_TURNS_A_ROUND_MAX: Final = 1_000
 """Changes of state that are written in one round, every two seconds. When all of a large fleet
@@ -453,17 +454,17 @@ HEALTH_TURNS_PAGE_MAX: Final = 1_000
 """Changes of state that are read at once."""
 
 HEALTH_SIGNS_MAX: Final = 1_000
-"""Findings that are looked through for what no incident speaks of, the latest."""
+"""Latest findings that are searched for faults outside any incident."""
 
 HEALTH_SERIES_MAX: Final = 1_000
 """Hosts that have series of state and risk at once, those at the highest risk. More are counted and
 left out: a rule needs to know that there are many."""
 
 HOLDS_MAX: Final = 20_000
-"""Things that somebody holds (draining, out) at once: a site that is being emptied. → 409"""
+"""Holds (draining, out) in force at once: a site that is being emptied. → 409"""
 
 HOLDS_KEPT_DAYS: Final = 90
-"""How long a hold is known after its end: who took what out, and why."""
+"""How long a hold is kept after its end, as an audit of who took what out, and why."""
 
 HOLD_DAYS_MAX: Final = 366
 """From now to a hold's end, where it has one. → 422"""
@@ -472,7 +473,7 @@ ACTIONS_KEPT_MAX: Final = 20_000
 """Actions that are over and are kept, about 40 MB: the latest. Those that stand are kept anyway."""
 
 ACTIONS_KEPT_DAYS: Final = 90
-"""How long an action is known after its end: as long as the holds that it made."""
+"""How long an action is kept after its end: as long as the holds that it made."""
 
 ACTIONS_READ_MAX: Final = 5_000
 """Actions of the last day that a policy looks back upon, the latest: cool-downs, refusals."""
@@ -485,11 +486,11 @@ CHECK_BYTES_MAX: Final = 1 << 20
 """A result of nccl-tests that is held against a floor: forty sizes have 8 KiB. → 413"""
 
 EXTENDER_NODES_MAX: Final = 100_000
-"""Nodes in one question of kube-scheduler: twenty times the largest clusters that Kubernetes
-promises to work with. → an answer with `Error`"""
+"""Nodes in one request of kube-scheduler: twenty times the largest clusters that Kubernetes
+supports. → an answer with `Error`"""
 
 EXTENDER_GANGS_MAX: Final = 1_000
-"""Jobs for which hosts were chosen together and whose pods are still coming. The oldest goes: its
+"""Jobs whose hosts were chosen together and whose pods are still coming. The oldest is evicted: its
 other pods are placed one by one."""
 
 EXTENDER_GANG_SECONDS: Final = 600.0
@@ -497,19 +498,20 @@ EXTENDER_GANG_SECONDS: Final = 600.0
 to arrive, and pods that come later are another attempt."""
 
 TOKEN_CHARS_MIN: Final = 16
-"""A token that somebody has made up: a shorter one can be guessed. → the service does not start"""
+"""Length of a token that an operator made up: a shorter one can be guessed. → the service does not
+start"""
 
 TOKEN_CHARS_MAX: Final = 4_096
-"""A token as it is shown; ours have 60. Of a longer one nothing is looked at. → 401"""
+"""Length of a presented token; issued ones have 60. A longer one is refused unread. → 401"""
 
 TOKEN_FILE_TOKENS_MAX: Final = 100
-"""Tokens of the token file: each request is held against all of them."""
+"""Tokens of the token file: each request is compared with all of them."""
 
 TOKENS_MAX: Final = 1_000
 """Tokens that are not revoked: every team and program of a large site. → 409"""
 
 TOKENS_KEPT_DAYS: Final = 90
-"""How long a token is known after its end: who could do what, last month."""
+"""How long a token is kept after its end, as an audit of who could do what."""
 
 TOKEN_NAME_CHARS_MAX: Final = 100
 """Of a token's name: it stands in lists and beside what was done with it. → 422"""
@@ -521,22 +523,21 @@ TOKEN_RATE_MAX: Final = 1_000_000.0
 """Requests a second that a token may be limited to: past it there is nothing to limit. → 422"""
 
 TOKENS_FRESH_SECONDS: Final = 2.0
-"""Within so long each service process knows of a token that was made or revoked. While the
-inventory does not answer, what was known stands: senders of telemetry must not be locked out by
-it."""
+"""Within this time each service process sees a token that was made or revoked. While the inventory
+does not answer, the last known tokens stay valid: an outage must not lock out senders."""
 
 TOKEN_USED_SECONDS: Final = 300
-"""How exactly it is kept when a token was last used: one write for each in so long."""
+"""Resolution of a token's time of last use: one write per token in this time."""
 
 PLACEMENT_HOSTS_MAX: Final = 20_000
-"""Candidates, names to avoid, and hosts of one set in a question for placement. → 422"""
+"""Candidates, names to avoid, and hosts of one set in a request for placement. → 422"""
 
 PLACEMENT_SETS_DEFAULT: Final = 3
 PLACEMENT_SETS_MAX: Final = 10
 """Sets in one answer: a scheduler takes the first, a person compares a few. → 422"""
 
 PLACEMENT_GPUS_MAX: Final = 1_024
-"""GPUs of one host in a question: more than any machine has. → 422"""
+"""GPUs of one host in a request: more than any machine has. → 422"""
 
 PLACEMENT_REFUSED_SHOWN_MAX: Final = 1_000
 """Hosts in one answer that were not placed, each with its reason; the first by name, beside the
@@ -547,8 +548,8 @@ PLACEMENT_JOBS_SHOWN_MAX: Final = 20
 
 PLACEMENT_PLACES_MAX: Final = 500_000
 """Hosts of all running jobs together, about 60 MB: several times the largest fleets. Past it the
-jobs that come later by name weigh nothing, and the answer says so."""
+jobs that come later by name weigh nothing, and the answer reports it."""
 
 PLACEMENTS_WAITING_MAX: Final = 16
-"""Questions for placement that are answered or wait for their turn: each takes up to 0.2 s of a
-core, one after the other. → 503, retry"""
+"""Requests for placement in progress or waiting: each takes up to 0.2 s of a core, one after the
+other. → 503, retry"""

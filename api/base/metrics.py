@@ -1,4 +1,4 @@
-"""The service's own numbers, named and explained by the catalog (`catalog/service.toml`)."""
+"""The service's self-monitoring metrics, as the catalog defines them (`catalog/service.toml`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS_BUCKETS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0)
 
 
 def defined(name: str) -> Metric:
-    """The catalog's metric of this name; a name that it lacks is a bug."""
+    """Asserts that the catalog has the metric: a missing one is a bug."""
     metric = load_catalog().metric(name)
     assert metric is not None, f"{name} is not in the catalog"
     return metric
@@ -31,7 +31,7 @@ class ServiceMetrics:
     """One registry a service, so that two of them can live in one process (tests)."""
 
     def __init__(self) -> None:
-        # Otherwise every counter has a second series, its birthday, that nobody asks for.
+        # Otherwise every counter exports a second series, `_created`, that no client queries.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
@@ -95,7 +95,7 @@ class ServiceMetrics:
         )
 
     def watch(self, name: str, read: Callable[[], float], **labels: str) -> None:
-        """Show the number that ``read`` gives whenever somebody looks."""
+        """Export a gauge whose value ``read`` returns at each scrape."""
         metric = defined(name)
         existing = self.registry._names_to_collectors.get(name)  # noqa: SLF001 - no public look-up
         gauge = existing or Gauge(name, metric.help, metric.labels, registry=self.registry)
@@ -103,11 +103,10 @@ class ServiceMetrics:
         (gauge.labels(**labels) if labels else gauge).set_function(read)
 
     def inform(self, name: str, **labels: str) -> None:
-        """Show an info metric: always 1."""
+        """Export an info metric: always 1."""
         metric = defined(name)
         Gauge(name, metric.help, metric.labels, registry=self.registry).labels(**labels).set(1)
 
     def refuse(self, protocol: str, refused: dict[str, int]) -> None:
-        """Count what the rules refused."""
         for rule, count in refused.items():
             self.refused.labels(protocol, rule).inc(count)

@@ -1,10 +1,10 @@
-"""Large JSON answers, packed with gzip for whoever can unpack it.
+"""Gzip for large JSON answers to clients that accept it.
 
-A fabric's map is megabytes, and browsers are not always near. Packing takes some 5 ms a megabyte,
+A fabric's map is megabytes, and browsers can be on slow links. Packing takes some 5 ms a megabyte,
 and saves 25 (matrices) to 70 ms (names) of each over 100 Mb/s. Only `/v1/…`: Prometheus' clients
-always say that they take gzip, mostly over a fast network, and their answers are many. Only JSON:
-events must not wait for each other, and exports are read by programs nearby. What is packed
-already stays so.
+always accept gzip, mostly over a fast network, and their answers are many. Only JSON: events must
+not wait for each other, and programs nearby read exports. An answer that its route has packed
+stays as it is.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LEVEL: Final = 1
 
 
 class Packing:
-    """Packs answers on their way out."""
+    """ASGI middleware that compresses large JSON answers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and its answer through a packer if it is one of ours."""
+        """Pass the request on, and its answer through a packer if the path is under `/v1/`."""
         if scope["type"] != "http" or not scope["path"].startswith(PATHS):
             await self._app(scope, receive, send)
             return
@@ -42,7 +42,7 @@ class Packing:
 
 
 class Packer:
-    """One answer. Its beginning is held back until its first bytes tell whether it is packed."""
+    """One answer. Its headers wait for the first bytes, whose size decides whether it is packed."""
 
     def __init__(self, send: Send, *, is_wanted: bool) -> None:
         self._send = send
@@ -51,7 +51,6 @@ class Packer:
         self._stream: cramjam.gzip.Compressor | None = None
 
     async def send(self, message: Message) -> None:
-        """A part of the answer."""
         if message["type"] == "http.response.start" and is_plain_json(message):
             self._start = message
         elif self._start is not None:
@@ -102,7 +101,7 @@ def is_plain_json(start: Message) -> bool:
 
 
 def takes_gzip(accept_encoding: str) -> bool:
-    """Whether a client's header says that it can unpack gzip.
+    """Whether a client's header accepts gzip.
 
     >>> takes_gzip("br, gzip;q=0.8"), takes_gzip("gzip;q=0"), takes_gzip("identity"), takes_gzip("")
     (True, False, False, False)

@@ -14,7 +14,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def parse_time_ms(text: str, name: str) -> int:
-    """The moment in unix milliseconds; a Problem says what is wrong with the parameter.
+    """The moment in unix milliseconds; raises a Problem that names the parameter.
 
     >>> parse_time_ms("1700000000.5", "from"), parse_time_ms("2023-11-14T22:13:20Z", "from")
     (1700000000500, 1700000000000)
@@ -26,7 +26,7 @@ def parse_time_ms(text: str, name: str) -> int:
 
 
 def read_time_ms(text: str) -> int | None:
-    """The moment in unix milliseconds; None if it is none, or further away than the year 9999.
+    """The moment in unix milliseconds; None if it is no time, or further away than the year 9999.
 
     >>> read_time_ms("-1.5"), read_time_ms("1969-12-31T23:59:59Z"), read_time_ms("now")
     (-1500, -1000, None)
@@ -46,7 +46,6 @@ def read_time_ms(text: str) -> int | None:
 
 
 def refuse(text: str, name: str) -> Problem:
-    """The answer to a parameter that is no moment."""
     return Problem(
         400,
         "not a time",
@@ -58,7 +57,7 @@ def refuse(text: str, name: str) -> Problem:
 def parse_range_ms(
     begin: str | None, end: str | None, now_ms: int, default_ms: int
 ) -> tuple[int, int]:
-    """The stretch of time from `from` to `to`; without them, the last so many milliseconds.
+    """The range from `from` to `to`; by default the last ``default_ms`` milliseconds.
 
     Raises Problem if it is empty.
     """

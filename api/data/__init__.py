@@ -1,1 +1,1 @@
-"""What is stored and how it gets in: telemetry store, inventory, ingest, selectors, export."""
+"""Stored data and its ingest: telemetry store, inventory, selectors, export."""

@@ -1,9 +1,9 @@
-"""Requests for raw samples on their way to agents, and the news of how they ended.
+"""Requests for raw samples on their way to agents, and the agents' reports of how they ended.
 
-Agents call the service, never the other way round: a request travels with the receipt of the
-agent's next batch, and again with each one until the agent has said how it ended. Requests are kept
-in the inventory, so that it does not matter which service process an agent talks to; each process
-holds those that are pending, and looks for changes once a second.
+Agents call the service, never the other way round: the receipt of an agent's next batch carries
+the request, and so does each later one until the agent reports its end. Requests are kept in the
+inventory, so that an agent can talk to any service process; each process holds the pending ones
+and polls the inventory for changes once a second.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from collector.contract.model import Event
 from collector.contract.wire import CAPTURES_MAX, CaptureRequest
 
 CAPTURES_SECONDS = 1.0
-"""How often a service process looks at the inventory for requests."""
+"""How often a service process polls the inventory for requests."""
 EXPIRE_SECONDS = 900.0
 """After so long a request is given up: five minutes after its moment, five to send it, and an agent
 that was away for a while."""
 KIND = "capture"
-"""The kind of the events by which agents say how a capture ended."""
+"""The kind of the events by which agents report how a capture ended."""
 DETAIL_CHARS_MAX = 200
 SAMPLES_MAX = 1 << 40
 
@@ -78,7 +78,7 @@ class Captures:
     # --- receipts and batches ------------------------------------------------------------------
 
     def of(self, agent: str) -> list[CaptureRequest]:
-        """What a receipt to this agent should ask for."""
+        """The requests that a receipt to this agent carries."""
         if agent not in self._pending:  # as nearly always
             return []
         with self._lock:
@@ -87,7 +87,7 @@ class Captures:
         return requests
 
     def note(self, agent: str, events: Iterable[Event]) -> None:
-        """Look through an agent's events for the end of captures."""
+        """Search an agent's events for ends of captures."""
         for event in events:
             if event.kind != KIND:
                 continue
@@ -102,7 +102,7 @@ class Captures:
     # --- the inventory -------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Tell the inventory the news, and learn of what others were asked."""
+        """Write news to the inventory, and read requests that other processes accepted."""
         try:
             self._exchange()
             self._is_failing = False
@@ -140,7 +140,6 @@ class Captures:
 
 
 def request_of(capture: Capture) -> CaptureRequest:
-    """The request as it travels."""
     return CaptureRequest(
         id=capture.id,
         seconds_before=capture.seconds_before,
@@ -150,15 +149,15 @@ def request_of(capture: Capture) -> CaptureRequest:
 
 
 def read_end(agent: str, event: Event) -> CaptureEnd | None:
-    """How a capture ended, in an agent's words; None if they make no sense."""
-    said = event.attributes
-    number, samples = said.get("capture", ""), said.get("samples", "0")
+    """How a capture ended, as an agent's event reports it; None if the event is malformed."""
+    report = event.attributes
+    number, samples = report.get("capture", ""), report.get("samples", "0")
     ends = (CaptureState.FINISHED, CaptureState.REFUSED, CaptureState.LOST)
-    result = next((end for end in ends if end.value == said.get("result")), None)
+    result = next((end for end in ends if end.value == report.get("result")), None)
     is_number = samples.isascii() and samples.isdigit() and len(samples) <= len(str(SAMPLES_MAX))
     if not number.isprintable() or result is None or not is_number:
         return None
-    detail = "".join(each for each in said.get("detail", "") if each.isprintable())
+    detail = "".join(each for each in report.get("detail", "") if each.isprintable())
     return CaptureEnd(
         agent=agent,
         id=number,

@@ -1,4 +1,4 @@
-"""Things that happened (a link that went down, an XID, a burst) out of the store, newest first."""
+"""Events (a link that went down, an XID, a burst) read from the store, newest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from api.base.errors import Problem
 from api.data.store.store import Store
 
 Position = tuple[int, int]
-"""Time (unix nanoseconds) and id of an event: events are told apart by both."""
+"""Time (unix nanoseconds) and id of an event: both together are unique."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,6 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> Position:
-        """Where it stands in the list."""
         return self.time_ns, self.id
 
 
@@ -79,12 +78,11 @@ def read_events(store: Store, wanted: Wanted, after: Position | None, limit: int
 
 
 def encode_position(position: Position) -> str:
-    """A position as a text that fits into a URL."""
     return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
 def decode_position(text: str) -> Position:
-    """The position in such a text; a Problem if it is none."""
+    """Raises Problem if ``encode_position`` did not write the text."""
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         time_ns, number = msgspec.json.decode(raw, type=tuple[int, int])
@@ -96,5 +94,5 @@ def decode_position(text: str) -> Position:
 
 
 def bad_position(text: str) -> Problem:
-    """The answer to a position that we never gave."""
+    """The answer to a position that this service never issued."""
     return Problem(400, "not a position", f"after={text[:40]!r}: pass `next` of the page before")

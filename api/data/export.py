@@ -31,7 +31,7 @@ class Chunk(msgspec.Struct, frozen=True):
 
 
 class Export(msgspec.Struct, frozen=True, kw_only=True):
-    """What an export will read: the series with their labels, the range, the number of samples."""
+    """A planned export: the series with their labels, the range, the number of samples."""
 
     labels: dict[int, dict[str, str]]
     from_ms: int
@@ -104,7 +104,7 @@ def plan_export(
 
 
 def ask(store: Store, sql: str, parameters: dict[str, Any]) -> pa.Table:
-    """The answer; a pattern that the engine cannot read is the asker's mistake, not ours."""
+    """Raises Problem for a pattern that the engine cannot compile: that is the client's mistake."""
     try:
         return store.query(sql, parameters)
     except StoreError as error:
@@ -114,7 +114,7 @@ def ask(store: Store, sql: str, parameters: dict[str, Any]) -> pa.Table:
 
 
 def check_bound(count: int, bound: int, rule: str, what: str) -> None:
-    """Raise the answer to a question that is too large."""
+    """Raise the Problem for a request that is too large."""
     if count > bound:
         detail = f"{count} {what}; {rule} is {bound}. Narrow the selector or the range."
         raise Problem(422, "too much at once", detail, rule=rule)
@@ -144,14 +144,13 @@ def encode_json(chunks: Iterator[Chunk]) -> bytes:
 
 
 def encode_ndjson(chunks: Iterator[Chunk]) -> Iterator[bytes]:
-    """One line a series."""
     for chunk in chunks:
         if lines := encode_series(chunk):
             yield b"\n".join([*lines, b""])
 
 
 def number_text(value: float) -> str:
-    """How Prometheus writes what is not a finite number."""
+    """NaN or an infinity as Prometheus writes it."""
     if math.isnan(value):
         return "NaN"
     return "+Inf" if value > 0 else "-Inf"
@@ -202,7 +201,6 @@ class Pieces:
         self.closed = True
 
     def take(self) -> bytes:
-        """What was written since the last time."""
         taken = b"".join(self._pieces)
         self._pieces.clear()
         return taken

@@ -1,4 +1,4 @@
-"""What labels cannot say: the latest state and rate of every port, from store to inventory."""
+"""Copies the latest state and rate of every port, which no label carries, to the inventory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collector.contract.identity import METRIC_LABEL, canonical_labels, metric_i
 STATE, RATE = "fabric_port_state", "fabric_port_rate_bits_per_second"
 
 LOOK_BACK = dt.timedelta(minutes=5)
-"""A port whose state is older than that keeps what the inventory knows of it."""
+"""A port whose state is older keeps the values that the inventory has."""
 
 _LATEST = """
 SELECT name, pairs, latest FROM
@@ -31,14 +31,14 @@ USING series
 
 
 def foreign_names(catalog: Catalog, metric: str) -> dict[str, float]:
-    """What this metric is called, by us and by others, and the factor that makes it ours."""
+    """Names of this metric, the catalog's and other exporters', with the factor to its unit."""
     defined = catalog.metric(metric)
     assert defined is not None, f"{metric} is not in the catalog"
     return {metric: 1.0, **{alias.name: alias.factor for alias in defined.aliases}}
 
 
 def refresh_ports(store: Store, inventory: Inventory, catalog: Catalog, now: dt.datetime) -> int:
-    """Tell the inventory the latest state and rate of every port; returns how many ports."""
+    """Returns the number of ports whose values were written."""
     states, rates = foreign_names(catalog, STATE), foreign_names(catalog, RATE)
     names = [*states, *rates]
     latest = store.query(

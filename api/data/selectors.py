@@ -33,7 +33,7 @@ class Selector(msgspec.Struct, frozen=True):
 
     @property
     def metric(self) -> str | None:
-        """The one metric that is asked for, if there is one."""
+        """The metric that an `=` matcher names; None without one."""
         for matcher in self.matchers:
             if matcher.label == METRIC_LABEL and matcher.operator == "=":
                 return matcher.value
@@ -41,7 +41,7 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 def parse_selector(text: str) -> Selector:
-    """The selector in this text; a Problem says what is wrong with it.
+    """Raises a Problem that names the mistake in the text.
 
     The length is checked first: the parser overflows its stack on deep nesting, and no nesting
     that fits is deep enough for that.
@@ -68,7 +68,7 @@ def parse_selector(text: str) -> Selector:
 
 
 def read_selector(expression: promql_parser.VectorSelector) -> Selector:
-    """The selector that the parser has found; a ValueError says why it is none of ours."""
+    """The parser's result as a Selector; raises ValueError for what the store cannot match."""
     if expression.matchers.or_matchers:
         msg = "'or' between matchers is not PromQL"
         raise ValueError(msg)
@@ -91,7 +91,6 @@ class Condition:
         self.parameters: dict[str, Any] = {}
 
     def bind(self, value: object, kind: str) -> str:
-        """The placeholder of this value."""
         name = f"p{len(self.parameters)}"
         self.parameters[name] = value
         return f"{{{name}:{kind}}}"
@@ -123,5 +122,4 @@ class Condition:
 
 
 def utc_day(time_ms: int) -> dt.date:
-    """The day of this moment."""
     return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC).date()

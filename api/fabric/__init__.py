@@ -1,6 +1,6 @@
-"""What is cabled to what: from the link ends that were seen to links, tiers, rails and paths.
+"""The fabric's topology: from observed link ends to links, tiers, rails and paths.
 
-`model` holds the words. `resolve` joins link ends (what each port says of its neighbour) to links;
-`tiers` says where each switch stands; `paths` finds all equal-cost ways; `plan` and `mistakes` hold
-what is there against what should be. All pure; the inventory keeps, the routes ask.
+`model` defines the terms. `resolve` joins link ends (each port's report of its neighbour) to links;
+`tiers` finds each switch's tier; `paths` finds all equal-cost paths; `plan` and `mistakes` compare
+the cabling with what it should be. All pure; the inventory stores, the routes query.
 """

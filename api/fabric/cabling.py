@@ -1,4 +1,4 @@
-"""Who hangs on whom, counted: what tiers, plans and mistakes are read from. Pure."""
+"""Counts of links between nodes: the input of tiers, plans and mistakes. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALIKE_SHARE = 0.5
 wrong cables neither part a group nor join two."""
 
 NATURAL_CACHED_MAX = 50_000
-"""Names whose keys are remembered, about 20 MB: those of devices and ports come again and again."""
+"""Names whose keys are cached, about 20 MB: those of devices and ports repeat."""
 
 NaturalKey = tuple[tuple[str, int], ...]
 PortKey = tuple[NaturalKey, NaturalKey, NaturalKey]
@@ -37,7 +37,7 @@ class Cabling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_cabling(topology: Topology) -> Cabling:
-    """The cabling of a topology. A port that is said to have two links has the one seen last."""
+    """The cabling of a topology. A port with two reported links has the one seen last."""
     kinds = {name: node.kind for name, node in topology.nodes.items()}
     between: dict[str, Counter[str]] = {
         name: Counter() for name, kind in kinds.items() if kind is NodeKind.SWITCH
@@ -85,8 +85,8 @@ def natural_port(port: PortId) -> PortKey:
 def alike_groups(tied: Mapping[str, Mapping[str, int]]) -> list[list[str]]:
     """The names in groups that share most of what they are tied to, each group in natural order.
 
-    ``tied`` says of each name how many links it has to each thing. A name is held against the first
-    of each group that it shares something with: the work stays in proportion to the links.
+    ``tied``: for each name its number of links to each thing. A name is compared with the first of
+    each group that it shares something with: the work stays in proportion to the links.
     """
     groups: list[list[str]] = []
     groups_at: dict[str, set[int]] = {}

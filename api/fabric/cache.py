@@ -1,4 +1,4 @@
-"""The topology for requests: built once for a few seconds, with what questions need of it."""
+"""The topology for requests: built once for a few seconds, with what is derived from it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ CACHE_SECONDS: Final = 5.0
 seconds."""
 
 MOMENTS_CACHED_MAX: Final = 4
-"""Topologies that are kept, each up to 300 MB: the present, and some moments that somebody compares
-it with. The one that was asked for longest ago goes."""
+"""Topologies that are cached, each up to 300 MB: the present, and some past moments for comparison.
+The least recently used is evicted."""
 
 PLANS_CACHED_MAX: Final = 8
 """Plans whose mistakes are kept with a topology."""
 
 
 class BuiltTopology:
-    """A topology with its tiers, and what is made of it when somebody first asks."""
+    """A topology with its tiers, and values derived from it at first use."""
 
     def __init__(self, topology: Topology) -> None:
         self.topology = with_tiers(topology)
@@ -46,12 +46,11 @@ class BuiltTopology:
 
     @cached_property
     def graph(self) -> Graph:
-        """For ways."""
         return compile_graph(self.topology)
 
     @cached_property
     def tag(self) -> str:
-        """What changes when the topology does."""
+        """An entity tag that changes with the topology."""
         return tag_of(self.topology)
 
     def spread(self, pairs: Sequence[tuple[PortId, PortId]]) -> Spread:
@@ -59,7 +58,6 @@ class BuiltTopology:
         return edge_paths(self.graph, pairs)
 
     def mistakes(self, plan: Plan) -> list[Mistake]:
-        """What is wrong by a plan."""
         with self._lock:
             for known, found in self._mistakes:
                 if known == plan:
@@ -70,14 +68,14 @@ class BuiltTopology:
 
 
 class WrittenFile:
-    """A file of ours that people mend while the service runs: read anew when it has changed."""
+    """A file that operators edit while the service runs: read again when it has changed."""
 
     def __init__(self, path: str) -> None:
         self.path = Path(path) if path else None
         self._known: tuple[tuple[int, int], FileSaid] | None = None
 
     def read(self) -> FileSaid | None:
-        """What it says; None if there is no such file in the settings."""
+        """The parsed file; None if the settings name none."""
         if self.path is None:
             return None
         with naming(self.path):
@@ -126,14 +124,14 @@ class TopologyCache:
 
     def _read(self, moment: dt.datetime | None) -> Topology:
         """The topology as the inventory has it, and the file's where there is one."""
-        said = self._file.read()
+        document = self._file.read()
         now = dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)
         with naming(self._file.path or Path()):
-            extra = None if said is None else topology_of(said, moment or now)
+            extra = None if document is None else topology_of(document, moment or now)
         return read_topology(self._inventory.links, moment, extra, now=now)
 
     def plan(self) -> Plan:
-        """The plan of the settings; without one, what most do."""
-        said = self._plan.read()
+        """The plan of the settings; without one, the majority of like hosts and switches."""
+        document = self._plan.read()
         with naming(self._plan.path or Path()):
-            return Plan() if said is None else plan_of(said)
+            return Plan() if document is None else plan_of(document)

@@ -1,9 +1,9 @@
-"""Who is meant: from what a port says of its neighbour to the port that the inventory knows. Pure.
+"""Resolves a port's report of its neighbour to a port of the inventory. Pure.
 
-InfiniBand names a node by its GUID and a port by its number, and that is all there is to it. LLDP
-lets everybody choose: a switch tells its own name and a port's name, a host the MAC of the port,
-with a name that may be short or long; a network card's firmware tells a MAC and no name. So what
-is sure is tried first (GUID, MAC), then names, and what is not known gets a node of its own.
+InfiniBand identifies a node by its GUID and a port by its number. LLDP leaves the choice to the
+sender: a switch sends its own name and a port's name, a host the MAC of the port, with a name that
+may be short or long; a network card's firmware sends a MAC and no name. So identifiers that are
+certain are tried first (GUID, MAC), then names, and an unknown neighbour gets a node of its own.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MAC_DIGITS: Final = 12
 FIRST_PORT: Final = "1"
 """The port of an interface that is no RDMA device's, and of most RDMA devices."""
 NAMES_CACHED_MAX: Final = 16_384
-"""Names that are remembered taken apart: each is asked for by all its neighbours, and switches of
-one make name their ports alike."""
+"""Parsed names that are cached: all neighbours of a node look it up, and switches of one make name
+their ports alike."""
 
 _HEX = "0123456789abcdef"
 _MARKS = str.maketrans("", "", ":. -")
@@ -34,7 +34,7 @@ _INTERFACE = re.compile(r"([a-z][a-z_. -]*?)[ -]?(\d[\d/:.,-]*)")
 
 
 class EndFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one port says of its neighbour by one method; empty: not said."""
+    """One port's report of its neighbour by one method; empty: not reported."""
 
     port: PortId
     method: str
@@ -55,7 +55,7 @@ class PortFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     node_guid: str = ""
     description: str = ""
     is_local: bool = False
-    """The host's own agent has seen it, so its name is the one that everybody there uses."""
+    """The host's own agent reports it, so its name is the one used on that host."""
     state: str | None = None
     rate_bits_per_second: int | None = None
 
@@ -69,14 +69,14 @@ class NicFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class SwitchFact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A switch that somebody polls."""
+    """A switch that an agent polls."""
 
     name: str
     guid: str = ""
 
 
 class Found(NamedTuple):
-    """The port that is meant, and whether the inventory knows its node."""
+    """The port that an end names, and whether the inventory has its node."""
 
     port: PortId
     is_known: bool
@@ -87,18 +87,17 @@ Thing = TypeVar("Thing", bound=Hashable)
 
 
 class Unique(Generic[Key, Thing]):
-    """An index that finds only what is meant by one thing alone."""
+    """An index that finds only unambiguous keys."""
 
     def __init__(self) -> None:
         self._things: dict[Key, Thing | None] = {}
 
     def add(self, key: Key, thing: Thing) -> None:
-        """Remember a thing; a second one makes the key useless."""
+        """A second thing makes the key ambiguous."""
         if self._things.setdefault(key, thing) != thing:
             self._things[key] = None
 
     def get(self, key: Key) -> Thing | None:
-        """The one thing of this key."""
         return self._things.get(key)
 
 
@@ -204,7 +203,7 @@ class Directory:
         """Index ports; returns those behind network interfaces, by host and interface.
 
         A poller may know an HCA by a name of its own ("HCA-1"). Its port is then an alias of the
-        port with the same GUID that the host's agent tells of.
+        port with the same GUID that the host's agent reports.
         """
         behind: dict[tuple[str, str], PortId] = {}
         local: Unique[tuple[str, str], PortId] = Unique()
@@ -230,7 +229,7 @@ class Directory:
         return behind
 
     def _add_port_names(self, fact: PortFact) -> None:
-        """What a port may be called within its node."""
+        """Index the names that a neighbour may use for a port within its node."""
         names = self._port_names.setdefault(fact.id.host, Unique())
         if fact.id.host == fact.id.device:
             names.add(fact.id.port.lower(), fact.id)
@@ -262,15 +261,15 @@ class Directory:
                 self._by_mac.add(mac, itself)
 
     def _add_tellers(self, ends: Iterable[EndFact]) -> None:
-        """Whoever tells exists; and a chassis that goes with a known name is that node's."""
-        said: dict[tuple[str, str], None] = {}
+        """Index the reporting nodes, and chassis that are reported with a known name."""
+        reported_pairs: dict[tuple[str, str], None] = {}
         for end in ends:
             self._add_node(end.port.host)
             if end.port.host == end.port.device:
                 self._switches.add(end.port.host)
             if end.peer_chassis and end.peer_name:
-                said[end.peer_chassis, end.peer_name] = None
-        for chassis, name in said:
+                reported_pairs[end.peer_chassis, end.peer_name] = None
+        for chassis, name in reported_pairs:
             if (node := self._node_of_name(name)) is not None:
                 self._by_chassis.add(as_mac(chassis) or chassis.lower(), node)
 
@@ -282,11 +281,11 @@ class Directory:
     # --- who is meant --------------------------------------------------------------------------
 
     def itself(self, port: PortId) -> PortId:
-        """The port under the name that everybody there uses."""
+        """The port under the name used on its own host."""
         return self._aliases.get(port, port)
 
     def find(self, end: EndFact) -> Found:
-        """The port that an end names as its neighbour; one that is made up if nobody knows it."""
+        """The port that an end names as its neighbour; a synthetic one if it is unknown."""
         found = self._by_hardware(end)
         if found is not None:
             return Found(self.itself(found), is_known=True)
@@ -295,7 +294,7 @@ class Directory:
             return Found(unknown_port(end), is_known=False)
         port = self._port_of(node, end)
         if port is None and not end.peer_name and (mac := as_mac(end.peer_chassis)):
-            port = self._by_mac.get(mac)  # the firmware of a network card speaks for itself
+            port = self._by_mac.get(mac)  # the firmware of a network card reports itself
         if port is None:
             port = made_up_port(node, end, is_switch=node in self._switches)
         return Found(self.itself(port), is_known=True)
@@ -358,12 +357,12 @@ class Directory:
 
 
 def made_up_port(node: str, end: EndFact, *, is_switch: bool) -> PortId:
-    """A port of a known node that nobody has told of."""
+    """A synthetic port of a known node: only its neighbour reports it."""
     name = end.peer_port or end.peer_port_id or f"at {end.port}"
     return PortId(node, node, name) if is_switch else PortId(node, name, FIRST_PORT)
 
 
 def unknown_port(end: EndFact) -> PortId:
-    """The port of a node that nobody has told of, by the best name that there is."""
+    """A synthetic port of an unknown node, under the best name that its neighbour reports."""
     node = end.peer_name or end.peer_chassis or end.peer_guid or end.peer_port_id or end.peer_port
     return PortId(node, node, end.peer_port or end.peer_port_id or f"at {end.port}")

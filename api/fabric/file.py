@@ -1,6 +1,6 @@
-"""Topologies that people write down: what is cabled, or what should be. TOML or JSON.
+"""Topology files that operators write: the cabling as it is, or as planned. TOML or JSON.
 
-    [[nodes]]                       # only where there is something to say
+    [[nodes]]                       # only where a node has attributes to set
     name = "leaf-0"
     kind = "switch"
 
@@ -13,8 +13,8 @@
     kind = "rail-optimised"
     links_per_spine = 2
 
-Whatever cannot be read is a SettingsError that says where: a plan that is half understood would
-accuse the wrong cables.
+Whatever cannot be read raises a SettingsError that names the place: a plan that is read in part
+would accuse the wrong cables.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FILE_NODES_MAX = 200_000
 """Nodes in one file."""
 
 FILE_WORDS = "topology file"
-"""How every complaint about a file begins."""
+"""The beginning of every error message about a file."""
 
 FILE_METHOD = "file"
 """How a link was found that only a file names."""
@@ -80,21 +80,21 @@ class PatternKind(enum.StrEnum):
 
 
 class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A shape, and what of it is known beforehand; what is not, is taken from the majority."""
+    """A shape and its parameters; those left out are taken from the majority."""
 
     kind: PatternKind
     hosts_per_leaf: Positive | None = None
-    """At most so many hosts hang on one leaf."""
+    """Most hosts on one leaf."""
     links_per_spine: Positive | None = None
     """Links from each leaf to each of its spines."""
     oversubscription: Annotated[float, msgspec.Meta(gt=0, le=1000)] | None = None
-    """At most so much bandwidth down for each bit up, at a leaf."""
+    """Largest ratio of bandwidth down to bandwidth up, at a leaf."""
     speed: str | int | None = None
     """Of every link."""
 
 
 class NodeSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A host or a switch of which the file says something."""
+    """A host or a switch that the file describes."""
 
     name: str
     kind: NodeKind = NodeKind.SWITCH
@@ -121,7 +121,7 @@ class FileSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_file(path: Path) -> FileSaid:
-    """What a file says; JSON if it is called so, TOML otherwise."""
+    """JSON if the name ends in .json, TOML otherwise."""
     with naming(path):
         try:
             with path.open("rb") as file:
@@ -135,7 +135,7 @@ def read_file(path: Path) -> FileSaid:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Whatever is wrong within is said of this file."""
+    """Prefix every SettingsError raised within with this file's path."""
     try:
         yield
     except SettingsError as error:
@@ -145,30 +145,29 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def parse_file(content: bytes, *, is_json: bool) -> FileSaid:
-    """What the content of a file says."""
     try:
         if is_json:
-            said = msgspec.json.decode(content, type=FileSaid)
+            document = msgspec.json.decode(content, type=FileSaid)
         else:
-            said = msgspec.convert(tomllib.loads(content.decode("utf-8")), FileSaid)
+            document = msgspec.convert(tomllib.loads(content.decode("utf-8")), FileSaid)
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(str(error)) from error
     except RecursionError as error:
         raise SettingsError("it is nested deeper than any topology") from error
     for name, found, most in (
-        ("links", len(said.links), FILE_LINKS_MAX),
-        ("nodes", len(said.nodes), FILE_NODES_MAX),
+        ("links", len(document.links), FILE_LINKS_MAX),
+        ("nodes", len(document.nodes), FILE_NODES_MAX),
     ):
         if found > most:
             raise SettingsError(f"{found} {name}; a file has at most {most}")
-    return said
+    return document
 
 
-def links_of(said: FileSaid) -> dict[LinkId, int | None]:
+def links_of(document: FileSaid) -> dict[LinkId, int | None]:
     """The cables of a file with their rates in bits a second. A port has one cable."""
     links: dict[LinkId, int | None] = {}
     taken: dict[PortId, int] = {}
-    for number, link in enumerate(said.links, 1):
+    for number, link in enumerate(document.links, 1):
         try:
             ends = parse_end(link.a), parse_end(link.b)
             links[LinkId.between(*ends)] = parse_speed(link.speed)
@@ -181,8 +180,8 @@ def links_of(said: FileSaid) -> dict[LinkId, int | None]:
     return links
 
 
-def topology_of(said: FileSaid, at: dt.datetime) -> Topology:
-    """A file as a topology, seen at this moment. Nobody says whether its links are up."""
+def topology_of(document: FileSaid, at: dt.datetime) -> Topology:
+    """A file as a topology, seen at this moment. The state of its links is unknown."""
     links = [
         Link(
             id=link,
@@ -192,10 +191,10 @@ def topology_of(said: FileSaid, at: dt.datetime) -> Topology:
             methods=(FILE_METHOD,),
             rate_bits_per_second=rate,
         )
-        for link, rate in links_of(said).items()
+        for link, rate in links_of(document).items()
     ]
     nodes = []
-    for node in said.nodes:
+    for node in document.nodes:
         if not (node.name and node.name.isprintable()):
             raise SettingsError(f"a node is called {node.name!r}; names are printable")
         nodes.append(Node(**msgspec.structs.asdict(node)))
@@ -208,7 +207,7 @@ def topology_of(said: FileSaid, at: dt.datetime) -> Topology:
 
 
 def parse_end(text: str) -> PortId:
-    """A port as people write it: host/device/port, or switch/port.
+    """A port as operators write it: host/device/port, or switch/port.
 
     >>> parse_end("leaf-0/Ethernet1%2F1")
     PortId(host='leaf-0', device='leaf-0', port='Ethernet1/1')
@@ -219,22 +218,22 @@ def parse_end(text: str) -> PortId:
     return PortId.parse(text)
 
 
-def parse_speed(said: str | int | None) -> int | None:
-    """A rate in bits a second, from a number of them or as people write it.
+def parse_speed(value: str | int | None) -> int | None:
+    """A rate in bits a second, from a number or a name such as 400G or NDR.
 
     >>> parse_speed("400G"), parse_speed("NDR"), parse_speed("100GbE"), parse_speed(10**11)
     (400000000000, 400000000000, 100000000000, 100000000000)
     """
-    if said is None:
+    if value is None:
         return None
-    if isinstance(said, int):
-        if said <= 0:
-            raise SettingsError(f"speed = {said}; bits a second are more than none")
-        return said
-    if (gigabits := SPEED_NAMES.get(said.strip().upper())) is not None:
+    if isinstance(value, int):
+        if value <= 0:
+            raise SettingsError(f"speed = {value}; bits a second are more than none")
+        return value
+    if (gigabits := SPEED_NAMES.get(value.strip().upper())) is not None:
         return gigabits * 10**9
-    found = _SPEED.fullmatch(said.strip())
+    found = _SPEED.fullmatch(value.strip())
     rate = round(float(found["number"]) * _UNIT[found["unit"].upper()]) if found else 0
     if not rate:
-        raise SettingsError(f"speed = {said[:40]!r}; write it as 400G, NDR, or bits a second")
+        raise SettingsError(f"speed = {value[:40]!r}; write it as 400G, NDR, or bits a second")
     return rate

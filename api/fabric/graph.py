@@ -23,8 +23,8 @@ UP, DOWN, FREE = 1, -1, 0
 """Where a bundle leads."""
 
 FAR = 100
-"""Steps to where nobody gets; fits a byte with room for one more. Trees have six at most, and a
-flat fabric of over a hundred switches in a row is none that anybody trains on."""
+"""Steps to an unreachable switch; fits a byte with room for one more. Trees have six at most, and
+no training fabric has over a hundred switches in a row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +42,9 @@ class Bundles:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """What ways are looked for in. Everything is numbered; numbers of links are places in `links`.
+    """The graph that paths are searched in. Numbers of links are places in `links`.
 
-    Only what is live counts: a link that somebody says is down is not here.
+    Live links only: a link that an end reports as down is left out.
     """
 
     topology: Topology
@@ -145,13 +145,13 @@ def bundles_of(
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """Steps between switches to each goal, [goal, switch]; FAR where nobody gets."""
+    """Steps between switches to each goal, [goal, switch]; FAR where it is unreachable."""
 
     goals: Ints
     falling: Steps
-    """For who may only go down from here."""
+    """For traffic that may only go down from here."""
     rising: Steps
-    """For who may still go up."""
+    """For traffic that may still go up."""
 
 
 def measure(graph: Graph, goals: Ints) -> Distances:
@@ -171,7 +171,7 @@ def measure(graph: Graph, goals: Ints) -> Distances:
 
 
 def relax(bundles: Bundles, steps: Steps, of: NDArray[np.bool_] | None) -> bool:
-    """Shorten the steps of switches by one step over their bundles; whether that helped anyone."""
+    """Shorten the steps of switches by one step over their bundles; True if any became shorter."""
     chosen = slice(None) if of is None else of[bundles.source]
     source, target = bundles.source[chosen], bundles.target[chosen]
     if not len(source):

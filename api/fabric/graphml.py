@@ -1,9 +1,8 @@
 """A topology as GraphML, for yEd, Gephi, networkx and their like. Written piece by piece. Pure.
 
 Hosts and switches are nodes, links are edges with their ports as data: GraphML's own ports are
-read by few. Parallel links are edges of their own, told apart by their ids. The schema allows data
-only under keys that are declared first, and no empty values of numbers: what is not known is left
-out.
+read by few. Parallel links are edges of their own with different ids. The schema allows data only
+under keys that are declared first, and no empty values of numbers: unknown values are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NODE_KEYS = {
     "rail": "int",
     "pod": "int",
 }
-"""What is said of nodes, and of what type it is. yEd and Gephi show `label`."""
+"""Attributes of nodes and their types. yEd and Gephi show `label`."""
 
 EDGE_KEYS = {
     "source_port": "string",
@@ -61,7 +60,7 @@ def write_graphml(topology: Topology) -> Iterator[str]:
 
 
 def keys() -> Iterator[str]:
-    """The declarations of what is said of nodes and edges."""
+    """The declarations of the attributes of nodes and edges."""
     for what, names in (("node", NODE_KEYS), ("edge", EDGE_KEYS)):
         for name, kind in names.items():
             yield (
@@ -70,7 +69,7 @@ def keys() -> Iterator[str]:
 
 
 def elements(topology: Topology) -> Iterator[str]:
-    """Nodes, then edges: who reads in one pass needs both ends of an edge before it."""
+    """Nodes, then edges: a one-pass reader needs both ends of an edge before it."""
     for node in topology.nodes.values():
         yield f"<node id={attribute(node.name)}>{''.join(node_data(node))}</node>\n"
     for link in topology.links.values():
@@ -81,7 +80,6 @@ def elements(topology: Topology) -> Iterator[str]:
 
 
 def node_data(node: Node) -> Iterator[str]:
-    """What is said of a node."""
     yield data("node_label", node.name)
     yield data("node_kind", node.kind)
     for name in ("tier", "rail", "pod"):
@@ -91,7 +89,6 @@ def node_data(node: Node) -> Iterator[str]:
 
 
 def edge_data(link: Link) -> Iterator[str]:
-    """What is said of a link."""
     yield data("edge_source_port", link.id.a)
     yield data("edge_target_port", link.id.b)
     if link.is_up is not None:
@@ -105,7 +102,6 @@ def edge_data(link: Link) -> Iterator[str]:
 
 
 def data(key: str, value: object) -> str:
-    """One piece of data."""
     return f'<data key="{key}">{escape(printable(str(value)))}</data>'
 
 

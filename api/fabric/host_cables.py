@@ -22,14 +22,14 @@ from api.fabric.plan import (
 from collector.contract.identity import PortId
 
 LIVE_STATES = frozenset({"active", "up"})
-"""States of a port that has a neighbour, whether or not anybody names it."""
+"""States of a port that has a neighbour, whether or not any end reports it."""
 
 Misplaced = dict[PortId, tuple[Vote, str]]
 """Ports, each with the leaf where it is expected and the switch where it is."""
 
 
 def check_hosts(topology: Topology, expectation: Expectation, plan: Plan) -> Iterator[Mistake]:
-    """What is wrong with hosts' cables."""
+    """Mistakes of hosts' cables."""
     pattern = plan.pattern
     if pattern is not None and pattern.kind is PatternKind.FAT_TREE:
         yield from check_one_leaf(topology, expectation)
@@ -119,7 +119,7 @@ def explain(
         yield Mistake(
             kind=kind,
             what=f"{port} is cabled to {switch}, {whose}",
-            expected=f"{port} on {expected.value}, as {said_by(expected)}",
+            expected=f"{port} on {expected.value}, as {majority_text(expected)}",
             found=f"{port} on {names([topology.other_end(port) or switch])}",
             fix=f"move the cable of {port} from {switch} to a free port of {expected.value}",
             basis=basis,
@@ -175,7 +175,7 @@ def report_circle(topology: Topology, circle: Misplaced, basis: Basis) -> Mistak
     return Mistake(
         kind=MistakeKind.SWAPPED,
         what=f"{shown} {verb}",
-        expected=f"{names(places)}, as {said_by(votes[0])}",
+        expected=f"{names(places)}, as {majority_text(votes[0])}",
         found=names(found),
         fix=f"plug each cable where another one is now: {names(places)}",
         basis=basis,
@@ -204,7 +204,7 @@ def report_missing(
     if port in expectation.cabling.switch_of:
         what = f"{host} has fewer NICs than its likes: none is cabled to {expected.value}"
     elif port in topology.link_of:
-        return None  # cabled to somebody who is no switch: that is told elsewhere
+        return None  # cabled to a node that is no switch: another check reports that
     elif known is None and is_there_unnamed(expectation, group, place):
         return None
     elif known is None:
@@ -216,7 +216,7 @@ def report_missing(
     return Mistake(
         kind=MistakeKind.MISSING_LINK,
         what=what,
-        expected=f"a link from {port} to {expected.value}, as {said_by(expected)}",
+        expected=f"a link from {port} to {expected.value}, as {majority_text(expected)}",
         found="no link",
         fix=f"look for the NIC in {host} and for its cable to {expected.value}",
         basis=basis,
@@ -230,8 +230,8 @@ def report_missing(
 def is_there_unnamed(expectation: Expectation, group: HostGroup, place: tuple[str, Slot]) -> bool:
     """Whether the host has as many cables to the right leaf as its likes, at whatever ports.
 
-    A host that has just come up is known to its switches by its interfaces, and says a little later
-    which RDMA device is behind each. Several such hosts may well agree on the interfaces' names.
+    The switches of a host that has just booted report its interfaces; the host reports a little
+    later which RDMA device is behind each. Several such hosts may agree on the interfaces' names.
     """
     host, slot = place
     leaf = str(group.leaf_of_slot[slot].value)
@@ -305,7 +305,7 @@ def check_one_rail(group: HostGroup) -> Iterator[Mistake]:
                 what=f"{leaf} carries rails {names(here)}",
                 expected="one rail on each leaf",
                 found=f"{plural(len(here), 'rail')} on {leaf}",
-                fix="if this is a fat tree, say pattern=fat-tree; else give each rail a leaf",
+                fix="if this is a fat tree, set pattern=fat-tree; else give each rail a leaf",
                 basis=Basis.PATTERN,
                 confidence=PATTERN_CONFIDENCE,
                 nodes=(leaf,),
@@ -316,19 +316,18 @@ def check_one_rail(group: HostGroup) -> Iterator[Mistake]:
 # --- words --------------------------------------------------------------------------------------
 
 
-def said_by(expected: Vote) -> str:
-    """Who says what is expected."""
+def majority_text(expected: Vote) -> str:
     return f"{expected.agreeing} of {expected.voters} like hosts have it"
 
 
 def confidence_of(expected: Vote, basis: Basis) -> float:
-    """How sure a vote is; a pattern that was said makes it surer."""
+    """Confidence of a vote; a pattern in the plan raises it to PATTERN_CONFIDENCE at least."""
     floor = PATTERN_CONFIDENCE if basis is Basis.PATTERN else 0.0
     return round(max(expected.confidence, floor), 3)
 
 
 def leaf_name(topology: Topology, switch: str) -> str:
-    """What a leaf of the same hosts is for."""
+    """A leaf's role in an error message."""
     rail = topology.nodes[switch].rail
     return "another leaf of its hosts" if rail is None else f"the leaf of rail {rail}"
 
@@ -340,8 +339,8 @@ def ends_at(topology: Topology, port: PortId) -> tuple[PortId, ...]:
 
 
 def seen_by(topology: Topology, port: PortId) -> str:
-    """Who says that the port is cabled so."""
+    """Evidence for the port's cable: the link, since when, and the ends that report it."""
     link = topology.link_of[port]
     by = names(link.seen_from) or "a file"
     how = f" by {names(link.methods)}" if link.methods else ""
-    return f"{link.id} since {link.since:%Y-%m-%d %H:%M} UTC, said by {by}{how}"
+    return f"{link.id} since {link.since:%Y-%m-%d %H:%M} UTC, reported by {by}{how}"

@@ -1,4 +1,4 @@
-"""One thing that is cabled otherwise than it should be: what, how sure, and how to mend it."""
+"""A cabling mistake: what is wrong, the confidence, and the fix."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collector.contract.identity import LinkId, PortId
 GIGA = 10**9
 
 NAMES_SHOWN_MAX = 8
-"""Names in one sentence; more do not help who reads it, and all of them stand in the lists."""
+"""Names in one sentence; more do not help the reader, and the lists have all of them."""
 
 
 class MistakeKind(enum.StrEnum):
-    """What kinds of mistakes there are."""
+    """Kinds of cabling mistakes."""
 
     SWAPPED = "swapped"
     """Ports that have each other's cables."""
@@ -39,7 +39,7 @@ class MistakeKind(enum.StrEnum):
     DOWN = "down"
     UNKNOWN_NEIGHBOUR = "unknown_neighbour"
     DUPLICATE_NAME = "duplicate_name"
-    """Two machines that call themselves alike."""
+    """Two machines that report the same name."""
 
 
 class Mistake(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
     fix: str
     basis: Basis
     confidence: float
-    """From 0 to 1: a plan or what was seen is sure, a majority as sure as it is large."""
+    """From 0 to 1: a plan or an observation is certain, a majority as certain as it is large."""
     nodes: tuple[str, ...] = ()
     ports: tuple[PortId, ...] = ()
     links: tuple[LinkId, ...] = ()
@@ -74,7 +74,7 @@ def names(items: Iterable[object]) -> str:
 
 
 def name_of(item: object) -> str:
-    """A port as people write it: a switch's name is not said twice.
+    """A port as operators write it: a switch's name is not repeated.
 
     >>> name_of(PortId("leaf-0", "leaf-0", "4")), name_of(PortId("node-0", "mlx5_0", "1"))
     ('leaf-0/4', 'node-0/mlx5_0/1')
@@ -85,7 +85,7 @@ def name_of(item: object) -> str:
 
 
 def gigabits(rate: int) -> str:
-    """A rate as people say it.
+    """A rate in Gb/s, as text.
 
     >>> gigabits(400 * 10**9)
     '400 Gb/s'

@@ -1,8 +1,8 @@
-"""Everything that is cabled otherwise than it should be. Pure.
+"""Finds all cabling mistakes. Pure.
 
-A plan of cables is held against every cable. Without one, like hosts and like switches are held
-against each other, and whoever differs from a clear majority is named. What needs no plan (down,
-contradictory, unknown, slow) is looked at in any case. What cannot be known is not said.
+A plan of cables is compared with every cable. Without one, like hosts and like switches are
+compared with each other, and those that differ from a clear majority are reported. Checks that need
+no plan (down, contradictory, unknown, slow) always run. Uncertain cases are not reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ORDER = {kind: place for place, kind in enumerate(MistakeKind)}
 
 
 def find_mistakes(topology: Topology, plan: Plan | None = None) -> list[Mistake]:
-    """What is wrong with a topology, which must have its tiers; kind by kind, the surest first."""
+    """The topology must have its tiers; by kind, then by falling confidence."""
     plan = plan if plan is not None else Plan()
     found: list[Mistake] = []
     if plan.links is not None:

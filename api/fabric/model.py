@@ -1,4 +1,4 @@
-"""The words of a topology: nodes, ports, links. Pure data.
+"""The terms of a topology: nodes, ports, links. Pure data.
 
 A node is a host or a switch, by its name. A port is a `PortId`: of a host its RDMA device's port
 (`node-0/mlx5_0/1`), or `node-0/eth2/1` where an interface has no RDMA device; of a switch
@@ -44,7 +44,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
     id: PortId
     state: str | None = None
-    """As `fabric_port_state` says it: "active", "down", …"""
+    """A state of `fabric_port_state`: "active", "down", …"""
     rate_bits_per_second: int | None = None
     rail: int | None = None
     """Of a host's NIC: its place among the host's NICs in PCI order, from 0."""
@@ -53,7 +53,7 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """A cable between two ports, and who has seen it."""
+    """A cable between two ports, and the ends that report it."""
 
     id: LinkId
     since: dt.datetime
@@ -63,20 +63,20 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     """The ends that name the other one. One end alone is normal for a host without LLDP."""
     methods: tuple[str, ...] = ()
     is_up: bool | None = None
-    """None: nobody says."""
+    """None: no end reports it."""
     rate_bits_per_second: int | None = None
     """The lower of both ends', where known."""
 
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
-    """Two ends that contradict each other: one names a port that names somebody else."""
+    """Two ends that contradict each other: one names a port that names another neighbour."""
 
     port: PortId
     """The end that is contradicted."""
     names: PortId
     """The neighbour that it names."""
     named_back: PortId
-    """Whom that neighbour names instead."""
+    """The port that this neighbour names instead."""
     methods: tuple[str, ...] = ()
     last_seen: dt.datetime
 
@@ -89,7 +89,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     ports: Mapping[PortId, Port]
     links: Mapping[LinkId, Link]
     conflicts: tuple[Conflict, ...] = ()
-    """What ends say that cannot both be true; none of it is a link."""
+    """Reports of ends that contradict each other; none of them is a link."""
 
     @cached_property
     def neighbours(self) -> dict[str, list[Link]]:
@@ -102,7 +102,7 @@ class Topology(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def link_of(self) -> dict[PortId, Link]:
-        """The link at each port. A port that is said to have two has the one seen last."""
+        """The link at each port. A port with two reported links has the one seen last."""
         found: dict[PortId, Link] = {}
         for link in sorted(self.links.values(), key=lambda link: (link.last_seen, link.id)):
             found[link.id.a] = found[link.id.b] = link
@@ -110,7 +110,6 @@ class Topology(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def ports_of(self) -> dict[str, list[Port]]:
-        """The ports of each node, by its name."""
         found: dict[str, list[Port]] = {}
         for port in self.ports.values():
             found.setdefault(port.id.host, []).append(port)
@@ -131,7 +130,7 @@ def make_topology(
     links: Iterable[Link],
     conflicts: Iterable[Conflict] = (),
 ) -> Topology:
-    """A topology of these; a node or port that only a link names is made up from its name."""
+    """A node or port that only a link names is created from its name."""
     kept_nodes = {node.name: node for node in nodes}
     kept_ports = {port.id: port for port in ports}
     kept_links = {link.id: link for link in links}

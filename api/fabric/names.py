@@ -1,4 +1,4 @@
-"""From what people type to ports: `node-0`, `node-0/mlx5_0/1`, `leaf-0/4`. Pure."""
+"""Finds the ports that an operator names: `node-0`, `node-0/mlx5_0/1`, `leaf-0/4`. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from collector.contract.errors import FabricscopeError
 from collector.contract.identity import PortId
 
 NEAR_MISSES_MAX = 5
-"""Names that are offered instead of one that nobody has."""
+"""Similar names that are offered in place of an unknown one."""
 
 NEAR_AMONG_MAX = 20_000
-"""Names among which a near one is looked for: to compare with more takes too long."""
+"""Names among which a similar one is searched: to compare with more takes too long."""
 
 NAME_PARTS_MAX = 3
 
 
 class NoSuchName(FabricscopeError):  # noqa: N818 - what it is
-    """Nobody is called so; the message offers who is called nearly so."""
+    """No node or port has this name; the message offers similar names."""
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_endpoint(topology: Topology, text: str) -> Endpoint:
-    """What somebody means by a name; raises NoSuchName."""
+    """The ports or switch of a name; raises NoSuchName."""
     parts = [unquote(part) for part in text.split("/")]
     node = topology.nodes.get(parts[0])
     if node is None or len(parts) > NAME_PARTS_MAX:
@@ -74,7 +74,7 @@ def find_switch_port(topology: Topology, switch: str, parts: list[str]) -> Endpo
 
 
 def offer(text: str, among: object) -> str:
-    """Names that are nearly that, as the end of a sentence."""
+    """Similar names, as the end of a sentence."""
     names = list(among)[:NEAR_AMONG_MAX]  # type: ignore[call-overload]
     near = get_close_matches(text[:200], names, NEAR_MISSES_MAX)
     return f"; did you mean {', '.join(near)}?" if near else ""

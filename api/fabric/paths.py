@@ -1,7 +1,7 @@
 """All equal-cost ways from one port to another, over links that are up. Pure.
 
 Cost is the number of links. Ways go up the tiers and down again (`api.fabric.graph`), never
-through a host. Counting is exact, however many there are; listing stops where the asker says.
+through a host. Counting is exact, however many there are; listing stops at the client's limit.
 A dragonfly's routers may weigh global links more than local ones: that is not known here.
 """
 
@@ -18,8 +18,8 @@ from api.fabric.model import Link, NodeKind, Topology
 from collector.contract.identity import PortId
 
 PAIRS_MAX = 64
-"""Pairs of ports that one question between hosts may come to: eight NICs on either side that no
-rail tells apart. Past it the first ones by name, and the answer says how many there are."""
+"""Pairs of ports in one request between hosts: eight NICs on either side without rails. Past it the
+first ones by name, and the answer counts all."""
 
 
 class Hop(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,6 @@ def pairs_between(
 
 
 def rail_of(topology: Topology, port: PortId) -> int | None:
-    """The rail of a host's port."""
     known = topology.ports.get(port)
     return None if known is None else known.rail
 
@@ -137,7 +136,7 @@ def why_unattached(topology: Topology, port: PortId) -> str:
 
 
 def why_no_way(graph: Graph, start: int, goal: int) -> str:
-    """What to say of two switches between which there is no way."""
+    """The reason why no path joins two switches, for the answer."""
     one, other = graph.switches[start], graph.switches[goal]
     down = sum(
         1
@@ -151,7 +150,6 @@ def why_no_way(graph: Graph, start: int, goal: int) -> str:
 
 
 def is_switch(graph: Graph, name: str) -> bool:
-    """Whether the node of this name is a switch."""
     return graph.topology.nodes[name].kind is NodeKind.SWITCH
 
 
@@ -181,7 +179,7 @@ class Walk:
         self._counts: dict[tuple[int, bool], int] = {}
 
     def steps(self, switch: int, *, is_rising: bool) -> int:
-        """Steps that are left for who stands here and may still rise, or may not."""
+        """Steps left from this switch for traffic that may still rise, or may not."""
         return int((self._rising if is_rising else self._falling)[switch])
 
     def onward(self, switch: int, *, is_rising: bool) -> Iterator[tuple[Bundles, int, int, bool]]:
@@ -230,7 +228,6 @@ class Walk:
         return found
 
     def links_of(self, bundles: Bundles, place: int) -> list[int]:
-        """The links of a bundle."""
         first = int(bundles.first[place])
         numbers: list[int] = self._graph.bundled[first : first + int(bundles.count[place])].tolist()
         return numbers

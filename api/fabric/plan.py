@@ -1,8 +1,8 @@
-"""What should be cabled to what: from a file, from a pattern, or from what most do. Pure.
+"""The expected cabling: from a file, from a pattern, or from the majority. Pure.
 
-A plan of cables says it exactly. A pattern or the majority say it of places: the same slot of like
-hosts hangs on the same leaf, and like switches have equally many links to each of those above. What
-too few say, or say in too many ways, is not expected at all: nobody is accused by a tie.
+A plan of cables is exact. A pattern or the majority gives places: the same slot of like hosts hangs
+on the same leaf, and like switches have equally many links to each of those above. Without enough
+votes, or without a clear majority, nothing is expected: a tie accuses no cable.
 """
 
 from __future__ import annotations
@@ -32,64 +32,63 @@ BLOCK_SHARE = 0.75
 """Where two leaves cannot outvote each other, all their links to all spines can: seven of eight."""
 
 PATTERN_CONFIDENCE = 0.9
-"""Somebody said what the shape is; what stands where is still found by vote."""
+"""The operator named the shape; the place of each cable is still found by vote."""
 
 Slot = tuple[str, str]
 """Device and port of a host: what like hosts call alike."""
 
 
 class Basis(enum.StrEnum):
-    """What an expectation stands on."""
+    """The source of an expectation."""
 
     PLAN = "plan"
     """A file names the cable."""
     PATTERN = "pattern"
-    """Somebody said what the shape is."""
+    """The operator named the shape."""
     MAJORITY = "majority"
-    """Most others do it so."""
+    """Most like hosts or switches are cabled so."""
     SEEN = "seen"
-    """It needs no expectation: what was seen speaks for itself."""
+    """An observation that needs no expectation."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is expected. Without links or pattern: what most do."""
+    """The expected cabling. Without links or pattern: the majority's."""
 
     links: dict[LinkId, int | None] | None = None
     pattern: Pattern | None = None
 
     @property
     def basis(self) -> Basis:
-        """What it stands on."""
+        """The source of its expectations."""
         if self.links is not None:
             return Basis.PLAN
         return Basis.MAJORITY if self.pattern is None else Basis.PATTERN
 
     @property
     def rate(self) -> int | None:
-        """Of every link, if the pattern says."""
+        """Of every link, in bits a second, if the pattern has it."""
         return None if self.pattern is None else parse_speed(self.pattern.speed)
 
 
-def plan_of(said: FileSaid) -> Plan:
+def plan_of(document: FileSaid) -> Plan:
     """The plan that a file describes: its links, or its pattern."""
-    if said.links and said.pattern is not None:
+    if document.links and document.pattern is not None:
         raise SettingsError("a plan names links or a pattern, not both")
-    if not said.links and said.pattern is None:
+    if not document.links and document.pattern is None:
         raise SettingsError("a plan names links or a pattern; there is neither")
-    if said.pattern is not None:
-        parse_speed(said.pattern.speed)
-        return Plan(pattern=said.pattern)
-    return Plan(links=links_of(said))
+    if document.pattern is not None:
+        parse_speed(document.pattern.speed)
+        return Plan(pattern=document.pattern)
+    return Plan(links=links_of(document))
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a file."""
     with naming(path):
         return plan_of(read_file(path))
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """What most say: the value, how many of how many say so."""
+    """The majority's value, and how many of how many voters agree."""
 
     value: str | int
     agreeing: int
@@ -97,14 +96,14 @@ class Vote(msgspec.Struct, frozen=True):
 
     @property
     def confidence(self) -> float:
-        """How sure that is: many voters that agree are surer than few."""
+        """Many voters that agree give more confidence than few."""
         return self.agreeing / (self.voters + 1)
 
 
 def vote(
     counted: Counter[str] | Counter[int], least: int = VOTERS_MIN, share: float = MAJORITY_SHARE
 ) -> Vote | None:
-    """What the majority says, if there is one."""
+    """None without a majority."""
     voters = counted.total()
     if voters < least:
         return None
@@ -129,7 +128,7 @@ class HostGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Expectation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a topology itself leads one to expect."""
+    """The cabling that a topology's own majorities lead to expect."""
 
     cabling: Cabling
     leaves: frozenset[str]
@@ -140,7 +139,7 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def expect(topology: Topology, plan: Plan) -> Expectation:
-    """What like hosts and like switches say of each other; the topology must have its tiers."""
+    """Majorities of like hosts and like switches; the topology must have its tiers."""
     cabling = read_cabling(topology)
     tiers = {
         name: node.tier
@@ -200,7 +199,7 @@ def make_group(
             rail = topology.ports[port].rail
             if rail is not None:
                 by_rail.setdefault(rail, Counter())[leaf] += 1
-    leaf_of_slot = {slot: found for slot, said in by_slot.items() if (found := vote(said))}
+    leaf_of_slot = {slot: found for slot, counts in by_slot.items() if (found := vote(counts))}
     common = [
         slot
         for slot in leaf_of_slot
@@ -210,7 +209,7 @@ def make_group(
         leaves=tuple(leaves),
         hosts=tuple(hosts),
         leaf_of_slot=leaf_of_slot,
-        leaf_of_rail={rail: found for rail, said in by_rail.items() if (found := vote(said))},
+        leaf_of_rail={rail: found for rail, counts in by_rail.items() if (found := vote(counts))},
         slots=tuple(sorted(common, key=lambda slot: natural_port(PortId("x", *slot)))),
     )
 
@@ -244,19 +243,19 @@ def expect_of_group(
 ) -> dict[tuple[str, str], Vote]:
     """The same for switches that share those above them.
 
-    Each one above is judged by how the group's switches are tied to it: whoever shares eleven links
-    out over four spines has three to some and two to others, and may. Where the group is too small
-    for that, by what all its pairs have.
+    Each one above is judged by how the group's switches are tied to it: a switch may spread eleven
+    links over four spines, with three to some and two to others. Where the group is too small for
+    that, by what all its pairs have.
     """
-    said = plan.pattern.links_per_spine if plan.pattern is not None else None
+    planned = plan.pattern.links_per_spine if plan.pattern is not None else None
     upper = sorted({other for name in group for other in tied[name]}, key=natural)
     pairs = Counter(count for name in group for count in tied[name].values())
     of_all = vote(pairs, BLOCK_PAIRS_MIN, BLOCK_SHARE) if len(group) > 1 else None
     expected: dict[tuple[str, str], Vote] = {}
     for other in upper:
         found = vote(Counter(tied[name][other] for name in group)) or of_all
-        if said is not None and (found is None or found.value):
-            found = Vote(said, len(group), len(group))
+        if planned is not None and (found is None or found.value):
+            found = Vote(planned, len(group), len(group))
         if found is not None:
             expected |= dict.fromkeys(((name, other) for name in group), found)
     return expected

@@ -1,7 +1,7 @@
 """Cables against a plan that names each of them. Pure.
 
-What the plan does not speak of is no mistake: a management network is cabled, too. A link between
-two nodes of the plan that it does not name is one too many.
+Nodes outside the plan are no mistake: a management network is cabled, too. A link between two nodes
+of the plan that it does not name is one too many.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ class Comparison:
         }
 
     def check(self) -> Iterator[Mistake]:
-        """All differences."""
         yield from self.unheard_of()
         yield from self.swaps()
         yield from self.moves()
@@ -85,7 +84,7 @@ class Comparison:
                     break
 
     def report_swap(self, one: PortId, other: PortId) -> Mistake:
-        """Two ports that have each other's cables; told from the hosts' side, if there is one."""
+        """Two ports that have each other's cables; named by the hosts' ports, if there are any."""
         ports = [one, other]
         if one.host == one.device and other.host == other.device:
             far = [self.topology.other_end(port) for port in ports]
@@ -156,7 +155,7 @@ class Comparison:
         return MistakeKind.WRONG_LEAF
 
     def report_missing(self, link: LinkId) -> Mistake:
-        """A planned link that nobody sees."""
+        """A planned link that no end reports."""
         states = [
             f"{names([end])} is {known.state}"
             for end in (link.a, link.b)
@@ -200,12 +199,12 @@ class Comparison:
             if found is None or found.is_up is False or None in {wanted, rate}:
                 continue
             if rate != wanted:
-                yield wrong_speed(found, int(wanted or 0), Basis.PLAN, 1.0, "the plan says so")
+                yield wrong_speed(found, int(wanted or 0), Basis.PLAN, 1.0, "as planned")
 
     def seen(self, link: LinkId) -> str:
-        """Who says that the link is there."""
+        """Evidence for the link: the ends that report it."""
         found = self.topology.links[link]
-        return f"{link} is said by {names(found.seen_from) or 'a file'}"
+        return f"{link} is reported by {names(found.seen_from) or 'a file'}"
 
 
 def wrong_speed(link: Link, wanted: int, basis: Basis, confidence: float, why: str) -> Mistake:
@@ -234,5 +233,5 @@ def between(one: PortId, other: PortId) -> LinkId:
 
 
 def link_key(link: LinkId) -> tuple[PortKey, PortKey]:
-    """What puts links in the order in which people name ports."""
+    """Sorts links by their ports' names in natural order."""
     return natural_port(link.a), natural_port(link.b)

@@ -18,8 +18,8 @@ from api.fabric.resolve import Resolved, other_end, resolve
 from collector.contract.identity import PortId
 
 STATE_BELIEVED: Final = dt.timedelta(minutes=10)
-"""A port of which nothing was heard for so long is in a state that nobody knows. The inventory is
-told of states every minute, for ports that were heard of within five."""
+"""The state of a port that was not reported for this long is unknown. The service refreshes states
+in the inventory every minute, for ports with samples within five."""
 
 DevicePlace = tuple[str, str]
 """Host and device."""
@@ -34,8 +34,8 @@ def read_topology(
 ) -> Topology:
     """What is cabled to what, now or at a moment of the past.
 
-    Of the past only cables, ports and nodes are known: states and rates are None. ``extra`` is
-    what a file says; where a port is seen to be cabled otherwise, what is seen counts.
+    Of the past only cables, ports and nodes are known: states and rates are None. ``extra`` is the
+    file's topology; an observed cable outranks the file's.
     """
     moment = at or now or dt.datetime.now(dt.UTC)
     rows = links.fabric(moment, is_now=at is None)
@@ -73,7 +73,7 @@ def build(rows: FabricRows, moment: dt.datetime, *, is_now: bool) -> Topology:
 
 
 def end_fact(row: FabricEnd) -> EndFact:
-    """What a row of cablings says."""
+    """A row of cablings as a report."""
     return EndFact(
         port=PortId(row.host, row.device, row.port),
         method=row.method,
@@ -90,7 +90,7 @@ def end_fact(row: FabricEnd) -> EndFact:
 def port_fact(
     port: FabricPort, devices: dict[DevicePlace, FabricDevice], now: dt.datetime | None
 ) -> PortFact:
-    """What is known of a port; its state only if it was heard of lately."""
+    """A port of the inventory; its state only if it was reported within STATE_BELIEVED."""
     device = devices.get((port.host, port.device))
     about = device.attributes if device is not None else {}
     is_fresh = now is not None and port.last_seen >= now - STATE_BELIEVED
@@ -114,7 +114,6 @@ def nic_facts(rows: FabricRows) -> Iterator[NicFact]:
 
 
 def switch_facts(rows: FabricRows) -> Iterator[SwitchFact]:
-    """The switches."""
     for host in rows.hosts:
         if host.role == HostRole.SWITCH:
             yield SwitchFact(name=host.host, guid=host.attributes.get("guid", ""))
@@ -124,7 +123,7 @@ def switch_facts(rows: FabricRows) -> Iterator[SwitchFact]:
 
 
 def make_node(host: Host) -> Node:
-    """A host or switch with what is known of it."""
+    """A host or switch with its attributes."""
     kind = NodeKind.SWITCH if host.role == HostRole.SWITCH else NodeKind.HOST
     cluster = {"cluster": host.cluster} if host.cluster else {}
     return Node(name=host.host, kind=kind, attributes={**host.attributes, **cluster})
@@ -184,8 +183,8 @@ def find_rails(
 def merged(seen: Topology, extra: Topology | None) -> Topology:
     """What was seen, and of a file's topology what it adds to that.
 
-    Where the file says that a port is cabled to one and it is seen to be cabled to another, that
-    is a conflict with the method `file`.
+    A port that the file cables to one neighbour and that is seen at another is a conflict with the
+    method `file`.
     """
     if extra is None:
         return seen
@@ -215,14 +214,14 @@ def merged(seen: Topology, extra: Topology | None) -> Topology:
     }
     ports = dict(extra.ports)
     for name, known_port in seen.ports.items():
-        said = ports.get(name)
-        ports[name] = known_port if said is None else filled(known_port, said)
+        in_file = ports.get(name)
+        ports[name] = known_port if in_file is None else filled(known_port, in_file)
     nodes = {**extra.nodes, **known}
     return make_topology(seen.at, nodes.values(), ports.values(), links.values(), conflicts)
 
 
 def filled(port: Port, other: Port) -> Port:
-    """A port with what another word on it adds."""
+    """A port with its gaps filled from another source."""
     missing = {
         name: getattr(other, name)
         for name in Port.__struct_fields__

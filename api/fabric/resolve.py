@@ -1,8 +1,8 @@
-"""From what ports say of their neighbours to cables, each once. Pure.
+"""Joins ports' reports of their neighbours to cables, each once. Pure.
 
-Both ends of a cable may tell, by several methods, or one alone. A port has one cable: where ports
-contradict each other, what both ends say counts most, then what names a port that is known, then
-what was said last. What loses is kept as a `Conflict`, because somebody has to look at it.
+Both ends of a cable may report it, by several methods, or one alone. A port has one cable: where
+reports contradict each other, a cable that both ends report counts most, then one to a known port,
+then the latest. The loser is kept as a `Conflict` for an operator to check.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from api.fabric.model import Conflict, Link, Node, NodeKind
 from collector.contract.identity import LinkId, PortId
 
 UNHEARD_OF: Final = PortFact(id=PortId("?", "?", "?"))
-"""What is known of a port that only its neighbour tells of: nothing."""
+"""The facts about a port that only its neighbour reports: none."""
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ends of cables come to."""
+    """The cables, and the reports that became none."""
 
     links: tuple[Link, ...]
     unknown: tuple[Node, ...]
-    """Neighbours that the inventory does not know; their ports' device is the node itself."""
+    """Neighbours that the inventory lacks; their ports' device is the node itself."""
     conflicts: tuple[Conflict, ...]
     superseded: tuple[LinkId, ...] = ()
-    """Links that a port names beside a better one, to a neighbour that says nothing."""
+    """Links that a port names beside a better one, to a neighbour that reports nothing."""
     loops: tuple[PortId, ...] = ()
     """Ports that name themselves: a loopback plug, or a MAC that two things share."""
     aliases: frozenset[PortId] = frozenset()
@@ -38,7 +38,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claim(msgspec.Struct):
-    """What one port says of another, by all methods."""
+    """One port's reports of another, by all methods."""
 
     since: datetime
     last_seen: datetime
@@ -46,12 +46,12 @@ class Claim(msgspec.Struct):
 
 
 class Candidate(msgspec.Struct):
-    """A cable as its ends tell of it: claims by the end that makes them."""
+    """A cable as its ends report it: claims by the end that makes them."""
 
     id: LinkId
     is_known: bool
     last_seen: datetime
-    """When any end last told of it."""
+    """When any end last reported it."""
     claims: dict[PortId, Claim]
 
 
@@ -61,7 +61,7 @@ def resolve(
     nics: Iterable[NicFact],
     switches: Iterable[SwitchFact],
 ) -> Resolved:
-    """The cables that these ends tell of."""
+    """The cables that these ends report."""
     ends, ports = list(ends), list(ports)
     directory = Directory(ports, nics, switches, ends)
     candidates: dict[LinkId, Candidate] = {}
@@ -91,8 +91,8 @@ def resolve(
 
 
 def unknown_node(name: str, end: EndFact) -> Node:
-    """A neighbour that only its neighbours know."""
-    said = {
+    """A node that only its neighbours report."""
+    reported = {
         "chassis": end.peer_chassis,
         "guid": end.peer_guid,
         "name": end.peer_name,
@@ -100,7 +100,7 @@ def unknown_node(name: str, end: EndFact) -> Node:
     return Node(
         name=name,
         kind=NodeKind.UNKNOWN,
-        attributes={key: value for key, value in said.items() if value},
+        attributes={key: value for key, value in reported.items() if value},
     )
 
 
@@ -112,7 +112,7 @@ def note_claim(
     *,
     is_known: bool,
 ) -> None:
-    """Join one end's word into the cable that it tells of."""
+    """Join one end's report into its cable."""
     link = LinkId(teller, neighbour) if teller < neighbour else LinkId(neighbour, teller)
     candidate = candidates.get(link)
     if candidate is None:
@@ -146,10 +146,10 @@ def choose(in_order: list[Candidate]) -> tuple[dict[PortId, Candidate], list[Can
 def explain_lost(
     lost: list[Candidate], kept: dict[PortId, Candidate]
 ) -> tuple[list[Conflict], list[LinkId]]:
-    """What lost because the neighbour has another cable, and what lost for its teller's own sake.
+    """Conflicts, where the neighbour has another cable; and links that their reporter supersedes.
 
-    A neighbour that nobody knows beside one that is known is neither: firmware of a network card
-    often speaks for itself, beside its host.
+    An unknown neighbour beside a known one is neither: firmware of a network card often sends LLDP
+    beside its host.
     """
     conflicts: list[Conflict] = []
     superseded: list[LinkId] = []
@@ -174,7 +174,7 @@ def explain_lost(
 
 
 def make_link(candidate: Candidate, facts: dict[PortId, PortFact]) -> Link:
-    """The link, with what its ports say of its state and rate."""
+    """The link, with the state and rate that its ports report."""
     one, *others = candidate.claims.values()
     since, methods = one.since, one.methods
     for claim in others:
@@ -192,7 +192,7 @@ def make_link(candidate: Candidate, facts: dict[PortId, PortFact]) -> Link:
 
 
 def both_up(one: str | None, other: str | None) -> bool | None:
-    """Whether no end says that the link is down; None if neither says anything."""
+    """Whether no end reports the link as down; None if neither reports a state."""
     if one is None and other is None:
         return None
     return (one is None or one in UP_STATES) and (other is None or other in UP_STATES)

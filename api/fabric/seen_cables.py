@@ -22,11 +22,11 @@ SPEED_SHARE = 0.75
 two generations of hosts has no speed."""
 
 CONFLICT_CONFIDENCE = 0.9
-"""One of two ends is wrong, or speaks of the past."""
+"""One of two ends is wrong, or its report is outdated."""
 
 
 def check_seen(topology: Topology, plan: Plan) -> Iterator[Mistake]:
-    """What is wrong whatever the plan is."""
+    """Mistakes that need no plan."""
     yield from check_down(topology)
     yield from check_names(topology)
     yield from check_unknown(topology)
@@ -47,7 +47,7 @@ def check_down(topology: Topology) -> Iterator[Mistake]:
             kind=MistakeKind.DOWN,
             what=f"the link of {names(ends)} is down",
             expected="a link that is up",
-            found=names(states) or "it is said to be down",
+            found=names(states) or "an end reports it as down",
             fix="look at the cable, the optics and both ports",
             basis=Basis.SEEN,
             confidence=1.0,
@@ -73,14 +73,14 @@ def check_names(topology: Topology) -> Iterator[Mistake]:
     ):
         if conflict.names.host not in twins and conflict.port.host not in twins:
             yield report_conflict(conflict)
-    told = {conflict.names for conflict in conflicts}
+    reported = {conflict.names for conflict in conflicts}
     for port, others in doubled.items():
-        if port.host not in twins and port not in told:
+        if port.host not in twins and port not in reported:
             yield report_doubled(port, others)
 
 
 def is_taken_back(topology: Topology, conflict: Conflict) -> bool:
-    """Whether the end that is contradicted has said something else since: its cable was moved."""
+    """Whether the contradicted end has reported another neighbour since: its cable was moved."""
     link = topology.link_of.get(conflict.port)
     return (
         link is not None and conflict.port in link.seen_from and link.last_seen > conflict.last_seen
@@ -88,7 +88,7 @@ def is_taken_back(topology: Topology, conflict: Conflict) -> bool:
 
 
 def doubled_ports(topology: Topology, conflicts: list[Conflict]) -> dict[PortId, list[PortId]]:
-    """Ports to which two others say that they are cabled, each with all of those."""
+    """Ports that two others report as their neighbour, each with all of those."""
     at: dict[PortId, set[PortId]] = {}
     for link in topology.links.values():
         at.setdefault(link.id.a, set()).add(link.id.b)
@@ -101,7 +101,6 @@ def doubled_ports(topology: Topology, conflicts: list[Conflict]) -> dict[PortId,
 
 
 def by_host(doubled: dict[PortId, list[PortId]]) -> dict[str, dict[PortId, list[PortId]]]:
-    """Doubled ports by their host."""
     found: dict[str, dict[PortId, list[PortId]]] = {}
     for port, others in doubled.items():
         found.setdefault(port.host, {})[port] = others
@@ -118,7 +117,6 @@ def are_twins(ports: dict[PortId, list[PortId]]) -> bool:
 
 
 def report_twins(topology: Topology, host: str, doubled: dict[PortId, list[PortId]]) -> Mistake:
-    """Two machines of one name."""
     ports = sorted(doubled, key=natural_port)
     switches = sorted({other.host for others in doubled.values() for other in others}, key=natural)
     return Mistake(
@@ -138,13 +136,13 @@ def report_twins(topology: Topology, host: str, doubled: dict[PortId, list[PortI
 
 
 def report_conflict(conflict: Conflict) -> Mistake:
-    """An end that is contradicted by whom it names."""
+    """An end that is contradicted by the port that it names."""
     port, other, instead = (
         names([end]) for end in (conflict.port, conflict.names, conflict.named_back)
     )
     return Mistake(
         kind=MistakeKind.ASYMMETRIC,
-        what=f"{port} says that it is cabled to {other}, which is cabled to {instead}",
+        what=f"{port} reports a cable to {other}, which is cabled to {instead}",
         expected="both ends of a cable name each other",
         found=f"{port} names {other}; {other} names {instead}",
         fix=f"look at {port} and at {other}: one of them speaks of a cable that is gone",
@@ -153,7 +151,7 @@ def report_conflict(conflict: Conflict) -> Mistake:
         nodes=(conflict.port.host, conflict.names.host, conflict.named_back.host),
         ports=(conflict.port, conflict.names, conflict.named_back),
         evidence=(
-            f"{port} said so last at {conflict.last_seen:%Y-%m-%d %H:%M:%S} UTC"
+            f"{port} last reported it at {conflict.last_seen:%Y-%m-%d %H:%M:%S} UTC"
             + (f" by {names(conflict.methods)}" if conflict.methods else ""),
         ),
     )
@@ -163,7 +161,7 @@ def report_doubled(port: PortId, others: list[PortId]) -> Mistake:
     """A port at which two cables end."""
     return Mistake(
         kind=MistakeKind.ASYMMETRIC,
-        what=f"{names(others)} both say that they are cabled to {names([port])}",
+        what=f"{names(others)} both report a cable to {names([port])}",
         expected="each port has one cable",
         found=names(f"{names([port])} to {names([other])}" for other in others),
         fix=f"look at {names([port])}: one of the others speaks of a cable that is gone",
@@ -201,7 +199,7 @@ def check_unknown(topology: Topology) -> Iterator[Mistake]:
 
 
 def check_speeds(topology: Topology, plan: Plan) -> Iterator[Mistake]:
-    """Links that are slower than the pattern says, or than the other links of their switch."""
+    """Links that are slower than the pattern's speed, or than the other links of their switch."""
     live = [
         link
         for link in topology.links.values()
@@ -211,9 +209,9 @@ def check_speeds(topology: Topology, plan: Plan) -> Iterator[Mistake]:
     if plan.rate is not None:
         odd = [link for link in live if link.rate_bits_per_second != plan.rate]
         for link in sorted(odd, key=lambda link: link_key(link.id)):
-            yield wrong_speed(link, plan.rate, Basis.PATTERN, 1.0, "the pattern says so")
+            yield wrong_speed(link, plan.rate, Basis.PATTERN, 1.0, "by the pattern")
         return
-    told: set[LinkId] = set()
+    reported: set[LinkId] = set()
     for where, links in sorted(alike_links(topology, live).items()):
         expected = vote(
             Counter(int(link.rate_bits_per_second or 0) for link in links),
@@ -227,10 +225,10 @@ def check_speeds(topology: Topology, plan: Plan) -> Iterator[Mistake]:
         slow = [
             link
             for link in links
-            if int(link.rate_bits_per_second or 0) < wanted and link.id not in told
+            if int(link.rate_bits_per_second or 0) < wanted and link.id not in reported
         ]
         for link in sorted(slow, key=lambda link: link_key(link.id)):
-            told.add(link.id)
+            reported.add(link.id)
             yield wrong_speed(link, wanted, Basis.MAJORITY, expected.confidence, why)
 
 

@@ -1,6 +1,6 @@
-"""A topology as programs read it: JSON with names that stay, and a tag that changes with it. Pure.
+"""A topology as JSON with stable field names, and a tag that changes with it. Pure.
 
-Fields are only ever added. Times are RFC 3339, rates bits a second; what nobody knows is null.
+Fields are only ever added. Times are RFC 3339, rates bits a second; unknown values are null.
 """
 
 from __future__ import annotations
@@ -106,7 +106,6 @@ def write_json(topology: Topology) -> Iterator[bytes]:
 
 
 def show_conflict(conflict: Conflict) -> ConflictShown:
-    """A contradiction."""
     return ConflictShown(
         port=str(conflict.port),
         names=str(conflict.names),
@@ -117,7 +116,6 @@ def show_conflict(conflict: Conflict) -> ConflictShown:
 
 
 def show_node(node: Node) -> NodeShown:
-    """A node."""
     return NodeShown(**msgspec.structs.asdict(node))
 
 
@@ -139,7 +137,6 @@ def show_port(topology: Topology, port: Port) -> PortShown:
 
 
 def show_link(link: Link) -> LinkShown:
-    """A link."""
     return LinkShown(
         id=str(link.id),
         a=str(link.id.a),
@@ -197,5 +194,4 @@ def tag_of(topology: Topology) -> str:
 
 
 def names_of(port: PortId) -> tuple[str, str, str]:
-    """A port's names."""
     return port.host, port.device, port.port

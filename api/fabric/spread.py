@@ -29,8 +29,8 @@ Doubles = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-class SpreadTooLarge(FabricscopeError):  # noqa: N818 - what it is, as other bounds say it
-    """The pairs use more links than are kept at once: ask for fewer at a time."""
+class SpreadTooLarge(FabricscopeError):  # noqa: N818 - named like the errors of other bounds
+    """The pairs use more links than are kept at once: request fewer at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +178,7 @@ class Flow:
         self._down_bundle = bundle
 
     def run(self) -> Spread:
-        """Send everybody to their goals; the links that they took."""
+        """Send all pairs' traffic to its goals; returns the links that it took."""
         pair = np.flatnonzero(self.is_reached)
         rising = pair * self._switches + self._source[pair]
         rising_share = np.ones(len(rising))
@@ -187,7 +187,7 @@ class Flow:
             up = self._rise(rising)
             down = self._fall(rising)
             total = self._sum(up, len(rising)) + self._sum(down, len(rising))
-            # Who has arrived goes nowhere and takes nothing.
+            # Traffic that has arrived takes no further bundle.
             part = rising_share / np.maximum(total, 1)
             higher = self._take(self._graph.rising, rising, part, up)
             turned = self._take(self._graph.falling, rising, part, down)
@@ -251,7 +251,7 @@ class Flow:
         states = np.concatenate([state for state, _ in arrivals])
         shares = np.concatenate([share for _, share in arrivals])
         if len(states) <= 1 or bool((states[1:] > states[:-1]).all()):
-            return states, shares  # as on the way up a tree, where nobody meets
+            return states, shares  # as on the way up a tree, where no paths meet
         total = summed(states, shares, self._pairs * self._switches)
         found = np.flatnonzero(total != 0)  # on booleans it is ten times as fast
         return found, total[found]

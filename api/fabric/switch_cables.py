@@ -20,7 +20,7 @@ UPLINK_STATES_DOWN = frozenset({"down", "init", "polling", "lowerlayerdown", "di
 
 
 def check_switches(topology: Topology, expectation: Expectation, plan: Plan) -> Iterator[Mistake]:
-    """What is wrong with the cables between switches. Nothing is expected of a flat fabric."""
+    """Mistakes of cables between switches. Nothing is expected of a flat fabric."""
     if expectation.is_flat:
         return
     yield from check_uplinks(topology, expectation, plan.basis)
@@ -198,6 +198,6 @@ def idle_ports(topology: Topology, switch: str) -> list[PortId]:
 
 
 def confidence_of(expected: Vote, basis: Basis) -> float:
-    """How sure a vote is; a pattern that was said makes it surer."""
+    """Confidence of a vote; a pattern in the plan raises it."""
     floor = PATTERN_CONFIDENCE if basis is Basis.PATTERN else 0.0
     return round(max(expected.confidence, floor), 3)

@@ -1,8 +1,8 @@
-"""Where each switch stands: tier, rail and pod, told by what is cabled to it. Pure.
+"""Derives tier, rail and pod of each switch from its cables. Pure.
 
 Hosts hang on tier 0. A host on a spine by mistake makes no leaf of it, a leaf with a single host is
-one: what counts is what the neighbours have. In a flat fabric (a dragonfly, or leaves that are
-cabled to each other) every switch is tier 0. What a file says of a switch stays.
+one: the neighbours' hosts decide. In a flat fabric (a dragonfly, or leaves that are cabled to each
+other) every switch is tier 0. Values that a file sets for a switch stay.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from api.fabric.model import Node, NodeKind, Topology
 from collector.contract.identity import PortId
 
 WEAK_SHARE = 0.25
-"""A switch with less than this of the typical leaf's hosts needs its neighbours' word that it is
-one: it may be a core with a host on it by mistake."""
+"""A switch with less than this of the typical leaf's hosts counts as a leaf only if its neighbours
+agree: it may be a core with a host on it by mistake."""
 
 FLAT_SHARE = 0.5
 """More than this of the links between switches that leaves have, by the host that hangs on them,
@@ -36,7 +36,7 @@ RAILS_SHARE = 0.75
 
 
 def with_tiers(topology: Topology) -> Topology:
-    """The topology with tier, rail and pod of every switch, as far as its cables tell."""
+    """The topology with tier, rail and pod of every switch, as far as its cables show."""
     cabling = read_cabling(topology)
     tiers = tiers_of(cabling)
     leaves = [name for name, tier in tiers.items() if tier == 0 and cabling.ports_at[name]]
@@ -84,7 +84,7 @@ def tiers_of(cabling: Cabling) -> dict[str, int]:
 def standing_on(cabling: Cabling, waiting: set[str], below: set[str]) -> set[str]:
     """Those of the waiting that stand a tier above ``below``.
 
-    Whoever has few links down may be a spine whose block is nearly empty, or a core with a stray
+    A switch with few links down may be a spine whose block is nearly empty, or a core with a stray
     cable from a leaf. Around the core are spines that stand there without doubt.
     """
     down = {name: links_to(cabling.between[name], below) for name in waiting}
@@ -118,7 +118,7 @@ def leaves_of(cabling: Cabling, own: Mapping[str, int]) -> list[str]:
     """The switches of a tree that hosts are meant to hang on."""
     around = {name: mean_around(cabling.between[name], own) for name in own}
     fuller = {name for name, hosts in own.items() if hosts and hosts >= around[name]}
-    # Whoever stands above leaves joins several; a switch beside a fuller one is its like.
+    # A switch above leaves joins several; a switch beside a fuller one is its like.
     candidates = [
         name
         for name, hosts in own.items()
@@ -164,7 +164,7 @@ def neighbours_belong_together(cabling: Cabling, name: str, strong: set[str]) ->
 
 
 def spread(cabling: Cabling, tiers: dict[str, int], rise: int) -> None:
-    """Give a tier to whoever is cabled to one that has: the lowest such neighbour's plus ``rise``.
+    """Give each switch beside one with a tier its own: the lowest neighbour's plus ``rise``.
 
     Rounds end: each gives at least one switch its tier, or is the last.
     """

@@ -1,7 +1,7 @@
-"""What the inventory knows of a rank's GPU and NIC, where logs say less than the whole.
+"""Completes a rank's GPU and NIC from the inventory, where logs are incomplete.
 
-Inside a container GPUs are numbered anew, so that NCCL's number of one means nothing outside; its
-address on the bus does. And a rank whose NIC nobody names uses the one nearest to its GPU.
+A container renumbers its GPUs, so that NCCL's number of one means nothing outside; its address on
+the bus does. And a rank whose NIC no source names uses the one nearest to its GPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from api.data.inventory.tables import DeviceKind
 from api.jobs.facts import Facts, nearest_devices
 
 PATH, ADDRESS = "pci_path", "pci_bus_id"
-"""Attributes of devices: their way through the PCI tree, and their address."""
+"""Attributes of devices: their path in the PCI tree, and their address."""
 ADDRESS_CHARACTERS = len("0000:00:00.0")
 """NVML writes the domain with eight digits, NCCL and the kernel with four."""
 
@@ -29,18 +29,18 @@ class HostDevices(msgspec.Struct, frozen=True):
 
 
 class KnownDevices:
-    """Fills in ranks' GPUs and NICs, by what agents say of their hosts. For one thread."""
+    """Fills in ranks' GPUs and NICs from agents' reports of their hosts. For one thread."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self._hosts: dict[str, HostDevices] = {}
 
     def forget(self) -> None:
-        """Look at the hosts anew: agents may have said more since."""
+        """Clear the cache of hosts: agents may have reported more since."""
         self._hosts = {}
 
     def resolve(self, facts: Facts) -> Facts:
-        """The facts with the GPUs' numbers on their hosts, as far as addresses tell them."""
+        """The facts with the GPUs' numbers on their hosts, where their addresses are known."""
         ranks = dict(facts.ranks)
         for key, seen in facts.ranks.items():
             if seen.host and seen.bus_id:
@@ -50,7 +50,7 @@ class KnownDevices:
         return msgspec.structs.replace(facts, ranks=ranks)
 
     def fill(self, job: JobFound) -> JobFound:
-        """The job, with the nearest NICs of those ranks whose NIC nobody said."""
+        """The job, with the nearest NICs of those ranks whose NIC no source names."""
         places = tuple(self._place(rank) for rank in job.places)
         return job if places == job.places else msgspec.structs.replace(job, places=places)
 

@@ -1,4 +1,4 @@
-"""What communicators' events say of ranks: GPUs, NICs, rings, trees. Pure."""
+"""Facts about ranks from communicators' events: GPUs, NICs, rings, trees. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from collector.contract.records import NAME_CHARS_MAX
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen of one rank of a communicator; empty or None where nothing was."""
+    """Facts about one rank of a communicator; empty or None where unknown."""
 
     host: str = ""
     pid: int = 0
@@ -29,7 +29,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """What events say, by communicator and rank."""
+    """Facts from events, by communicator and rank."""
 
     ranks: dict[tuple[str, int], RankFacts] = {}
     groups: dict[str, tuple[int, ...]] = {}
@@ -39,11 +39,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     rings: dict[str, list[list[int]]] = {}
     trees: dict[str, list[dict[int, int | None]]] = {}
     members: list[Member] = []
-    """Who is in a communicator by NCCL's own lines, also where no record was made."""
+    """Members of communicators by NCCL's own lines, also where no record was made."""
 
 
 def facts_of(events: Iterable[Event]) -> Facts:
-    """What these events say together; of two that differ the later one counts."""
+    """The facts of these events together; of two that differ the later one counts."""
     ordered = sorted(events, key=lambda event: event.time_ns)
     attributes: dict[tuple[str, int], dict[str, str]] = {}
     facts = Facts(

@@ -1,19 +1,20 @@
-"""Which processes are one job, and which rank is which, from who talks to whom. Pure.
+"""Infers jobs and ranks from the communication between processes. Pure.
 
-- A job that an agent said wins, and processes of two jobs that were said are never put together.
+- An agent's job label wins, and processes of two labelled jobs are never put together.
 - Else processes that share a communicator are one job.
 - A communicator that all of a job's processes are in gives the job's ranks. Else the framework's
   groups or the marks of the training loop do; else they are numbered in the order of hosts and
-  processes, and the origin says that this is a guess.
-- A job that somebody named and whose hosts (processes and GPUs, where it has them) contain all of
-  a component's processes at that time takes the component over. Two that do: neither.
+  processes, and the origin marks this as a guess.
+- A job that a person or scheduler named and whose hosts (processes and GPUs, where it has them)
+  contain all of a component's processes at that time takes the component over; of two such jobs
+  neither does.
 - A job that was started again under the same name is one job with several runs; its ranks are those
   of the last one.
 - A job without a name is called after its oldest communicator. When two such jobs turn out to be
   one, the older name stays and the other becomes an alias.
 
-A name like `pg:default` may be in two jobs at once. It then shows itself by one rank in two places,
-and puts together only processes of one host.
+A name like `pg:default` may be in two jobs at once. It is then recognised by one rank in two
+places, and joins only processes of one host.
 
 The same function serves `api.jobs.watch` and `fabricscope diagnose`; it needs no database.
 """
@@ -48,7 +49,7 @@ SLACK_NS: Final = 600 * 10**9
 """Clocks of hosts and schedulers differ; a job may be registered after its first collective."""
 
 Process = tuple[str, int, str]
-"""Host, process id, and what tells processes apart whose id no record says."""
+"""Host, process id, and an extra key for processes whose id no record has."""
 
 
 class Component:
@@ -63,17 +64,14 @@ class Component:
 
     @property
     def first_ns(self) -> int:
-        """When it was first seen."""
         return min(member.first_ns for _, member in self.members)
 
     @property
     def last_ns(self) -> int:
-        """When it was last seen."""
         return max(member.last_ns for _, member in self.members)
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Where it runs."""
         return frozenset(host for host, _, _ in self.processes if host)
 
     @property
@@ -102,9 +100,9 @@ def infer(
     earlier: Sequence[EarlierJob] = (),
     said_ranks: Mapping[tuple[str, int], int] | None = None,
 ) -> list[JobFound]:
-    """The jobs that these members make, by name.
+    """The jobs of these members, by name.
 
-    ``said_ranks`` are ranks within the job by host and process, as marks of steps say them.
+    ``said_ranks`` are ranks within the job by host and process, from marks of steps.
     """
     facts, said_ranks = facts or Facts(), said_ranks or {}
     known = [only_said(job) for job in known]
@@ -114,7 +112,7 @@ def infer(
     by_name = {job.job: job for job in known}
     jobs: dict[str, tuple[Component, set[str]]] = {}
     for component, (name, aliases) in zip(components, names, strict=True):
-        if name in jobs:  # several components of one job that was said
+        if name in jobs:  # several components of one labelled job
             jobs[name][0].join(component)
             jobs[name][1].update(aliases)
         else:
@@ -126,7 +124,7 @@ def infer(
 
 
 def only_said(job: KnownJob) -> KnownJob:
-    """The job without facts that were found out: those of an earlier run would stand in the way."""
+    """The job without inferred facts: those of an earlier run would conflict."""
     words = {Origin.REGISTERED, Origin.SCHEDULER}
     places = []
     for place in job.places:
@@ -141,7 +139,7 @@ def only_said(job: KnownJob) -> KnownJob:
 
 
 class Union:
-    """Sets of processes that grow together, unless two jobs that were said would meet."""
+    """Disjoint sets of processes; two sets with different job labels are never joined."""
 
     def __init__(self) -> None:
         self._above: dict[Process, Process] = {}
@@ -179,7 +177,7 @@ def process_of(member: Member, facts: Facts) -> Process:
 
 
 def connect(members: Iterable[Member], facts: Facts) -> list[Component]:
-    """Members put together by the jobs that were said and by the communicators they share."""
+    """Members joined by their job labels and by the communicators they share."""
     pairs = sorted(
         ((process_of(member, facts), member) for member in members),
         key=lambda pair: (pair[1].communicator, pair[1].rank, pair[0], pair[1].job),
@@ -310,7 +308,7 @@ class Numbering(msgspec.Struct):
     """The communicator whose ranks these are, if one gave them."""
 
     def rank_in(self, process: Process, member: Member) -> int | None:
-        """The rank in the job of one membership; None if that cannot be told."""
+        """The rank in the job of one membership; None if it is unknown."""
         if member.communicator == self.world:
             return member.rank
         own = self.own.get(process, [])
@@ -320,7 +318,7 @@ class Numbering(msgspec.Struct):
         """Take ranks that are free, for processes that have none."""
         numbered = set(self.own)
         for rank, process in sorted(ranks.items()):
-            # A process with several GPUs has several ranks, all from one word.
+            # A process with several GPUs has several ranks, all from one source.
             if rank not in self.ranks and process not in numbered:
                 self.ranks[rank] = process
                 self.origins[rank] = origin
@@ -333,7 +331,7 @@ def number_processes(
     known: KnownJob | None,
     said_ranks: Mapping[tuple[str, int], int],
 ) -> Numbering:
-    """The job's ranks, each from the best word there is."""
+    """The job's ranks, each from the best source that has it."""
     numbering = Numbering(ranks={}, origins={}, own={})
     places = known.places if known else ()
     by_pid = {(place.host, place.pid): place for place in places if place.pid}
@@ -363,7 +361,7 @@ def number_processes(
 
 
 def fits(world: Mapping[int, Process], places: Sequence[JobRank]) -> bool:
-    """Whether ranks of a communicator are where the job that somebody named has them."""
+    """Whether ranks of a communicator are where the named job has them."""
     hosts = {place.rank: place.host for place in places if place.host}
     return all(hosts.get(rank, process[0]) == process[0] for rank, process in world.items())
 
@@ -387,7 +385,7 @@ def ranks_by_gpu(
 
 
 def gpus_of(component: Component, facts: Facts) -> dict[Process, str]:
-    """The GPU of each process, where NCCL's lines say it."""
+    """The GPU of each process, where NCCL's lines have it."""
     return {
         process: seen.gpu
         for process, member in component.members
@@ -396,7 +394,7 @@ def gpus_of(component: Component, facts: Facts) -> dict[Process, str]:
 
 
 def seen_of(process: Process, member: Member, facts: Facts) -> RankFacts | None:
-    """What NCCL's lines say of a membership, unless they are about another process."""
+    """NCCL's facts about a membership; None if they are about another process."""
     seen = facts.ranks.get((member.communicator, member.rank))
     if seen is None or (seen.pid and process[1] and seen.pid != process[1]):
         return None
@@ -419,7 +417,7 @@ def natural_text(text: str) -> list[tuple[int, int, str]]:
     return [(0, int(p), p) if p[0] in "0123456789" else (1, 0, p) for p in parts]
 
 
-# --- jobs that somebody named ------------------------------------------------------------------
+# --- named jobs ---------------------------------------------------------------------------------
 
 
 def take_over(
@@ -445,7 +443,7 @@ def take_over(
 
 
 def holds(job: KnownJob, component: Component, gpus: Mapping[Process, str]) -> int | None:
-    """How surely a named job contains all processes of a component; None if it does not.
+    """How certainly a named job contains all processes of a component; None if it does not.
 
     2: by its processes, 1: by its GPUs, 0: by its hosts.
     """
@@ -481,9 +479,9 @@ def at_the_same_time(job: KnownJob, component: Component) -> bool:
 def admit(claims: list[tuple[int, Component, KnownJob]]) -> list[tuple[int, KnownJob]]:
     """Which of the components that fit a named job are in it: the largest, then the oldest first.
 
-    More are in it as long as it has that many ranks; if nobody said how many, as long as they are
-    on other hosts. So two jobs on one host stay two. A component that was there before or after
-    the others is another run of the job.
+    More are in it as long as it has that many ranks; if its size is unknown, as long as they are on
+    other hosts. So two jobs on one host stay two. A component that ran before or after the others
+    is another run of the job.
     """
     ordered = sorted(claims, key=lambda claim: (-len(claim[1].processes), claim[1].age))
     taken: list[tuple[int, Component]] = []
@@ -544,9 +542,9 @@ def shared_names(components: Sequence[Component]) -> set[str]:
 
 
 def invented(component: Component, shared: set[str]) -> str:
-    """A name for a job that nobody named.
+    """A name for a job without one.
 
-    It is the same whoever computes it, as long as the oldest communicator is among those seen.
+    Every process computes the same name, as long as the oldest communicator is among those seen.
     """
     communicator = component.age[1]
     text = re.sub(r"[^A-Za-z0-9_.:-]", "_", communicator.removeprefix("0x"))[:NAME_CHARS_KEPT]
@@ -567,7 +565,7 @@ def build(
     known: KnownJob | None,
     said_ranks: Mapping[tuple[str, int], int],
 ) -> JobFound:
-    """A job as it is told to others."""
+    """The result for one job."""
     runs = runs_of(component, facts) if component.job or known else [component]
     communicators: dict[str, CommunicatorFound] = {}
     for run in runs:
@@ -643,7 +641,7 @@ def places_of(component: Component, numbering: Numbering, facts: Facts) -> list[
 
 
 def better(one: RankFacts | None, other: RankFacts) -> RankFacts:
-    """What two events say together; the first one's word stands where both say something."""
+    """The facts of two events; the first one's stand where both have one."""
     if one is None:
         return other
     return RankFacts(
@@ -657,7 +655,7 @@ def better(one: RankFacts | None, other: RankFacts) -> RankFacts:
 
 
 def as_place(rank: int, seen: RankFacts) -> JobRank:
-    """What NCCL's lines say, as facts about a rank; its number is another's to say."""
+    """NCCL's lines as facts about a rank; the number of the rank has another origin."""
     device, _, port = seen.devices[0].partition(":") if seen.devices else ("", "", "")
     names = [each.partition(":")[0] for each in seen.devices]
     place = said(

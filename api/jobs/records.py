@@ -1,4 +1,4 @@
-"""Records of one job out of the store: a page, or a stream in bounded pieces."""
+"""Records of one job from the store: a page, or a stream in bounded pieces."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ Key = tuple[str | int, ...]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records are wanted: conditions with placeholders, and what fills them."""
+    """A query for records: conditions with placeholders, and their parameters."""
 
     table: Table
     conditions: tuple[str, ...]
@@ -139,17 +139,15 @@ def mark(name: str, kind: str, column: str) -> str:
 
 
 def key_of(table: Table, row: Mapping[str, Any]) -> Key:
-    """The key of a record as it is shown."""
     return tuple(row.get(name, row.get(f"{name}_ns")) for name in table.key)
 
 
 def encode_position(key: Key) -> str:
-    """A key as a text that fits into a URL."""
     return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
 
 
 def decode_position(table: Table, text: str) -> Key:
-    """The key in such a text; a Problem if it is none of this table."""
+    """The key in a position; raises Problem if it is none of this table."""
     kinds = [str if kind == "String" else int for kind in table.key_types]
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -166,7 +164,7 @@ def decode_position(table: Table, text: str) -> Key:
 
 
 def bad_position(text: str) -> Problem:
-    """The answer to a position that we never gave."""
+    """The answer to a position that this service never issued."""
     return Problem(400, "not a position", f"after={text[:40]!r}: pass `next` of the page before")
 
 
@@ -192,7 +190,7 @@ def collectives_of(
     operation: str | None = None,
     rank: int | None = None,
 ) -> Question:
-    """The question for a job's collectives; `rank` is the rank within the communicator."""
+    """The query for a job's collectives; `rank` is the rank within the communicator."""
     conditions, parameters = within(COLLECTIVES, from_ms, to_ms)
     names = inventory.jobs.communicator_names(job)
     if communicator is not None:
@@ -201,7 +199,7 @@ def collectives_of(
     conditions.append("communicator IN {communicators:Array(String)}")
     conditions.append("job IN ('', {job:String})")
     if shared := sorted(set(inventory.jobs.shared_communicators(job)) & set(names)):
-        # Two jobs have a communicator of this name; where they run tells them apart.
+        # Two jobs have a communicator of this name; their hosts distinguish them.
         parameters |= {"shared": shared, "hosts": inventory.jobs.hosts(job)}
         conditions.append(
             "(communicator NOT IN {shared:Array(String)} OR host IN {hosts:Array(String)})"
@@ -224,7 +222,7 @@ def steps_of(
     rank: int | None = None,
     phase: str | None = None,
 ) -> Question:
-    """The question for a job's steps; ``processes`` are its ranks by host and process id."""
+    """The query for a job's steps; ``processes`` are its ranks by host and process id."""
     conditions, parameters = within(STEPS, from_ms, to_ms)
     parameters |= {"job": job, "processes": list(processes)}
     known = "(host, pid) IN {processes:Array(Tuple(String, UInt32))}" if processes else "0"
@@ -244,7 +242,6 @@ def steps_of(
 
 
 def encode_ndjson(tables: Iterator[pa.Table]) -> Iterator[bytes]:
-    """One line a record."""
     encoder = msgspec.json.Encoder()
     for rows in tables:
         if rows.num_rows:

@@ -28,7 +28,7 @@ LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def read_job(body: bytes) -> JobSaid:
-    """The job in a body; a Problem says what is wrong with it."""
+    """Raises a Problem that names the mistake."""
     job = decode_json(body, JobSaid, NOT_A_JOB)
     if not is_name(job.id) or "/" in job.id:
         raise wrong(
@@ -39,32 +39,32 @@ def read_job(body: bytes) -> JobSaid:
 
 
 def read_change(body: bytes) -> JobChange:
-    """The change in a body; a Problem says what is wrong with it."""
+    """Raises a Problem that names the mistake."""
     change = decode_json(body, JobChange, NOT_A_JOB)
     check(change)
     return change
 
 
 def wrong(detail: str, rule: str = "") -> Problem:
-    """The answer to a body that is JSON and no job."""
+    """The answer to a body that is JSON but no valid job."""
     return Problem(422, NOT_A_JOB, detail, rule=rule)
 
 
-def check(said: JobSaid | JobChange) -> None:
+def check(request: JobSaid | JobChange) -> None:
     """Raise the answer to a body that breaks a rule."""
-    check_bound(len(said.ranks), JOB_RANKS_MAX, "JOB_RANKS_MAX", "ranks")
-    check_bound(len(said.hosts), JOB_RANKS_MAX, "JOB_RANKS_MAX", "hosts")
-    check_bound(len(said.attributes), JOB_ATTRIBUTES_MAX, "JOB_ATTRIBUTES_MAX", "attributes")
+    check_bound(len(request.ranks), JOB_RANKS_MAX, "JOB_RANKS_MAX", "ranks")
+    check_bound(len(request.hosts), JOB_RANKS_MAX, "JOB_RANKS_MAX", "hosts")
+    check_bound(len(request.attributes), JOB_ATTRIBUTES_MAX, "JOB_ATTRIBUTES_MAX", "attributes")
     for name in ("name", "user", "scheduler", "cluster"):
-        check_text(name, getattr(said, name))
-    for name, text in said.attributes.items():
+        check_text(name, getattr(request, name))
+    for name, text in request.attributes.items():
         check_text("an attribute's name", name)
         check_text(f"attribute {name}", text)
-    check_times(said)
-    check_names("host", said.hosts)
-    check_ranks(said.ranks)
-    if said.groups is not msgspec.UNSET:
-        check_groups(said.groups)
+    check_times(request)
+    check_names("host", request.hosts)
+    check_ranks(request.ranks)
+    if request.groups is not msgspec.UNSET:
+        check_groups(request.groups)
 
 
 def check_bound(count: int, bound: int, rule: str, what: str) -> None:
@@ -82,10 +82,10 @@ def check_text(what: str, text: object) -> None:
         )
 
 
-def check_times(said: JobSaid | JobChange) -> None:
+def check_times(request: JobSaid | JobChange) -> None:
     """Raise the answer to a time without a zone, or outside of what has a date everywhere."""
     for name in ("started_at", "ended_at"):
-        moment = getattr(said, name, None)
+        moment = getattr(request, name, None)
         if not isinstance(moment, datetime):
             continue
         if moment.tzinfo is None:

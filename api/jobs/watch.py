@@ -1,8 +1,8 @@
 """Keeps the inventory's jobs in step with the records and events that arrive.
 
-Every few seconds it asks the store who took part in what since the last look, adds that to what it
-knows, and, if there is news, infers the jobs anew (`api.jobs.infer`). Each service process does so
-by itself: all of them find the same, and what they write is a join.
+Every few seconds it reads the members of communicators since the last look from the store, adds
+them to its memory, and, if any is new, infers the jobs again (`api.jobs.infer`). Each service
+process does so by itself: all of them find the same, and what they write is a join.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ LOOK_BACK: Final = dt.timedelta(minutes=10)
 and a spool that was filled during an outage has its newest records last."""
 RECENT: Final = dt.timedelta(minutes=1)
 FULL_LOOK_EVERY: Final = 10
-"""Most looks go back only so far, every tenth the whole way: it takes the store half a second of
-work over ten minutes of ten thousand ranks, and what comes late may wait for a minute."""
+"""Most looks go back only a little, every tenth the whole LOOK_BACK: that takes the store half a
+second of work for ten thousand ranks, and late records may wait for a minute."""
 QUIET: Final = dt.timedelta(minutes=15)
-"""A job of which nothing was heard for so long has ended: checkpoints and evaluations take less."""
+"""A job without records for this long has ended: checkpoints and evaluations take less."""
 MEMBERS_MAX: Final = 500_000
 """Memberships that one look may bring, and that are kept in mind, about 200 MB: ten jobs of ten
-thousand ranks with a handful of communicators each. Past it the rest waits for the next look, and
-a warning says so."""
+thousand ranks with a handful of communicators each. Past it the rest waits for the next look, with
+a warning in the log."""
 EVENTS_MAX: Final = 100_000
 """Events about communicators that one look may bring."""
 SECONDS_MAX: Final = "20"
-"""The store's time for one question of ours: the next look comes in ten seconds."""
+"""The store's time for one query: the next look comes in ten seconds."""
 
 _MEMBERS: Final = f"""
 SELECT communicator, rank, host, pid, job, max(ranks) AS ranks,
@@ -76,13 +76,13 @@ MemberKey = tuple[str, int, str, int, str]
 
 
 def read_members(store: Store, since_ns: int) -> list[Member]:
-    """Who took part in collectives after a time."""
+    """Members of collectives after a time (unix nanoseconds)."""
     rows = store.query(_MEMBERS, {"since": since_ns}, settings={"max_execution_time": SECONDS_MAX})
     return [msgspec.convert(row, Member) for row in rows.to_pylist()]
 
 
 def read_events(store: Store, since_ns: int) -> list[Event]:
-    """What was said of communicators after a time."""
+    """Events of communicators after a time (unix nanoseconds)."""
     kinds = [words.COMMUNICATOR, words.PROCESS_GROUP]
     rows = store.query(_EVENTS, {"since": since_ns, "kinds": kinds})
     return [
@@ -97,13 +97,13 @@ def read_events(store: Store, since_ns: int) -> list[Event]:
 
 
 def read_said_ranks(store: Store, since_ns: int) -> dict[tuple[str, int], int]:
-    """Ranks within their job by host and process, as marks of steps say them."""
+    """Ranks within their job by host and process, from marks of steps."""
     rows = store.query(_STEPS, {"since": since_ns}).to_pylist()
     return {(row["host"], row["pid"]): row["most"] for row in rows if row["most"] == row["least"]}
 
 
 class JobWatch:
-    """What one service process knows of running jobs. For one thread."""
+    """One service process' memory of running jobs. For one thread."""
 
     def __init__(self, store: Store, inventory: Inventory) -> None:
         self._store = store
@@ -141,7 +141,7 @@ class JobWatch:
         since_ns = nanoseconds(now - (LOOK_BACK if is_full else RECENT))
         self._looks += 1
         seen = read_members(self._store, since_ns)
-        # Agents may say more of a job's hosts than when it was last looked at.
+        # Agents may have reported more of a job's hosts since the last look.
         news = self._add_members(seen) or is_full
         news = self._add_events(read_events(self._store, since_ns)) or news
         ranks = read_said_ranks(self._store, since_ns)
@@ -157,7 +157,7 @@ class JobWatch:
         self._forget(now)
 
     def _load(self, job: str, *, is_said: bool) -> None:
-        """Take in what the inventory knows of a job, once."""
+        """Load a job from the inventory, once."""
         if job in self._loaded:
             return
         sizes = {each.communicator: each for each in self._inventory.jobs.communicators(job)}
@@ -179,7 +179,7 @@ class JobWatch:
         self._loaded.add(job)
 
     def _add_members(self, seen: Iterable[Member]) -> bool:
-        """Take in who was seen; True if somebody is new."""
+        """True if any member is new."""
         news = False
         for one in seen:
             member, key = one, key_of(one)
@@ -198,7 +198,7 @@ class JobWatch:
         return news
 
     def _add_events(self, events: Iterable[Event]) -> bool:
-        """Take in what was said of communicators; True if it is new."""
+        """True if any event is new."""
         news = False
         for event in events:
             communicator = event.labels.get(words.COMMUNICATOR, "")
@@ -206,24 +206,24 @@ class JobWatch:
             key = event.kind, communicator, rank
             old = self._events.get(key)
             if old is None and len(self._events) >= MEMBERS_MAX:
-                continue  # as with memberships, whose warning says it
+                continue  # as with memberships, which log the warning
             attributes = {**(old.attributes if old else {}), **event.attributes}
             if old is None or attributes != old.attributes:
                 self._events[key] = msgspec.structs.replace(event, attributes=attributes)
                 news = True
         return news
 
-    def _infer(self, said: list[Job], now: dt.datetime) -> None:
-        """Find the jobs anew and keep what has changed; ``said`` are those that have a name."""
+    def _infer(self, named: list[Job], now: dt.datetime) -> None:
+        """Infer the jobs again and write the changed ones; ``named`` were not inferred."""
         facts = facts_of(self._events.values()) if self._events else Facts()
         facts = self._devices.resolve(facts)
-        for job in said:
+        for job in named:
             self._load(job.job, is_said=True)
         names = {member.communicator for member in (*self._members.values(), *facts.members)}
         earlier = self._inventory.jobs.inferred(names)
         for inferred in earlier:
             self._load(inferred.job, is_said=False)
-        known = [self._known(job) for job in said]
+        known = [self._known(job) for job in named]
         found = infer(self._members.values(), facts, known, earlier, self._ranks)
         filled = {each.job: self._devices.fill(each) for each in found}
         for name, each in filled.items():
@@ -232,7 +232,7 @@ class JobWatch:
         self._jobs = filled
 
     def _keep(self, job: JobFound, now: dt.datetime) -> None:
-        """Keep a job; one that the database will not have holds up no other."""
+        """Write a job; one that the database refuses does not block the others."""
         try:
             self._inventory.jobs.keep(job, now)
         except InventoryRefusedError as error:
@@ -250,7 +250,7 @@ class JobWatch:
         )
 
     def _touch(self, seen: Iterable[Member], now: dt.datetime) -> None:
-        """Note when each job was last heard of."""
+        """Note when each job was last seen."""
         latest = last_times(seen)
         times: dict[str, dt.datetime] = {}
         for name, job in self._jobs.items():
@@ -280,12 +280,12 @@ class JobWatch:
 
 
 def key_of(member: Member) -> MemberKey:
-    """What tells memberships apart."""
+    """The identity of a membership."""
     return member.communicator, member.rank, member.host, member.pid, member.job
 
 
 def last_times(members: Iterable[Member]) -> dict[str, int]:
-    """When each communicator was last heard of."""
+    """When each communicator was last seen."""
     found: dict[str, int] = {}
     for member in members:
         found[member.communicator] = max(found.get(member.communicator, 0), member.last_ns)
@@ -293,5 +293,5 @@ def last_times(members: Iterable[Member]) -> dict[str, int]:
 
 
 def is_inferred(job: Job) -> bool:
-    """Whether nobody named the job."""
+    """Whether inference alone named the job."""
     return job.origin is JobOrigin.INFERRED

@@ -38,7 +38,7 @@ from api.promql.values import (
 from collector.contract.identity import METRIC_LABEL, canonical_labels, series_id
 
 State = tuple[Floats, ...]
-"""What a fold has found so far, in as many matrices (members or groups, steps) as it needs."""
+"""The intermediate result of a fold, in as many matrices (members or groups, steps) as it needs."""
 Combine = Callable[[State, State], State]
 
 LANE_MIN = 16
@@ -63,8 +63,8 @@ def aggregate(
 
     A group is present at a step where one of its members is; groups that never are vanish. The
     operators that choose (`topk`, `limitk` …) give the chosen series with all their labels. The
-    parameter must be there, of the right kind, for the operators that take one (the parser sees
-    to it); it is checked even if there are no series, as Prometheus does.
+    parameter must be present and of the right kind for the operators that take one (the parser
+    checks that); its value is checked even if there are no series, as Prometheus does.
     """
     if node_operator == "count_values":
         assert isinstance(parameter, Text)
@@ -134,7 +134,6 @@ def _members(vector: Vector, groups: Groups) -> _Members:
 
 
 def _counts(vector: Vector, groups: Groups) -> Ints:
-    """How many members each group has at each step."""
     if bool(vector.present.all()):
         return np.broadcast_to(groups.sizes[:, None], (groups.count, vector.steps))
     return np.add.reduceat(vector.present[groups.order], groups.starts, axis=0, dtype=np.int64)
@@ -185,7 +184,7 @@ def _fold_lanes(starts: Ints, sizes: Ints, state: State, combine: Combine) -> St
 
 
 def _fold_even(lanes: int, size: int, state: State, combine: Combine) -> State:
-    """The same for lanes of one size that stand side by side: nothing need be looked up."""
+    """The same for adjacent lanes of one size, which need no index."""
     blocks = [np.reshape(part, (lanes, size, part.shape[1])) for part in state]
     found: State = tuple(block[:, 0] for block in blocks)
     for k in range(1, size):
@@ -411,7 +410,7 @@ def _cheapest(costs: Floats, present: Bools, wanted: Ints) -> Bools:
     """Members of blocks (groups, members, steps) that cost as little as the k-th, or less."""
     numbers = (~np.isnan(costs)).sum(axis=1)
     last = np.clip(np.minimum(wanted, numbers) - 1, 0, None)
-    # Only the places that are looked at need to be in order.
+    # Only the places that are read need to be in order.
     limit = np.take_along_axis(
         np.partition(costs, np.unique(last).tolist(), axis=1), last[:, None, :], axis=1
     )
@@ -436,7 +435,7 @@ def _by_labels(labels: Sequence[Labels], rows: Ints) -> Ints:
 
 
 def _whole_numbers(per_step: Floats) -> Ints:
-    """How many members k is; it was checked to fit."""
+    """The parameter k as integers; the caller has checked that it fits."""
     return np.trunc(np.nan_to_num(per_step)).astype(np.int64)
 
 

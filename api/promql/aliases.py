@@ -1,8 +1,9 @@
-"""Our names for other exporters' series: a question about ours sees theirs too.
+"""Aliases: a query for a metric of the catalog also finds other exporters' series of it.
 
-The catalog says what node_exporter, dcgm-exporter and others call the same thing. A selector with
-one of our names becomes several strands: ours as it is, and for each alias a selector on their
-name, whose labels are asked and shown under our names and whose numbers are brought to our unit.
+The catalog lists the names that node_exporter, dcgm-exporter and others use. A selector with a name
+of the catalog becomes several strands: the selector itself, and for each alias a selector on the
+exporter's name, whose labels are matched and shown under the catalog's names and whose values are
+converted to its unit.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ _INSTANCE_HOST = (
     r"if(match(labels['instance'], '^[^:]*:[0-9]+$'), extract(labels['instance'], '^[^:]*'), "
     "labels['instance']))"
 )
-"""`api.data.inventory.sightings.without_port`, said in SQL."""
+"""`api.data.inventory.sightings.without_port` in SQL."""
 
 
 class Strand(msgspec.Struct, frozen=True):
-    """Series of one exporter that answer a selector. ``alias`` is None for what is named so."""
+    """Series of one exporter that match a selector. ``alias``: None for the selector's own name."""
 
     selector: Selector
     alias: Alias | None = None
     identity: tuple[str, ...] = ()
-    """The labels that say which thing is measured; `cluster` is not among them, as exporters of
-    others rarely know theirs."""
+    """The labels that identify the measured thing; without `cluster`, which other exporters rarely
+    set."""
 
     @property
     def metric(self) -> str | None:
@@ -39,7 +40,7 @@ class Strand(msgspec.Struct, frozen=True):
 
     @property
     def factor(self) -> float:
-        """Their number times this is ours."""
+        """Multiplies the exporter's value to give the catalog's unit."""
         return 1.0 if self.alias is None else self.alias.factor
 
     def condition(self, condition: Condition) -> str:
@@ -62,7 +63,7 @@ class Strand(msgspec.Struct, frozen=True):
         return " AND ".join(parts)
 
     def rows(self, condition: Condition, where: str) -> str:
-        """The strand's rows of `series`, named and labelled as the asker sees them (`show`)."""
+        """The strand's rows of `series`, named and labelled as the client sees them (`show`)."""
         name, labels = "CAST(metric_name, 'String')", "CAST(labels, 'Map(String, String)')"
         if self.alias is not None:
             name = condition.bind(self.selector.metric or "", "String")
@@ -84,7 +85,7 @@ class Strand(msgspec.Struct, frozen=True):
         )
 
     def show(self, labels: Labels) -> Labels:
-        """The labels as the asker sees them."""
+        """The labels as the client sees them: under the catalog's names."""
         alias = self.alias
         if alias is None:
             return labels

@@ -1,4 +1,4 @@
-"""Samples as the store gives them, brought into order: by row, then by time, each moment once.
+"""Sorts samples as the store returns them: by row, then by time, each moment once.
 
 The store's parts are each in order of series and time. To merge them there costs more than to
 read them; here only runs (the samples of one series that stand together) are put in order, of
@@ -44,7 +44,6 @@ class Arranged(msgspec.Struct, frozen=True):
         return bool(np.any(repeats[1:] & (np.diff(self.values.view(np.int64)) != 0)))
 
     def without(self, left_out: Bools) -> Arranged:
-        """The others."""
         kept = ~left_out
         return Arranged(self.rows[kept], self.times_ms[kept], self.values[kept])
 

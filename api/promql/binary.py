@@ -70,8 +70,8 @@ def binary(
     """Apply the operator of a node to the values of its two sides.
 
     A comparison with a vector keeps the points for which it holds, with the value of the left
-    side (or of the only vector), unless the node says `bool`; between scalars it is always 0 or 1.
-    Set operators take vectors only (the parser sees to it).
+    side (or of the only vector), unless the node has `bool`; between scalars it is always 0 or 1.
+    Set operators take vectors only (the parser checks that).
     """
     with np.errstate(all="ignore"):
         if isinstance(left, Scalar) and isinstance(right, Scalar):
@@ -102,7 +102,7 @@ def _apply(operator: str, left: Floats, right: Floats) -> Floats:
 
 
 def _drops_name(node: Binary) -> bool:
-    """Whether the result is no longer what the metric's name says."""
+    """Whether the result is another quantity than the metric's name states."""
     return node.operator in ARITHMETIC or node.return_bool
 
 
@@ -285,8 +285,8 @@ def _first_clash(ids: Ints, present: Bools) -> int | None:
 def _stay_apart(node: Binary, pairs: _Pairs, sides: _Sides) -> bool:
     """Whether all results surely have different labels; finding out costs more than most matches.
 
-    One-to-one results are told apart by their signatures, unless the name was part of them;
-    grouped ones by the labels of the many, unless some of those are replaced.
+    One-to-one results differ in their signatures, unless the name was part of them; grouped ones
+    differ in the labels of the many, unless some of those are replaced.
     """
     matching = node.matching
     if not matching.group:
@@ -315,7 +315,7 @@ class _Ones(msgspec.Struct, frozen=True):
 
 
 def _pair(node: Binary, sides: _Sides) -> _Pairs:
-    """Every series of the many with its partners, and those who have only a fill value."""
+    """Every series of the many with its partners, and those that have only a fill value."""
     matching = node.matching
     ones = _merge_ones(sides, matching)
     partners = np.bincount(ones.ids, minlength=sides.count)

@@ -1,4 +1,4 @@
-"""Parts of dates: what `hour()`, `day_of_week()` and their kin read from Unix times in seconds.
+"""Parts of dates, for `hour()`, `day_of_week()` and their like: from Unix times in seconds.
 
 All in UTC and in the Gregorian calendar, without end in both directions, as Go counts. Parts of a
 second are cut off (towards 1970). What does not fit into 64-bit seconds is the last second that
@@ -26,7 +26,6 @@ _EPOCH_WEEKDAY = 4
 
 
 def moments(seconds: Floats) -> Dates:
-    """The moment of each time."""
     known = np.where(np.isnan(seconds), 0.0, seconds)
     inside = (known < float(_LAST_SECOND)) & (known >= float(_FIRST_SECOND))
     whole = np.where(inside, known, 0.0).astype(np.int64)
@@ -34,7 +33,6 @@ def moments(seconds: Floats) -> Dates:
 
 
 def years(dates: Dates) -> Ints:
-    """The year."""
     return dates.astype("datetime64[Y]").astype(np.int64) + _EPOCH_YEAR
 
 
@@ -59,19 +57,16 @@ def days_of_week(dates: Dates) -> Ints:
 
 
 def days_in_month(dates: Dates) -> Ints:
-    """How many days its month has."""
     month = dates.astype("datetime64[M]")
     following = (month.astype(np.int64) + 1).astype("datetime64[M]")
     return _days(following) - _days(month)
 
 
 def hours(dates: Dates) -> Ints:
-    """The hour of its day."""
     return dates.astype("datetime64[h]").astype(np.int64) % 24
 
 
 def minutes(dates: Dates) -> Ints:
-    """The minute of its hour."""
     return dates.astype("datetime64[m]").astype(np.int64) % 60
 
 

@@ -1,4 +1,4 @@
-"""PromQL's front door: a question goes in, an answer comes out. It blocks; `Gate` does not."""
+"""Runs PromQL queries: a `Question` in, an `Answer` out. It blocks; `Gate` does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOKBACK_MS_DEFAULT = 300_000
 """How old the newest sample of a series may be: Prometheus' five minutes."""
 
 HELPERS = 2
-"""Threads that all questions share for reading and computing large parts side by side."""
+"""Threads that all queries share for reading and computing large parts side by side."""
 
 ORDERING = frozenset(
     {"sort", "sort_desc", "sort_by_label", "sort_by_label_desc", "topk", "bottomk"}
@@ -32,7 +32,7 @@ RANGE_KINDS = {Kind.MATRIX: "range vector", Kind.STRING: "string"}
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked, and when."""
+    """A query's plan and the moments at which it is evaluated."""
 
     text: str
     grid: Grid
@@ -43,7 +43,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found. A range selector asked for an instant gives its windows of one step."""
+    """A query's result. An instant query for a range selector gives its windows of one step."""
 
     kind: Kind
     value: Value | Windows
@@ -53,15 +53,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """How many were read."""
     peak_samples: int
     ordered: bool
-    """The rows are in an order that was asked for."""
+    """The rows are in an order that the query sets (`sort`, `topk`)."""
     seconds: float
-    """How long it took, without waiting."""
+    """Evaluation time, without waiting."""
     waited_seconds: float = 0.0
     """How long it waited for its turn."""
 
 
 class Running:
-    """A question on its way. `stop` may be called from any thread."""
+    """A query in progress. `stop` may be called from any thread."""
 
     def __init__(
         self, question: Question, plan: Node, reader: Reader, frame: Frame, helpers: Executor
@@ -73,7 +73,7 @@ class Running:
         self._frame = frame
 
     def answer(self) -> Answer:
-        """The answer; a QueryError says why there is none."""
+        """Evaluate; raises QueryError."""
         started = time.perf_counter()
         notes = Notes()
         grid = self._question.grid
@@ -96,12 +96,12 @@ class Running:
         )
 
     def stop(self) -> None:
-        """Nobody waits any more: end what runs, also inside the store."""
+        """The client is gone: end the query, also inside the store."""
         self._reader.stop()
 
 
 class Engine:
-    """Answers questions from one store."""
+    """Answers queries from one store."""
 
     def __init__(self, store: Store, dialect: Dialect, catalog: Catalog | None) -> None:
         self._store = store
@@ -111,7 +111,7 @@ class Engine:
         self._helpers = ThreadPoolExecutor(HELPERS, thread_name_prefix="promql-helper")
 
     def start(self, question: Question) -> Running:
-        """The question, understood but not yet asked; a QueryError if it makes no sense."""
+        """Parse the query without evaluating it; raises QueryError."""
         plan = parse_query(question.text)
         kind = kind_of(plan)
         if question.is_range and kind in RANGE_KINDS:
@@ -130,7 +130,6 @@ class Engine:
         return Running(question, plan, reader, frame, self._helpers)
 
     def close(self) -> None:
-        """Let go of the threads."""
         self._helpers.shutdown(wait=False, cancel_futures=True)
 
 

@@ -1,4 +1,4 @@
-"""What can go wrong with a question, in Prometheus' words for it."""
+"""Errors of a query, by Prometheus' error types."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ErrorKind(enum.StrEnum):
 
 
 class QueryError(FabricscopeError):
-    """A question that has no answer. ``rule`` names the bound of ours that said no, if one did."""
+    """A query that has no answer. ``rule`` names the bound that refused it, if one did."""
 
     def __init__(self, kind: ErrorKind, message: str, *, rule: str = "") -> None:
         super().__init__(message)
@@ -29,7 +29,7 @@ class QueryError(FabricscopeError):
 
 
 def bad_data(message: str, *, rule: str = "") -> QueryError:
-    """The asker's mistake: seen before anything is evaluated."""
+    """The client's mistake, found before anything is evaluated."""
     return QueryError(ErrorKind.BAD_DATA, message, rule=rule)
 
 

@@ -1,4 +1,4 @@
-"""From a plan to its answer: every node becomes a value at all steps at once."""
+"""Evaluates a plan: every node becomes a value at all steps at once."""
 
 from __future__ import annotations
 
@@ -92,28 +92,28 @@ ASSUMED_INTERVAL_MS = 10_000
 """How far apart samples usually are; only the choice between two right ways depends on it."""
 
 REDUCE_FROM = 3.0
-"""So many samples for one step make it worth to reduce them where they lie."""
+"""From this many samples a step on, the engine reduces them faster than they are read."""
 
 REDUCE_SAMPLES_FROM = 40_000
 """Fewer samples than this are read and reduced here: the engine takes 6 ms to make repeated samples
-one before it reduces them, in which as many are read. Rules ask hundreds of small questions."""
+one before it reduces them, in which as many are read. Rules run hundreds of small queries."""
 
 KEEPS_NAME = frozenset({"last_over_time", "first_over_time"})
 COUNTER_SUFFIXES = ("_total", "_sum", "_count", "_bucket")
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for a whole question: `@ start()` means its start, inside a subquery too."""
+    """Constants of a whole query: `@ start()` means its start, inside a subquery too."""
 
     grid: Grid
     lookback_ms: int
     dialect: Dialect
     catalog: Catalog | None
-    """Where aliases stand; None if they are switched off."""
+    """The source of aliases; None if they are switched off."""
 
 
 class Evaluation:
-    """One question being answered."""
+    """The evaluation of one query."""
 
     def __init__(self, reader: Reader, frame: Frame, notes: Notes, helpers: Executor) -> None:
         self._reader = reader
@@ -185,7 +185,7 @@ class Evaluation:
     # --- selectors -----------------------------------------------------------------------------
 
     def ends(self, grid: Grid, offset_ms: int, at: At | None) -> Ints:
-        """The moments that a selector looks at, for each step."""
+        """The moment that a selector reads at each step."""
         if at is None:
             return grid.times_ms() - offset_ms
         moments = {
@@ -285,7 +285,7 @@ class Evaluation:
         )
 
     def _subquery(self, node: Subquery, grid: Grid) -> Windows:
-        """A question asked at all multiples of its step that any window needs, then cut."""
+        """Evaluate at all multiples of the step that any window needs, then cut into windows."""
         ends = self.ends(grid, node.offset_ms, node.at)
         step_ms = node.step_ms or SUBQUERY_STEP_MS
         after_ms = int(ends[0]) - node.range_ms
@@ -341,7 +341,7 @@ class Evaluation:
         )
 
     def _absent(self, node: Call, grid: Grid) -> Vector:
-        """1 where nothing is, labelled by what the selector says must be equal."""
+        """1 at steps without any series, labelled by the selector's `=` matchers."""
         argument = unwrapped(node.arguments[0])
         selector: Selector | None = None
         if isinstance(argument, Select):
@@ -423,7 +423,7 @@ class Evaluation:
         return value.values
 
     def _note_counters(self, function: str, result: Vector) -> None:
-        """Say so when a rate is taken of something that is not named like a counter."""
+        """Add a note when a rate is taken of a metric that is not named like a counter."""
         if function not in {"rate", "increase"}:
             return
         for name in sorted(name for name in metric_names(result.labels) if name):
@@ -445,7 +445,6 @@ def unwrapped(node: Node) -> Node:
 
 
 def is_range(node: Node) -> bool:
-    """Whether the argument is a range vector."""
     return isinstance(unwrapped(node), RangeSelect | Subquery)
 
 

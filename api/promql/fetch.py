@@ -1,4 +1,4 @@
-"""What a question reads: series by their labels, then their samples.
+"""Reads a query's data: series by their labels, then their samples.
 
 Two ways lead from samples to steps. Either the samples themselves are fetched and cut into windows
 here, or the engine's `timeSeries…ToGrid` aggregates reduce them where they lie. The first is faster
@@ -29,13 +29,13 @@ from api.promql.values import Bools, Floats, Grid, Ints, LabelRows
 from collector.contract.errors import StoreError
 
 STALE_BITS = 0x7FF0000000000002
-"""The NaN that says: from here on this series has no value."""
+"""Prometheus' staleness marker, a NaN: from here on the series has no value."""
 
 PART_SAMPLES = 4_000_000
 """About as many samples are cut into windows at once: 100 MB, and some times that on the way."""
 
 PARTED_FROM = 1_000
-"""From so many series on, two halves are read and computed side by side."""
+"""From this many series on, two halves are read and computed side by side."""
 
 SHORT_INTERVAL_MS = 2_000
 """Samples are rarely much closer to each other; a range that holds few of them even so is not
@@ -48,7 +48,7 @@ TOO_MANY_SAMPLES = (
 
 
 class Samples(msgspec.Struct, frozen=True):
-    """Raw samples in order of series and time; ``rows`` says which of the labels each has."""
+    """Raw samples in order of series and time; ``rows`` indexes the labels of each."""
 
     labels: LabelRows
     rows: Ints
@@ -58,7 +58,7 @@ class Samples(msgspec.Struct, frozen=True):
 
 
 class Reduced(msgspec.Struct, frozen=True):
-    """What the engine made of samples: (series, steps), and the largest number among the samples.
+    """The engine's aggregates: (series, steps), and the largest number among the samples.
 
     NaNs are not numbers; where they are all there is, ``largest`` may be one.
     """
@@ -69,7 +69,7 @@ class Reduced(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """Reads for one question, under its deadline; counts what it touches.
+    """Reads for one query, under its deadline; counts the samples that it touches.
 
     ``deadline`` is in the seconds of ``time.monotonic``. `stop` may be called from any thread.
     """
@@ -85,12 +85,12 @@ class Reader:
         self.peak_samples = 0
 
     def stop(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Make the next check raise: the client is gone."""
         self._stopped.set()
         self._store.stop(self._tag)
 
     def check(self) -> None:
-        """Raise if the question was given up or has taken too long."""
+        """Raise if the query was stopped or is past its deadline."""
         if self._stopped.is_set():
             raise QueryError(ErrorKind.CANCELED, "query was canceled in query execution")
         if time.monotonic() >= self._deadline:
@@ -126,7 +126,7 @@ class Reader:
         """All samples of these series with ``after_ms`` < time <= ``to_ms``.
 
         FINAL makes repeats one, and costs as much again as the rest. Repeats are rare, so they are
-        looked for here; only two values for one moment need FINAL, which knows the later one.
+        searched here; only two values for one moment need FINAL, which keeps the later one.
         """
         ids, rows = found.ids_and_rows()
         samples = arrange(self._read(found, "samples", after_ms, to_ms), ids, rows)
@@ -191,7 +191,7 @@ class Reader:
         return Reduced(values, present, float(np.max(largest, initial=0.0)))
 
     def touch(self, samples: int) -> None:
-        """Count samples that were read; too many end the question."""
+        """Count samples that were read; too many end the query."""
         with self._counting:
             self.samples += samples
             self.peak_samples = max(self.peak_samples, samples)
@@ -199,7 +199,6 @@ class Reader:
 
     @staticmethod
     def check_samples(samples: int) -> None:
-        """Raise if a question touches too many samples."""
         if samples > QUERY_SAMPLES_MAX:
             raise failed(TOO_MANY_SAMPLES.format(QUERY_SAMPLES_MAX), rule="QUERY_SAMPLES_MAX")
 
@@ -225,7 +224,7 @@ class Reader:
 BULK_SETTINGS = {
     # Larger blocks are fewer to put together: a fifth less for a read of many series.
     "max_block_size": "131072",
-    # The key has chosen the rows already; to look at some columns first only costs time.
+    # The key has chosen the rows already; reading some columns first only costs time.
     "optimize_move_to_prewhere": "0",
     # The other core reads the other half.
     "max_threads": "1",
@@ -278,12 +277,12 @@ _TRANSLATED: tuple[tuple[str, Callable[[str], QueryError]], ...] = (
 
 
 def timed_out() -> QueryError:
-    """The answer to a question that takes too long."""
+    """The error for a query past its deadline."""
     return QueryError(ErrorKind.TIMEOUT, "query timed out in query execution")
 
 
 def translate(error: StoreError) -> QueryError:
-    """What the engine's refusal means for the asker."""
+    """The engine's refusal as an error for the client."""
     for name, answer in _TRANSLATED:
         if name in str(error):
             return answer(str(error))

@@ -1,7 +1,7 @@
-"""Which series a selector means: found by their labels, and remembered.
+"""Finds the series of a selector by their labels, and caches them.
 
-A series' id is made of its labels, so the labels of an id never change. Which series there are
-changes with every new one; an embedded store knows when that was.
+A series' id is a digest of its labels, so the labels of an id never change. The set of series
+changes with every new one; an embedded store versions it.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from api.promql.values import Floats, Ints, LabelRows, Labels, Vector, derive, l
 from collector.contract.identity import METRIC_LABEL, metric_id
 
 IDS_INLINE_MAX = 1_000
-"""So many series are named one by one; more are described by their labels a second time."""
+"""Up to this many series are listed in the SQL by id; more are matched by their labels again."""
 
 FOUND_ROWS_MAX = 300_000
-"""Rows of all remembered answers together, with what is made of them about 200 MB. Past it: start
-anew."""
+"""Rows of all cached answers together, with what is derived from them about 200 MB. Past it the
+cache is cleared."""
 
 FOUND_MAX = 10_000
-"""Remembered answers. Past it: start anew."""
+"""Cached answers. Past it the cache is cleared."""
 
 Ask = Callable[[str, dict[str, Any]], pa.Table]
 Key = tuple[Selector, dt.date, dt.date]
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The series that a selector matches: row number → labels, and how to ask for their samples."""
+    """The series that a selector matches: row number → labels, and the SQL for their samples."""
 
     labels: LabelRows
     row_of: dict[int, int]
     factors: Floats | None
-    """What their numbers are multiplied by, if any is not 1."""
+    """Factors to the catalog's unit; None if all are 1."""
     where: str
     """The SQL condition on `samples` that holds for these series."""
     parameters: dict[str, Any]
     shaded: tuple[tuple[int, int], ...] = ()
-    """Rows of another exporter, each with the row of ours that measures the same thing."""
+    """Rows of another exporter, each with the catalog's row that measures the same thing."""
     in_order: bool = False
     """The rows are in the order of their ids, which is that of their samples."""
 
@@ -77,7 +77,7 @@ class Found(msgspec.Struct, frozen=True):
         return derive(self.labels, ("parts", parts), cut)
 
     def shade(self, vector: Vector) -> Vector:
-        """The vector, in which what is measured twice is there once: ours, and theirs in its gaps.
+        """Merge rows that measure the same thing: the catalog's, and the other's in its gaps.
 
         The rows must be those of ``labels``.
         """
@@ -101,7 +101,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class SeriesMemory:
-    """What is known of series: labels by id, and what selectors found. Thread-safe."""
+    """Cache of labels by id, and of selectors' results. Thread-safe."""
 
     def __init__(self) -> None:
         self._labels: dict[int, Labels] = {}
@@ -119,8 +119,8 @@ class SeriesMemory:
     ) -> Found:
         """The series that match, of those that were seen on the days of this range.
 
-        ``version`` is the store's `series_version` of their metrics, read before anything else is:
-        what was found at the same version is found again without asking.
+        ``version`` is the store's `series_version` of their metrics, read before anything else: a
+        result of the same version is reused without a query.
         """
         key = (strands[0].selector, utc_day(from_ms), utc_day(to_ms))
         before = self._found.get(key)
@@ -165,8 +165,8 @@ class SeriesMemory:
     def _know(
         self, ask: Ask, series: list[int], where: str, parameters: dict[str, Any]
     ) -> list[Labels | None]:
-        """The labels of these series, asked for where they are not remembered."""
-        remembered = self._labels  # kept here: another question may start anew meanwhile
+        """The labels of these series, read from the store where they are not cached."""
+        remembered = self._labels  # kept here: another query may clear the cache meanwhile
         unknown = [one for one in series if one not in remembered]
         if not unknown:
             return [remembered.get(one) for one in series]

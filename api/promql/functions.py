@@ -44,18 +44,17 @@ _LARGE_FOR_HYPERBOLIC = 21.0
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """What a function may need besides its arguments."""
+    """Context of a function call besides its arguments."""
 
     grid: Grid
     """The moments at which the function is evaluated; in a subquery those of the subquery."""
     notes: Notes
     dialect: Dialect
     question: Grid | None = None
-    """The moments of the whole question, if they are others than those of ``grid``."""
+    """The moments of the whole query, if they differ from those of ``grid``."""
 
     @property
     def whole(self) -> Grid:
-        """The moments of the whole question."""
         return self.question or self.grid
 
 
@@ -82,7 +81,6 @@ def as_text(argument: Argument) -> str:
 
 
 def constant(value: float, scope: Scope) -> Scalar:
-    """The same number at every step."""
     return Scalar(np.full(scope.grid.steps, value))
 
 
@@ -167,19 +165,16 @@ def clamp(vector: Vector, lowest: Floats, highest: Floats) -> Vector:
 
 
 def call_clamp(arguments: Sequence[Argument], _: Scope) -> Vector:
-    """`clamp(v, min, max)`."""
     lowest, highest = (as_scalar(one).values for one in arguments[1:])
     return clamp(as_vector(arguments[0]), lowest, highest)
 
 
 def call_clamp_min(arguments: Sequence[Argument], scope: Scope) -> Vector:
-    """`clamp_min(v, min)`."""
     highest = constant(math.inf, scope).values
     return clamp(as_vector(arguments[0]), as_scalar(arguments[1]).values, highest)
 
 
 def call_clamp_max(arguments: Sequence[Argument], scope: Scope) -> Vector:
-    """`clamp_max(v, max)`."""
     lowest = constant(-math.inf, scope).values
     return clamp(as_vector(arguments[0]), lowest, as_scalar(arguments[1]).values)
 
@@ -207,7 +202,6 @@ def call_min_of(arguments: Sequence[Argument], _: Scope) -> Scalar:
 
 
 def call_pi(_: Sequence[Argument], scope: Scope) -> Scalar:
-    """`pi()`."""
     return constant(math.pi, scope)
 
 
@@ -249,22 +243,22 @@ def call_start_timestamp(_: Sequence[Argument], scope: Scope) -> Vector:
 
 
 def call_start(_: Sequence[Argument], scope: Scope) -> Scalar:
-    """`start()`: the first moment of the whole question."""
+    """`start()`: the first moment of the whole query."""
     return constant(scope.whole.start_ms / 1000, scope)
 
 
 def call_end(_: Sequence[Argument], scope: Scope) -> Scalar:
-    """`end()`: the last moment of the whole question."""
+    """`end()`: the last moment of the whole query."""
     return constant(scope.whole.end_ms / 1000, scope)
 
 
 def call_range(_: Sequence[Argument], scope: Scope) -> Scalar:
-    """`range()`: from the first moment of the whole question to the last."""
+    """`range()`: from the first moment of the whole query to the last."""
     return constant((scope.whole.end_ms - scope.whole.start_ms) / 1000, scope)
 
 
 def call_step(_: Sequence[Argument], scope: Scope) -> Scalar:
-    """`step()`: from one moment of the whole question to the next; 0 if there is only one."""
+    """`step()`: from one moment of the whole query to the next; 0 if there is only one."""
     return constant(scope.whole.step_ms / 1000 if scope.whole.steps > 1 else 0.0, scope)
 
 
@@ -283,7 +277,6 @@ def call_absent(arguments: Sequence[Argument], scope: Scope) -> Vector:
 
 
 def call_vector(arguments: Sequence[Argument], _: Scope) -> Vector:
-    """`vector(s)`."""
     return unlabelled(as_scalar(arguments[0]).values)
 
 
@@ -320,26 +313,22 @@ def sorting(sort: Callable[[Vector, Sequence[str]], Vector]) -> Function:
 
 
 def call_label_join(arguments: Sequence[Argument], scope: Scope) -> Vector:
-    """`label_join(v, target, separator, source, …)`."""
     target, separator, *sources = (as_text(one) for one in arguments[1:])
     return label_join(as_vector(arguments[0]), target, separator, sources, scope.dialect)
 
 
 def call_label_replace(arguments: Sequence[Argument], scope: Scope) -> Vector:
-    """`label_replace(v, target, replacement, source, pattern)`."""
     target, replacement, source, pattern = (as_text(one) for one in arguments[1:])
     vector = as_vector(arguments[0])
     return label_replace(vector, target, replacement, source, pattern, scope.dialect)
 
 
 def call_histogram_quantile(arguments: Sequence[Argument], scope: Scope) -> Vector:
-    """`histogram_quantile(quantile, buckets)`."""
     quantile, vector = as_scalar(arguments[0]), as_vector(arguments[1])
     return histogram_quantile(quantile, vector, scope.grid, scope.notes, scope.dialect)
 
 
 def call_histogram_quantiles(arguments: Sequence[Argument], scope: Scope) -> Vector:
-    """`histogram_quantiles(buckets, label, quantile, …)`."""
     vector, label, *quantiles = arguments
     scalars = [as_scalar(one) for one in quantiles]
     return histogram_quantiles(as_vector(vector), as_text(label), scalars, scope.grid, scope.notes)
@@ -354,7 +343,7 @@ def call_histogram_fraction(arguments: Sequence[Argument], scope: Scope) -> Vect
 
 
 def of_native_histograms(_: Sequence[Argument], scope: Scope) -> Vector:
-    """A function that passes over numbers: we store nothing else, so nothing is left."""
+    """A function that ignores float samples: the store has no others, so the result is empty."""
     scope.notes.warn("native histograms are not stored here, so their functions find nothing")
     return empty_vector(scope.grid.steps)
 
@@ -363,11 +352,11 @@ REFUSED: Mapping[str, str] = {
     "info": "it takes labels from other metrics, which is not supported; join with "
     "'* on (instance, job) group_left (…) target_info' instead",
 }
-"""Functions that the parser knows and we do not, with the reason."""
+"""Functions that the parser accepts and this engine lacks, with the reason."""
 
 
 def refusing(name: str) -> Function:
-    """Stands in the table for a function that we do not have."""
+    """A table entry that raises for a function of REFUSED."""
 
     def refuse(_: Sequence[Argument], __: Scope) -> NoReturn:
         raise bad_data(f"{name}(): {REFUSED[name]}")
@@ -436,4 +425,4 @@ FUNCTIONS: Mapping[str, Function] = {
     "timestamp": call_timestamp,
     "vector": call_vector,
 }
-"""By name; of those that are refused, a function that says so."""
+"""By name; those of REFUSED raise an error."""

@@ -1,4 +1,4 @@
-"""How many questions run at once, and what happens when their askers leave."""
+"""Bounds concurrent queries, and ends those whose clients disconnect."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ STOP_AGAIN_SECONDS = 0.2
 
 
 class Gate:
-    """Lets a bounded number of questions run; the others wait their turn, but not for ever.
+    """Lets a bounded number of queries run; the others wait for a bounded time.
 
-    Questions have threads of their own, so that they never take those of ingest.
+    Queries have threads of their own, so that they never take those of ingest.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -36,9 +36,9 @@ class Gate:
     async def run(
         self, request: Request, question: Question, finish: Callable[[Answer], Finished]
     ) -> Finished:
-        """What ``finish`` makes of the answer, in the thread that has found it.
+        """The answer after ``finish``, which runs in the query's thread.
 
-        If the asker hangs up, the question ends too, inside the store as well.
+        If the client disconnects, the query ends too, inside the store as well.
         """
         started = time.monotonic()
         running = self._engine.start(question)
@@ -86,17 +86,16 @@ class Gate:
             self._free.release()
 
     def close(self) -> None:
-        """Let go of the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._engine.close()
 
 
 async def hung_up(request: Request) -> None:
-    """Return when the asker has closed the connection."""
+    """Return when the client has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def busy(why: str) -> QueryError:
-    """The answer when there is too much to do."""
+    """The error when too many queries run or wait."""
     return QueryError(ErrorKind.UNAVAILABLE, f"too many queries: {why}")

@@ -29,7 +29,6 @@ class Groups(msgspec.Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many groups there are."""
         return len(self.starts)
 
     @property

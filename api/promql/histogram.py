@@ -68,8 +68,8 @@ class Buckets(msgspec.Struct, frozen=True):
     """Some histograms that have equally many bounds.
 
     ``bounds`` and ``counts`` have the shape (histograms, buckets, steps), lowest bucket first. A
-    bucket may be absent at single steps: ``lengths`` (histograms, steps) says how many there are,
-    and those stand in front.
+    bucket may be absent at single steps: ``lengths`` (histograms, steps) counts those present,
+    which come first.
     """
 
     labels: list[Labels]
@@ -147,7 +147,7 @@ def histogram_fraction(lower: Scalar, upper: Scalar, vector: Vector, notes: Note
 
 
 def by_histogram(vector: Vector, notes: Notes, compute: Callable[[Buckets], Floats]) -> Vector:
-    """A row for each histogram in the vector: what ``compute`` makes of its buckets."""
+    """A row for each histogram in the vector: ``compute`` of its buckets."""
     labels: list[Labels] = []
     values: list[Floats] = []
     present: list[Bools] = []
@@ -164,8 +164,8 @@ def by_histogram(vector: Vector, notes: Notes, compute: Callable[[Buckets], Floa
 def group_buckets(vector: Vector, notes: Notes) -> list[Histogram]:
     """The histograms of a vector: series that differ only in their upper bound.
 
-    The metric's name tells histograms apart: results that have lost it may meet, which is the
-    caller's concern.
+    Histograms of different metric names stay separate; results that have lost the name may collide,
+    which the caller handles.
     """
     found: dict[Hashable, Histogram] = {}
     bounds: dict[str, float | None] = {}
@@ -232,7 +232,7 @@ def pick(array: Floats, index: Ints) -> Floats:
 
 
 class Repair(msgspec.Struct, frozen=True):
-    """Counts that do not fall, and what had to be done for that: counts that were raised.
+    """Counts that never fall, and which of them were raised for that.
 
     ``steps``: those of each histogram that had one. The three numbers: the lowest and the highest
     bound that was concerned, and by how much a count was raised at most.
@@ -248,8 +248,8 @@ class Repair(msgspec.Struct, frozen=True):
 def force_monotonic(buckets: Buckets, asked: Bools, dialect: Dialect) -> Repair:
     """Raise counts that are lower than the bucket below has.
 
-    Buckets are not read at the very same moment, and sums are rounded. Prometheus 3 takes counts
-    that differ by next to nothing for the same without a word; Prometheus 2 does not.
+    Buckets are not read at the very same moment, and sums are rounded. Prometheus 3 treats counts
+    within SMALL_DELTA as equal without a note; Prometheus 2 does not.
     """
     counts = buckets.counts.copy()
     fallen = np.zeros(counts.shape, dtype=np.bool_)
@@ -322,8 +322,8 @@ def first_not_below(counts: Floats, end: Ints, rank: Floats) -> Ints:
 def rank_of(value: Floats, buckets: Buckets, total: Floats) -> Floats:
     """How many observations of each histogram lie below a value, by interpolation.
 
-    The lowest bucket begins at 0, or at -Inf if its upper bound is not positive: then nothing can
-    be said about its inside, and all of it lies below.
+    The lowest bucket begins at 0, or at -Inf if its upper bound is not positive: then there is no
+    interpolation inside it, and all of it lies below.
     """
     rank = np.where(np.isnan(value), np.nan, np.full(total.shape, np.inf))
     open_ = np.ones(total.shape, dtype=np.bool_)
@@ -345,7 +345,7 @@ def rank_of(value: Floats, buckets: Buckets, total: Floats) -> Floats:
 def parse_bound(text: str) -> float | None:
     """The number in a label `le`, or None.
 
-    What Go's ``ParseFloat`` reads, save hexadecimal numbers, which nobody writes there.
+    What Go's ``ParseFloat`` reads, save hexadecimal numbers, which no exporter writes there.
     """
     if _DECIMAL.fullmatch(text):
         number = float(text)
@@ -354,20 +354,20 @@ def parse_bound(text: str) -> float | None:
 
 
 def warn_of_bucket(bound: str, labels: Labels, notes: Notes) -> None:
-    """Say that a series has no upper bound that could be read."""
+    """Warn of a series whose upper bound cannot be parsed."""
     text = f'bucket label "{BUCKET_LABEL}" is missing or has a malformed value of {quoted(bound)}'
     name = labels.get(METRIC_LABEL)
     notes.warn(f"{text} for metric name {quoted(name)}" if name else text)
 
 
 def warn_of_quantiles(quantiles: Floats, notes: Notes) -> None:
-    """Say which quantiles are none."""
+    """Warn of quantiles outside 0…1."""
     for one in np.unique(quantiles[~((quantiles >= 0) & (quantiles <= 1))]).tolist():
         notes.warn(QUANTILE_RANGE.format(general_text(one)))
 
 
 def inform_of_repairs(repairs: Sequence[Repair], grid: Grid, notes: Notes) -> None:
-    """Say where counts fell from one bucket to the next, once for all histograms."""
+    """Note where counts fell from one bucket to the next, once for all histograms."""
     steps = np.concatenate([np.zeros(0, dtype=np.int64), *(repair.steps for repair in repairs)])
     if not steps.size:
         return

@@ -1,7 +1,7 @@
-"""Functions on labels: `label_replace`, `label_join`, the order by labels, names that go away.
+"""Functions on labels: `label_replace`, `label_join`, sorting by labels, dropping metric names.
 
-Patterns are RE2's, as in Prometheus: Arrow brings that engine along. It takes time linear in the
-text whatever the pattern, so that no pattern can hang the service.
+Patterns are RE2's, as in Prometheus: Arrow includes that engine. It takes time linear in the text
+whatever the pattern, so that no pattern can hang the service.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def absent_labels(matchers: Iterable[Matcher]) -> Labels:
 
 
 def with_label(labels: Labels, name: str, value: str) -> Labels:
-    """The labels with one set anew; an empty value means that there is no such label."""
+    """The labels with one replaced; an empty value removes it."""
     if labels.get(name, "") == value:
         return labels
     changed = {key: known for key, known in labels.items() if key != name}
@@ -78,10 +78,10 @@ def with_label(labels: Labels, name: str, value: str) -> Labels:
 
 
 def is_new_label_name(name: str) -> bool:
-    """Whether an expression may make up a label of this name: ASCII letters, digits, underscores.
+    """Whether an expression may create a label of this name: ASCII letters, digits, underscores.
 
     Prometheus 3 takes any text here if its names are UTF-8, and the compliance suite expects
-    `~invalid` to be refused; a strange name that is made up is a slip more often than a wish.
+    `~invalid` to be refused; a strange name in a query is more often a typo than intended.
     """
     return _CLASSIC_NAME.fullmatch(name) is not None
 
@@ -144,7 +144,7 @@ class Pattern(msgspec.Struct, frozen=True):
         flags = "?" if dialect is Dialect.PROMETHEUS_2 else "?s"
         anchored = f"^({flags}:{pattern})$"
         try:
-            # Before the groups get our names: a wrong name of the asker's must not get lost.
+            # Before the groups are renamed: an invalid name in the query must still be refused.
             pc.match_substring_regex(pa.array([""]), pattern=anchored)
         except pa.ArrowInvalid as error:
             refusal = f"invalid regular expression in label_replace(): {pattern}"

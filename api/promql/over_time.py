@@ -36,7 +36,6 @@ class Extreme(Protocol):
 
 
 def count_over_time(call: RangeCall) -> RangeResult:
-    """How many samples there are."""
     windows = filled(call.windows)
     return windows.spread(windows.counts.astype(np.float64))
 
@@ -48,13 +47,11 @@ def present_over_time(call: RangeCall) -> RangeResult:
 
 
 def first_over_time(call: RangeCall) -> RangeResult:
-    """The oldest value."""
     windows = filled(call.windows)
     return windows.spread(call.windows.values[windows.first])
 
 
 def last_over_time(call: RangeCall) -> RangeResult:
-    """The newest value."""
     windows = filled(call.windows)
     return windows.spread(call.windows.values[windows.newest])
 
@@ -102,8 +99,6 @@ def ts_of_extreme_over_time(call: RangeCall, extreme: Extreme) -> RangeResult:
 
 
 def sum_over_time(call: RangeCall) -> RangeResult:
-    """The sum of the values."""
-
     def compute(piece: Piece) -> Floats:
         return compensated_sums(piece.lay_out(call.windows.values, 0.0))
 
@@ -178,14 +173,13 @@ def stdvar_over_time(call: RangeCall) -> RangeResult:
 
 
 def stddev_over_time(call: RangeCall) -> RangeResult:
-    """The standard deviation of all values."""
     variances, present = stdvar_over_time(call)
     with np.errstate(invalid="ignore"):
         return np.sqrt(variances), present
 
 
 def quantile_over_time(call: RangeCall) -> RangeResult:
-    """The quantile that the one parameter says. That it is outside 0…1 is for others to warn of."""
+    """The quantile of the one parameter. The caller warns if it is outside 0…1."""
     windows = filled(call.windows)
     shares = call.parameters[0][windows.steps]
 

@@ -1,7 +1,7 @@
-"""From a question's text to its plan.
+"""Parses a query's text into its plan.
 
 The grammar is `promql-parser`'s. It is written in Rust and overflows the stack of the whole process
-on deep nesting, so the text is looked at before the parser sees it.
+on deep nesting, so the text is checked before the parser reads it.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _BEFORE_1970 = re.compile(r"@\s*-")
 
 
 def parse_query(text: str) -> Node:
-    """The plan of the question in this text; a QueryError says why it is no question."""
+    """Raises a QueryError that names the mistake."""
     return convert(parse_text(text), text, QUERY_NESTING_MAX)
 
 
 def parse_text(text: str) -> grammar.Expr:
-    """The parser's own tree, of a text that cannot hurt it."""
+    """The parser's own tree; the text must have passed `check_text`."""
     check_text(text)
     try:
         return grammar.parse(text)
@@ -85,17 +85,17 @@ def check_text(text: str) -> None:
 
 
 def parse_error(why: str) -> QueryError:
-    """The answer to a text that is no PromQL."""
+    """The error for a text that is no PromQL."""
     return bad_data(f"parse error: {why}")
 
 
 def too_much(what: str, rule: str, bound: int) -> QueryError:
-    """The answer to a question that is too large before it is even asked."""
+    """The error for a query whose text is past a bound."""
     return bad_data(f"{what}; {rule} is {bound}", rule=rule)
 
 
 def too_deep() -> QueryError:
-    """The answer to brackets in brackets in brackets."""
+    """The error for nesting past QUERY_NESTING_MAX."""
     return too_much(
         "brackets, functions and signs are nested too deeply",
         "QUERY_NESTING_MAX",
@@ -127,7 +127,6 @@ def deeper(depth: int) -> int:
 
 
 def convert_one(expression: grammar.Expr, text: str, depth: int) -> Node:  # noqa: PLR0911 - a table
-    """The plan of anything but a binary operator."""
     match expression:
         case grammar.NumberLiteral():
             return Number(expression.val)

@@ -1,4 +1,4 @@
-"""How functions on ranges get at their samples: many windows at once, in pieces of bounded size.
+"""Lays out the samples of range functions: many windows at once, in pieces of bounded size.
 
 Windows of about the same length are laid side by side, one row a window. What stands behind the end
 of a shorter one is padding. Prefix sums over all samples would be faster still, and wrong: they
@@ -28,7 +28,7 @@ BLOCK_WINDOWS = 1 << 16
 
 
 class RangeCall(msgspec.Struct, frozen=True):
-    """What a function on a range vector is called with.
+    """The arguments of a function on a range vector.
 
     ``at_ms`` is when each step is evaluated. It is not the end of the window under an offset or
     `@`, and `predict_linear` counts from it. ``parameters`` are the scalars among the arguments, in
@@ -153,7 +153,7 @@ def pieces(first: Ints, counts: Ints) -> Iterator[Piece]:
 
 
 def by_pieces(windows: Filled, compute: Callable[[Piece], Floats]) -> RangeResult:
-    """What ``compute`` makes of each window, where ``windows`` says that there is one."""
+    """``compute`` of each window that ``windows`` holds; absent elsewhere."""
     results = np.zeros(len(windows.first))
     with np.errstate(all="ignore"):
         for piece in pieces(windows.first, windows.counts):

@@ -1,4 +1,4 @@
-"""What a question means: a small tree of typed nodes, made from the text by `api.promql.parse`."""
+"""A query's plan: a small tree of typed nodes, made from the text by `api.promql.parse`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Kind(enum.StrEnum):
 
 
 class At(msgspec.Struct, frozen=True):
-    """The `@` modifier: a fixed moment, or the first or last moment of the whole question."""
+    """The `@` modifier: a fixed moment, or the first or last moment of the whole query."""
 
     anchor: str
     """``start``, ``end`` or ``time``."""
@@ -28,7 +28,7 @@ class At(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """Any part of a question."""
+    """Any part of a query."""
 
 
 class Number(Node, frozen=True):
@@ -59,7 +59,7 @@ class RangeSelect(Node, frozen=True):
 
 
 class Subquery(Node, frozen=True):
-    """Another question, asked at every ``step_ms`` of a range; None: the default step."""
+    """Another query, evaluated at every ``step_ms`` of a range; None: the default step."""
 
     expression: Node
     range_ms: int
@@ -93,7 +93,7 @@ class Matching(msgspec.Struct, frozen=True):
     ``on``: the labels are those that must agree; otherwise those that need not. ``group`` is the
     side that may have many series for one of the other: ``left``, ``right`` or none (``""``).
     ``include``: labels that the many take from the one. ``fill_left``, ``fill_right``: the value
-    that stands in for a partner who is absent.
+    that stands in for an absent partner.
     """
 
     on: bool = False
@@ -121,7 +121,7 @@ class Negate(Node, frozen=True):
 
 
 class Paren(Node, frozen=True):
-    """Brackets in the text: no meaning of their own, but people want to see them again."""
+    """Brackets in the text: without meaning of their own, kept for printing the query."""
 
     expression: Node
 

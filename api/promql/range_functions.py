@@ -1,7 +1,7 @@
 """Functions on range vectors, by name; here are those of counters and of neighbouring samples.
 
-Each gives one number a window, or nothing where the window holds too few samples. Names and labels
-are not their business.
+Each gives one number a window, or nothing where the window holds too few samples. The evaluation
+handles names and labels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from api.promql.pieces import (
 from api.promql.values import Bools, Dialect, Floats, Ints, Windows
 
 NEAR = 1.1
-"""A window whose edge is nearer to its samples than so many intervals is thought to be full."""
+"""A window whose edge is nearer to its samples than this many intervals counts as full."""
 
 
 def rate(call: RangeCall) -> RangeResult:
@@ -30,7 +30,7 @@ def rate(call: RangeCall) -> RangeResult:
 
 
 def increase(call: RangeCall, *, per_second: bool = False) -> RangeResult:
-    """How much a counter grows over the range: resets are seen through, the edges extrapolated."""
+    """A counter's growth over the range, corrected for resets and extrapolated to the edges."""
     values = call.windows.values
     resets_seen = ResetsSeen.of(values)
 
@@ -83,7 +83,6 @@ class Edges(msgspec.Struct, frozen=True):
         return cls(first, newest, counts, present)
 
     def change(self, values: Floats) -> Floats:
-        """The last value less the first."""
         if not len(values):
             return np.zeros(self.first.shape)
         last_values: Floats = values[self.newest]
@@ -91,7 +90,7 @@ class Edges(msgspec.Struct, frozen=True):
         return last_values
 
     def stretch(self, call: RangeCall, grown: Floats, *, counter: bool) -> Floats:
-        """By how much to multiply what was seen, so that it stands for the whole window.
+        """The factor that extrapolates the observed change to the whole window.
 
         Up to the edge, if it is about as near as the next sample would be; otherwise by half an
         interval. A counter cannot have been below zero: it is not stretched beyond where it was
@@ -164,7 +163,6 @@ def irate(call: RangeCall) -> RangeResult:
 
 
 def idelta(call: RangeCall) -> RangeResult:
-    """The difference of the last two samples."""
     windows = filled(call.windows, minimum=2)
     values, newest = call.windows.values, windows.newest
     with np.errstate(all="ignore"):

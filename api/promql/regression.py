@@ -1,4 +1,4 @@
-"""Functions that see a trend in a window: straight lines, and smoothing with a trend."""
+"""Trend functions: linear regression, and double exponential smoothing."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def deriv(call: RangeCall) -> RangeResult:
 
 
 def predict_linear(call: RangeCall) -> RangeResult:
-    """Where the line through the samples will be, as many seconds after now as the parameter says.
+    """The line's value as many seconds after the evaluation time as the parameter gives.
 
-    Now is the moment of evaluation, whatever the offset of the range.
+    The offset of the range does not move the evaluation time.
     """
     windows = filled(call.windows, minimum=2)
     now_ms = call.at_ms[windows.steps]

@@ -30,7 +30,7 @@ from api.promql.values import (
 )
 
 NOTES_MAX = 10
-"""So many warnings, and as many infos, are shown; one more line counts the others."""
+"""Warnings, and as many infos, that are shown; one more line counts the others."""
 
 TRUNCATED = "results truncated due to limit"
 
@@ -41,7 +41,7 @@ EXPONENT_BELOW, EXPONENT_FROM = 1e-5, 1e16
 MINUS = ord("-")
 
 Result = Vector | Scalar | Text | Windows
-"""What a question can evaluate to. Windows: the range selector of an instant query, one step."""
+"""What a query can evaluate to. Windows: the range selector of an instant query, one step."""
 
 
 # --- numbers and moments -----------------------------------------------------------------------
@@ -124,8 +124,8 @@ def render_result(
 ) -> tuple[bytes, bool]:
     """`resultType` and `result` of an answer, without braces; and whether ``limit`` cut it.
 
-    ``ordered``: the rows stand in an order that was asked for (`sort`, `topk`). Matrices are
-    otherwise sorted by their labels. ``limit`` 0: no limit.
+    ``ordered``: the query sets the order of the rows (`sort`, `topk`). Matrices are otherwise
+    sorted by their labels. ``limit`` 0: no limit.
     """
     if is_range:
         body, cut = matrix_body(value, grid, ordered=ordered, limit=limit)

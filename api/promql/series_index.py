@@ -1,9 +1,8 @@
-"""Questions about series, not about samples: which there are, their labels, what they mean.
+"""Queries for series, not samples: their existence, labels and metadata.
 
-Everything is answered by the `series` table, which has a row for each series and day. Days are a
-filter only where the asker gives a range: without one, all that is kept is looked at, as Prometheus
-does. A day is the finest that the table knows, so a series is found on the whole of a day on which
-it was seen.
+The `series` table answers them; it has a row for each series and day. Days are a filter only where
+the client gives a range: without one, all days are searched, as in Prometheus. The table's
+resolution is a day, so a series is found on the whole of a day on which it was seen.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _WHOLE = f"""mapSort(mapConcat(
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Which series a question is about: those that meet any of the selectors, in a range of time.
+    """The series of a request: those that meet any of the selectors, in a range of time.
 
     No selectors: all series. An end that is None is open.
     """
@@ -41,12 +40,12 @@ class Scope(msgspec.Struct, frozen=True):
     start_ms: int | None = None
     end_ms: int | None = None
     catalog: Catalog | None = None
-    """With it, selectors on our names also find what other exporters call the same thing."""
+    """With it, selectors on the catalog's names also find other exporters' aliases."""
 
     def table(self, condition: Condition) -> tuple[str, str]:
         """Where the rows are and the condition on them.
 
-        Where no alias is concerned that is the table itself: what is not asked for is not read.
+        Where no alias is concerned that is the table itself, so that no other column is read.
         """
         strands = [s for one in self.selectors for s in strands_of(one, self.catalog)]
         if all(strand.alias is None for strand in strands):
@@ -82,12 +81,12 @@ class Found(msgspec.Struct, frozen=True):
 
 
 def bounded(rows: pa.ChunkedArray, limit: int) -> Found:
-    """The rows without the one that was asked for only to see whether there are more."""
+    """The rows without the extra one that was read to see whether there are more."""
     return Found(rows.slice(0, limit).to_pylist(), len(rows) > limit)
 
 
 def bound_of(limit: int) -> int:
-    """How many may come back: the asker's limit (0: none) or ours."""
+    """The smaller of the client's limit (0: none) and SERIES_FOUND_MAX."""
     return min(limit or SERIES_FOUND_MAX, SERIES_FOUND_MAX)
 
 
@@ -111,7 +110,6 @@ def label_names(store: Store, scope: Scope, limit: int = 0) -> Found:
 
 
 def label_values(store: Store, label: str, scope: Scope, limit: int = 0) -> Found:
-    """All values of one label."""
     condition, most = Condition(), bound_of(limit)
     table, where = scope.table(condition)
     subject = "metric_name"
@@ -129,7 +127,7 @@ def label_values(store: Store, label: str, scope: Scope, limit: int = 0) -> Foun
 def find_series(store: Store, scope: Scope, limit: int = 0) -> Found:
     """The label sets of the series, each as a JSON object, sorted by their labels.
 
-    The store writes the JSON: 100,000 label sets never become objects of ours. LIMIT 1 BY is six
+    The store writes the JSON: 100,000 label sets never become Python objects. LIMIT 1 BY is six
     times faster here than GROUP BY, which keeps a state for each map.
     """
     condition, most = Condition(), bound_of(limit)
@@ -205,7 +203,7 @@ def find_exemplars(store: Store, scope: Scope) -> list[tuple[Labels, list[Exempl
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What a metric is, in Prometheus' words."""
+    """A metric's type, help and unit, in Prometheus' terms."""
 
     type: str
     help: str
@@ -213,10 +211,10 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 def find_metadata(store: Store, metric: str, limit: int) -> dict[str, list[Metadata]]:
-    """What is known of metrics, by name: of one, or (empty name) of all, ``limit`` at most.
+    """Metadata by metric name: of one, or (empty name) of all, ``limit`` at most.
 
-    The catalog speaks for the metrics that it defines, the senders of remote write for all others.
-    A negative limit is none.
+    From the catalog for the metrics that it defines, from remote-write senders for all others. A
+    negative limit is none.
     """
     condition = Condition()
     where = f"metric_name = {condition.bind(metric, 'String')}" if metric else "1"

@@ -1,4 +1,4 @@
-"""A question's plan as the JSON tree of `/api/v1/parse_query`, in Prometheus' names.
+"""A query's plan as the JSON tree of `/api/v1/parse_query`, in Prometheus' names.
 
 What the plan does not carry is missing here too: the types that a function would take (shown are
 those of the arguments that it was given), and `anchored` and `smoothed`, which are always false.
@@ -63,7 +63,6 @@ def tree_of(node: Node, room: int = TREE_DEPTH_MAX) -> Tree:
 
 
 def tree_of_one(node: Node, room: int) -> Tree:  # noqa: PLR0911 - a table
-    """The tree of anything but a binary operator."""
     match node:
         case Number():
             return {"type": "numberLiteral", "val": decimal_text(node.value)}
@@ -116,7 +115,6 @@ def selector_of(select: Select) -> Tree:
 
 
 def anchor_of(at: At | None) -> Tree:
-    """The `@` modifier."""
     fixed = at is not None and at.anchor == "time"
     return {
         "timestamp": at.time_ms if at is not None and fixed else None,

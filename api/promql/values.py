@@ -1,8 +1,8 @@
-"""What an evaluation works on: vectors, scalars and windows, each at every step of a grid at once.
+"""Values of an evaluation: vectors, scalars and windows, each at every step of a grid at once.
 
 A vector is a matrix, one row a series and one column a step, with a mask beside it: a NaN is a
 value like any other, and absence is not a value. Label sets are plain dicts that many vectors
-share: whoever needs another one makes a new one.
+share: code that changes one copies it first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Labels = Mapping[str, str]
 Made = TypeVar("Made")
 
 DERIVED_MAX = 16
-"""Things that are remembered of the same rows. Past it: start anew."""
+"""Derived values cached for the same rows. Past it the cache is cleared."""
 
 SAME_LABELS = "vector cannot contain metrics with the same labelset"
 
@@ -49,13 +49,13 @@ zero if that is nearer | to zero, if that is nearer than 1.1 intervals |
 
 
 class Grid(msgspec.Struct, frozen=True):
-    """The moments at which a question is answered. An instant query has one."""
+    """The moments at which a query is evaluated. An instant query has one."""
 
     start_ms: int
     step_ms: int
     steps: int
     until_ms: int | None = None
-    """The end that was asked for, if the last step comes before it."""
+    """The requested end, if the last step comes before it."""
 
     @property
     def asked_end_ms(self) -> int:
@@ -64,37 +64,35 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def end_ms(self) -> int:
-        """The last moment."""
         return self.start_ms + self.step_ms * (self.steps - 1)
 
     def times_ms(self) -> Ints:
-        """All moments, in order."""
         return self.start_ms + self.step_ms * np.arange(self.steps, dtype=np.int64)
 
 
 class Notes:
-    """What the asker should know about an answer: warnings and infos, each said once."""
+    """Warnings and infos about an answer for the client, each once."""
 
     def __init__(self) -> None:
         self._warnings: dict[str, None] = {}
         self._infos: dict[str, None] = {}
 
     def warn(self, text: str) -> None:
-        """Something is probably wrong with the question or the data."""
+        """For what is probably a mistake in the query or the data."""
         self._warnings[f"PromQL warning: {text}"] = None
 
     def inform(self, text: str) -> None:
-        """Something may be wrong, or may be meant so."""
+        """For what may be a mistake, or intended."""
         self._infos[f"PromQL info: {text}"] = None
 
     @property
     def warnings(self) -> list[str]:
-        """In the order in which they were first said."""
+        """In the order in which they were first added."""
         return list(self._warnings)
 
     @property
     def infos(self) -> list[str]:
-        """In the order in which they were first said."""
+        """In the order in which they were first added."""
         return list(self._infos)
 
 
@@ -123,7 +121,6 @@ class Vector(msgspec.Struct, frozen=True):
 
     @property
     def steps(self) -> int:
-        """How many moments the vector covers."""
         return int(self.values.shape[1])
 
     def take(self, rows: Ints | Sequence[int]) -> Vector:
@@ -152,10 +149,10 @@ class Windows(msgspec.Struct, frozen=True):
 
 
 class LabelRows(list[Labels]):
-    """The label sets of a vector's rows, with what was made of them before.
+    """The label sets of a vector's rows, with a cache of values derived from them.
 
-    Dashboards ask the same again and again, and the rows of a remembered selector are the same
-    object every time. Never changed once made.
+    Dashboards repeat their queries, and the rows of a cached selector are the same object every
+    time. The label sets never change.
     """
 
     def __init__(self, labels: Iterable[Labels]) -> None:
@@ -164,7 +161,7 @@ class LabelRows(list[Labels]):
 
 
 def derive(labels: Sequence[Labels], key: Hashable, make: Callable[[], Made]) -> Made:
-    """What ``make`` makes of the labels; remembered under the key where that can be."""
+    """``make`` of the labels; cached under the key if they are `LabelRows`."""
     if not isinstance(labels, LabelRows):
         return make()
     derived = labels.derived  # one and the same dict, whatever another thread does meanwhile
@@ -189,12 +186,11 @@ def without_names(labels: Sequence[Labels]) -> Sequence[Labels]:
 
 
 def empty_vector(steps: int) -> Vector:
-    """No series."""
     return Vector([], np.zeros((0, steps)), np.zeros((0, steps), dtype=np.bool_))
 
 
 def without_name(labels: Labels) -> Labels:
-    """What is left of a label set when a function has made its metric's name wrong."""
+    """For results of functions, which are another quantity than the metric."""
     if METRIC_LABEL not in labels:
         return labels
     bare = dict(labels)
@@ -215,8 +211,8 @@ def label_order(labels: Labels) -> list[tuple[str, str]]:
 def merge_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> Vector:
     """A vector of rows whose labels may have become the same.
 
-    Rows of the same labels become one, unless two of them are present at the same step: then the
-    question has no answer (this is how Prometheus treats every function on instant vectors).
+    Rows of the same labels become one; raises if two of them are present at the same step, as
+    Prometheus does for every function on instant vectors.
     """
     sets = list(labels)
     rows_of: dict[frozenset[tuple[str, str]], list[int]] = {}

@@ -1,4 +1,4 @@
-"""From samples to what an expression sees of them at every step: the latest, or all of a range.
+"""Cuts samples into what an expression reads at every step: the latest, or all of a range.
 
 A sample enters the window of a step and leaves it again some steps later. Which steps these are is
 arithmetic on its time alone; counting how many samples of a series have entered, and how many have
@@ -25,13 +25,13 @@ def cut_windows(
 ) -> Windows:
     """The samples of ``range_ms`` before each of ``end_ms``, for every series.
 
-    ``series_rows`` says which of ``labels`` a sample belongs to. The samples are in order of
+    ``series_rows`` indexes ``labels`` for each sample. The samples are in order of
     series, then of time; stale markers are not among them. ``end_ms`` never decreases: it is the
     grid moved by the offset, or one moment again and again for `@`.
     """
     shift = _whole_steps(end_ms, range_ms) if dialect is Dialect.PROMETHEUS_3 else None
     if shift is not None:
-        # A sample leaves so many steps after it has entered: one count gives both edges.
+        # A sample leaves a fixed number of steps after it has entered: one count gives both edges.
         ahead = np.concatenate((end_ms[:1] - range_ms + _step(end_ms) * np.arange(shift), end_ms))
         entered = _entered(series_rows, times_ms, len(labels), ahead)
         first, last = entered[:, : len(end_ms)], entered[:, shift:]

@@ -56,7 +56,6 @@ class SampleColumns(msgspec.Struct, frozen=True):
 
     @classmethod
     def concatenate(cls, parts: list[SampleColumns]) -> SampleColumns:
-        """All samples of the parts, in order."""
         if len(parts) == 1:
             return parts[0]
         return cls(
@@ -87,7 +86,7 @@ class SampleColumns(msgspec.Struct, frozen=True):
 
 
 class Acceptance(msgspec.Struct, frozen=True):
-    """Which times are accepted, in unix milliseconds. The rules have names; answers use them."""
+    """Which times are accepted, in unix milliseconds. Answers refer to the rules by name."""
 
     earliest_ms: int
     """Rule `too_old`: retention would drop the sample at once."""
@@ -115,7 +114,6 @@ class Acceptance(msgspec.Struct, frozen=True):
 
 
 def merge_counts(*counts: dict[str, int]) -> dict[str, int]:
-    """The sums by key."""
     total: dict[str, int] = {}
     for count in counts:
         for rule, number in count.items():

@@ -1,7 +1,7 @@
 """Group commit: everything that waits is written in one insert, and acknowledged after it.
 
 A request's rows are durable when `GroupCommit.write` returns, and only then may it be answered.
-While one insert runs, the next group gathers; a small group waits a moment for company.
+While one insert runs, the next group gathers; a small group waits a moment for more rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Exemplar(msgspec.Struct, frozen=True):
 
 
 class Metadata(msgspec.Struct, frozen=True):
-    """What a sender says of a metric."""
+    """A sender's description of a metric."""
 
     metric: str
     type: str
@@ -55,7 +55,7 @@ class Metadata(msgspec.Struct, frozen=True):
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request asks the store to keep."""
+    """The rows of one request."""
 
     samples: SampleColumns
     series: list[NewSeries] = []
@@ -67,13 +67,13 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> dict[str, int]:
-        """How many records of jobs' work there are, by table."""
+        """Counts of collectives' and steps' records, by table."""
         tables = {COLLECTIVES: self.collectives, STEPS: self.steps}
         return {name: rows.num_rows for name, rows in tables.items() if rows is not None}
 
     @property
     def rows(self) -> int:
-        """How much there is to write."""
+        """The number of rows in all tables."""
         others = len(self.series) + len(self.events) + len(self.exemplars) + len(self.metadata)
         return len(self.samples) + others + sum(self.records.values())
 
@@ -81,7 +81,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 class GroupCommit:
     """Collects writes and inserts them together, one group after the other.
 
-    ``observe`` is told after each insert: whether it succeeded, its rows, its seconds.
+    ``observe`` is called after each insert: whether it succeeded, its rows, its seconds.
     """
 
     def __init__(self, store: Store, observe: Callable[[bool, int, float], None]) -> None:
@@ -124,7 +124,7 @@ class GroupCommit:
             self._look()
 
     def _look(self) -> None:
-        """Commit at once when the group is large, or fair-sized with nobody on the way to it."""
+        """Commit at once when the group is large, or fair-sized with no request being decoded."""
         full = self._waiting_rows >= COMMIT_ROWS_MAX
         fair = self._waiting_rows >= COMMIT_ROWS_EAGER and not self._coming
         if full or fair:
@@ -160,8 +160,8 @@ class GroupCommit:
         except StoreError as error:
             failure = str(error)
         finally:
-            # Also when something unforeseen ends the loop: nobody may wait for ever, and nobody
-            # may take silence for success.
+            # Also when something unforeseen ends the loop: no request may wait for ever or take
+            # silence for success.
             self.pending_rows -= rows
             for _, done in group:
                 if done.done():
@@ -239,7 +239,6 @@ def event_rows(events: list[Event]) -> pa.Table:
 
 
 def exemplar_rows(exemplars: list[Exemplar]) -> pa.Table:
-    """Rows of the `exemplars` table."""
     return pa.table(
         {
             "series": pa.array([exemplar.series for exemplar in exemplars], pa.uint64()),
@@ -251,7 +250,6 @@ def exemplar_rows(exemplars: list[Exemplar]) -> pa.Table:
 
 
 def metadata_rows(metadata: list[Metadata]) -> pa.Table:
-    """Rows of the `metadata` table."""
     return pa.table(
         {
             "metric_name": pa.array([entry.metric for entry in metadata]),

@@ -35,9 +35,9 @@ from collector.contract.wire import Receipt
 NATIVE, REMOTE_WRITE, OTLP = "native", "remote_write", "otlp"
 
 SIGHT_SECONDS = 30.0
-"""How often the inventory is told again of an agent's things."""
+"""How often an agent's things are noted again in the inventory."""
 REMOTE_SIGHT_SECONDS = 10.0
-"""How often it is told of remote-write series: so long a new one may stay unknown to it."""
+"""How often remote-write series are noted there: the longest delay before a new one appears."""
 
 
 class Ingest:
@@ -62,7 +62,7 @@ class Ingest:
         self._said: dict[str, Metadata] = {}
         self._things_of = lru_cache(REMOTE_SERIES_CACHED_MAX)(lambda labels: feed.things([labels]))
         self.captures: Captures | None = None
-        """What receipts ask of agents; nothing, where nobody set it."""
+        """Requests that receipts carry to agents; None: receipts carry none."""
         self._decoder = ThreadPoolExecutor(1, thread_name_prefix="decode")
         self._inflight_bytes = 0
         self.commit = GroupCommit(store, self._observe_commit)
@@ -154,7 +154,7 @@ class Ingest:
         return self._only_news(decode(unpack(body), self._remote, self._acceptance()))
 
     def _only_news(self, request: RemoteRequest) -> RemoteRequest:
-        """Senders say the same of their metrics again and again; only news is written."""
+        """Drop metadata that is stored already: senders repeat it with every request."""
         if len(self._said) >= METADATA_CACHED_MAX:
             self._said = {}
         news = [each for each in request.write.metadata if self._said.get(each.metric) != each]
@@ -165,7 +165,7 @@ class Ingest:
         return Acceptance.at(int(self._clock() * 1000), self._retention_days)
 
     def _sight_batch(self, request: NativeRequest) -> None:
-        """Tell the inventory that a batch came, and now and then what is in its table."""
+        """Note a batch in the inventory, and every SIGHT_SECONDS the things in its table."""
         batch, table, now = request.batch, request.table, self._clock()
         self._feed.batch(
             agent=batch.agent,
@@ -179,7 +179,7 @@ class Ingest:
             self._decoder.submit(self._sight_table, table)
 
     async def sighted(self) -> None:
-        """Return when the inventory was told of every batch that was acknowledged before."""
+        """Return when every batch that was acknowledged before is noted for the inventory."""
         await asyncio.get_running_loop().run_in_executor(self._decoder, lambda: None)
 
     def _sight_table(self, table: NativeTable) -> None:
@@ -188,7 +188,7 @@ class Ingest:
         self._feed.seen(table.things)
 
     async def _sight_remote_series(self) -> None:
-        """Now and then tell the inventory which remote-write series had samples."""
+        """Every REMOTE_SIGHT_SECONDS, note for the inventory which remote series had samples."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(REMOTE_SIGHT_SECONDS)

@@ -14,7 +14,7 @@ from collector.contract.model import EVENT_TEXT_BYTES_MAX, Event
 from collector.contract.wire import NS_PER_MS, Batch, decode_batch
 
 EVENT_ATTRIBUTES_MAX = 256
-"""NCCL has up to 64 channels, and a communicator's event says two things of each."""
+"""NCCL has up to 64 channels, and a communicator's event has two attributes for each."""
 
 
 class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> NativeRequest:
-    """The request in this body. Raises WireError for bytes that are not a batch.
+    """Raises WireError for bytes that are not a batch.
 
     A sample, event or record that breaks a rule is refused by that rule's name; those beside it
     are kept.

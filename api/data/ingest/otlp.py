@@ -1,7 +1,7 @@
 """OTLP/HTTP metrics: how SONiC, Cumulus and OpenTelemetry collectors push.
 
 Names and labels are those of Prometheus' own receiver (`otlp_names`), with one addition: the
-resource's `host.name` becomes the label `host`, because everything here is asked by host. Other
+resource's `host.name` becomes the label `host`, because queries here select by host. Other
 attributes of the resource are in `target_info`, joined by `job` and `instance`. Scopes are left
 out, as Prometheus does by default.
 
@@ -47,7 +47,7 @@ from collector.contract.identity import METRIC_LABEL, Labels, canonical_labels
 
 NS_PER_MS: Final = 1_000_000
 HOST_ATTRIBUTES: Final = ("host.name", "net.host.name")
-"""Where a resource says on which machine it is, best first."""
+"""Attributes that name a resource's machine, best first."""
 JOB_ATTRIBUTES: Final = ("service.name", "service.namespace", "service.instance.id")
 """What `job` and `instance` are made of; the others of a resource describe it."""
 DELTA: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
@@ -68,12 +68,12 @@ class Shape(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """What a resource says of all its points."""
+    """Labels that a resource gives all its points."""
 
     number: int
     labels: dict[str, str]
     info: Labels
-    """The labels of its `target_info`; empty if there is nothing to say."""
+    """The labels of its `target_info`; empty if no attribute is left for it."""
 
 
 class OtlpSeries:
@@ -89,12 +89,12 @@ class OtlpSeries:
         self._origins: dict[bytes, Origin] = {}
 
     def make_room(self) -> None:
-        """Start anew when full; called between requests. Totals of deltas are kept."""
+        """Clear the cache when full; called between requests. Totals of deltas are kept."""
         if len(self.rows) >= OTLP_SERIES_CACHED_MAX or len(self._origins) >= OTLP_SERIES_CACHED_MAX:
             self._start_anew()
 
     def origin(self, resource: Any) -> Origin:  # noqa: ANN401 - a Resource message
-        """What this resource says, read once."""
+        """The resource's labels, read once and cached."""
         key = resource.SerializeToString()
         found = self._origins.get(key)
         if found is None:
@@ -137,7 +137,6 @@ def unpack_gzip(body: bytes) -> bytes:
 
 
 def parse_protobuf(body: bytes) -> Any:  # noqa: ANN401 - an ExportMetricsServiceRequest
-    """The request in these bytes."""
     try:
         return ExportMetricsServiceRequest.FromString(body)
     except DecodeError as error:
@@ -164,7 +163,7 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - an ExportMetricsServiceReq
 
 
 def without_exemplars(document: dict[str, Any]) -> None:
-    """Take the exemplars out of every data point; what has another shape is the parser's."""
+    """Remove the exemplars of every data point; the parser refuses any other shape."""
     waiting: list[object] = [document]
     while waiting:
         each = waiting.pop()
@@ -228,8 +227,8 @@ class Reader:
         if not (name and metric.name):
             self._collected.refuse("bad_labels", len(shape.points), "a metric without a name")
             return
-        said = Metadata(name, shape.type, metric.description, metric.unit)
-        self._collected.note(said, self._points)
+        described = Metadata(name, shape.type, metric.description, metric.unit)
+        self._collected.note(described, self._points)
         self._points += len(shape.points)
         if shape.parts is number_parts and not shape.is_delta:
             self._read_numbers(name, shape, origin)
@@ -304,7 +303,7 @@ class Reader:
         if point.flags & NO_RECORDED_VALUE:
             values = [STALE] * len(parts)
         elif shape.is_delta and rows:
-            # The last part tells for all: a point is added whole or not at all.
+            # The last part decides for all: a point is added whole or not at all.
             ids = [self._series.known.id_of(row) for row in rows]
             last_ns = self._series.deltas.last_ns(ids[-1])
             if point.time_unix_nano <= last_ns:
@@ -366,9 +365,9 @@ def shape_of(metric: Any) -> Shape | None:  # noqa: ANN401 - a Metric message
     if kind == "sum":
         held, is_growing = metric.sum, metric.sum.is_monotonic
         is_delta = held.aggregation_temporality == DELTA
-        said = "counter" if is_growing else "gauge"
+        type_name = "counter" if is_growing else "gauge"
         is_level = not is_growing and not is_delta
-        return Shape(held.data_points, number_parts, said, is_delta, is_level, is_growing)
+        return Shape(held.data_points, number_parts, type_name, is_delta, is_level, is_growing)
     if kind in {"histogram", "exponential_histogram"}:
         held = getattr(metric, kind)
         parts = histogram_parts if kind == "histogram" else exponential_parts

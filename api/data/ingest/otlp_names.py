@@ -1,4 +1,4 @@
-"""What an OpenTelemetry metric is called here: as Prometheus' own OTLP receiver would call it.
+"""Names of OpenTelemetry metrics, translated as Prometheus' own OTLP receiver does.
 
 `system.network.io` in `By`, a sum that only grows, is `system_network_io_bytes_total`: users find
 the names that they know from Prometheus, and dashboards made for it work. The rules are those of

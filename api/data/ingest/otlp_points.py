@@ -34,7 +34,6 @@ NO_LABELS: Final[tuple[tuple[str, str], ...]] = ()
 
 
 def number_parts(point: Any) -> list[Part]:  # noqa: ANN401 - a NumberDataPoint
-    """A gauge's or a sum's."""
     is_whole = point.WhichOneof("value") == "as_int"
     return [Part("", NO_LABELS, float(point.as_int) if is_whole else point.as_double)]
 
@@ -128,10 +127,10 @@ def number_text(number: float) -> str:
 
 
 class Deltas:
-    """Sums of deltas by series: senders say how much was added, the store keeps totals.
+    """Sums of deltas by series: senders report increments, the store keeps totals.
 
-    It is memory of this process: after a restart totals begin anew, which everyone downstream takes
-    for a reset. Several processes behind a balancer need one sender to come to the same one.
+    The totals live in this process: after a restart they begin at zero, which PromQL takes for a
+    counter reset. A balancer over several processes must route each sender to the same one.
     """
 
     def __init__(self) -> None:
@@ -155,6 +154,6 @@ class Deltas:
         return total
 
     def forget(self, series: list[int]) -> None:
-        """Begin these anew: what was added last could not be stored, and will be sent again."""
+        """Reset these totals: the last increment could not be stored, and will be sent again."""
         for each in series:
             self._totals.pop(each, None)

@@ -1,4 +1,4 @@
-"""Samples that the service makes itself: what it computes becomes series like any other."""
+"""Writes samples that the service computes itself as ordinary series."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collector.contract.model import Sample, Series
 from collector.contract.wire import NS_PER_MS
 
 KNOWN_SERIES_MAX = 200_000
-"""Series of ours that are remembered as written, about 60 MB. Past it: start anew."""
+"""Own series cached as written, about 60 MB. Past it the cache is cleared."""
 
 
 class OwnSamples:
@@ -30,7 +30,7 @@ class OwnSamples:
         """Return when they are durable; raise StoreError when none of them may be."""
         if not samples:
             return
-        # In a thread: rules may record thousands, and nobody else is answered meanwhile.
+        # In a thread: rules may record thousands, which would block the event loop.
         columns, news = await asyncio.to_thread(self._prepare, samples)
         await self._commit.write(Write(samples=columns, series=list(news.values())))
         if len(self._known) + len(news) > KNOWN_SERIES_MAX:

@@ -71,7 +71,7 @@ def fields(body: bytes, position: int, end: int) -> Iterator[Field]:
 def length_span(body: bytes, position: int) -> tuple[int, int]:
     """Where the content of the length-delimited field at this position starts and stops.
 
-    For hot paths: the tag must have one byte, and IndexError says that the body is cut off.
+    For hot paths: the tag must have one byte; raises IndexError if the body is cut off.
     """
     length = body[position + 1]
     if length < 0x80:
@@ -88,7 +88,6 @@ def length_span(body: bytes, position: int) -> tuple[int, int]:
 
 
 def read_text(body: bytes, start: int, end: int) -> str:
-    """A string field's text."""
     try:
         return body[start:end].decode()
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Records of jobs' work as rows: what the tables `collectives` and `steps` are filled with.
+"""Records of jobs' work as rows of the tables `collectives` and `steps`.
 
 A batch brings them packed (`collector.contract.records`); `fabricscope diagnose` has them as
 objects. Both become Arrow tables with a dictionary for every text that repeats, which costs the
@@ -37,7 +37,7 @@ RECORDS_PER_INSERT = 500_000
 """Records that become columns at once: some 100 MB on the way."""
 
 UNKNOWN_RANK = -1
-"""In `steps`: the source does not say which rank."""
+"""In `steps`: the source does not name the rank."""
 
 _TIME = pa.timestamp("ns", "UTC")
 
@@ -131,7 +131,7 @@ def rows_of_columns(
 ) -> pa.Table:
     """Rows of `collectives`: each context's facts beside the numbers that refer to it.
 
-    ``host`` is where a rank runs that does not say it.
+    ``host`` is the host of ranks whose records name none.
     """
     # A context that is refused may have numbers that fit no column; its rows are gone already.
     used = np.zeros(len(contexts), dtype=np.bool_)
@@ -181,7 +181,7 @@ def spread(values: list[str], index: Int64s) -> pa.DictionaryArray:
 
 
 def nullable(column: Int64s, kind: pa.DataType) -> pa.Array:
-    """The column with null for what nobody saw."""
+    """The column with null for values that were not observed."""
     absent = column == ABSENT
     if not absent.any():
         return pa.array(column).cast(kind)
@@ -235,7 +235,6 @@ def texts(values: Sequence[str]) -> pa.DictionaryArray:
 
 
 def whole_numbers(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
-    """The numbers as a column of this type, with null for None."""
     try:
         # As plain numbers first: Arrow takes twice as long to read them as moments.
         return pa.array(values, pa.int64() if kind == _TIME else kind).cast(kind)
@@ -262,7 +261,6 @@ def insert_steps(store: Store, spans: Iterable[StepSpan]) -> int:
 
 
 def pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """The items in lists of this size; the last may be shorter."""
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some
@@ -272,7 +270,6 @@ def pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def accept_steps(batch: Batch, acceptance: Acceptance) -> Accepted:
-    """The batch's stretches of steps as rows."""
     kept: list[StepSpan] = []
     refused: dict[str, int] = {}
     for span in batch.steps:
@@ -304,7 +301,7 @@ def refuse_step(span: StepSpan, acceptance: Acceptance) -> str | None:
 
 
 def step_rows(spans: Sequence[StepSpan], host: str = "") -> pa.Table:
-    """Rows of `steps`; ``host`` is where a rank runs that does not say it."""
+    """Rows of `steps`; ``host`` is the host of ranks whose records name none."""
     return pa.table(
         {
             "job": texts([span.job for span in spans]),

@@ -144,7 +144,7 @@ class Collected:
     def add_exemplar(
         self, row: int, time_ms: int, value: float, pairs: list[tuple[str, str]]
     ) -> None:
-        """Gather one exemplar; one that breaks a rule costs nobody else their samples."""
+        """Gather one exemplar; refusing it does not refuse the samples beside it."""
         if not self.acceptance.earliest_ms <= time_ms <= self.acceptance.latest_ms:
             self.refuse("exemplar_out_of_time", 1, f"an exemplar is of {time_ms} ms")
             return
@@ -158,9 +158,9 @@ class Collected:
         self._exemplar_rows.append(row)
 
     def note(self, entry: Metadata, place: int) -> None:
-        """Gather what is said of a metric: once a metric, and not when nothing is said.
+        """Gather a metric's metadata: once a metric, and not when it is empty.
 
-        Version 2 says it with every series of every request. ``place`` is where it stands in the
+        Version 2 sends it with every series of every request. ``place`` is its position in the
         body: of two that differ the later one counts, in whichever order they are read.
         """
         if entry.help or entry.unit or entry.type != METRIC_TYPES[0]:
@@ -169,7 +169,7 @@ class Collected:
                 self._metadata[entry.metric] = place, entry
 
     def refuse_histograms(self, count: int) -> None:
-        """Native histograms are not stored; saying so is better than losing them silently."""
+        """Native histograms are not stored; the refusal makes the loss visible to the sender."""
         self.refuse("native_histograms", count, "native histograms are not supported; send classic")
 
     def finish(self, rows: Int64s, times: Int64s, values: Float64s) -> RemoteRequest:
@@ -264,5 +264,4 @@ def parse_exemplar(
 
 
 def metric_type(number: int) -> str:
-    """The name of a metric type; both versions number them alike."""
     return METRIC_TYPES[number] if number < len(METRIC_TYPES) else METRIC_TYPES[0]

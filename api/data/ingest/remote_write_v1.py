@@ -74,7 +74,7 @@ def walk_v1(body: bytes, tails: tuple[Tails, Tails], collected: Collected) -> No
         if row is None:
             row, tail = find(body[start : stop - ZERO_TAIL]), zero
         if row is None:
-            # Looked at here and not only at the end: to learn a million series takes seconds.
+            # Checked here and not only at the end: to learn a million series takes seconds.
             check_count(count + 1, "series", "REMOTE_SERIES_MAX", REMOTE_SERIES_MAX)
             learn_series_v1(body, start, stop, tails, collected)
             count, alone, position = count + 1, 0, stop
@@ -122,8 +122,8 @@ def learn_series_v1(
 def are_samples(body: bytes, start: int, stop: int, size: int) -> bool:
     """Whether nothing but samples of this size stands here, as `take_tails` wants them.
 
-    One alone is looked at there; of several the whole shape is, because only a series whose last
-    sample is odd is parsed again.
+    `take_tails` checks a single sample; of several the whole shape is checked here, because only a
+    series whose last sample is odd is parsed again.
     """
     count, rest = divmod(stop - start, size)
     if rest or count < 1:

@@ -50,8 +50,8 @@ class Symbols:
     def keys(self, references: list[bytes], known: RemoteSeries) -> list[bytes] | None:
         """What recognises each series by its packed references, whatever numbers they have here.
 
-        Symbols are numbered anew in each request, so the numbers are replaced by those that we
-        gave the symbols. None if a reference is not what it should be: parsing says which.
+        Each request numbers its symbols afresh, so the numbers are replaced by this process' own.
+        None if a reference is malformed: parsing reports which.
         """
         packed = np.frombuffer(b"".join(references), dtype=np.uint8)
         sizes = np.array([len(each) for each in references], dtype=np.int64)
@@ -206,10 +206,10 @@ def read_usual(body: bytes, usual: Usual, symbols: Symbols, collected: Collected
         tail.rows.append(row)
         tail.ends.append(end)
         if end != stop:
-            said = known.metric_name(row), body[end + 2 : stop]
-            if said not in described:
-                described[said] = parse_metadata_v2(body, end + 2, stop, said[0], symbols)
-            collected.note(described[said], end)
+            key = known.metric_name(row), body[end + 2 : stop]
+            if key not in described:
+                described[key] = parse_metadata_v2(body, end + 2, stop, key[0], symbols)
+            collected.note(described[key], end)
     rows, times, values, odd = take_tails(body, tails[TAIL])
     zero_rows, zero_times, zeros, zero_odd = take_tails(body, tails[ZERO_TAIL])
     if odd or zero_odd:

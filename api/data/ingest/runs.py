@@ -2,8 +2,8 @@
 
 A sender writes its series in the same order again and again; from one request to the next, only
 the numbers differ. A run is such a stretch of series: its bytes with the numbers blanked out, and
-where in it the numbers are. Where the next bytes are a known run, they need no walking through:
-that makes decoding three times as fast. Whatever is not, is walked through and remembered.
+where in it the numbers are. Bytes that match a known run need no parsing, which makes decoding
+three times as fast. Other bytes are parsed and remembered.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 class Runs:
-    """Known runs by the row of their first series. Forget them when rows are numbered anew."""
+    """Known runs by the row of their first series. Clear them when rows are renumbered."""
 
     def __init__(self) -> None:
         self._runs: dict[int, Run] = {}

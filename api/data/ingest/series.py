@@ -52,9 +52,9 @@ class NativeTable(msgspec.Struct):
     days: set[int]
     """Days for which the store knows all rows."""
     things: tuple[Sighting, ...] | None = None
-    """What the labels say exists, once somebody has looked."""
+    """The things that the labels name; None until they are read."""
     sighted: float = 0.0
-    """When the inventory was last told of these things (unix seconds)."""
+    """When these things were last noted for the inventory (unix seconds)."""
 
 
 class NativeTables:
@@ -110,7 +110,7 @@ class NativeTables:
         if last <= day:
             new = table.series[table.valid]
             known = np.union1d(known if last == day else NO_SERIES, new)
-            # Past the bound it starts anew: an agent that names ever new series fills no memory.
+            # Past the bound it is cleared: an agent that names ever new series fills no memory.
             last, known = day, known if len(known) <= SERIES_MAX else np.unique(new)
         self._written[agent] = last, known
         if len(self._written) > TABLES_CACHED_MAX:
@@ -172,7 +172,7 @@ class RemoteSeries:
         self.label_bytes = LabelBytes()
 
     def make_room(self) -> None:
-        """Start anew when full; called between requests, since it forgets every row number."""
+        """Clear the cache when full; called between requests, since it forgets every row number."""
         if len(self.rows) >= REMOTE_SERIES_CACHED_MAX:
             self._clear()
 
@@ -212,11 +212,9 @@ class RemoteSeries:
         return np.array(found, dtype=np.uint32)
 
     def id_of(self, row: int) -> int:
-        """One series' id."""
         return int(self._series[row])
 
     def metric_name(self, row: int) -> str:
-        """One series' metric."""
         return self._names[row]
 
     def series(self, rows: Int64s) -> UInt64s:
@@ -240,7 +238,7 @@ class RemoteSeries:
         return [NewSeries(day, int(self._series[row]), self.labels[row]) for row, day in pairs]
 
     def take_used(self) -> list[Labels]:
-        """Labels of the series that had samples since the last time that this was asked."""
+        """Labels of the series that had samples since the last call."""
         used = np.flatnonzero(self._used)
         self._used[:] = False
         return [self.labels[row] for row in used.tolist()]

@@ -1,6 +1,6 @@
 """The inventory: which hosts, devices and ports exist, since when, and when they were last seen.
 
-Relational, on SQLite or PostgreSQL. It fills by itself: every series that arrives says what it was
-measured on (`sightings`), the `feed` collects that beside the ingest path, and the `repository`
-keeps it. Nothing here can delay or fail an ingest request.
+Relational, on SQLite or PostgreSQL. It fills by itself: the labels of every series name the thing
+it was measured on (`sightings`), the `feed` collects that beside the ingest path, and the
+`repository` stores it. Nothing here can delay or fail an ingest request.
 """

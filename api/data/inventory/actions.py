@@ -1,7 +1,7 @@
 """Actions, and the holds that they are: the one place that makes and ends holds.
 
-A hold and the action behind it change in one transaction, so that what schedulers are told and what
-the record says are never two things.
+A hold and the action behind it change in one transaction, so that the answers to schedulers and the
+record never differ.
 """
 
 from __future__ import annotations
@@ -122,10 +122,10 @@ class ActionTables(Part):
         holder: str,
         now: dt.datetime,
     ) -> list[Action] | None:
-        """What was written of a policy's round; None, and nothing is, if others do the task.
+        """The actions of a policy's round that were written; None if others do the task.
 
-        ``known`` is what the policy saw. Whatever somebody has changed in the meantime is left as
-        they made it: the next round sees that.
+        ``known`` is what the policy saw. An action that an operator changed in the meantime stays
+        as the operator left it: the next round sees that.
         """
         now_ns = unix_ns(now)
         written: list[Action] = []
@@ -147,7 +147,7 @@ class ActionTables(Part):
         return written
 
     def _begin(self, connection: Connection, action: Action, now: dt.datetime) -> Action | None:
-        """A new action of the policy as it can be kept; None if somebody was faster."""
+        """A new action of the policy as it can be kept; None if another action came first."""
         if action.state is not ActionState.STANDING:
             return action
         if find_hold(connection, Target.of_host(action.host), now) is not None:
@@ -176,7 +176,6 @@ class ActionTables(Part):
     # --- asking --------------------------------------------------------------------------------
 
     def get(self, number: str) -> Action | None:
-        """The action of this id."""
         with self._database.reading("look up an action") as connection:
             return find(connection, number)
 
@@ -202,7 +201,7 @@ class ActionTables(Part):
 
 
 def follow(connection: Connection, before: Action, after: Action, now_ns: int) -> None:
-    """Let the host be held as its action now says."""
+    """Make the host's hold match its action."""
     target, now = Target.of_host(after.host), moment_of(now_ns)
     was, is_ = before.stands(now_ns), after.stands(now_ns)
     if is_ and not was:
@@ -219,23 +218,20 @@ def follow(connection: Connection, before: Action, after: Action, now_ns: int) -
 
 
 def too_many() -> TooManyHoldsError:
-    """The refusal of one hold more."""
     why = f"HOLDS_MAX = {HOLDS_MAX} things are held already; end a hold that is not needed"
     return TooManyHoldsError(why)
 
 
 def insert(connection: Connection, actions: Sequence[Action]) -> None:
-    """Write new rows."""
     connection.execute(ACTIONS.insert(), [{"id": each.id, **row_of(each)} for each in actions])
 
 
 def keep(connection: Connection, action: Action) -> None:
-    """Write a known row anew."""
+    """Overwrite an existing row."""
     connection.execute(update(ACTIONS).where(ACTIONS.c.id == action.id).values(row_of(action)))
 
 
 def row_of(action: Action) -> dict[str, Any]:
-    """A row without its key."""
     return {
         "host": action.host,
         "incident": action.why.incident if action.why is not None else "",
@@ -247,7 +243,6 @@ def row_of(action: Action) -> dict[str, Any]:
 
 
 def read_action(document: str) -> Action:
-    """An action out of its row."""
     return msgspec.json.decode(document, type=Action)
 
 
@@ -261,7 +256,7 @@ def find(connection: Connection, number: str) -> Action | None:
 
 
 def open_ones(*states: ActionState) -> Select[Any]:
-    """The question for actions that were not ended, of these states; of none: of all live ones."""
+    """Query for actions that were not ended, in these states; without states: all live ones."""
     names = [state.value for state in states or LIVE_STATES]
     return select(ACTIONS.c.document).where(
         ACTIONS.c.state.in_(names), ACTIONS.c.ended_at.is_(None)
@@ -276,7 +271,6 @@ def standing_on(connection: Connection, host: str, now_ns: int) -> list[Action]:
 
 
 def conditions(wanted: ActionQuery) -> Iterable[ColumnElement[bool]]:
-    """What rows must meet."""
     if wanted.states:
         yield ACTIONS.c.state.in_([state.value for state in wanted.states])
     if wanted.host is not None:

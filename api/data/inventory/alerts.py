@@ -1,6 +1,6 @@
 """Alerts that stand and the health of their rule groups: written by the one process that leads.
 
-What is inside a document is `api.oncall.rules.state`'s to know.
+`api.oncall.rules.state` defines the content of the documents.
 """
 
 from __future__ import annotations
@@ -89,7 +89,6 @@ class AlertTables(Part):
 
 
 def write_alerts(connection: Connection, alerts: Sequence[KeptAlert]) -> None:
-    """Insert alerts, or put them in the place of what is there."""
     insert = insert_into(connection, ALERTS)
     write = insert.on_conflict_do_update(
         index_elements=list(ALERTS.primary_key), set_={"document": insert.excluded.document}
@@ -100,7 +99,7 @@ def write_alerts(connection: Connection, alerts: Sequence[KeptAlert]) -> None:
 
 
 def remove(connection: Connection, alerts: Sequence[KeptAlert]) -> None:
-    """Delete alerts that are over and told."""
+    """Delete alerts that are resolved and whose resolution was sent."""
     keys = [column.name for column in ALERTS.primary_key]
     which = and_(*(ALERTS.c[name] == bindparam(f"key_{name}") for name in keys))
     rows = [{f"key_{name}": getattr(each, name) for name in keys} for each in alerts]
@@ -109,7 +108,6 @@ def remove(connection: Connection, alerts: Sequence[KeptAlert]) -> None:
 
 
 def write_group(connection: Connection, group: KeptGroup) -> None:
-    """Insert a group's health, or put it in the place of what is there."""
     insert = insert_into(connection, GROUPS)
     write = insert.on_conflict_do_update(
         index_elements=list(GROUPS.primary_key),

@@ -17,8 +17,8 @@ SEQUENCE_MAX: Final = 2**63 - 1
 
 
 GAPS_MAX: Final = 100
-"""Gaps whose place one run remembers; it needs them only to tell them from those of a run that
-overlaps. Past it they are merely counted."""
+"""Gaps whose place one run remembers, only to separate them from those of an overlapping run. Past
+it they are merely counted."""
 
 Gap = tuple[int, int]
 """The first and the last number that were left out."""
@@ -50,7 +50,6 @@ class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
     def of_one(
         cls, *, agent: str, boot: str, sequence: int, received_at: datetime, host: str = ""
     ) -> BatchRun:
-        """The run of a single batch."""
         return cls(
             agent=agent,
             boot=boot,
@@ -85,8 +84,8 @@ class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
     def succeeded_by(self, other: BatchRun) -> BatchRun:
         """What stands for the agent after both runs, of whatever boot.
 
-        A new boot starts anew. A run of another boot that was received before this one is late
-        news of an old boot: with several service processes, each writes at its own moment.
+        A new boot restarts the count. A run of another boot that was received before this one is
+        late news of an old boot: with several service processes, each writes at its own moment.
         """
         if other.boot == self.boot:
             return self.followed_by(other)

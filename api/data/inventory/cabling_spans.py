@@ -1,9 +1,9 @@
-"""How what a port says of its neighbour, again and again, becomes a history. Pure.
+"""Builds a port's cabling history from its repeated reports of a neighbour. Pure.
 
 A *span* is a neighbour that one port named by one method, from when to when. Naming the same one
-again makes its span longer; a span ends when the port has named only others, or nobody, for
+again makes its span longer; a span ends when the port has named only others, or no neighbour, for
 REPLACED. So one that comes back later gets a span of its own (A, B, A are three), while two that
-are named side by side have two spans at the same time: a network card whose firmware speaks LLDP
+are named side by side have two spans at the same time: a network card whose firmware sends LLDP
 and the host behind it are two neighbours of one switch port.
 
 It makes no difference in which order or how often observations are joined, as long as none that
@@ -20,12 +20,12 @@ import msgspec
 from api.data.inventory.sightings import Peer
 
 REPLACED_SECONDS: Final = 90
-"""So long only others must be named until a neighbour counts as replaced. Neighbours that are there
-together are noted up to a minute apart: the inventory is told of each every 30 s, or when its
-source is read, which for LLDP is every 60 s."""
+"""A neighbour counts as replaced after the port named only others for this long. Two simultaneous
+neighbours are noted up to a minute apart: the feed writes each every 30 s, or when its source is
+read, which for LLDP is every 60 s."""
 REPLACED: Final = timedelta(seconds=REPLACED_SECONDS)
 UNPLUGGED_SECONDS: Final = 600
-"""So long a port that is still reported must name nobody until its cable counts as unplugged. An
+"""A cable counts as unplugged after its port, still reported, named no neighbour for this long. An
 LLDP neighbour is remembered for 120 s, a poller's round may be cut short, and the inventory takes
 a port for reported for five minutes after its last sample."""
 UNPLUGGED: Final = timedelta(seconds=UNPLUGGED_SECONDS)
@@ -45,13 +45,13 @@ class Span(msgspec.Struct, kw_only=True):
     since: datetime
     last_seen: datetime
     until: datetime | None = None
-    """Set, to `last_seen`, when something speaks against the cable."""
+    """Set, to `last_seen`, when evidence contradicts the cable."""
 
 
 def join_seen(spans: list[Span], peer: Peer, first: datetime, last: datetime) -> None:
     """Join an observation of a neighbour into a port's spans, whatever their order."""
     if peer == NOBODY and any(span.last_seen > last - UNPLUGGED for span in spans):
-        return  # somebody was named meanwhile, or "nobody" was noted already
+        return  # the port named a neighbour meanwhile, or its absence was noted already
     same = sorted((span for span in spans if span.peer == peer), key=lambda span: span.since)
     before = [span for span in same if span.since <= last]
     after = [span for span in same if span.since > last]
@@ -79,7 +79,7 @@ def is_parted(spans: list[Span], span: Span, moment: datetime) -> bool:
 
 
 def set_ends(spans: list[Span]) -> None:
-    """Say of every span whether it has ended."""
+    """Set or clear `until` of every span."""
     for span in spans:
         is_over = any(
             other.peer != span.peer and other.last_seen >= span.last_seen + REPLACED

@@ -1,4 +1,4 @@
-"""Requests for agents' raw fast samples: what was asked, of whom, and how it ended."""
+"""Requests for agents' raw fast samples: the agent, the range, and how each ended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CaptureEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How a request ended, as the agent said."""
+    """How a request ended, as the agent reported."""
 
     agent: str
     id: str
@@ -97,7 +97,7 @@ class CaptureTables(Part):
     def note(
         self, handed: Iterable[tuple[str, str]], ended: Iterable[CaptureEnd], now: datetime
     ) -> None:
-        """Keep which requests (agent and id) agents were told of, and which have ended."""
+        """Keep which requests (agent and id) were handed to agents, and which have ended."""
         with self._database.writing("note captures") as connection:
             for agent, number in sorted(handed):
                 connection.execute(

@@ -1,4 +1,4 @@
-"""A database and how it is used: connections, transactions, pages. Knows no table of ours."""
+"""Connections, transactions and pages of a database; independent of the inventory's tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from api.data.inventory.tables import Base
 from collector.contract.errors import InventoryError
 
 ROWS_PER_STATEMENT: Final = 1_000
-"""Rows that one statement writes or asks for; SQLite takes 32,766 parameters, and a row has 12."""
+"""Rows that one statement writes or reads; SQLite takes 32,766 parameters, and a row has 12."""
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -27,7 +27,7 @@ Narrow = Callable[[Query, Any], Query]
 
 
 class Database:
-    """Connects when it is first asked something. `migrate` must have run once before the rest."""
+    """Connects at first use. `migrate` must have run once before the rest."""
 
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)
@@ -43,7 +43,6 @@ class Database:
             connection.execute(text("SELECT 1"))
 
     def close(self) -> None:
-        """Give the connections back."""
         self._engine.dispose()
 
     def ask(self, record: type[Record], table: Table, narrow: Narrow, limit: int) -> list[Record]:
@@ -82,7 +81,6 @@ class Part:
 
 
 def table_of(model: type[Base]) -> Table:
-    """The table behind a model."""
     return Base.metadata.tables[model.__tablename__]
 
 
@@ -92,6 +90,6 @@ def before_nul(position: str) -> str:
 
 
 def insert_into(connection: Connection, table: Table) -> Any:  # noqa: ANN401 - either dialect's Insert
-    """An INSERT that can say ON CONFLICT, which both databases spell alike."""
+    """An INSERT that supports ON CONFLICT, which both databases spell alike."""
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
     return dialect.insert(table)

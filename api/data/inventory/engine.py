@@ -1,4 +1,4 @@
-"""The door to the database: which URLs are taken, how a connection behaves, what errors say."""
+"""Opens the database: accepted URLs, connection settings, error messages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SQLITE_BUSY_MS: Final = 10_000
 CONNECT_SECONDS: Final = 5
 """A PostgreSQL that does not answer by then counts as down; the feed tries again a second later."""
 UNACKNOWLEDGED_MS: Final = 15_000
-"""After so long without an acknowledgement the network to PostgreSQL counts as gone. Without it a
-worker thread would hang for the kernel's quarter of an hour."""
+"""Without an acknowledgement for this long the network to PostgreSQL counts as down. Without the
+bound a worker thread would hang for the kernel's quarter of an hour."""
 POOL_CONNECTIONS: Final = 5
 
 WRITE: Final[dict[str, Any]] = {"fabricscope_write": True}
@@ -26,7 +26,7 @@ WRITE: Final[dict[str, Any]] = {"fabricscope_write": True}
 
 
 class InventoryRefusedError(InventoryError):
-    """The database is well and refuses this very data: trying again will not help."""
+    """The database works and refuses this very data: a retry will not help."""
 
 
 def open_engine(url: str) -> Engine:
@@ -55,7 +55,7 @@ def open_engine(url: str) -> Engine:
 
 
 def parse_url(url: str) -> URL:
-    """The URL, checked and with the driver that we use; messages never show the URL itself."""
+    """The URL, checked and with the driver set; messages never show the URL itself."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
@@ -104,7 +104,7 @@ def place(url: URL) -> str:
 
 @contextmanager
 def explained(url: URL, doing: str) -> Iterator[None]:
-    """Turn what SQLAlchemy raises inside into an InventoryError that a person can read."""
+    """Turn SQLAlchemy's errors into an InventoryError with a readable message."""
     try:
         yield
     except SQLAlchemyError as error:

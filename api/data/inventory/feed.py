@@ -1,8 +1,8 @@
 """The way from the ingest path into the inventory, which can never hold up ingest.
 
 `seen` and `batch` only note things in memory and may be called from the event loop and from any
-thread; `run_once`, which the service calls every second from a worker thread, writes them down.
-While the database is away the notes wait, joined to one per thing, up to a bound.
+thread; `run_once`, which the service calls every second from a worker thread, writes them to the
+database. During an outage of the database the notes wait, joined to one per thing, up to a bound.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ AGENTS_PENDING_MAX: Final = 100_000
 KNOWN_MAX: Final = 1_000_000
 """Things that are remembered as written. Past it all are forgotten, and written once more."""
 FLUSH_ROWS: Final = 2_000
-"""Things in one transaction: below a second of work, so that nobody waits long for its locks."""
+"""Things in one transaction: below a second of work, so that other writers wait briefly for its
+locks."""
 FLUSHES_MAX: Final = 10
 """Transactions of one `run_once`, so that it ends."""
 
@@ -47,14 +48,14 @@ class Keeper(Protocol):
     """What the feed needs of an inventory (`api.data.inventory.repository.Inventory`)."""
 
     def observe(self, observations: Iterable[Observation], /) -> int | None:
-        """Keep what was seen, all of it or nothing; say how much of it was left out by a bound."""
+        """Keep what was seen, all of it or nothing; returns how much a bound left out."""
 
     def note_batches(self, runs: Iterable[BatchRun], /) -> int | None:
         """Keep how far agents' batches have come, all of it or nothing."""
 
 
 class InventoryFeed:
-    """What ingest has seen and the inventory has yet to be told.
+    """Observations of ingest that wait to be written to the inventory.
 
     `clock` gives the service's time in UTC. Counters: `flushed` things and runs of batches that
     were written; `dropped` ones that were not noted for want of room or that the database refused;
@@ -82,7 +83,7 @@ class InventoryFeed:
     def things(self, series: Iterable[Labels]) -> tuple[Sighting, ...]:
         """What these series together show: far fewer things than series, each once.
 
-        Whoever sees the same series again and again keeps this and passes it to `seen`.
+        A caller that sees the same series repeatedly caches the result and passes it to `seen`.
         """
         shown: dict[tuple[str, Labels], Sighting | None] = {}
         for labels in series:
@@ -176,7 +177,7 @@ class InventoryFeed:
             with self._lock:
                 for item in items:
                     put_back(item)
-            # Once an outage, not once a second: the counter says how long it lasts.
+            # Once an outage, not once a second: the counter shows how long it lasts.
             if not self._failing:
                 log.warning("the inventory waits (%d entries): %s", self.pending, error)
             self._failing = True

@@ -1,4 +1,4 @@
-"""What the health of things rests on, and what was said of it: silence, holds, turns of states."""
+"""Evidence for the health of things, and its history: silence, holds, changes of state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TURNS: Final = table_of(HealthTurnRow)
 
 
 class KnownHost(msgspec.Struct, frozen=True):
-    """A host and when it was first and last heard of."""
+    """A host and when it was first and last seen."""
 
     host: str
     first_seen: dt.datetime
@@ -44,7 +44,7 @@ class KeptHold(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     hold: Hold
     ended_at: dt.datetime | None
-    """Null: nobody did; it may have ended by itself."""
+    """Null: no operator or policy ended it; it may have expired."""
     ended_by: str
 
 
@@ -61,22 +61,22 @@ class HealthTables(Part):
     # --- who reports ---------------------------------------------------------------------------
 
     def known_hosts(self, now: dt.datetime) -> list[KnownHost]:
-        """Machines that were heard of within LOOK_BACK, by name; HEALTH_HOSTS_MAX at most."""
+        """Machines that were seen within LOOK_BACK, by name; HEALTH_HOSTS_MAX at most."""
         query = select(HOSTS.c.host, HOSTS.c.first_seen, HOSTS.c.last_seen).where(*is_there(now))
         with self._database.reading("list hosts") as connection:
             rows = connection.execute(query.order_by(HOSTS.c.host).limit(HEALTH_HOSTS_MAX))
             return [KnownHost(*row) for row in rows]
 
     def count_hosts(self, now: dt.datetime) -> int:
-        """How many there are: whoever has listed them learns cheaply whether that still holds."""
+        """A cheap check whether an earlier list of hosts is still complete."""
         query = select(func.count()).select_from(HOSTS).where(*is_there(now))
         with self._database.reading("count hosts") as connection:
             return connection.scalar(query) or 0
 
     def silent_hosts(self, before: dt.datetime, now: dt.datetime) -> dict[str, dt.datetime]:
-        """Machines of which nothing was heard since a moment, and when it last was.
+        """Machines that sent nothing since a moment, and when they last did.
 
-        Not those that are gone: of which nothing was heard for LOOK_BACK.
+        Leaves out machines that are gone: those silent for LOOK_BACK.
         """
         query = select(HOSTS.c.host, HOSTS.c.last_seen).where(
             *is_there(now), HOSTS.c.last_seen < before
@@ -178,7 +178,6 @@ def stands(now: dt.datetime) -> ColumnElement[bool]:
 
 
 def is_of(target: Target) -> Iterable[ColumnElement[bool]]:
-    """The conditions that a hold is of a thing."""
     return HOLDS.c.kind == target.kind.value, HOLDS.c.name == target.name
 
 
@@ -218,20 +217,17 @@ def find_hold(connection: Connection, target: Target, now: dt.datetime) -> KeptH
 
 
 def end_holds(connection: Connection, target: Target, by: str, now: dt.datetime) -> None:
-    """End what holds a thing."""
     connection.execute(
         update(HOLDS).where(*is_of(target), stands(now)).values(ended_at=now, ended_by=by)
     )
 
 
 def forget_holds(connection: Connection, now: dt.datetime) -> None:
-    """Remove holds that ended long ago."""
     old = now - dt.timedelta(days=HOLDS_KEPT_DAYS)
     connection.execute(delete(HOLDS).where(or_(HOLDS.c.ended_at < old, HOLDS.c.until < old)))
 
 
 def read_hold(row: Any) -> KeptHold:  # noqa: ANN401 - a row of the table
-    """A hold out of its row."""
     until = row["until"]
     return KeptHold(
         id=row["id"],
@@ -249,7 +245,6 @@ def read_hold(row: Any) -> KeptHold:  # noqa: ANN401 - a row of the table
 
 
 def read_turn(document: str) -> Turn:
-    """A turn out of its row."""
     return msgspec.json.decode(document, type=Turn)
 
 

@@ -30,7 +30,7 @@ LEASES: Final = table_of(LeaseRow)
 
 NS: Final = 1_000_000_000
 NUMBER_MAX: Final = (1 << 63) - 1
-"""Of a change; whoever asks for news after a greater one has not got it from us."""
+"""Of a change; this service never issued a greater one."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,8 +64,8 @@ class IncidentQuery(msgspec.Struct, frozen=True, kw_only=True):
 class LeaseTables(Part):
     """Tasks that one process does at a time.
 
-    Moments are the asking process' own; a clock that is wrong by more than a lease makes two
-    processes take it from each other, and what they write is then refused to all but the holder.
+    Moments are the calling process' own; a clock that is wrong by more than a lease makes two
+    processes take it from each other, and the inventory then refuses writes of all but the holder.
     """
 
     def take(
@@ -93,7 +93,6 @@ class LeaseTables(Part):
             return connection.scalar(select(old.holder).where(old.task == task)) == holder
 
     def release(self, task: str, holder: str, now: dt.datetime) -> None:
-        """Let others have a task, if it is ours."""
         with self._database.writing("release a lease") as connection:
             connection.execute(
                 update(LEASES)
@@ -102,7 +101,7 @@ class LeaseTables(Part):
             )
 
     def get(self, task: str) -> Lease | None:
-        """Who has a task; None if nobody ever had."""
+        """The lease of a task; None if no process ever had it."""
         with self._database.reading("look up a lease") as connection:
             query = select(LEASES).where(LEASES.c.task == task)
             row = connection.execute(query).mappings().first()
@@ -156,7 +155,6 @@ class IncidentTables(Part):
         return sorted(map(read_incident, found), key=lambda each: each.id)
 
     def get(self, number: str) -> Incident | None:
-        """The incident with this id."""
         if not is_name(number):
             return None
         query = select(INCIDENTS.c.document).where(INCIDENTS.c.id == number)
@@ -221,17 +219,14 @@ def is_holder(connection: Connection, task: str, holder: str) -> bool:
 
 
 def read_incident(document: str) -> Incident:
-    """An incident out of its row."""
     return msgspec.json.decode(document, type=Incident)
 
 
 def moment_of(time_ns: int) -> dt.datetime:
-    """A time as the inventory keeps it."""
     return dt.datetime.fromtimestamp(time_ns / NS, tz=dt.UTC)
 
 
 def write_incidents(connection: Connection, incidents: Sequence[Incident]) -> None:
-    """Insert incidents, or put them in the place of what is there."""
     names = ("state", "cause", "last_seen", "closed", "document")
     insert = insert_into(connection, INCIDENTS)
     write = insert.on_conflict_do_update(

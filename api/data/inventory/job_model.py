@@ -1,4 +1,4 @@
-"""What is known of jobs: plain values that inference takes and gives, and that are stored."""
+"""Jobs as plain values: the input and output of inference, and what is stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Origin(enum.StrEnum):
-    """Who said a fact about a rank; the word of an earlier one stands against a later one's."""
+    """The source of a fact about a rank; an earlier member outranks a later one."""
 
     REGISTERED = "registered"
     """A person or a program, by `POST /v1/jobs`."""
@@ -28,14 +28,14 @@ class Origin(enum.StrEnum):
 STRENGTH: Final = {origin: -place for place, origin in enumerate(Origin)}
 
 FACTS: Final = ("host", "pid", "gpu", "gpu_uuid", "device", "devices", "port", "local_rank")
-"""What is known of a rank besides its number."""
+"""The fields of a rank besides its number."""
 
 
 class JobRank(msgspec.Struct, frozen=True, kw_only=True):
     """A rank of a job and where it runs. ``origins`` has the Origin of each fact that is known.
 
     ``device`` is the NIC that it uses first, ``devices`` are all of them, joined by commas.
-    ``origins["rank"]`` says where the number itself comes from.
+    ``origins["rank"]`` is the source of the number itself.
     """
 
     rank: int
@@ -58,7 +58,7 @@ def said(rank: int, origin: Origin, **facts: str | int | None) -> JobRank:
 
 
 def strength(rank: JobRank, fact: str) -> int:
-    """How much the word behind a fact counts; nobody's counts least."""
+    """Strength of a fact's origin; a fact without an origin is weakest."""
     try:
         return STRENGTH[Origin(rank.origins[fact])]
     except (KeyError, ValueError):
@@ -82,10 +82,10 @@ def merged(old: JobRank, new: JobRank) -> JobRank:
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that took part in a communicator's operations, as its records say.
+    """A process that took part in a communicator's operations, according to its records.
 
-    ``ranks`` is the communicator's size and ``pid`` the process, 0 where no record says it;
-    ``job`` is what an agent said.
+    ``ranks`` is the communicator's size and ``pid`` the process, 0 where no record has it;
+    ``job`` is the agent's label.
     """
 
     communicator: str
@@ -99,7 +99,7 @@ class Member(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KnownJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that somebody named: what inference has to fit its findings into."""
+    """A job that a person or scheduler named: inference must fit its findings into it."""
 
     job: str
     hosts: frozenset[str]
@@ -141,9 +141,9 @@ class CommunicatorFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobFound(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as far as its records tell. ``aliases`` are inferred jobs that turned out to be it.
+    """A job as inferred from its records. ``aliases`` are inferred jobs that turned out to be it.
 
-    ``was_said`` tells a job that somebody named from one that got its name here.
+    ``was_said``: a person or scheduler named the job; otherwise inference named it.
     """
 
     job: str

@@ -1,7 +1,7 @@
 """Rows of jobs, their hosts, ranks and communicators: how they are written.
 
-Every writer of a job first takes the job's own row, so that writers of one job take turns; who
-writes several jobs takes them in the order of their names.
+Every writer of a job first locks the job's own row, so that writers of one job take turns; a writer
+of several jobs locks them in the order of their names.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ def nanoseconds(time: datetime) -> int:
 
 
 def in_pieces(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """The items, as many at a time as one statement takes."""
     for start in range(0, len(items), ROWS_PER_STATEMENT):
         yield items[start : start + ROWS_PER_STATEMENT]
 
@@ -112,7 +111,6 @@ def write_hosts(connection: Connection, job: str, hosts: Iterable[str], origin: 
 
 
 def hosts_of(connection: Connection, job: str) -> list[str]:
-    """The hosts of a job, by name."""
     query = select(JOB_HOSTS.c.host).where(JOB_HOSTS.c.job == job).order_by(JOB_HOSTS.c.host)
     return list(connection.scalars(query))
 
@@ -143,7 +141,7 @@ def these_ranks(connection: Connection, job: str, ranks: Sequence[int]) -> list[
 
 
 def as_said(rank: RankSaid) -> JobRank:
-    """What somebody says of a rank, with its origin."""
+    """A registered rank, with its origin."""
     return said(
         rank.rank,
         Origin.REGISTERED,
@@ -159,9 +157,9 @@ def as_said(rank: RankSaid) -> JobRank:
 
 
 def write_ranks(connection: Connection, job: str, places: Iterable[JobRank]) -> bool:
-    """Join what is said of ranks with what is known; True if that changed something.
+    """Join new facts about ranks with the stored ones; True if that changed something.
 
-    Ranks that were only guessed, and that are guessed otherwise now, go.
+    Removes ranks that were only guessed and whose guess has changed.
     """
     given = list(places)
     guesses = any(is_guess(place) for place in given)
@@ -174,7 +172,7 @@ def write_ranks(connection: Connection, job: str, places: Iterable[JobRank]) -> 
     news = {
         place.rank: place
         for place in given
-        # A guess about a rank of which somebody knows better would mix up two processes.
+        # A guess about a rank that has a better origin would mix up two processes.
         if not (is_guess(place) and place.rank in old and not is_guess(old[place.rank]))
     }
     if guesses:
@@ -195,7 +193,7 @@ def write_ranks(connection: Connection, job: str, places: Iterable[JobRank]) -> 
 
 
 def is_guess(place: JobRank) -> bool:
-    """Whether nobody said which rank this process is."""
+    """Whether inference alone gave this process its rank."""
     return place.origins.get("rank") == Origin.INFERRED
 
 
@@ -205,7 +203,6 @@ def differs_in_process(one: JobRank, other: JobRank) -> bool:
 
 
 def drop_ranks(connection: Connection, job: str, ranks: Sequence[int]) -> None:
-    """Remove ranks of a job."""
     for some in in_pieces(ranks):
         connection.execute(
             delete(JOB_RANKS).where(JOB_RANKS.c.job == job, JOB_RANKS.c.rank.in_(some))
@@ -272,7 +269,7 @@ def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
 
 
 def make_aliases(connection: Connection, job: str, aliases: Iterable[str]) -> None:
-    """Let inferred jobs that turned out to be this one lead to it, and nothing else."""
+    """Reduce inferred jobs that turned out to be this one to aliases of it."""
     for alias in sorted(aliases):
         row = lock_job(connection, alias)
         if row is None or row["origin"] != JobOrigin.INFERRED or alias == job:
@@ -281,7 +278,7 @@ def make_aliases(connection: Connection, job: str, aliases: Iterable[str]) -> No
             connection.execute(delete(table).where(table.c.job == alias))
         values = {"alias_of": job, "state": JobState.ENDED, "ended_at": row["last_seen"]}
         change_row(connection, row, **values)
-    # An alias of an alias would be a second step for whoever follows it.
+    # An alias of an alias would need a second look-up.
     moved = update(JOBS).where(JOBS.c.alias_of == bindparam("alias")).values(alias_of=job)
     if listed := [{"alias": alias} for alias in aliases]:
         connection.execute(moved, listed)

@@ -1,4 +1,4 @@
-"""What series say of jobs (`fabric_job_info`), joined with what is known of them."""
+"""Joins facts about jobs from series (`fabric_job_info`) with the stored ones."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_job(connection: Connection, job: str, items: Sequence[tuple[JobKey, Se
 
 
 def known_columns(row: Row, items: Sequence[tuple[JobKey, Seen]]) -> dict[str, str | None]:
-    """Columns that a scheduler fills and nobody has filled otherwise."""
+    """Columns that a scheduler's labels fill, if they are still empty."""
     found: dict[str, str | None] = {}
     for name in OF_A_JOB:
         texts = {seen.attributes[name][1] for _, seen in items if name in seen.attributes}
@@ -57,7 +57,7 @@ def known_columns(row: Row, items: Sequence[tuple[JobKey, Seen]]) -> dict[str, s
 
 
 def awake(row: Row, items: Sequence[tuple[JobKey, Seen]]) -> dict[str, object]:
-    """Times and state of a job that was seen; only who registered a job ends it for good."""
+    """Times and state of a job that was seen; only a registered job's end is final."""
     first = min(seen.first for _, seen in items)
     last = max(seen.last for _, seen in items)
     times = {

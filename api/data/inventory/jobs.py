@@ -45,13 +45,13 @@ from api.data.inventory.tables import JobOrigin, JobState
 from collector.contract.errors import InventoryError
 
 DIFFERENCES_SHOWN_MAX: Final = 10
-"""Of what contradicts a registered job; more would be a page that nobody reads."""
+"""Contradictions to a registered job in one error message; more would not be read."""
 
 COLUMNS_SAID: Final = ("name", "user", "scheduler", "cluster", "started_at")
 
 
 class JobConflictError(InventoryError):
-    """What is said of a job contradicts what was registered; `differences` says where."""
+    """A request contradicts the registered job; `differences` lists the fields."""
 
     def __init__(self, job: str, differences: Sequence[str]) -> None:
         shown = "; ".join(differences[:DIFFERENCES_SHOWN_MAX])
@@ -61,14 +61,13 @@ class JobConflictError(InventoryError):
 
 
 def more_words(more: int) -> str:
-    """How many differences are not shown."""
     return f"; and {more} more" if more > 0 else ""
 
 
 class JobTables(Part):
     """Jobs, their ranks and communicators."""
 
-    # --- said by people ------------------------------------------------------------------------
+    # --- registration --------------------------------------------------------------------------
 
     def register(self, job: JobSaid, now: datetime) -> bool:
         """Keep a job; False if it was registered before with the same content.
@@ -101,7 +100,7 @@ class JobTables(Part):
         return True
 
     def change(self, name: str, change: JobChange, now: datetime) -> bool:
-        """Change a job as said; False if there is none of this name."""
+        """False if there is no job of this name."""
         with self._database.writing("change a job") as connection:
             row = lock_job(connection, name) if is_name(name) else None
             if row is None or row["alias_of"] is not None:
@@ -145,7 +144,7 @@ class JobTables(Part):
             make_aliases(connection, found.job, found.aliases)
 
     def touch(self, times: dict[str, datetime]) -> None:
-        """Note when jobs were last heard of; one that was taken for ended runs again."""
+        """Note when jobs were last seen; one that was taken for ended runs again."""
         with self._database.writing("note jobs") as connection:
             for name, last in sorted(times.items()):
                 row = lock_job(connection, name)
@@ -157,7 +156,7 @@ class JobTables(Part):
                 change_row(connection, row, last_seen=last, **state)
 
     def end_quiet(self, before: datetime) -> int:
-        """Take jobs that nobody registered and that fell silent before this for ended."""
+        """End unregistered jobs that fell silent before this moment; returns how many."""
         quiet = (
             update(JOBS)
             .where(JOBS.c.state == JobState.RUNNING, JOBS.c.last_seen < before)
@@ -205,13 +204,12 @@ class JobTables(Part):
         return self._database.ask(Job, JOBS, narrow, limit)
 
     def groups(self, name: str) -> dict[str, list[list[int]]]:
-        """The parallelism groups of a job, if somebody said them; apart, because they are large."""
+        """Parallelism groups, if registered; read apart from the job because they are large."""
         with self._database.reading("read a job's groups") as connection:
             found = connection.scalar(select(JOBS.c.groups).where(JOBS.c.job == name))
         return dict(found or {})
 
     def hosts(self, name: str) -> list[str]:
-        """The hosts of a job, by name."""
         with self._database.reading("list a job's hosts") as connection:
             return hosts_of(connection, name)
 
@@ -229,7 +227,6 @@ class JobTables(Part):
             return [msgspec.convert(dict(row), Communicator) for row in rows]
 
     def communicator_names(self, name: str) -> list[str]:
-        """The names of a job's communicators, in order."""
         query = select(COMMUNICATORS.c.communicator).where(COMMUNICATORS.c.job == name)
         with self._database.reading("list a job's communicators") as connection:
             return list(connection.scalars(query.order_by(COMMUNICATORS.c.communicator)))
@@ -245,7 +242,7 @@ class JobTables(Part):
     def members(
         self, name: str, communicators: Sequence[str] | None = None
     ) -> list[CommunicatorMember]:
-        """Who is in a job's communicators, or in some of them, by communicator and rank."""
+        """Members of a job's communicators, or of some of them, by communicator and rank."""
         wanted = [MEMBERS.c[field] for field in CommunicatorMember.__struct_fields__]
         query = select(*wanted).where(MEMBERS.c.job == name)
         if communicators is not None:
@@ -255,12 +252,10 @@ class JobTables(Part):
             return [CommunicatorMember(**row) for row in connection.execute(query).mappings()]
 
     def count_ranks(self, name: str) -> int:
-        """How many ranks of a job are known."""
         with self._database.reading("count a job's ranks") as connection:
             return count_ranks(connection, name)
 
     def count_communicators(self, name: str) -> int:
-        """How many communicators a job has."""
         query = select(func.count()).select_from(COMMUNICATORS).where(COMMUNICATORS.c.job == name)
         with self._database.reading("count a job's communicators") as connection:
             return connection.scalar(query) or 0
@@ -282,7 +277,6 @@ class JobTables(Part):
         ]
 
     def running(self) -> list[Job]:
-        """Every job that runs, by name."""
         wanted = [JOBS.c[field] for field in Job.__struct_fields__]
         query = select(*wanted).where(JOBS.c.state == JobState.RUNNING).order_by(JOBS.c.job)
         with self._database.reading("list running jobs") as connection:
@@ -290,18 +284,17 @@ class JobTables(Part):
         return [msgspec.convert(dict(row), Job) for row in rows]
 
 
-# --- what somebody says -------------------------------------------------------------------------
+# --- registration -------------------------------------------------------------------------------
 
 
-def write_said(connection: Connection, row: Row, said: JobSaid | JobChange) -> None:
-    """Write the hosts and ranks that somebody named."""
-    hosts = {*said.hosts, *(rank.host for rank in said.ranks)}
+def write_said(connection: Connection, row: Row, request: JobSaid | JobChange) -> None:
+    """Write the hosts and ranks that a request names."""
+    hosts = {*request.hosts, *(rank.host for rank in request.ranks)}
     write_hosts(connection, row["job"], hosts, Origin.REGISTERED)
-    write_ranks(connection, row["job"], [as_said(rank) for rank in said.ranks])
+    write_ranks(connection, row["job"], [as_said(rank) for rank in request.ranks])
 
 
 def count_ranks(connection: Connection, job: str) -> int:
-    """How many ranks of a job are known."""
     query = select(func.count()).select_from(JOB_RANKS).where(JOB_RANKS.c.job == job)
     return connection.scalar(query) or 0
 
@@ -320,19 +313,19 @@ def changed_columns(change: JobChange, now: datetime) -> dict[str, object]:
     return values
 
 
-def differences_of(connection: Connection, row: Row, said: JobSaid) -> list[str]:
-    """Where what somebody says of a registered job is not what was said before."""
-    columns = {name: getattr(said, name) for name in COLUMNS_SAID}
-    columns |= {"groups": said.groups or None, "attributes": said.attributes or None}
+def differences_of(connection: Connection, row: Row, request: JobSaid) -> list[str]:
+    """Where a request contradicts the registered job."""
+    columns = {name: getattr(request, name) for name in COLUMNS_SAID}
+    columns |= {"groups": request.groups or None, "attributes": request.attributes or None}
     found = [
         f"{name} is {shown(row[name])}, not {shown(value)}"
         for name, value in columns.items()
         if value is not None and value != row[name]
     ]
-    if said.ranks:
+    if request.ranks:
         old = {place.rank: place for place in ranks_of(connection, row["job"])}
-        found += rank_differences(old, [as_said(rank) for rank in said.ranks])
-    if missing := sorted(set(said.hosts) - set(hosts_of(connection, row["job"]))):
+        found += rank_differences(old, [as_said(rank) for rank in request.ranks])
+    if missing := sorted(set(request.hosts) - set(hosts_of(connection, row["job"]))):
         found.append(f"hosts lack {', '.join(missing[:3])}")
     return found
 
@@ -358,6 +351,6 @@ def rank_differences(old: dict[int, JobRank], given: Iterable[JobRank]) -> list[
 
 
 def shown(value: object) -> str:
-    """A value in few words."""
+    """A value, shortened for an error message."""
     text = "nothing" if value is None or value == {} else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"  # noqa: PLR2004 - a line of a message

@@ -1,6 +1,6 @@
-"""Rows of `cablings`: how what ports say of their neighbours is written.
+"""Writes ports' reports of their neighbours as rows of `cablings`.
 
-Whoever writes cablings of a host holds the lock of the host's row until the transaction ends: so
+A writer of a host's cablings holds the lock of the host's row until the transaction ends: so
 several service processes join into the same history one after the other.
 """
 
@@ -28,7 +28,7 @@ HOSTS: Final = table_of(HostRow)
 
 ENDS_PER_HOST_MAX: Final = 8_192
 """Ports with neighbours of one host or switch, counted once for each method. The largest director
-switches have 2,048 ports; past it a new one is left out, counted, and a warning says so."""
+switches have 2,048 ports; past it a new one is left out, counted and logged as a warning."""
 
 EndKey = tuple[str, str, str, str]
 """Host, device, port and method."""
@@ -83,7 +83,7 @@ def join_host(host: str, items: list[tuple[LinkKey, Seen]], known: Spans, change
             left_out += 1
             continue
         before = {span.number: msgspec.structs.replace(span) for span in spans}
-        # In the order of time, so that what was seen while the database was away falls into place.
+        # In order of time, so that observations made during a database outage fall into place.
         for (_, end), (first, last) in sorted(group, key=lambda item: item[1]):
             join_seen(spans, end.peer, first, last)
         known[key] = spans

@@ -1,4 +1,4 @@
-"""The inventory's cables: what each port says of its neighbour, now and in the past."""
+"""The inventory's cables: the neighbour that each port reports, now and in the past."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from collector.contract.errors import InventoryError
 from collector.contract.identity import PortId
 
 LOOK_BACK_DAYS: Final = 7
-"""What nobody has seen for so long is no part of the fabric any more: a switch that was renamed or
-taken away names its old neighbours for ever. Longer than any poller stays down unnoticed."""
+"""A thing unseen for this long is no part of the fabric any more: otherwise a switch that was
+renamed or removed would keep its old neighbours for ever. Longer than a poller's outage lasts."""
 LOOK_BACK: Final = timedelta(days=LOOK_BACK_DAYS)
 
 FABRIC_ROWS_MAX: Final = 1_000_000
 """Rows of one table that are read at once: ten times the ports of a hundred thousand GPUs, some
-gigabytes. Past it the fabric is not read, and the error says so."""
+gigabytes. Past it reading the fabric fails with an error that names the bound."""
 
 UNPLUGGED_LOOKED_AT_MAX: Final = 10_000
 """Ends that are looked at in one go for having lost their neighbour, those first that lost it last.
@@ -44,7 +44,7 @@ Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class FabricDevice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a topology needs of a device: there are many, and times and the like cost most."""
+    """A device's columns that a topology needs: there are many rows, and times cost most."""
 
     host: str
     kind: str
@@ -54,7 +54,7 @@ class FabricDevice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FabricPort(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a topology needs of a port."""
+    """A port's columns that a topology needs."""
 
     host: str
     device: str
@@ -69,7 +69,7 @@ class FabricPort(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FabricEnd(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a topology needs of a cabling."""
+    """A cabling's columns that a topology needs."""
 
     host: str
     device: str
@@ -93,24 +93,24 @@ class FabricRows(msgspec.Struct, frozen=True):
     """RDMA devices, switches and network interfaces."""
     ports: list[FabricPort]
     ends: list[FabricEnd]
-    """Without those that say that there is nobody."""
+    """Without ends that report no neighbour."""
 
 
 class Signs(msgspec.Struct, frozen=True):
-    """When ports and their pollers were last heard of: what speaks for an unplugged cable."""
+    """When ports and their pollers last reported: the evidence for an unplugged cable."""
 
     port: dict[Place, datetime]
     """Ports, and network interfaces as the port 1 that they have."""
     down: set[Place]
-    """Ports that say of themselves that their link is down."""
+    """Ports that report their own link as down."""
     method: dict[tuple[str, str], datetime]
-    """Of each host and method the latest word on any neighbour."""
+    """By host and method: the latest report of any neighbour."""
 
     def since_when_unplugged(self, row: Cabling) -> datetime | None:
-        """Until when the port was reported without the neighbour that it had; None: who knows.
+        """Until when the port was reported without its neighbour; None if that is not certain.
 
-        Either the port itself says that it is down, or the one who names its neighbours names
-        those of other ports of the same machine. A poller that died says nothing of any.
+        Either the port reports its link as down, or the source of its neighbours still reports
+        those of other ports of the same machine. A poller that died reports none.
         """
         place = (row.host, row.device, row.port)
         heard = self.port.get(place)
@@ -127,7 +127,7 @@ class LinkTables(Part):
     def cablings(self, port: PortId) -> list[Cabling]:
         """What was at a port and when, by every method, the latest first.
 
-        One whose neighbour has no name at all says that the port had none.
+        One whose neighbour has no name at all means that the port had none.
         """
         if not all(is_name(name) for name in (port.host, port.device, port.port)):
             return []
@@ -164,7 +164,7 @@ class LinkTables(Part):
             )
 
     def note_unplugged(self, now: datetime) -> int:
-        """End the cablings of ports that are still reported and name nobody; returns how many.
+        """End the cablings of reported ports that name no neighbour; returns how many.
 
         Several processes may do so at once.
         """
@@ -215,7 +215,7 @@ def read_all(connection: Connection, record: type[Record], query: Select[Any]) -
 
 
 def quiet_cablings(connection: Connection, now: datetime) -> list[Cabling]:
-    """Cablings that nothing speaks against and that were not confirmed for a while."""
+    """Cablings in force that were not confirmed for a while."""
     columns = CABLINGS.c
     query = wanted(Cabling, CABLINGS).where(
         columns.until.is_(None),
@@ -228,7 +228,7 @@ def quiet_cablings(connection: Connection, now: datetime) -> list[Cabling]:
 
 
 def read_signs(connection: Connection, rows: Iterable[Cabling]) -> Signs:
-    """What is known of the ports of these cablings, and of who named their neighbours."""
+    """Evidence about the ports of these cablings and the sources of their neighbours."""
     signs = Signs({}, set(), {})
     hosts = sorted({row.host for row in rows})
     for start in range(0, len(hosts), ROWS_PER_STATEMENT):
@@ -251,7 +251,7 @@ def add_signs(connection: Connection, signs: Signs, hosts: list[str]) -> None:
             signs.down.add((host, device, port))
     columns = CABLINGS.c
     methods = select(columns.host, columns.method, func.max(columns.last_seen))
-    # That a port has no neighbour may be its own word, and shows no poller alive.
+    # The absence of a neighbour may be the port's own report, and proves no poller alive.
     is_named = or_(*(columns[name] != "" for name in PEER_LABELS))
     methods = methods.where(columns.host.in_(hosts), is_named)
     methods = methods.group_by(columns.host, columns.method)

@@ -1,4 +1,4 @@
-"""How what was seen at different times, in any order, becomes one row. Pure.
+"""Joins observations made at different times, in any order, into one row. Pure.
 
 Each row is a join: the earliest first time, the latest last time, and for each attribute the value
 that was seen last (of two seen at the same moment, the greater text). Joins can be made in any
@@ -51,7 +51,6 @@ class Things(Generic[Key]):
         self._seen: dict[Key, Seen] = {}
 
     def add(self, key: Key, observation: Observation, attributes: Attributes) -> None:
-        """Join one observation of a thing."""
         seen = self._seen.get(key)
         if seen is None:
             seen = Seen(observation.first_seen, observation.last_seen, {})
@@ -67,7 +66,7 @@ class Things(Generic[Key]):
 
 
 class Tally:
-    """Many observations as rows of the three tables, and what they say of jobs and cables."""
+    """Many observations as rows of the three tables, with their jobs and cables."""
 
     def __init__(self, observations: Iterable[Observation]) -> None:
         self.hosts: Things[HostKey] = Things()
@@ -101,7 +100,6 @@ class Tally:
 
 
 def stamped(attributes: Attributes, moment: datetime) -> Stamped:
-    """The attributes as they were seen at one moment."""
     time_us = (moment - EPOCH) // MICROSECOND
     return {name: (time_us, value) for name, value in attributes}
 

@@ -1,8 +1,7 @@
-"""Notices to people: what each receiver was told, what waits to be sent, and silences.
+"""Notices: the last state sent to each receiver, the outbox, and silences.
 
-A notice is kept before it is sent, in the transaction in which it becomes known that its receiver
-was told; afterwards it is marked. Of each group of alerts one notice waits at most: a newer one
-takes the older one's place.
+A notice is stored before it is sent, in the transaction that updates its receiver's talk; after the
+attempt it is marked. At most one notice waits for each group of alerts: a newer one replaces it.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ SILENCES_ASKED_MAX: Final = 10 * SILENCES_MAX
 
 
 CLOCK_SET_BACK: Final = dt.timedelta(hours=2)
-"""Nobody puts a notice off for so long: one that is due later was planned by another clock."""
+"""Longer than the sender postpones a notice: one that is due later was planned by another clock."""
 
 
 class KeptPlan(msgspec.Struct, frozen=True):
-    """What became of notices that waited, when newer ones were kept."""
+    """Counts of waiting notices that newer ones superseded or a bound dropped."""
 
     superseded: int
     dropped: int
@@ -60,7 +59,7 @@ class KeptNotice(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: dt.datetime | None
     """When it was sent, or given up."""
     detail: str
-    """What the last attempt came to."""
+    """Result of the last attempt."""
 
 
 class Backlog(msgspec.Struct, frozen=True):
@@ -76,7 +75,7 @@ class NoticeTables(Part):
     # --- planning ------------------------------------------------------------------------------
 
     def talks(self) -> dict[str, Talk]:
-        """What all receivers were told, by the talks' keys."""
+        """The last state sent to each receiver, by the talks' keys."""
         with self._database.reading("list talks") as connection:
             found = connection.execute(select(TALKS.c.document)).scalars().all()
         talks = (msgspec.json.decode(document, type=Talk) for document in found)
@@ -121,7 +120,7 @@ class NoticeTables(Part):
         return [read_notice(document) for document in found]
 
     def begin_attempts(self, ids: Sequence[str], *, task: str, holder: str) -> set[str] | None:
-        """Those of these notices that still wait, with one more attempt; None: not ours to send."""
+        """Those that still wait, with one more attempt; None if another process has the task."""
         with self._database.writing("begin to send notices") as connection:
             if not is_holder(connection, task, holder):
                 return None
@@ -165,7 +164,6 @@ class NoticeTables(Part):
             return int(done.rowcount)
 
     def backlogs(self) -> dict[str, Backlog]:
-        """What waits, by receiver."""
         query = (
             select(NOTICES.c.receiver, func.count(), func.min(NOTICES.c.planned_at))
             .where(NOTICES.c.state == WAITING)
@@ -250,7 +248,6 @@ class SilenceTables(Part):
         return silence
 
     def get(self, number: str) -> Silence | None:
-        """The silence with this id."""
         if not is_name(number):
             return None
         query = select(SILENCES.c.document).where(SILENCES.c.id == number)
@@ -280,7 +277,6 @@ def digest(key: str) -> str:
 
 
 def read_notice(document: str) -> Notice:
-    """A notice out of its row."""
     return msgspec.json.decode(document, type=Notice)
 
 
@@ -302,7 +298,6 @@ def end_waiting(
 
 
 def write_talks(connection: Connection, talks: Sequence[Talk]) -> None:
-    """Insert talks, or put them in the place of what is there."""
     insert = insert_into(connection, TALKS)
     write = insert.on_conflict_do_update(
         index_elements=[TALKS.c.talk], set_={"document": insert.excluded.document}
@@ -315,7 +310,6 @@ def write_talks(connection: Connection, talks: Sequence[Talk]) -> None:
 
 
 def remove_talks(connection: Connection, keys: Sequence[str]) -> None:
-    """Forget talks."""
     for start in range(0, len(keys), ROWS_PER_STATEMENT):
         some = [digest(key) for key in keys[start : start + ROWS_PER_STATEMENT]]
         connection.execute(delete(TALKS).where(TALKS.c.talk.in_(some)))
@@ -392,7 +386,6 @@ def forget_notices(connection: Connection, now: dt.datetime) -> None:
 
 
 def write_silence(connection: Connection, silence: Silence) -> None:
-    """Insert a silence, or put it in the place of what is there."""
     insert = insert_into(connection, SILENCES)
     names = ("ends_at", "document")
     connection.execute(

@@ -1,4 +1,4 @@
-"""What placing a job needs of the inventory: where jobs run, and how many GPUs hosts have."""
+"""Inventory queries for placement: where jobs run, and how many GPUs hosts have."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class RunningPlace(msgspec.Struct, frozen=True):
 
     job: str
     title: str
-    """What people call the job: its name, or its id."""
+    """The job's name, or its id."""
     host: str
     first_rank: int | None
     """The lowest of the job's ranks there; None if none is known."""
 
 
 class PlaceTables(Part):
-    """Running jobs by host, and GPUs by host; each in one question."""
+    """Running jobs by host, and GPUs by host; each in one query."""
 
     def running(self) -> list[RunningPlace]:
         """Hosts of jobs that run, by job and host; PLACEMENT_PLACES_MAX of them at most."""
@@ -51,7 +51,7 @@ class PlaceTables(Part):
         return [RunningPlace(job, name or job, host, first) for job, name, host, first in rows]
 
     def gpu_counts(self) -> dict[str, int]:
-        """How many GPUs each host has that tells of any."""
+        """GPUs by host; hosts that report none are absent."""
         query = (
             select(DEVICES.c.host, func.count())
             .where(DEVICES.c.kind == DeviceKind.GPU)

@@ -1,4 +1,4 @@
-"""What the inventory answers and is told: hosts, ports, jobs and their like as plain values."""
+"""Plain values that the inventory returns and accepts: hosts, ports, jobs and their like."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cabling(msgspec.Struct, frozen=True, kw_only=True):
-    """A neighbour that a port named by one method, in its words, and from when to when.
+    """A neighbour as a port reported it by one method, and from when to when.
 
-    `until` is None while nothing speaks against it; `last_seen` says how old that knowledge is.
+    `until` is None while no evidence contradicts it; `last_seen` is the time of the last report.
     """
 
     host: str
@@ -127,7 +127,7 @@ class CommunicatorMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody says of a rank of a job."""
+    """A rank of a job, as a client registers it."""
 
     rank: int
     host: str
@@ -140,7 +140,7 @@ class RankSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class JobSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody says of a job that is to be registered."""
+    """A job, as a client registers it."""
 
     id: str
     name: str | None = None
@@ -155,7 +155,7 @@ class JobSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class JobChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What somebody wants changed of a job; what is not given stays.
+    """A client's change of a job; fields that are not given stay.
 
     `attributes` are merged, one that is null goes; `hosts` and `ranks` are added or changed;
     `groups` take the place of those that are there.

@@ -1,7 +1,7 @@
-"""The inventory itself: what is kept of sightings and batches, and the questions it answers.
+"""The inventory itself: stores sightings and batches, and answers queries about them.
 
 Synchronous and thread-safe: the service calls it from worker threads. Every failure is an
-InventoryError that says what could not be done and why, without a password.
+InventoryError that names the operation and the reason, without a password.
 
 Writers of all service processes take their rows in one order (agents, hosts, devices, ports,
 cablings, jobs, each by key), so they wait for each other and never deadlock.
@@ -53,7 +53,7 @@ class Kept(msgspec.Struct, frozen=True):
     columns: dict[str, Callable[[str], object]]
     """Attribute to what makes the column's value of its text."""
     defaults: dict[str, object] = {}
-    """What stands in a column of which nothing was said; null in the others."""
+    """Column values for attributes that no series has reported; null in the others."""
 
 
 HOSTS: Final = Kept(
@@ -73,7 +73,6 @@ class HostTables(Part):
     """Hosts, their devices and ports, and their agents."""
 
     def get(self, name: str) -> Host | None:
-        """The host of this name."""
         if not is_name(name):
             return None
         found = self._database.ask(
@@ -152,7 +151,6 @@ class HostTables(Part):
         return self._database.ask(Port, PORTS.table, narrow, limit)
 
     def agent(self, name: str) -> Agent | None:
-        """The agent of this name."""
         if not name.isprintable():
             return None
         found = self._database.ask(
@@ -164,7 +162,7 @@ class HostTables(Part):
 class Inventory:
     """What exists and what became of it, by subject; on `sqlite:///path` or `postgresql+psycopg://…`.
 
-    Connects when it is first asked something. `migrate` must have run once before the rest.
+    Connects at first use. `migrate` must have run once before the rest.
     """
 
     def __init__(self, url: str) -> None:
@@ -192,7 +190,6 @@ class Inventory:
         self._database.ping()
 
     def close(self) -> None:
-        """Give the connections back."""
         self._database.close()
 
     def observe(self, observations: Iterable[Observation]) -> int:
@@ -230,7 +227,7 @@ class Inventory:
 
 
 def host_observations(by_agent: dict[str, list[BatchRun]]) -> Iterator[Observation]:
-    """What batches say exists: the host they came from, with its agent."""
+    """The host that each batch came from, with its agent."""
     for agent, runs in by_agent.items():
         for run in runs:
             if run.host:
@@ -301,7 +298,6 @@ def join_attributes(
 
 
 def row_of(kept: Kept, key: tuple[object, ...], seen: Seen) -> dict[str, object]:
-    """A new row."""
     names = (column.name for column in kept.table.primary_key)
     times = {"first_seen": seen.first, "last_seen": seen.last}
     return dict(zip(names, key, strict=True)) | times | values_of(kept, seen.attributes)

@@ -1,8 +1,8 @@
-"""From a series' labels to what they say exists: a host, a device or port of it, a job. Pure.
+"""Derives the things that exist from a series' labels: a host, its device or port, a job. Pure.
 
-Only series whose metric the catalog knows, by its own name or by another exporter's, say anything:
-an application's series must not create hosts. Names that cannot be identities, or are longer than
-an index takes, say nothing either.
+Only series whose metric the catalog defines, by its own name or by another exporter's, count: an
+application's series must not create hosts. Names that cannot be identities, or are longer than an
+index takes, are ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collector.contract.identity import METRIC_LABEL, Labels, printable
 
 NAME_BYTES_MAX: Final = 255
 """A host's, device's or port's name. DNS stops at 253; three of them fit PostgreSQL's largest index
-entry (2,704 bytes). A longer name says nothing."""
+entry (2,704 bytes). A longer name is ignored."""
 ATTRIBUTE_CHARS_MAX: Final = 512
 """An attribute's value; the rest is cut off."""
 
@@ -30,7 +30,7 @@ Attributes = tuple[tuple[str, str], ...]
 """Names and values, sorted by name."""
 
 PEER_LABELS: Final = ("peer_name", "peer_port", "peer_guid", "peer_chassis", "peer_port_id")
-"""What a port says of its neighbour, in this order in `Peer`."""
+"""Labels that describe a port's neighbour, in this order in `Peer`."""
 Peer = tuple[str, str, str, str, str]
 
 HOST_LABELS: Final = ("host", "node", "Hostname", "hostname")
@@ -78,9 +78,9 @@ LINK_INFO: Final = "fabric_link_info"
 SWITCH_TARGET: Final = "switch"
 """The catalog's target whose series are of a switch as a whole."""
 POLLER_LABEL: Final = "method"
-"""Who asked a switch is nothing of the switch's own: two who ask would change it back and forth."""
+"""The poller is no attribute of the switch: two pollers would change it back and forth."""
 ROLE: Final = "role"
-"""Attribute of a host that says what it is (`HostRole`); no label sets it."""
+"""Attribute of a host that holds its `HostRole`; no label sets it."""
 
 JOB_INFO: Final = "fabric_job_info"
 JOB_ATTRIBUTES: Final = {
@@ -97,7 +97,7 @@ JOB_ATTRIBUTES: Final = {
         "local_rank",
     )
 }
-"""Labels of JOB_INFO that say something of a job or of its rank."""
+"""Labels of JOB_INFO that describe a job or its rank."""
 RANK_MAX: Final = (1 << 31) - 1
 
 
@@ -118,7 +118,7 @@ SHAPES: Final = {
 
 
 class LinkEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """A port and the neighbour that it names, in the neighbour's own words (empty: not said)."""
+    """A port and the neighbour that it names, as the neighbour names itself (empty: unknown)."""
 
     device: str
     port: str
@@ -131,7 +131,6 @@ class LinkEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def peer(self) -> Peer:
-        """The neighbour, as one value to compare."""
         return (
             self.peer_name,
             self.peer_port,
@@ -174,12 +173,11 @@ class Observation(msgspec.Struct, frozen=True):
 
     @classmethod
     def at(cls, sighting: Sighting, moment: datetime) -> Observation:
-        """A sighting that was made once."""
         return cls(sighting, moment, moment)
 
 
 class PortValues(msgspec.Struct, frozen=True, kw_only=True):
-    """The latest values of one port's gauges: what labels cannot say. None leaves what is known.
+    """The latest values of one port's gauges, which no label carries. None keeps the stored value.
 
     `state` is the value of `fabric_port_state`, `rate_bits_per_second` that of the metric of this
     name; both are samples, so floats, and may be any.
@@ -214,7 +212,7 @@ class PortValues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sight(labels: Labels, catalog: Catalog) -> Sighting | None:
-    """What the labels of a series say exists; None if they say nothing."""
+    """The thing that the labels of a series name; None if they name none."""
     found = dict(labels)
     name = found.get(METRIC_LABEL, "")
     metric = catalog.metric(name)
@@ -229,7 +227,7 @@ def sight(labels: Labels, catalog: Catalog) -> Sighting | None:
 def sight_as(
     metric: Metric, alias: Alias | None, labels: dict[str, str], catalog: Catalog
 ) -> Sighting | None:
-    """What a series says exists, read as a series of this metric of ours."""
+    """The thing that a series names, read as a series of this metric of the catalog."""
     target = catalog.target_of(metric.name)
     theirs = alias.labels if alias is not None else {}
     host = host_of(labels, theirs)
@@ -254,7 +252,7 @@ def sight_as(
         attributes |= picked(labels, GPU_ATTRIBUTES)
     is_switch = shape.kind is DeviceKind.RDMA and device == host
     on_host |= role_of(is_switch=is_switch)
-    # Without a port (node_infiniband_info has none) all that is said is said of the device.
+    # Without a port (node_infiniband_info has none) all attributes describe the device.
     on_port = {} if not port else picked_but(attributes, DEVICE_ATTRIBUTES)
     return Sighting(
         host=host,
@@ -320,9 +318,9 @@ def whole_number(text: str, most: int) -> int | None:
 
 
 def host_of(labels: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """The name of the host that a series is about; empty if it does not say.
+    """The name of the host that a series is about; empty if no label has it.
 
-    `theirs` is an alias' map from our label to the exporter's.
+    `theirs` is an alias' map from the catalog's label to the exporter's.
     """
     for label in (theirs.get("host", "host"), *HOST_LABELS):
         if name := labels.get(label):
@@ -347,7 +345,7 @@ def info_attributes(
 ) -> dict[str, str]:
     """The attributes that an info metric carries in its labels; other metrics carry none.
 
-    Only labels that the catalog names count, so that nobody can grow a row without end.
+    Only labels that the catalog names count, so that no sender can grow a row without end.
     """
     if metric.kind is not Kind.INFO:
         return {}
@@ -365,12 +363,10 @@ def picked(labels: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, st
 
 
 def picked_but(attributes: Mapping[str, str], left_out: Container[str]) -> dict[str, str]:
-    """The attributes without those left out."""
     return {name: value for name, value in attributes.items() if name not in left_out}
 
 
 def ordered(attributes: Mapping[str, str]) -> Attributes:
-    """Attributes in their one order."""
     return tuple(sorted(attributes.items()))
 
 

@@ -50,7 +50,7 @@ class HostRole(enum.StrEnum):
     HOST = "host"
     """A machine that computes."""
     SWITCH = "switch"
-    """A switch that somebody polls."""
+    """A switch that an agent polls."""
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -63,7 +63,7 @@ class UtcTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """The value as the database takes it; a time without a zone is a mistake of ours."""
+        """The value as the database takes it; a time without a zone is a bug of the caller."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -72,7 +72,7 @@ class UtcTime(TypeDecorator[datetime]):
         return moment.replace(tzinfo=None) if dialect.name == "sqlite" else moment
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """The value as we use it: always in UTC."""
+        """The value in UTC."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if dialect.name == "sqlite" else value.astimezone(UTC)
@@ -159,8 +159,8 @@ class PortRow(SeenMixin, Base):
 class CablingRow(Base):
     """A neighbour that a port named, by one method, and from when to when.
 
-    `number` counts a port's cablings of one method, from 1. `until` is null while nothing
-    speaks against the cable; else it is the last time that it was seen.
+    `number` counts a port's cablings of one method, from 1. `until` is null while no evidence
+    contradicts the cable; else it is the last time that it was seen.
     """
 
     __tablename__ = "cablings"
@@ -185,7 +185,7 @@ class CablingRow(Base):
 class AgentRow(Base):
     """How far an agent's numbered batches have come.
 
-    `batches_missing` counts the gaps in the sequence since `boot` was first heard of.
+    `batches_missing` counts the gaps in the sequence since the first batch of `boot`.
     """
 
     __tablename__ = "agents"
@@ -201,16 +201,16 @@ class CaptureState(enum.StrEnum):
     """How far a request for raw samples has come."""
 
     WAITING = "waiting"
-    """The agent does not know of it yet: it learns with the receipt of its next batch."""
+    """For the receipt of the agent's next batch, which hands it over."""
     HANDED = "handed"
-    """A receipt told it."""
+    """The agent has it from a receipt."""
     FINISHED = "finished"
     REFUSED = "refused"
     """By the agent, which has no counter that it samples, or too many requests."""
     LOST = "lost"
     """The sampler ended before it had sent them."""
     EXPIRED = "expired"
-    """The agent never said how it ended."""
+    """The agent never reported how it ended."""
 
 
 class CaptureRow(Base):
@@ -237,7 +237,7 @@ class CaptureRow(Base):
 class IncidentRow(Base):
     """An incident: the whole of it as JSON, and what it is looked up by.
 
-    As text: nobody asks the database for what is inside, and a name in it may have any letters.
+    As text: no query reads inside the document, and a name in it may have any letters.
     """
 
     __tablename__ = "incidents"
@@ -265,7 +265,7 @@ class IncidentNameRow(Base):
 
 
 class IncidentChangeRow(Base):
-    """News of an incident, numbered over all processes: what somebody who was away has missed."""
+    """A change of an incident, numbered over all processes, for clients that reconnect."""
 
     __tablename__ = "incident_changes"
 
@@ -276,7 +276,7 @@ class IncidentChangeRow(Base):
 
 
 class LeaseRow(Base):
-    """Which process does a task that only one may do, and until when it is not asked again."""
+    """The process that does a task which only one may do, and until when its lease lasts."""
 
     __tablename__ = "leases"
 
@@ -284,7 +284,7 @@ class LeaseRow(Base):
     holder: Mapped[str]
     until: Mapped[datetime]
     done_at: Mapped[datetime | None]
-    """When the task was last done to its end, by whomever."""
+    """When any process last completed the task."""
 
 
 # --- alerts -------------------------------------------------------------------------------------
@@ -318,10 +318,10 @@ class NoticeState(enum.StrEnum):
     """How far a notice has come."""
 
     WAITING = "waiting"
-    """For its receiver to say yes."""
+    """For its receiver to accept it."""
     SENT = "sent"
     SUPERSEDED = "superseded"
-    """A newer one about the same says more."""
+    """A newer one about the same alerts replaced it."""
     REFUSED = "refused"
     """By the receiver, for what it is: trying again would not help."""
     DROPPED = "dropped"
@@ -329,7 +329,7 @@ class NoticeState(enum.StrEnum):
 
 
 class TalkRow(Base):
-    """What a receiver was last told about a group of alerts. The key is a digest of its name."""
+    """The last state of a group of alerts sent to a receiver. The key is a digest of its name."""
 
     __tablename__ = "talks"
 
@@ -338,7 +338,7 @@ class TalkRow(Base):
 
 
 class NoticeRow(Base):
-    """Something that a receiver is told, once: the outbox, and the memory of what was sent."""
+    """A message to a receiver, sent once: the outbox, and the record of what was sent."""
 
     __tablename__ = "notices"
 
@@ -359,7 +359,7 @@ class NoticeRow(Base):
 
 
 class SilenceRow(Base):
-    """Alerts that page nobody for a while."""
+    """Matchers of alerts whose notices are withheld for a while."""
 
     __tablename__ = "silences"
 
@@ -372,7 +372,7 @@ class SilenceRow(Base):
 
 
 class HoldRow(Base):
-    """Somebody's word that a thing is draining or out: it holds until it is ended, or `until`.
+    """A thing is draining or out, by an operator or policy, until the hold is ended, or `until`.
 
     Rows stay for a while after their end: they are the record of who took what out, and when.
     """
@@ -395,7 +395,7 @@ class HoldRow(Base):
 
 
 class ActionRow(Base):
-    """A drain from its wish to its end. What stands here (`standing`) is held by a `HoldRow`."""
+    """A drain from its request to its end. While it stands (`standing`), a `HoldRow` holds it."""
 
     __tablename__ = "actions"
 
@@ -426,14 +426,14 @@ class HealthTurnRow(Base):
 
 
 class JobOrigin(enum.StrEnum):
-    """Who said that a job exists; the first of these that did."""
+    """The source of a job's existence; the first of these that applies."""
 
     REGISTERED = "registered"
-    """Somebody, by `POST /v1/jobs`."""
+    """A client, by `POST /v1/jobs`."""
     SCHEDULER = "scheduler"
     """A scheduler, through the environment of its processes as an agent reads it."""
     INFERRED = "inferred"
-    """Nobody: its processes were seen to talk to each other."""
+    """Inference: its processes were seen to communicate with each other."""
 
 
 class JobState(enum.StrEnum):
@@ -447,7 +447,7 @@ class JobRow(Base):
     """A training job.
 
     `alias_of` is set when two jobs turned out to be one: the row then only leads to the other.
-    `revision` grows whenever something is said of the job that inference has to look at.
+    `revision` grows with each new fact about the job that inference must read.
     """
 
     __tablename__ = "jobs"
@@ -483,7 +483,7 @@ class JobHostRow(Base):
 
 
 class JobRankRow(Base):
-    """A rank of a job and where it runs. `origins` says of each fact who said it."""
+    """A rank of a job and where it runs. `origins` has the source of each fact."""
 
     __tablename__ = "job_ranks"
 

@@ -14,7 +14,7 @@ class Scope(enum.StrEnum):
     INGEST = "ingest"
     """Write telemetry, and nothing else: this token lies on every host."""
     READ = "read"
-    """Ask: queries, health, placement."""
+    """Read: queries, health, placement."""
     OPERATE = "operate"
     """Change what people and schedulers act upon: holds, actions, jobs, silences, captures."""
     ADMIN = "admin"
@@ -35,8 +35,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """About when it was last shown (`TOKEN_USED_SECONDS`)."""
     revoked_at: dt.datetime | None = None
     requests_per_second: float | None = None
-    """Null: as many as come."""
+    """Null: unlimited."""
 
     def stands(self, now: dt.datetime) -> bool:
-        """Whether it lets anybody in."""
+        """Whether it grants access at a moment: neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

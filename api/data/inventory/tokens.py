@@ -1,4 +1,4 @@
-"""Bearer tokens in the inventory: who was given one, for what, until when. Never their secrets."""
+"""Bearer tokens in the inventory: owner, scopes, expiry. Never their secrets."""
 
 from __future__ import annotations
 

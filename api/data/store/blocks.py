@@ -36,7 +36,6 @@ def encode_block(columns: Sequence[Column]) -> Generator[bytes, None, None]:
 
 
 def encode_text(text: str) -> bytes:
-    """A string with its length before it."""
     return encode_length(len(text.encode())) + text.encode()
 
 

@@ -3,7 +3,7 @@
 A migration is `migrations/NNNN_<what>.sql`. It has three blanks: ``{{engine}}`` and
 ``{{on_cluster}}``, which differ between chDB and a replicated ClickHouse, and
 ``{{retention_days}}``, which `api.data.store.Store` keeps in step with the settings afterwards. A
-migration never destroys: what drops or rewrites data is refused here and done by hand.
+migration never destroys: one that drops or rewrites data is refused; an operator does that by hand.
 """
 
 from __future__ import annotations
@@ -49,7 +49,6 @@ class Placement(msgspec.Struct, frozen=True):
     cluster: str | None = None
 
     def render(self, text: str, retention_days: int) -> str:
-        """The SQL text with its blanks filled."""
         filled = {
             "engine": CLUSTER_ENGINE if self.cluster else SINGLE_ENGINE,
             "on_cluster": f"ON CLUSTER '{self.cluster}'" if self.cluster else "",
@@ -110,7 +109,7 @@ def apply_migrations(
     ``execute`` runs one statement, ``applied`` gives digests by number from the ledger,
     ``record`` adds a line to it. Each
     statement is idempotent (IF NOT EXISTS), so a crash between two of them is mended by the
-    next start. A newer ledger than ours means that a newer release has been here: refuse, since
+    next start. A newer ledger than this program's means that a newer release ran: refuse, since
     its tables may mean something else.
     """
     execute(placement.render(LEDGER, retention_days))

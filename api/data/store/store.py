@@ -21,15 +21,15 @@ from api.data.store.migrate import Placement, apply_migrations
 from collector.contract.errors import SettingsError, StoreError
 
 VERSION_MIN = (26, 9)
-"""What chDB embeds. Older servers lack the time-series aggregates that questions are made of."""
+"""What chDB embeds. Older servers lack the time-series aggregates that queries use."""
 
 READERS_MAX = 8
-"""Questions at once: PromQL's (api.base.limits.QUERIES_MAX) with two helpers (api.promql.fetch),
-and two for what is short. More would only take the cores from each other and from ingest."""
+"""Concurrent queries: PromQL's (api.base.limits.QUERIES_MAX) with two helpers (api.promql.fetch),
+and two for short ones. More would only take the cores from each other and from ingest."""
 READER_WAIT_SECONDS = 10.0
-"""How long a question waits for its turn before it is refused."""
+"""How long a query waits for its turn before it is refused."""
 QUERY_SECONDS_MAX = 60
-"""No question may hold the store longer; the engine itself stops it."""
+"""No query may hold the store longer; the engine itself stops it."""
 QUERY_MEMORY_BYTES_MAX = 4 << 30
 
 WRITE_SETTINGS = {
@@ -42,7 +42,8 @@ WRITE_SETTINGS = {
     "max_partitions_per_insert_block": "1000",
 }
 METRICS_NOTED_MAX = 100_000
-"""Metrics whose last new series is noted, about 10 MB. Past it: start anew, and any may be new."""
+"""Metrics whose last new series is noted, about 10 MB. Past it the notes are cleared, and any
+metric may have new series."""
 READ_SETTINGS = {
     "max_execution_time": str(QUERY_SECONDS_MAX),
     "max_memory_usage": str(QUERY_MEMORY_BYTES_MAX),
@@ -70,7 +71,7 @@ RETENTION_DAYS_DEFAULT = 30
 class StoreUrl(msgspec.Struct, frozen=True):
     """Where the store is: ``chdb:///path`` or ``clickhouse://user:password@host:port/database``.
 
-    ``?cluster=NAME`` puts the tables on a replicated cluster, ``?secure=1`` speaks TLS.
+    ``?cluster=NAME`` puts the tables on a replicated cluster, ``?secure=1`` uses TLS.
     """
 
     scheme: str
@@ -80,7 +81,7 @@ class StoreUrl(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> StoreUrl:
-        """The URL in this text; a SettingsError says what is wrong with it."""
+        """Raises a SettingsError that names the mistake in the text."""
         parts = urlsplit(text)
         if parts.scheme == "chdb":
             if parts.netloc or not parts.path.strip("/"):
@@ -126,7 +127,7 @@ class Store:
 
     def _connect(self, settings: Mapping[str, str]) -> Client:
         with store_errors(f"cannot open the store at {self.url.scheme}"):
-            # A session would make ClickHouse refuse two questions at once on one connection.
+            # A session would make ClickHouse refuse two concurrent queries on one connection.
             options: dict[str, Any] = (
                 {} if self.url.scheme == "chdb" else {"autogenerate_session_id": False}
             )
@@ -219,11 +220,11 @@ class Store:
         tag: str = "",
         settings: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """The answer to one question; ``{name:Type}`` in the SQL is filled by the engine.
+        """Run one query; the engine fills ``{name:Type}`` in the SQL.
 
-        ``tag`` is what `stop` knows it by. ``settings`` are the engine's, for this question; they
-        and the tag are words of ours, never an asker's. They are part of the SQL: given apart, they
-        would be set and set back around the question, which takes longer than most questions.
+        `stop` finds the query by ``tag``. ``settings`` are the engine's, for this query; they and
+        the tag come from this program, never from a client. They are part of the SQL: given apart,
+        they would be set and reset around the query, which takes longer than most queries.
         """
         own = {**(settings or {}), **({"log_comment": tag} if tag else {})}
         if own:
@@ -233,7 +234,7 @@ class Store:
             return answer
 
     def stop(self, tag: str) -> None:
-        """End every question with this tag, wherever it is; it then raises StoreError."""
+        """End every query with this tag, wherever it runs; it then raises StoreError."""
         with self._stop_lock, store_errors("stop"):
             self._stopper.command(
                 "KILL QUERY WHERE Settings['log_comment'] = {tag:String} ASYNC",
@@ -242,10 +243,10 @@ class Store:
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[Client]:
-        """A connection for one question. One whose question failed is not used again.
+        """A connection for one query. A connection whose query failed is not used again.
 
-        chDB keeps what a failed question had written of its answer, and puts it in front of the
-        next answer of the same connection.
+        chDB keeps the partial answer of a failed query, and puts it in front of the next answer of
+        the same connection.
         """
         try:
             client = self._readers.get(timeout=READER_WAIT_SECONDS)
@@ -267,7 +268,6 @@ class Store:
         self.query("SELECT 1")
 
     def close(self) -> None:
-        """Let go of the engine; what was inserted is on disk already."""
         with self._write_lock:
             self._writer.close()
         with self._stop_lock:
@@ -279,7 +279,7 @@ class Store:
 
 
 class StoreBusy(StoreError):  # noqa: N818 - reads as the statement it is
-    """Too many questions at once; ask again later."""
+    """Too many concurrent queries; retry later."""
 
 
 @contextlib.contextmanager
@@ -294,4 +294,4 @@ def store_errors(doing: str) -> Iterator[None]:
 
 
 def _discard(_: object) -> None:
-    """The answer of a statement that has none worth keeping."""
+    """For statements whose answer is not needed."""

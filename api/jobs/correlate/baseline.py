@@ -1,4 +1,4 @@
-"""What nccl-tests reached on this fabric, to hold a job's collectives against."""
+"""Results of nccl-tests on this fabric, as a baseline for a job's collectives."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collector.contract.identity import metric_id
 
 BUS_BANDWIDTH = "fabric_baseline_bus_bandwidth_bytes_per_second"
 SIZE_FACTOR_MAX = 4
-"""A test of another size says something as far as this: within a class of sizes a link's efficiency
-changes little."""
+"""A test of another size is comparable up to this factor: within a class of sizes a link's
+efficiency changes little."""
 
 SQL = """
     SELECT operation, ranks, size_bytes, max(value) AS best

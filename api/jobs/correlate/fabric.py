@@ -4,7 +4,7 @@ A moment is a stretch of time, from the one before to its own end. Counters are 
 reading of one to the last reading of the next, so that nothing that happened in between is lost
 (PromQL's `rate` does not see what is counted between two of its windows); of the state the lowest
 value counts. Both ends of a cable are read, each of which sees its own side: what one sends the
-other receives, what is damaged is counted by whom it reaches.
+other receives, and the receiver counts damaged frames.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ERRORS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("receive_discards_total", "phy_receive_discards_total"),
     ),
 }
-"""Kinds of errors, and what they are told by. Counters in one bracket tell the same, or include one
+"""Kinds of errors, and their counters. Counters in one bracket count the same, or include one
 another: the highest counts. Brackets are added up."""
 KINDS = tuple(ERRORS)
 
@@ -132,11 +132,11 @@ ESTIMATE_SQL = """
       AND time > fromUnixTimestamp64Milli({from_ms:Int64})
       AND time <= fromUnixTimestamp64Milli({to_ms:Int64})
 """
-"""How many samples lie in the parts that would be read: told by the index, in no time."""
+"""Samples in the parts that would be read, from the index alone."""
 
 
 class FabricState(msgspec.Struct, frozen=True, kw_only=True):
-    """Matrices of [moments, links]; NaN is what nobody read."""
+    """Matrices of [moments, links]; NaN where no agent read the counter."""
 
     grid: Grid
     a_to_b: Floats
@@ -161,7 +161,7 @@ def frames_of(from_ns: int, to_ns: int, frames: int) -> Grid:
 
 
 class FabricReader:
-    """Reads the state of links; thread-safe, one at a time. It remembers what series mean."""
+    """Reads the state of links; thread-safe, one at a time. Caches the meaning of series."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -174,7 +174,7 @@ class FabricReader:
                 (self._counters if meant.is_counter else self._gauges).append(metric_id(name))
 
     def estimate(self, grid: Grid) -> int:
-        """About how many samples lie in this time, rather more than fewer; 0 if nobody says."""
+        """Upper estimate of the samples in this time; 0 if the store gives none."""
         parameters = {
             "metrics": [*self._counters, *self._gauges],
             "from_ms": grid.start_ns // NS_PER_MS,
@@ -235,7 +235,7 @@ def rates_between(values: Floats, time_ms: Floats, back: int) -> Floats:
     """Increases a second from the reading so many steps before to each; NaN without a new one."""
     seconds = (time_ms[:, back:] - time_ms[:, :-back]) / 1000
     grown = values[:, back:] - values[:, :-back]
-    # A counter that began anew has grown by what it shows, at least.
+    # A counter that was reset has grown by its value, at least.
     grown = np.where(grown < 0, values[:, back:], grown)
     rates: Floats = np.full(grown.shape, np.nan)
     np.divide(grown, seconds, out=rates, where=seconds > 0)
@@ -295,14 +295,14 @@ def state_of(ports: Ports, links: Sequence[Link]) -> FabricState:
 
 
 def rows_of_ends(ports: Ports, links: Sequence[Link], end: str) -> Ints:
-    """The row of one end of each link; -1 if nobody read or cabled it."""
+    """The row of one end of each link; -1 if the port is neither read nor cabled."""
     ids = [getattr(link.id, end) for link in links]
     rows = [ports.row_of.get((port.host, port.device, port.port), -1) for port in ids]
     return np.array(rows, dtype=np.int64)
 
 
 def at_end(ports: Ports, values: Floats, rows: Ints) -> Floats:
-    """[moments, links] of what [ports, moments] say of one end of each link."""
+    """[moments, links] of one end of each link, from [ports, moments]."""
     found = np.full((ports.grid.cells, len(rows)), np.nan)
     known = rows >= 0
     found[:, known] = values[rows[known]].T
@@ -310,12 +310,12 @@ def at_end(ports: Ports, values: Floats, rows: Ints) -> Floats:
 
 
 def rates_of(ports: Ports, links: Sequence[Link], ends: Sequence[Ints]) -> Floats:
-    """What each link can carry, in bits a second: the lower of its ends'. NaN: nobody says."""
-    said = np.array([link.rate_bits_per_second or np.nan for link in links])
+    """What each link can carry, in bits a second: the lower of its ends'. NaN: unknown."""
+    reported = np.array([link.rate_bits_per_second or np.nan for link in links])
     rate = ports.rate_bits_per_second
     own = [np.where(rows >= 0, rate[rows] if len(rate) else np.nan, np.nan) for rows in ends]
     lower = np.fmin(*own)
-    return np.where(np.isnan(lower), said, lower)
+    return np.where(np.isnan(lower), reported, lower)
 
 
 def up_of(ports: Ports) -> Floats:

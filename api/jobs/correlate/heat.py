@@ -25,7 +25,7 @@ evenly spread over the job."""
 
 
 class Quantity(enum.StrEnum):
-    """What a cell says, in seconds.
+    """The value of a cell, in seconds.
 
     `late`: how much later than the median rank it entered, the worst of the step's collectives;
     below 0 it was early in all of them. `compute`: outside of collectives. `wait`: inside, before
@@ -72,7 +72,7 @@ def work_of_some(window: Window, job_rank: JobRanks) -> Work:
 
 
 def find_pulse(window: Window, job_rank: JobRanks) -> Pulse | None:
-    """The window's steps, told from some ranks; None if nothing repeats."""
+    """The window's steps, derived from some ranks; None if nothing repeats."""
     bounds = infer_bounds(work_of_some(window, job_rank))
     # Without the first and the last.
     numbers = np.unique(bounds.number)[1:-1] if bounds is not None else np.zeros(0, dtype=np.int64)
@@ -91,7 +91,7 @@ def find_pulse(window: Window, job_rank: JobRanks) -> Pulse | None:
 def step_in(pulse: Pulse, work: Work) -> Ints:
     """The step in which each operation's last rank came; -1 before the first, and after the last.
 
-    Not that of its own entry: who is late enters when the others should be in the next one.
+    Not that of its own entry: a late rank enters when the others should be in the next one.
     """
     step = np.searchsorted(pulse.end_ns, work.waited_ns)
     inside = (step < len(pulse.number)) & (work.waited_ns > pulse.start_ns[0])
@@ -158,7 +158,7 @@ def steps_of_one_kept(window: Window, steps: int) -> int:
     """How many steps that follow each other hold an operation that was kept.
 
     Operations are kept by their numbers, and each communicator counts each kind of its own by
-    itself: those that come most often in a step tell.
+    itself: the kind that comes most often in a step decides.
     """
     if window.kept_one_in == 1:
         return 1

@@ -1,4 +1,4 @@
-"""Series of pairs: who sends how much to whom and how slowly, and who waits for whom. Pure.
+"""Series of pairs of ranks: bytes sent and their slowness, and waiting for each other. Pure.
 
 The model is that of a job's matrix (`alerts.traffic`). A matrix has a cell for every two ranks, and
 a store should not have a series for each of a hundred million: there are bounds, a job that passes
@@ -47,14 +47,14 @@ ROUND_PAIRS_MAX = 16_384
 """Pairs of all jobs together, 50,000 series: a quarter of what the service remembers as written."""
 JOB_FLOWS_MAX = 200_000
 """Flows of one job, 20 ms of work: the rings of 10,000 ranks with eight channels and some more, or
-all-to-alls of 440 ranks. A matrix that somebody asks for may have thirty times as many."""
+all-to-alls of 440 ranks. A matrix on request may have thirty times as many."""
 WAIT_MIN = 0.01
-"""Share of time below which waiting is nobody's: in every collective somebody is last."""
+"""Share of time below which no rank is blamed for waiting: in every collective one rank is last."""
 TRANSFER_MIN_NS = 200_000
 """Operations that usually take less are not compared: NCCL's latency over several hosts is ten to a
-hundred microseconds, and below twice that a time says little of a link."""
+hundred microseconds, and below twice that a time is little evidence about a link."""
 SCALED_MIN = 8
-"""Operations of a numbering that must be seen before it tells that it was thinned."""
+"""Operations of a numbering that must be seen before it counts as thinned."""
 THIN_MAX = 20
 """Powers of two that an agent may thin by, when it is flooded."""
 STALE: float = struct.unpack("<d", struct.pack("<Q", STALE_BITS))[0]
@@ -81,11 +81,11 @@ class Thinning(msgspec.Struct, frozen=True):
     kept_one_in: int = 1
     """As they were read."""
     is_numbered: bool = False
-    """Agents keep the multiples of a power of two, so that numbers tell by how much."""
+    """Agents keep the multiples of a power of two, so that the numbers show the factor."""
 
 
 class Cells(Columns, frozen=True, kw_only=True):
-    """Pairs that have something to tell."""
+    """Pairs with traffic or waiting."""
 
     source: Ints
     target: Ints
@@ -102,7 +102,7 @@ class Pairs:
         self._standing: set[Series] = set()
         self._room = 0
         self.left_out: Counter[str] = Counter()
-        """Pairs that became no series, by what they were of, since somebody cleared it."""
+        """Pairs that became no series, by what they were of, since the caller cleared it."""
 
     def roll(
         self, records: Records, places: Places, wiring: Wiring, to_ns: int, thinning: Thinning
@@ -121,7 +121,7 @@ class Pairs:
         return [*made, *self._ended({sample.series for sample in made}, to_ns)]
 
     def end(self, to_ns: int) -> list[Sample]:
-        """The ends of all series: nobody does collectives any more."""
+        """The ends of all series: no job runs collectives any more."""
         return self._ended(set(), to_ns)
 
     def _ended(self, standing: set[Series], to_ns: int) -> list[Sample]:
@@ -260,7 +260,7 @@ def scales(operations: Operations, thinning: Thinning) -> Floats:
     return scale
 
 
-# Who talks to whom ------------------------------------------------------------------------------
+# Traffic ----------------------------------------------------------------------------------------
 
 
 def modelled(
@@ -351,7 +351,7 @@ def sent_by_host(sent: Cells, where: TrafficPlaces) -> Cells:
     return msgspec.structs.replace(cells, ratio=np.where(slowest > 0, slowest, np.nan))
 
 
-# Who waits for whom -----------------------------------------------------------------------------
+# Waiting ----------------------------------------------------------------------------------------
 
 
 def waits_of(minute: Minute, places: Places, where: TrafficPlaces) -> Cells:

@@ -31,10 +31,10 @@ from api.jobs.correlate.window import JobRanks
 from api.jobs.correlate.windows import read_communicators, to_rank
 
 JOBS_MAX = 1_000
-"""Jobs that are looked through for others on the same NICs; the first by name."""
+"""Jobs that are searched for others on the same NICs; the first by name."""
 BETTER_BY = 0.02
-"""So much smaller a part of the bytes must be in the wrong place before ring or tree are chosen
-otherwise than by size: counters of a healthy job are within 1 % of the model."""
+"""By how much the share of misplaced bytes must fall before ring or tree are chosen otherwise than
+by size: counters of a healthy job are within 1 % of the model."""
 
 
 class HostRhythm(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class HostRhythm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pattern(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that is known of a job's traffic in a stretch of time."""
+    """A job's traffic in a stretch of time: modelled and counted."""
 
     read: Read
     places: Places
@@ -54,7 +54,7 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
     modelled: Floats
     """[NICs] sent bytes."""
     compared: Floats
-    """[NICs] counted as sent; NaN where nobody read it or another job uses the NIC."""
+    """[NICs] counted as sent; NaN where the counter was not read or another job uses the NIC."""
     is_shared: Flags
     check: Check | None
     rhythm: Rhythm
@@ -125,7 +125,7 @@ def nics_in(
 def shared_nics(
     inventory: Inventory, job: str, nics: Sequence[tuple[str, str]], span_ns: tuple[int, int]
 ) -> Flags:
-    """Which NICs another job used in this time: their counters tell of both.
+    """Which NICs another job used in this time: their counters include both.
 
     A rank whose NIC is not known may use any of its host's.
     """
@@ -148,9 +148,9 @@ def best_model(
 ) -> tuple[Traffic, Floats]:
     """The traffic and what each NIC sent by it; ring or tree by size, unless counters disagree.
 
-    Where records do not name the algorithm, somebody may have set it (NCCL_ALGO), or NCCL's tuning
+    Where records do not name the algorithm, the user may have set it (NCCL_ALGO), or NCCL's tuning
     may have crossed over elsewhere. Rings send the same by every NIC and trees do not, so that
-    counters can tell.
+    counters can decide.
     """
     best: tuple[Traffic, Floats] | None = None
     least = np.inf
@@ -174,7 +174,7 @@ def read_rhythm(
     read: Read,
     span_ns: tuple[int, int],
 ) -> tuple[Rhythm, int | None, list[HostRhythm]]:
-    """The rhythm by some ranks' records, since when they were looked at, and each host's own."""
+    """The rhythm by some ranks' records, the time from which they were read, and each host's."""
     hosts = {number: rank.host for number, rank in ranks.items()}
     records, members = read_some(store, job_rank, hosts, read, span_ns)
     if not len(records):

@@ -1,4 +1,4 @@
-"""Who is who: the ranks of running jobs behind the members of their communicators."""
+"""Maps members of communicators to the ranks of running jobs."""
 
 from __future__ import annotations
 

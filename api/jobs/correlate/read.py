@@ -43,7 +43,7 @@ SEEN_BY = COLUMNS.replace(
     f"ifNull(toUnixTimestamp64Nano(exit), {ABSENT})",
     "toUnixTimestamp64Nano(ifNull(exit, time))",
 )
-"""The same, with the moment by which the end was seen where nobody saw the end itself."""
+"""The same, with the moment by which the end was seen where no record has the end itself."""
 SETTINGS = {"output_format_arrow_low_cardinality_as_dictionary": "1"}
 
 INTS = ("sequence", "entry_ns", "exit_ns", "enqueue_ns", "duration_ns", "size_bytes")
@@ -51,7 +51,7 @@ CODES = ("rank", "pid", "ranks")
 
 
 class Question:
-    """Which records: of these communicators (None: all), these sources, in this time."""
+    """A query for records: of these communicators (None: all), these sources, in this time."""
 
     def __init__(
         self, communicators: Sequence[str] | None, from_ns: int, to_ns: int, sources: Sequence[str]
@@ -67,7 +67,7 @@ class Question:
             self.where += " AND communicator IN {communicators:Array(String)}"
 
     def narrowed(self, from_ns: int, to_ns: int | None) -> Question:
-        """The same question about a part of its time; None: until its end."""
+        """The same query for a part of its time; None: until its end."""
         other = copy(self)
         until = self.parameters["to_ns"] if to_ns is None else to_ns
         other.parameters = {**self.parameters, "from_ns": from_ns, "to_ns": until}
@@ -81,7 +81,7 @@ def count_records(store: Store, question: Question) -> int:
 
 
 def is_over(store: Store, question: Question, records_max: int) -> bool:
-    """Whether there are more records than this; no more of them are looked at than that takes."""
+    """Whether there are more records than this; reads no more of them than that takes."""
     sql = f"""
         SELECT count() AS n
         FROM (SELECT 1 FROM collectives WHERE {question.where} LIMIT {int(records_max) + 1})
@@ -176,7 +176,7 @@ def query_records(
     Repeats are removed by `to_records`: of a timed record the later one is the whole one, so that
     the store need not merge (FINAL), which costs twice the time and forgoes its index on time.
     """
-    # Part of the key, so that it can be looked at first, and before repeats are removed.
+    # Part of the key, so that it can be filtered first, and before repeats are removed.
     thin = "" if keep_one_in == 1 else f"PREWHERE sequence % {int(keep_one_in)} = 0"
     is_timed = set(question.parameters["sources"]) <= set(SOURCES_TIMED)
     final = "" if is_timed else "FINAL"
@@ -216,7 +216,7 @@ def to_records(table: pa.Table) -> Records:
 def encoded(column: pa.ChunkedArray) -> tuple[list[str], Any]:
     """The names in a column, and for each row the place of its name."""
     whole = column.unify_dictionaries().combine_chunks()
-    if isinstance(whole, pa.ChunkedArray):  # no rows, or one chunk: pyarrow says either
+    if isinstance(whole, pa.ChunkedArray):  # no rows, or one chunk: pyarrow returns either
         whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)
     if not isinstance(whole, pa.DictionaryArray):
         whole = whole.dictionary_encode()

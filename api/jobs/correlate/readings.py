@@ -1,9 +1,9 @@
 """Samples of the store as matrices on a grid of time: what `alerts.window.model` calls readings.
 
-One question for all kinds of things. A counter that did not move comes back as one row, whatever
-the number of its samples: of a thousand ports' error counters hardly any moves, so that what is
-sent is what happened. Which thing and reading a series is, is looked up once and kept as columns,
-so that a window costs no work for each series in Python.
+One query for all kinds of things. A counter that did not move comes back as one row, whatever the
+number of its samples: of a thousand ports' error counters hardly any moves, so that the answer
+holds only changes. The thing and reading of a series are looked up once and cached as columns, so
+that a window costs no work for each series in Python.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from collector.contract.identity import metric_id
 from collector.contract.records import ABSENT
 
 GAP_SECONDS = 60
-"""Two readings of a counter that are further apart say nothing about the time between: an agent
-was away. Pollers read every ten to thirty seconds."""
+"""Two readings of a counter that are further apart give no rate for the time between: the agent was
+down. Pollers read every ten to thirty seconds."""
 STALE_SECONDS = 30
 """How long a gauge's value stands without being read again."""
 SERIES_KEPT_MAX = 4_000_000
-"""Series of one kind of thing that are remembered: 40,000 ports with a hundred counters. Past it
-all are forgotten, and looked up again."""
+"""Series of one kind of thing that are cached: 40,000 ports with a hundred counters. Past it the
+cache is cleared."""
 SERIES_ASKED_MAX = 5_000
-"""New series that are asked for one by one; of more, all names of the metrics are read."""
+"""New series that are queried one by one; of more, all names of the metrics are read."""
 
 HOST_LABELS = ("host", "instance", "Hostname", "hostname", "node")
-"""What exporters call the host, in the order in which they are believed."""
+"""Labels in which exporters name the host, the most trusted first."""
 
 SAMPLES_SQL = """
     SELECT metric, series, min(time_ms) AS first_ms, max(time_ms) AS last_ms,
@@ -83,7 +83,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Name(msgspec.Struct, frozen=True):
-    """A metric as somebody calls it: the choice that it is, and by whose words."""
+    """A name of a metric: the choice that it is, and the exporter's alias."""
 
     choice: Choice
     is_counter: bool
@@ -91,11 +91,11 @@ class Name(msgspec.Struct, frozen=True):
 
     @property
     def factor(self) -> float:
-        """What makes their numbers ours."""
+        """Converts the exporter's values to the catalog's unit."""
         return 1.0 if self.alias is None else self.alias.factor
 
     def key(self, labels: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...] | None:
-        """The thing that a series is of; None if the labels say that it is something else."""
+        """The thing that a series is of; None if the labels name something else."""
         theirs: Mapping[str, str] = {}
         if self.alias is not None:
             theirs = self.alias.labels
@@ -177,7 +177,7 @@ def to_samples(table: Any, grid: Grid) -> Samples:  # noqa: ANN401 - pyarrow's t
 def flattened(lists: Any) -> tuple[Ints, npt.NDArray[Any]]:  # noqa: ANN401 - pyarrow's column
     """Where each list begins and the last one ends, and all that is in them."""
     whole = lists.combine_chunks()
-    if hasattr(whole, "chunks"):  # no rows, or one chunk: pyarrow says either
+    if hasattr(whole, "chunks"):  # no rows, or one chunk: pyarrow returns either
         whole = whole.chunk(0) if whole.num_chunks else None
     if whole is None or not len(whole):
         return np.zeros(1, dtype=np.int64), np.zeros(0)
@@ -207,7 +207,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Known:
-    """What the series of one kind of thing mean, as columns sorted by series."""
+    """The meaning of the series of one kind of thing, as columns sorted by series."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -216,7 +216,7 @@ class Known:
         self.forget()
 
     def forget(self) -> None:
-        """Everything; codes of readings and keys begin anew."""
+        """Clear everything; codes of readings and keys restart at 0."""
         self.readings: list[ReadingName] = []
         self.keys: list[tuple[str, ...]] = []
         self._reading_code: dict[ReadingName, int] = {}
@@ -229,7 +229,7 @@ class Known:
         return len(self._series)
 
     def find(self, series: SeriesIds) -> tuple[Flags, Ints, Ints]:
-        """Which are known, and their reading and thing; -1 for what is not ours."""
+        """Which are known, and their reading and thing; -1 for series of other things."""
         if not len(self._series):
             nothing = np.full(len(series), -1, dtype=np.int64)
             return np.zeros(len(series), dtype=bool), nothing, nothing
@@ -271,10 +271,10 @@ class Known:
 
 
 class GridReader:
-    """Reads chosen metrics of things onto a grid. One a service: it remembers what series mean.
+    """Reads chosen metrics of things onto a grid. One a service: it caches the meaning of series.
 
-    A metric is also found by what other exporters call it (the catalog's aliases). For one thread
-    at a time.
+    A metric is also found by other exporters' names (the catalog's aliases). For one thread at a
+    time.
     """
 
     def __init__(self, store: Store) -> None:
@@ -282,7 +282,7 @@ class GridReader:
         self._known: dict[tuple[str, ...], Known] = {}
 
     def known(self, target: Target) -> Known:
-        """What is remembered of a kind of thing."""
+        """The cache of a kind of thing."""
         # By its labels and not by all of its choices: they are compared for every window.
         kind = (target.choices[0].metric, *target.keys)
         found = self._known.get(kind)
@@ -293,7 +293,7 @@ class GridReader:
     def ask(self, targets: Sequence[Target], grid: Grid) -> Samples:
         """All samples of these things, from a GAP before the grid on: first cells have rates too.
 
-        A metric that two of them know by one name is read once.
+        A metric that two of them share is read once.
         """
         from_ms = grid.start_ns // 1_000_000 - GAP_SECONDS * 1000
         ids = sorted({one for target in targets for one in self.known(target).by_id})
@@ -306,7 +306,7 @@ class GridReader:
         return to_samples(table, grid)
 
     def parts(self, target: Target, samples: Samples) -> list[Part]:
-        """What the samples of one kind of thing are, metric by metric."""
+        """The samples of one kind of thing with their meaning, metric by metric."""
         known = self.known(target)
         found = [(name, samples.part(number)) for number, name in known.by_id.items()]
         found = [(name, rows) for name, rows in found if rows.stop > rows.start]
@@ -327,7 +327,7 @@ class GridReader:
         return parts
 
     def _learn(self, known: Known, samples: Samples, places: Sequence[slice]) -> None:
-        """Ask for the names of series that are new."""
+        """Read the names of series that are new."""
         new = [
             series[~known.find(series)[0]] for series in (samples.series[rows] for rows in places)
         ]

@@ -1,9 +1,9 @@
 """The task that turns collectives into series: every ten seconds, a little behind the present.
 
 Records come late (agents collect for seconds, and repeat what a busy service refused), so a
-stretch of time is looked at when most of it must have come. What comes later is kept as records and
-is in no series. Stretches begin at multiples of ten seconds of the clock, so that a service that
-was restarted goes on where it stopped.
+stretch of time is processed when most of its records must have come. Later ones are kept as records
+and are in no series. Stretches begin at multiples of ten seconds of the clock, so that a restarted
+service goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from collector.contract.model import Sample
 NS = 1_000_000_000
 ROLL_SECONDS = 10
 LOOK_SECONDS = 5.0
-"""How often it is looked whether a stretch is due."""
+"""How often the task checks whether a stretch is due."""
 DELAY_SECONDS = 20
-"""How far behind the present: agents collect for five seconds, and a service that was busy is asked
-again within seconds."""
+"""How far behind the present: agents collect for five seconds, and retry a busy service within
+seconds."""
 LOOKBACK_SECONDS = 110
 """How much before a stretch is read as well: operations that began there, clocks, the rhythm, and
-the rest of the minute that pairs are looked at over."""
+the rest of the minute that pairs cover."""
 CATCH_UP_SECONDS = 3_600
 """How far back a service that was down goes; older collectives stay records without series."""
 CLOCKS_SECONDS = 60
@@ -49,9 +49,9 @@ log = logging.getLogger(__name__)
 
 
 class RollTask:
-    """Rolls one stretch after the other, while ``leads`` says so: two would write the same series.
+    """Rolls one stretch after the other, while ``leads()``: two would write the same series.
 
-    ``places`` says who is who, ``wiring`` how communicators are wired; ``clock``: unix seconds.
+    ``places`` maps members to ranks, ``wiring`` gives rings and trees; ``clock``: unix seconds.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class RollTask:
         self._clocks_ns = 0
 
     async def run(self) -> None:
-        """Roll until cancelled; a store or inventory that is away is asked again."""
+        """Roll until cancelled; retries while the store or the inventory is down."""
         failing = False
         while True:
             try:
                 if self._leads():
                     await self.catch_up()
                 else:
-                    # Whoever leads goes on; should it be us again, we look where it stopped.
+                    # The leader goes on; a process that leads again finds where that one stopped.
                     self._rolled_s = None
                 failing = False
             except (StoreError, InventoryError, Overloaded) as error:

@@ -1,4 +1,4 @@
-"""Ports, GPUs and hosts in a stretch of time, from the store and the topology."""
+"""Reads ports, GPUs and hosts in a stretch of time, from the store and the topology."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Key = tuple[str, ...]
 
 
 def read_samples(reader: GridReader, grid: Grid) -> Samples:
-    """All that ports, GPUs and hosts of one window are made of, in one question."""
+    """The samples of ports, GPUs and hosts of one window, in one query."""
     return reader.ask((PORTS, NICS, GPUS, HOSTS), grid)
 
 
@@ -104,7 +104,7 @@ def rows_of_codes(known: Known, keys: Mapping[int, Key], row_of: Mapping[Key, in
 def without_doubles(
     own: Mapping[str, Readings], nic: Mapping[str, Readings]
 ) -> dict[str, Readings]:
-    """All readings; of what both targets say of one port, the port's own."""
+    """All readings; where both targets have one of a port, the port's own."""
     found = {**nic, **own}
     for name in own.keys() & nic.keys():
         more = ~np.isin(nic[name].row, own[name].row)
@@ -127,7 +127,7 @@ def make_ports(
     found: tuple[dict[str, Readings], np.ndarray],
     grid: Grid,
 ) -> Ports:
-    """The rows with what the topology knows of them."""
+    """The rows with their place in the topology."""
     readings, seen_ns = found
     row_of = {key: row for row, key in enumerate(keys)}
     other_end = np.full(len(keys), -1, dtype=np.int64)
@@ -181,7 +181,7 @@ def read_gpus(reader: GridReader, grid: Grid, samples: Samples | None = None) ->
     """Every GPU that was read in this time."""
     samples = reader.ask((GPUS,), grid) if samples is None else samples
     parts, known = reader.parts(GPUS, samples), reader.known(GPUS)
-    # An exporter that names GPUs by something else than their index names none of ours.
+    # An exporter that names GPUs by something else than their index matches no GPU.
     found = {code: known.keys[code] for code in keys_in(known, parts)}
     found = {code: key for code, key in found.items() if key[1].isdecimal()}
     keys = sorted(found.values(), key=lambda key: (key[0], int(key[1])))

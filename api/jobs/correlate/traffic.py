@@ -1,8 +1,8 @@
-"""A job's traffic out of the store: operations and messages added up, counters, a few records.
+"""A job's traffic from the store: operations and messages added up, counters, a few records.
 
-The store adds up, so that an hour of a thousand ranks comes back as a few thousand rows. How long
-an operation took is told by the rank that was inside for the shortest time: it came last, and
-waited for nobody. That needs no common clock.
+The store adds up, so that an hour of a thousand ranks comes back as a few thousand rows. The
+duration of an operation is that of the rank that was inside for the shortest time: it came last,
+and did not wait. That needs no common clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collector.contract.records import ABSENT
 
 RECORDS_MAX = 500_000
 """Records that one matrix adds up, a quarter of a second's work. Of a longer time, or a larger job,
-some slices of the time are looked at, and stand for all of it."""
+some slices of the time are read, and stand for all of it."""
 SLICES = 2
 """Evenly spread over the time, so that a job that changes is seen before and after. Few, because
 the store reads some thousand records of every communicator wherever one begins."""
@@ -39,8 +39,8 @@ ROWS_MAX = 200_000
 """Rows of sums, and of pairs of ranks: 10,240 ranks with twenty different sends each. Past it
 those with the most operations are kept."""
 SCALED_MIN = 8
-"""Operations of a numbering that must be seen before it tells that an agent thinned them: eight
-even numbers in a row are no chance."""
+"""Operations of a numbering that must be seen before it counts as thinned by an agent: eight even
+numbers in a row are no coincidence."""
 THIN_MAX = 20
 """Powers of two that an agent may thin by, when it is flooded."""
 QUIET_QUANTILE = 0.25
@@ -52,10 +52,10 @@ NUMBERED = "nccl_inspector"
 COVERED_MIN = 0.8
 """Of the time, that a counter must have been read in for its increase to be compared."""
 RHYTHM_RANKS_MAX = 8
-"""Ranks, each of another host, whose records tell the rhythm."""
+"""Ranks, each of another host, whose records give the rhythm."""
 RHYTHM_RECORDS_MAX = 16_000
 """Of them together: five minutes of eight ranks with six operations a second. Of a longer time, or
-a busier job, the latest part is looked at."""
+a busier job, the latest part is read."""
 
 SUMS_SQL = """
     SELECT communicator, operation, algorithm_name AS algorithm, size_bytes, toInt32(size) AS ranks,
@@ -109,11 +109,11 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     """Of the whole time, about."""
     seen: int
-    """Operations and messages of which records were looked at."""
+    """Operations and messages of which records were read."""
     counted: float
-    """All that there were, as far as those tell."""
+    """Estimate of all, from those."""
     share: float
-    """Of the time that was looked at."""
+    """Of the time that was read."""
 
 
 def read_traffic(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int) -> Read:
@@ -175,7 +175,7 @@ def sliced(from_ns: int, to_ns: int, share: float) -> str:
 
 
 class Adder:
-    """Asks the store for sums and keeps account of what was seen."""
+    """Reads sums from the store and counts the operations seen."""
 
     def __init__(self, store: Store, question: Question, share: float, *, is_thinned: bool) -> None:
         self._store = store
@@ -185,7 +185,7 @@ class Adder:
         self.seen = 0
         self.counted = 0.0
         self.spread: Sums | None = None
-        """Messages whose receiver nobody names, in communicators of more than two."""
+        """Messages whose receiver no record names, in communicators of more than two."""
 
     def _ask(self, sql: str) -> Any:  # noqa: ANN401 - pyarrow's table
         parameters = {**self._question.parameters, "pairwise": sorted(PAIRWISE)}
@@ -283,7 +283,7 @@ class Adder:
 
 
 def known_times(column: Any) -> Floats:  # noqa: ANN401 - pyarrow's column
-    """Nanoseconds; 0 where nobody timed it."""
+    """Nanoseconds; 0 where no source timed it."""
     times: Floats = column.to_numpy().astype(np.float64)
     return np.maximum(np.nan_to_num(times, nan=0.0), 0.0)
 
@@ -292,7 +292,7 @@ def known_times(column: Any) -> Floats:  # noqa: ANN401 - pyarrow's column
 
 PORT_COUNTER = "fabric_port_transmit_bytes_total"
 NIC_COUNTER = "fabric_nic_transmit_bytes_total"
-"""What NICs count. A port's own word stands against its interface's: that one does not see RDMA."""
+"""What NICs count. A port's own counter outranks its interface's, which does not see RDMA."""
 NAMED = """
     metric_name IN {names:Array(String)} AND day >= toDate({from_s:Int64})
     AND day <= toDate({to_s:Int64})
@@ -332,7 +332,7 @@ def read_counted(
     from_ns: int,
     to_ns: int,
 ) -> Floats:
-    """Bytes that each NIC counted as sent in this time; NaN where nobody read it.
+    """Bytes that each NIC counted as sent in this time; NaN where it was not read.
 
     ``netdevs`` gives the device behind each (host, interface).
     """
@@ -378,7 +378,7 @@ def read_counted(
 def read_some(
     store: Store, job_rank: JobRanks, hosts: Mapping[int, str], read: Read, span_ns: tuple[int, int]
 ) -> tuple[Records, dict[tuple[str, int], int]]:
-    """All records of a few ranks, one each of some hosts, each by its own clock; and who they are.
+    """All records of a few ranks, one each of some hosts, each by its own clock; and their ranks.
 
     ``hosts`` is where the job's ranks are. Of too many records the latest are read.
     """

@@ -26,15 +26,15 @@ from api.jobs.correlate.read import (
 )
 
 MEMBERS_MAX = 128
-"""Ranks that the steps of a large job are told from: steps are medians over ranks, which more of
-them do not change, and each rank takes a millisecond."""
+"""Ranks from which the steps of a large job are derived: steps are medians over ranks, which more
+of them do not change, and each rank takes a millisecond."""
 IN_SLICES_SHARE = 0.5
 """Of the records that may be held, for those of slices: they stand for all of a long time, and half
-of them say the same in half the time."""
+of them give the same result in half the time."""
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a job's collectives in a stretch of time; times are on one clock."""
+    """A job's collectives in a stretch of time; times are on one clock."""
 
     source: str
     """Whose records: the best source that has any."""
@@ -85,7 +85,7 @@ def look_in_slices(
 ) -> Window:
     """The same, but of too many records those of some slices of time, each of them whole.
 
-    For who looks at what happens between operations (`alerts.window.slices`).
+    For readers of what happens between operations (`alerts.window.slices`).
     """
     communicators = sorted({communicator for communicator, _ in job_rank})
     chosen = some_members(job_rank, MEMBERS_MAX / max(1, len(set(job_rank.values()))))

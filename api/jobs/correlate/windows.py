@@ -1,4 +1,4 @@
-"""Windows for detectors, out of the store, the inventory and the topology."""
+"""Reads windows for detectors from the store, the inventory and the topology."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ EVENTS_MAX = 10_000
 EDGES_MAX = 20_000
 """Ring neighbours whose ways are looked up: two directions of 10,000 ranks."""
 PAST_SECONDS = 3_600
-"""How far before the window the past goes that operations are held against."""
+"""How far before the window the past goes that operations are compared with."""
 PAST_QUANTILE = 0.25
 """Of the past's stretches of ten seconds: low, because a fault of half an hour is no new normal."""
 KEPT_SECONDS = 60
 """How long an hour's past and what tests reached stand for the windows that come after."""
 TOPOLOGY_KEPT_SECONDS = 15
 """How long cables stand for the live windows that come after: to build a topology of 4,096 hosts
-takes seconds, and nobody moves a cable faster."""
+takes seconds, and moving a cable takes longer."""
 JOBS_KEPT_MAX = 1_000
-"""Jobs whose past is kept; beyond it all are read anew."""
+"""Jobs whose past is cached; past it the cache is cleared."""
 
 EVENTS_SQL = f"""
     SELECT kind, toUnixTimestamp64Nano(time) AS time_ns, labels, message, attributes
@@ -114,7 +114,7 @@ Usual = Mapping[tuple[str, str, str], Mapping[int, tuple[float, int]]]
 class WindowReader:
     """Reads windows. One a service, for one thread at a time.
 
-    It remembers what series mean, and for a while what changes slowly: cables, the past, tests.
+    It caches the meaning of series, and for a while what changes slowly: cables, the past, tests.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class WindowReader:
         return self._built[1]
 
     def _tests(self, to_ns: int) -> Baselines:
-        """What tests reached, as known a minute ago at most."""
+        """Results of nccl-tests, at most KEPT_SECONDS old."""
         if self._baselines is None or not is_kept(self._baselines[0], to_ns, KEPT_SECONDS):
             self._baselines = (to_ns, read_baselines(self._store))
         return self._baselines[1]
@@ -290,8 +290,8 @@ def to_communicator(
 ) -> Communicator:
     """A communicator with its rings.
 
-    Where nobody says how it is wired and every host has one of its ranks, the ranks in their order
-    are taken for its ring.
+    Where no process reports its wiring and every host has one of its ranks, the ranks in their
+    order are taken for its ring.
     """
     size = max(size, len(job_rank), 1 + max(job_rank, default=-1))
     whole = [ring for ring in rings if len(ring) == size]
@@ -308,7 +308,7 @@ def to_communicator(
 
 
 def read_window_events(store: Store, from_ns: int, to_ns: int) -> list[Event]:
-    """What happened, in order of time; of too much the newest."""
+    """Events in order of time; past EVENTS_MAX the newest."""
     rows = store.query(EVENTS_SQL, {"from_ns": from_ns, "to_ns": to_ns}).to_pylist()
     return [
         Event(
@@ -323,12 +323,12 @@ def read_window_events(store: Store, from_ns: int, to_ns: int) -> list[Event]:
 
 
 def is_kept(made_ns: int, now_ns: int, seconds: int) -> bool:
-    """Whether what was made for one window stands for another: not for the past, nor for long."""
+    """Whether a value cached for one window holds for another: not for an earlier one, nor long."""
     return 0 <= now_ns - made_ns < seconds * NS
 
 
 def read_dumped(store: Store, from_ns: int, to_ns: int) -> frozenset[str]:
-    """The communicators that dumps of the Flight Recorder speak of: most of the time none."""
+    """The communicators in dumps of the Flight Recorder: most of the time none."""
     found = store.query(DUMPED_SQL, {"from_ns": from_ns, "to_ns": to_ns})
     return frozenset(found["communicator"].to_pylist())
 
@@ -340,7 +340,7 @@ def read_pending(
     to_ns: int,
     job_rank: Mapping[tuple[str, int], int],
 ) -> list[Pending]:
-    """Operations that did not end, as dumps of the Flight Recorder tell."""
+    """Operations that did not end, from dumps of the Flight Recorder."""
     if not communicators:
         return []
     parameters = {"communicators": list(communicators), "from_ns": from_ns, "to_ns": to_ns}
@@ -348,7 +348,6 @@ def read_pending(
 
 
 def to_pending(row: dict[str, Any], job_rank: Mapping[tuple[str, int], int]) -> Pending:
-    """A row of PENDING_SQL."""
     states: dict[int, State] = {}
     for state in row["states"]:
         rank, word = state.values() if isinstance(state, dict) else state
@@ -485,7 +484,7 @@ def directed(
     edge = np.repeat(np.arange(len(start) - 1), np.diff(start))
     a, b = side[link, 0], side[link, 1]
     source, target = pairs[edge, 0], pairs[edge, 1]
-    host = np.array([*ports.host, ""], dtype=object)  # -1 is nobody
+    host = np.array([*ports.host, ""], dtype=object)  # -1 is no port
     near, far = ports.other_end[source], ports.other_end[target]
     leaf, goal = host[near], host[far]
     from_a, from_b = (a == source) | (b == target), (b == source) | (a == target)

@@ -1,4 +1,4 @@
-"""How the communicators of running jobs are wired: their rings and trees, out of the inventory."""
+"""Rings and trees of running jobs' communicators, from the inventory."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from api.jobs.correlate.pairs import Wire, Wiring
 
 
 class RunningWiring:
-    """The rings and trees of all running jobs, as processes told them so far.
+    """The rings and trees of all running jobs, as their processes reported them so far.
 
-    Read anew whenever it is asked, which is once a minute: a log may tell of a ring long after its
-    communicator was first seen.
+    Each call, once a minute, reads them again: a log may report a ring long after its communicator
+    was first seen.
     """
 
     def __init__(self, inventory: Inventory) -> None:

@@ -49,11 +49,11 @@ class Drawn(NamedTuple):
 
 
 OnDrawn = Callable[[Drawn], None]
-"""Told of every part of an operation that arrows lead to."""
+"""Called for every part of an operation that arrows lead to."""
 
 
 class Collectives:
-    """Draws the collectives of one job. ``arrows`` are rows of operations, of which it tells."""
+    """Draws the collectives of one job. ``arrows`` are rows of operations that it reports."""
 
     def __init__(
         self, subject: Subject, frame: Frame, tracks: Tracks, names: Callable[[int], Track]
@@ -150,10 +150,10 @@ def last_in_of(subject: Subject, operations: Operations) -> Ints:
 
 
 def parts_of(records: Records, subject: Subject, account: Account) -> list[Part]:
-    """A piece of records as parts, sorted by entry; who cannot be drawn is counted."""
+    """A piece of records as parts, sorted by entry; records that cannot be drawn are counted."""
     rank = job_ranks_of_rows(records, subject.job_rank) if len(records) else np.zeros(0, np.int32)
     shown = records.timed() & (rank >= 0)
-    account.leave_out("records of ranks that nobody knows", int((rank < 0).sum()))
+    account.leave_out("records of unknown ranks", int((rank < 0).sum()))
     account.leave_out("records without both times", int(((rank >= 0) & ~shown).sum()))
     rows: Records = records.select(shown)
     if not len(rows):

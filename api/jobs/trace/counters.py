@@ -1,8 +1,8 @@
 """Readings of a job's ports and GPUs as counter tracks, some series at a time.
 
-Series are found by the catalog's names and by what other exporters call them. A counter is drawn
-as its increase a second from one reading to the next; where it was reset, or nobody read it for
-long, nothing is said, and viewers go on drawing the value before.
+Series are found by the catalog's names and by other exporters' aliases. A counter is drawn as its
+increase a second from one reading to the next; after a reset or a long gap between readings the
+track has no point, and viewers go on drawing the value before.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from api.jobs.trace.tracks import Tracks
 from collector.contract.identity import PortId, metric_id
 
 TRACE_COUNTERS_MAX = 2_000
-"""Counter tracks of one trace, those of the accused first: more than anybody scrolls through. The
+"""Counter tracks of one trace, those of culprits first: more than a person scrolls through. The
 others are counted."""
 SERIES_LOOKED_AT_MAX = 100_000
-"""Series that are looked through for them: thirty of each of 3,000 ports. The others are counted
-as one."""
+"""Series that are searched for them: thirty of each of 3,000 ports. The others are counted as
+one."""
 SERIES_AT_ONCE = 50
 """Series whose samples are in memory at once: with POINTS_MAX each, 8 MB."""
 POINTS_MAX = 5_000
@@ -187,7 +187,7 @@ def tell_counters(
 def levels(
     process: int, line: Line, frame: Frame, moments: Ints, values: Floats
 ) -> Iterator[Event]:
-    """The events of one track; what does not change is said once."""
+    """The events of one track; a value that does not change is written once."""
     before = None
     for time_ns, value in zip(moments.tolist(), values.tolist(), strict=True):
         if value != before and frame.holds(time_ns):
@@ -252,7 +252,7 @@ def line_of(
     shown: tuple[int, Shown],
     turn: Mapping[str, int],
 ) -> Line | None:
-    """A series as a track; None if it is of nobody whom we show."""
+    """A series as a track; None if it is of no machine in the trace."""
     labels = dict(row["words"])
     key = name.key(labels, kind.keys)
     if key is None or key[0] not in turn:
@@ -284,7 +284,7 @@ TOLD_APART_BY = ("priority", "queue", "lane", "direction")
 
 
 def more_labels(labels: Mapping[str, str], kind: Kind, name: Name) -> list[str]:
-    """Words that tell series of one thing apart."""
+    """Label values that distinguish series of one thing."""
     theirs = name.alias.labels if name.alias is not None else {}
     used = {theirs.get(key, key) for key in kind.keys}
     return [f"{key} {labels[key]}" for key in TOLD_APART_BY if key not in used and labels.get(key)]
@@ -309,7 +309,7 @@ def read_samples(
 ) -> dict[int, tuple[Ints, Floats]]:
     """Times in nanoseconds and values of each series that was read in this time.
 
-    A reading before the frame tells what a counter grew by at its beginning.
+    A reading before the frame gives a counter's increase at its beginning.
     """
     from_ms, to_ms = frame.from_ns // NS_PER_MS, -(-frame.to_ns // NS_PER_MS)
     parameters = {

@@ -1,6 +1,6 @@
 """Single events of the trace format, and times as it has them. Pure.
 
-The format is Google's "Trace Event Format": JSON objects, told apart by ``ph``. Times are
+The format is Google's "Trace Event Format": JSON objects whose ``ph`` is their kind. Times are
 microseconds, with a fraction, from the trace's own beginning: as large as they are since 1970, the
 nanoseconds would be lost in a double.
 """
@@ -37,7 +37,6 @@ class Frame(NamedTuple):
         return microseconds(max(0, time_ns - self.from_ns))
 
     def holds(self, time_ns: int) -> bool:
-        """Whether a moment is shown."""
         return self.from_ns <= time_ns <= self.to_ns
 
 
@@ -60,7 +59,7 @@ def clean(text: str) -> str:
 
 
 def about(words: Event) -> Event:
-    """What is known of some words about an event."""
+    """Arguments of an event without those that are None."""
     return {name: value for name, value in words.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""Whose counters a trace shows: the job's NICs, switch ports on its ways, and the accused."""
+"""Chooses the counters of a trace: the job's NICs, switch ports on its paths, and culprits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def machines_of(job: JobWindow, built: BuiltTopology, verdicts: Sequence[Verdict
         nics.setdefault(rank.host, set()).update(rank.devices)
     for rank in ranks:
         if not rank.devices:
-            nics.pop(rank.host, None)  # nobody says which: all of them
+            nics.pop(rank.host, None)  # no source names the NIC: all of them
     for culprit in culprits:
         if culprit.host in nics and culprit.device:
             nics[culprit.host].add(culprit.device)

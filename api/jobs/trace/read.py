@@ -1,4 +1,4 @@
-"""A job's story out of the store, the inventory and the topology; its records piece by piece."""
+"""Reads a trace's content from store, inventory and topology; its records piece by piece."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from collector.contract.verdict import Verdict
 
 NS_PER_MS = 1_000_000
 PLAN_RECORDS_MAX = 200_000
-"""Records that clocks and steps are told from before the first is drawn: 16 MB. Of more, those of
-some slices of the time, as windows for detectors have them."""
+"""Records from which clocks and steps are derived before the first is drawn: 16 MB. Of more, those
+of some slices of the time, as windows for detectors have them."""
 STRETCH_RECORDS = 20_000
 """Records that are in memory at once, about 10 MB; two such stretches are."""
 STRETCH_PIECES = 4_096
@@ -78,7 +78,7 @@ def read_story(
 
 
 def ended(incident: Incident) -> Verdict:
-    """Its verdict; one that is closed and does not say when it ended, ended when last seen."""
+    """Its verdict; a closed one without a time of its end ended when it was last seen."""
     verdict = incident.verdict
     if incident.is_open or verdict.until_ns is not None:
         return verdict
@@ -112,7 +112,7 @@ def read_subject(store: Store, inventory: Inventory, job: str, span: tuple[int, 
 
 
 def refuse_too_many(count: int, bound: int, rule: str, what: str, span: tuple[int, int]) -> None:
-    """The answer to a question about too much, with what could be asked instead."""
+    """Raise the Problem for a request past a bound, with the time that would fit."""
     if count > bound:
         seconds = (span[1] - span[0]) / NS
         raise Problem(
@@ -209,7 +209,7 @@ def read_spans(
 
 
 def spans_of(table: pa.Table, processes: Processes, ahead: Ahead) -> list[Span]:
-    """A piece of them; who is no rank that is known is left out."""
+    """A piece of them; those of unknown ranks are left out."""
     names = ("rank", "step", "phase", "start_ns", "end_ns", "source", "host", "pid")
     columns = [table[name].to_pylist() for name in names]
     found = []

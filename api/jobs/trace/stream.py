@@ -15,7 +15,7 @@ PIECE_EVENTS_MAX = 500
 client costs less than its making."""
 TRACE_EVENTS_MAX = 10_000_000
 """Events of one trace; viewers in a browser are slow from a tenth of that on. The trace ends there,
-whole, and says so."""
+whole, and its summary names this bound."""
 TRACE_BYTES_MAX = 1 << 30
 """Of the document before it is packed: as much as a viewer in a browser can open. Likewise."""
 GZIP_LEVEL = 4
@@ -28,18 +28,17 @@ HEAD = b'{"displayTimeUnit":"ms","traceEvents":['
 
 
 class Account:
-    """What was written, and what was left out and why; it stands at the end of the document."""
+    """Counts of written and left-out events, with the reasons; the end of the document has them."""
 
     def __init__(self) -> None:
         self.events = 0
         self.bytes = 0
         self.left_out: Counter[str] = Counter()
-        """By rule: the name of the bound, or a word for what could not be drawn."""
+        """By rule: the name of the bound, or what could not be drawn."""
         self.ended_by = ""
         """The bound that ended the trace early."""
 
     def leave_out(self, rule: str, count: int = 1) -> None:
-        """Note what is not shown."""
         if count > 0:
             self.left_out[rule] += count
 
@@ -49,14 +48,14 @@ class Account:
         Under a name of its own: the format calls every further name metadata, and a reader that
         does not know one stops there, where nothing follows.
         """
-        said = {
+        summary = {
             **facts,
             "events": self.events,
             "is_complete": not self.ended_by,
             "ended_by": self.ended_by or None,
             "left_out": dict(self.left_out),
         }
-        return b'\n],"fabricscope":' + msgspec.json.encode(said) + b"}\n"
+        return b'\n],"fabricscope":' + msgspec.json.encode(summary) + b"}\n"
 
 
 def pieces(

@@ -1,4 +1,4 @@
-"""What a trace is made of: jobs on one clock, who is accused, and whose counters are shown."""
+"""The content of a trace: jobs on one clock, troubles, and machines whose counters are shown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Span(NamedTuple):
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody is accused of: an incident of the service, or a verdict about a folder."""
+    """An accusation: an incident of the service, or a verdict about a folder."""
 
     verdict: Verdict
     id: str = ""
@@ -51,7 +51,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     records: Callable[[], Iterator[Records]]
     spans: Callable[[], Iterator[Sequence[Span]]]
     bounds: Bounds | None = None
-    """Where steps begin and end on each rank, where no marks say it."""
+    """Where steps begin and end on each rank, if there are no marks."""
     has_marks: bool = False
     """Whether ``spans`` have whole steps."""
 
@@ -71,7 +71,7 @@ class Machines(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """All that one trace shows."""
+    """The whole content of one trace."""
 
     from_ns: int
     to_ns: int
@@ -84,7 +84,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 class Ahead:
     """How far a host's clock is ahead of the common one, at any time; 0 where it is in step.
 
-    Of a host with ranks of several jobs, as the first of them tells.
+    Of a host with ranks of several jobs, by the first of them.
     """
 
     def __init__(self, *jobs: Sequence[ClockFit]) -> None:

@@ -1,6 +1,6 @@
-"""A story as events, in the order in which they matter: names, troubles, steps, counters, then all.
+"""Writes a trace's content as events, the important first: names, troubles, steps, counters.
 
-Whatever ends a trace early, what is at its beginning explains it.
+A trace that a bound ends early still has the events that explain it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def write_story(store: Store, story: Story) -> Iterator[bytes]:
 
 
 def facts_of(story: Story) -> Event:
-    """What stands at the document's end: whose trace it is, and how far it is to be believed."""
+    """The summary at the document's end: the job, the time, and how precise the clocks are."""
     return {
         "writer": "fabricscope",
         "from_ns": story.from_ns,
@@ -64,7 +64,7 @@ def facts_of(story: Story) -> Event:
 
 
 def tell(store: Store, story: Story, frame: Frame, account: Account) -> Iterator[Event]:
-    """All events. Reads as it goes; nothing is kept of what was told, but arrows and lanes."""
+    """All events. Reads as it goes; of written events only arrows and lanes stay in memory."""
     tracks = Tracks(account)
     told: list[Told] = []
     titles = [f"job {one.job.job}" for one in story.subjects] or ["incidents"]
@@ -171,7 +171,7 @@ def tell_pending(job: JobWindow, frame: Frame, tracks: Tracks, track: Track) -> 
 def tell_steps(
     subject: Subject, frame: Frame, tracks: Tracks, names: Names, account: Account
 ) -> Iterator[Event]:
-    """Each rank's steps and phases, as marks and profiles say them or as they were inferred."""
+    """Each rank's steps and phases, from marks and profiles or inferred."""
     bounds = subject.bounds
     if bounds is not None and not subject.has_marks:
         columns = (bounds.rank, bounds.number, bounds.start_ns, bounds.end_ns)

@@ -42,7 +42,7 @@ class Lane:
 
 
 class Tracks:
-    """Gives out places. `news` are the names of those that were given out for the first time."""
+    """Assigns places. `news` are the names of those that were assigned for the first time."""
 
     def __init__(self, account: Account) -> None:
         self._account = account
@@ -52,10 +52,10 @@ class Tracks:
         self._news: list[Event] = []
 
     def news(self) -> Iterator[Event]:
-        """Names that no event has told yet; they must be written before what uses them."""
+        """Names not written yet; they must be written before the events that use them."""
         if self._news:
-            told, self._news = self._news, []
-            yield from told
+            pending, self._news = self._news, []
+            yield from pending
 
     def process(self, name: str) -> int:
         """The number of a process; in the order of first use, which is how they are drawn."""

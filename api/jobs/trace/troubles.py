@@ -1,4 +1,4 @@
-"""Incidents as slices and moments, and arrows from who is accused to who waits for it."""
+"""Incidents as slices and moments, and arrows from the culprit to the ranks that wait for it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ARROW_OPERATIONS_MAX = 8
 """Operations of one trouble that arrows are drawn in, those that suffered most: a viewer with all
 of them shows nothing but arrows."""
 ARROW_VICTIMS_MAX = 32
-"""Arrows in one operation: those that a verdict names first, then who waited longest. The others
-are counted."""
+"""Arrows in one operation: victims that a verdict names first, then the ranks that waited longest.
+The others are counted."""
 ARROWS_HELD_MAX = 100_000
 """Parts of operations that are remembered until all of their ranks were drawn, about 40 MB."""
 EVIDENCE_MAX = 8
@@ -49,11 +49,11 @@ def span_of(trouble: Trouble, frame: Frame) -> tuple[int, int] | None:
 def tell_troubles(
     troubles: Sequence[Trouble], frame: Frame, tracks: Tracks, track: Track, told: list[Told]
 ) -> Iterator[Event]:
-    """A slice for each, on lanes of one track, and its turns as moments; ``told`` learns them."""
+    """A slice for each, on lanes of one track, its turns as moments; appends each to ``told``."""
     spans = [(span, trouble) for trouble in troubles if (span := span_of(trouble, frame))]
     for (start_ns, end_ns), trouble in sorted(spans, key=lambda each: each[0]):
         turns = [turn for turn in trouble.history if frame.holds(turn.time_ns)]
-        # What is said of it comes later than its end; until then the lane is its own.
+        # Its turns may come after its end; until then the lane is its own.
         said_ns = max((turn.time_ns for turn in turns), default=end_ns)
         place = tracks.place(track, start_ns, max(end_ns, said_ns))
         yield from tracks.news()
@@ -66,8 +66,8 @@ def tell_troubles(
             words = {"what": title}
             yield moment(frame, place, "begins", trouble.verdict.since_ns, words)
         for turn in turns:
-            says = clean(f"{turn.cause}: {name_of(turn.culprit)}")
-            words = {"says": says, "confidence": f"{turn.confidence:.2f}"}
+            summary = clean(f"{turn.cause}: {name_of(turn.culprit)}")
+            words = {"says": summary, "confidence": f"{turn.confidence:.2f}"}
             yield moment(frame, place, f"incident {turn.news}", turn.time_ns, words)
 
 
@@ -77,7 +77,7 @@ def title_of(verdict: Verdict) -> str:
 
 
 def name_of(culprit: Culprit) -> str:
-    """Whom a culprit's names stand for, shortly."""
+    """A culprit's names, as one short text."""
     if culprit.switch and culprit.switch_port and not culprit.device:
         return f"{culprit.switch} port {culprit.switch_port}"
     parts = [culprit.host or culprit.switch]
@@ -87,11 +87,11 @@ def name_of(culprit: Culprit) -> str:
         parts.append(f"{culprit.device} {culprit.port}".strip())
     elif culprit.gpu is not None:
         parts.append(f"GPU {culprit.gpu}")
-    return ", ".join(part for part in parts if part) or "nobody"
+    return ", ".join(part for part in parts if part) or "unknown"
 
 
 def words_of(trouble: Trouble) -> Event:
-    """What a slice's details say."""
+    """The details of a slice."""
     verdict = trouble.verdict
     lost = sum(cost.lost_seconds for cost in verdict.costs)
     return about(
@@ -122,7 +122,7 @@ class Aim(NamedTuple):
     guilty: frozenset[int]
     """The job's ranks that are accused; empty: none of them is."""
     named: frozenset[int]
-    """Those whom the verdict names as victims."""
+    """The ranks that the verdict names as victims."""
 
 
 class Arrows:
@@ -210,7 +210,7 @@ def harm(victim: Drawn, is_compute: bool) -> int:  # noqa: FBT001 - which of two
 
 
 def late_arrow(guilty: Sequence[Drawn], victim: Drawn) -> Ends | None:
-    """From what a late rank was computing to who waited meanwhile; None: it was not late."""
+    """From a late rank's computation to a rank that waited meanwhile; None: it was not late."""
     wait_from, wait_to = victim.part.entry_ns, victim.part.turn_ns
     for late in sorted(guilty, key=lambda each: -each.part.entry_ns):
         start_ns = max(late.outside_from_ns, wait_from)

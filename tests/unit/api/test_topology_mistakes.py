@@ -402,7 +402,7 @@ def test_ends_that_contradict_each_other() -> None:
     one = conflict(switch_port("leaf-pod0-rail5", 99), nic(3, 3), other)
     found = only(mistakes(msgspec.structs.replace(whole, conflicts=(one,))), MistakeKind.ASYMMETRIC)
     assert found.what.startswith(
-        "leaf-pod0-rail5/99 says that it is cabled to node0003/mlx5_3/1, which is cabled to"
+        "leaf-pod0-rail5/99 reports a cable to node0003/mlx5_3/1, which is cabled to"
     )
 
 

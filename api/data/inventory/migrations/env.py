@@ -9,7 +9,6 @@ from api.data.inventory.tables import Base
 
 
 def run() -> None:
-    """Run the migrations that Alembic was asked for."""
     connection = context.config.attributes["connection"]
     assert isinstance(connection, Connection)
     context.configure(

@@ -35,7 +35,6 @@ def of_a_host(table: str) -> sa.ForeignKeyConstraint:
 
 
 def upgrade() -> None:
-    """Create the four tables."""
     op.create_table(
         "hosts",
         sa.Column("host", NAME, nullable=False),

@@ -25,7 +25,6 @@ def of_a_job(table: str) -> sa.ForeignKeyConstraint:
 
 
 def create_jobs() -> None:
-    """Create the jobs, with the hosts and ranks of each."""
     op.create_table(
         "jobs",
         sa.Column("job", NAME, nullable=False),
@@ -68,7 +67,6 @@ def create_jobs() -> None:
 
 
 def upgrade() -> None:
-    """Create the five tables."""
     create_jobs()
     op.create_table(
         "communicators",

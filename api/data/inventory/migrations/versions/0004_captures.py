@@ -18,7 +18,6 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Create the table."""
     op.create_table(
         "captures",
         sa.Column("agent", NAME, nullable=False),

@@ -18,7 +18,6 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Create the tables."""
     op.create_table(
         "incidents",
         sa.Column("id", NAME, nullable=False),

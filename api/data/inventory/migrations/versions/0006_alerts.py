@@ -18,7 +18,6 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Create the tables."""
     op.create_table(
         "alerts",
         sa.Column("rule_group", NAME, nullable=False),
@@ -37,6 +36,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables: alerts begin anew, and `for` with them."""
+    """Drop the tables: alerts are pending again, and `for` restarts."""
     op.drop_table("rule_groups")
     op.drop_table("alerts")

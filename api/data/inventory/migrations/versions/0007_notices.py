@@ -1,4 +1,4 @@
-"""Notices to people: what they were told, what waits to be told, and what they silenced.
+"""Notices: the last state sent to each receiver, the outbox, and silences.
 
 Revision ID: 0007
 Revises: 0006
@@ -18,7 +18,6 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Create the tables."""
     op.create_table(
         "talks",
         sa.Column("talk", NAME, nullable=False),
@@ -55,7 +54,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables: what fires is told anew, and what waited is lost."""
+    """Drop the tables: firing alerts are sent again, and waiting notices are lost."""
     op.drop_table("silences")
     op.drop_table("notices")
     op.drop_table("talks")

@@ -18,7 +18,6 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Create the tables."""
     op.create_table(
         "holds",
         sa.Column("id", NAME, nullable=False),
@@ -48,6 +47,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables: what was held is held no more, and states begin anew."""
+    """Drop the tables: all holds are lost, and so is the history of states."""
     op.drop_table("health_turns")
     op.drop_table("holds")

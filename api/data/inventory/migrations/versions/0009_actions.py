@@ -1,4 +1,4 @@
-"""Actions: who wanted which host drained, why, and what became of it.
+"""Actions: requests to drain a host, their author, reason and outcome.
 
 Revision ID: 0009
 Revises: 0008
@@ -36,5 +36,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the table: what is held stays so until somebody ends it, and why is forgotten."""
+    """Drop the table: holds stand until an operator ends them, and their reasons are lost."""
     op.drop_table("actions")

@@ -18,7 +18,6 @@ depends_on: str | None = None
 
 
 def upgrade() -> None:
-    """Create the table."""
     op.create_table(
         "tokens",
         sa.Column("id", NAME, nullable=False),
@@ -35,5 +34,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the table: nobody but the token file's tokens is let in any more."""
+    """Drop the table: only the token file's tokens grant access any more."""
     op.drop_table("tokens")
