@@ -144,7 +144,7 @@ class Changes(Hub[Numbered]):
         super().__init__()
         self._inventory = inventory
         self._metrics = metrics
-        self._told: int | None = None
+        self._last_number: int | None = None
         """The number of the last news that were passed on; None: not known yet."""
         metrics.watch("fabric_service_live_clients", lambda: float(len(self)))
 
@@ -167,12 +167,12 @@ class Changes(Hub[Numbered]):
 
     async def follow(self) -> int:
         """Pass on what is new; returns how many news that were."""
-        if self._told is None:
+        if self._last_number is None:
             span = await asyncio.to_thread(self._inventory.incidents.changes_span)
-            self._told = span[1] if span is not None else 0
+            self._last_number = span[1] if span is not None else 0
             return 0
-        news = await asyncio.to_thread(self._inventory.incidents.changes, self._told)
+        news = await asyncio.to_thread(self._inventory.incidents.changes, self._last_number)
         for each in news:
-            self._told = each.number
+            self._last_number = each.number
             self._metrics.live_dropped.inc(self.tell(each))
         return len(news)

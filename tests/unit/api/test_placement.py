@@ -407,7 +407,7 @@ def test_a_rate_that_is_not_told_is_taken_for_the_usual_one() -> None:
 
     answer = Stand(changed(tree(), alter=silent)).place(4)
     assert answer.sets[0].expected_bandwidth_bits_per_second == RATE
-    assert "rates: 1 links do not tell theirs; taken for 400 Gb/s, as most have" in answer.unknown
+    assert "rates: 1 links have no known rate; taken as 400 Gb/s, as most have" in answer.unknown
 
 
 def test_a_host_whose_cables_nobody_knows_is_refused() -> None:
