@@ -1,4 +1,9 @@
-"""The board: the fleet's health, judged every two seconds, for clients that ask or subscribe."""
+"""The board: the fleet's health, judged every two seconds, for clients that ask or subscribe.
+
+Every process judges by the same evidence and the same rules, so all answer alike. States have a
+memory (`alerts.health.judge`), which is kept in the inventory as turns: the process that evaluates
+writes them, all read them. `look` runs in a thread; everything else belongs to the event loop.
+"""
 
 from __future__ import annotations
 

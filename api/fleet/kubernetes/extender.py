@@ -1,4 +1,12 @@
-"""Requests of kube-scheduler to an extender, and the answers. Pure."""
+"""Requests of kube-scheduler to an extender, and the answers. Pure.
+
+The format is `k8s.io/kube-scheduler/extender/v1`. Its types have no JSON tags, so Go writes the
+fields' own names (`NodeNames`) and reads them in any case; so do we. A pod is passed through as it
+is: only its annotations are read.
+
+On doubt no node is refused: measurements count only while the evidence is fresh. What an operator
+has set (draining, out) counts always.
+"""
 
 from __future__ import annotations
 

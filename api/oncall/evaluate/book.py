@@ -1,4 +1,7 @@
-"""Incidents out of the inventory; findings and verdicts out of the store. Read only."""
+"""Incidents out of the inventory; findings and verdicts out of the store. Read only.
+
+Synchronous; for any thread. Raises InventoryError or StoreError when one of them is unavailable.
+"""
 
 from __future__ import annotations
 

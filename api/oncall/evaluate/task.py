@@ -1,4 +1,9 @@
-"""The evaluator's task: every few seconds, in a thread, in the one process that leads."""
+"""The evaluator's task: every few seconds, in a thread, in the one process that leads.
+
+A round that takes long delays the next; rounds that could not begin in time are left out and
+counted, because the next one sees all of their data. A store or inventory that is unavailable is
+tried again in the next round.
+"""
 
 from __future__ import annotations
 

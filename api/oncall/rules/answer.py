@@ -1,4 +1,7 @@
-"""Rules and alerts in the form of Prometheus' `/api/v1/rules` and `/api/v1/alerts`."""
+"""Rules and alerts in the form of Prometheus' `/api/v1/rules` and `/api/v1/alerts`.
+
+Rules are this process' own files; their state is in the inventory, whichever process evaluates.
+"""
 
 from __future__ import annotations
 

@@ -98,6 +98,11 @@ def console_of(arguments: argparse.Namespace) -> Console:
 
 
 def count(number: int, what: str) -> str:
+    """A number and its noun.
+
+    >>> count(1, "file"), count(3, "file")
+    ('1 file', '3 files')
+    """
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
