@@ -1,7 +1,7 @@
 """One job of a throw-away store: clocks aligned, collectives joined and split, steps found.
 
-The same functions as in the service (`api.jobs.correlate`); here it is chosen whose times they get,
-and what comes out is put into words of the report.
+The same functions as in the service (`api.jobs.correlate`); this module chooses whose times they
+get, and puts the results into the terms of the report.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SPANS_MAX = 2_000_000
 """Marks of steps that are looked at: those of 10,000 ranks over 200 steps."""
 
 UNNAMED_HOST = "host of rank"
-"""What a host is called that nobody names, with the rank that runs there: no host's name has a
+"""The name of a host that no file names, with the rank that runs there: no host's name has a
 space."""
 
 COUNTS_SQL = """
@@ -72,12 +72,12 @@ class Window(msgspec.Struct, frozen=True):
     to_ns: int
 
     def parameters(self) -> dict[str, int]:
-        """As SQL takes it."""
+        """Parameters for SQL."""
         return {"from_ns": self.from_ns, "to_ns": self.to_ns}
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Whose records are split, of which communicators, and why."""
+    """Which source's records are split, of which communicators, and why."""
 
     source: str | None
     communicators: list[str]
@@ -87,7 +87,7 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Analysis(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that was found out about a job, as columns. Times are on the common clock."""
+    """Everything known about a job, as columns. Times are on the common clock."""
 
     job: Job
     choice: Choice
@@ -117,7 +117,7 @@ class RankRows(msgspec.Struct, frozen=True, kw_only=True):
 def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
     """What the records of this job show in this time."""
     choice = choose_source(store, job, window)
-    sources = [choice.source or "nobody"]
+    sources = [choice.source or "none"]
     question = Question(choice.communicators, window.from_ns, window.to_ns, sources)
     # Sequence numbers need not be even: a margin keeps the share below the bound.
     share = max(1.0, count_records(store, question) / (RECORDS_MAX * 3 // 4))
@@ -154,7 +154,7 @@ def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
 
 
 def choose_source(store: Store, job: Job, window: Window) -> Choice:
-    """The source whose times tell most: kernels before watchdogs."""
+    """The source with the most informative times: kernels before watchdogs."""
     sums: dict[str, dict[str, Any]] = {}
     mine = {each.communicator for each in job.found.communicators}
     groups = {(each.source, name) for each in job.collections for name in each.sizes}
@@ -171,7 +171,7 @@ def choose_source(store: Store, job: Job, window: Window) -> Choice:
             names = sums[source]["communicators"]
             return Choice(source, names, reason, is_estimate=kind == "measured")
     everything = sorted({name for total in sums.values() for name in total["communicators"]})
-    return Choice(None, everything, "no file says when ranks entered and left collectives")
+    return Choice(None, everything, "no file records when ranks entered and left collectives")
 
 
 PREFERENCES = (
@@ -189,13 +189,13 @@ PREFERENCES = (
         "Flight Recorder only: its durations, as if all ranks had left together; an estimate",
     ),
 )
-"""Source, which of its records it must have, and what is said about the choice; the best first."""
+"""Source, which of its records it must have, and the reason for the choice; the best first."""
 
 
 def placed(records: Records, job: Job) -> Records:
-    """The records, with the hosts of ranks whose file does not say where it was written.
+    """The records, with hosts for ranks whose file names none.
 
-    Profiler traces name no host. Where other files do, that name stands; else every rank counts as
+    Profiler traces name no host. Where other files do, that name is used; else every rank counts as
     a host of its own, because its clock is one.
     """
     if "" not in records.hosts:
@@ -217,7 +217,7 @@ def placed(records: Records, job: Job) -> Records:
 
 
 def leaving_together(records: Records) -> Records:
-    """The same with entries and exits that durations tell; what was not measured has neither.
+    """The same with entries and exits computed from durations; none where nothing was measured.
 
     The Flight Recorder's own times are when a watchdog looked, and NCCL Inspector without its
     verbose mode has only when a line was written: too late, by up to seconds. But how long each
@@ -296,7 +296,7 @@ Span = tuple[int, int, int, int]
 def read_spans(
     store: Store, job: Job, window: Window, fits: Sequence[ClockFit]
 ) -> dict[str, list[Span]]:
-    """Whole steps of the job's ranks, as marks and as profiles say them, on the common clock."""
+    """Whole steps of the job's ranks, from marks and from profiles, on the common clock."""
     by_process = {(place.host, place.pid): place.rank for place in job.found.places}
     keys = {collection.key for collection in job.collections} | {job.name}
     found: dict[str, list[Span]] = {}

@@ -1,4 +1,4 @@
-"""`fabricscope diagnose`: read what is there, say what it shows."""
+"""`fabricscope diagnose`: read the files, report what they show."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ NS_PER_MS = 1_000_000
 EXIT_NOTHING = 2
 """Nothing that was found could be read."""
 TEXT_COLUMNS = 110
-"""The width where no terminal says one: tables fit, and so does a page of a ticket."""
+"""The width without a terminal: tables fit, and so does a page of a ticket."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `diagnose`."""
     parser.add_argument(
         "paths",
         nargs="+",
@@ -66,12 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
     window = to_window(arguments.start, arguments.end)
     for target in (arguments.html, arguments.trace):
         check_target(target)
     if arguments.html is not None:
-        # Hours of reading would be lost if only the end said that there is no page to write into.
+        # Hours of reading would be lost if a page that cannot be written failed only at the end.
         from api.diagnose.page import read_template
 
         read_template()
@@ -101,14 +99,14 @@ def run(arguments: argparse.Namespace) -> int:
             jobs_left_out=len(found) - len(jobs) if arguments.job is None else 0,
             warnings=find_warnings(store),
         )
-        # Files first: who reads the text through `head` closes the pipe before its end.
+        # Files first: a reader of the text like `head` closes the pipe before its end.
         write_files(arguments, store, diagnosis, analyses, seen)
         show(arguments, diagnosis)
     return 0
 
 
 def to_window(start: str | None, end: str | None) -> Window:
-    """The time that was asked about; a SettingsError says what is wrong with it."""
+    """The time range of the request; a SettingsError names what is wrong with it."""
     edges = []
     for flag, text, default in (("--from", start, EARLIEST_NS), ("--to", end, LATEST_NS)):
         time_ms = read_time_ms(text) if text is not None else default // NS_PER_MS
@@ -162,7 +160,7 @@ def load_all(store: Store, files: Sequence[Found]) -> Loaded:
 
 
 def open_found(found: Found, stack: contextlib.ExitStack, loaded: Loaded) -> BinaryIO | None:
-    """The file, open; None, and a word in the account, if it cannot be."""
+    """None, and an entry in the account, if the file cannot be opened."""
     if found.path == STANDARD_INPUT:
         return sys.stdin.buffer
     try:
@@ -176,7 +174,7 @@ def open_found(found: Found, stack: contextlib.ExitStack, loaded: Loaded) -> Bin
 def progress(
     total_bytes: int,
 ) -> Iterator[tuple[Callable[[Found], None], Callable[[int], None]]]:
-    """What is told of each file and of each piece of it: a bar, or nothing."""
+    """Callbacks for each file and each piece of it: a progress bar, or nothing."""
     if not sys.stderr.isatty():
         yield (lambda _: None), (lambda _: None)
         return
@@ -201,7 +199,7 @@ def progress(
 
 
 def nothing_found(loaded: Loaded) -> str:
-    """The sentence for a folder without anything that we understand."""
+    """The message for a folder without any known format."""
     from collector.formats import discover
 
     titles = ", ".join(reader.title for reader in discover().values())
@@ -227,7 +225,6 @@ def choose_jobs(jobs: list[Job], name: str | None) -> list[Job]:
 
 
 def show(arguments: argparse.Namespace, diagnosis: Diagnosis) -> None:
-    """Print the report."""
     if arguments.json:
         sys.stdout.buffer.write(to_json(diagnosis) + b"\n")
         sys.stdout.flush()

@@ -1,7 +1,7 @@
-"""Files as they lie: walk, unpack, recognise by content. Everything here is hostile.
+"""Files on disk: walk, unpack, recognise by content. All content is untrusted.
 
 A file is read once and in pieces, packed or not, so that standard input and pipes are files too.
-What is broken ends where it breaks, and `Stream.broken` says how; what came before is used.
+A broken file ends where it breaks, with the reason in `Stream.broken`; what came before is used.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ else:
 
 FILES_MAX = 200_000
 """Files that are looked at: four for each rank of the largest jobs there are. Further ones are not
-read, and the report says so."""
+read, and the report notes it."""
 FOLDERS_DEEP_MAX = 64
-"""Folders within folders. Nobody's logs are deeper; a loop of bind mounts is."""
+"""Folders within folders. Logs are never deeper; a loop of bind mounts is."""
 UNPACKED_BYTES_MAX = 64 << 30
 """What one packed file may unpack to. A profile of an hour has tens of gigabytes; a file that was
 made to fill a disk, or to take for ever, has petabytes."""
@@ -48,17 +48,16 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A file that was found: its path as a person would write it, and what the disk says of it."""
+    """A file that was found: its path as a user would write it, and its size and identity."""
 
     path: str
     size_bytes: int
-    """As it lies; 0 for a pipe."""
+    """On disk; 0 for a pipe."""
     changed_ns: int
     is_pipe: bool = False
 
     @property
     def folder(self) -> str:
-        """Where it lies."""
         return str(Path(self.path).parent)
 
 
@@ -72,7 +71,7 @@ class Walk:
         """What was not looked at, and why."""
 
     def files(self) -> list[Found]:
-        """All of them. Raises SettingsError for a path that does not exist."""
+        """Raises SettingsError for a path that does not exist."""
         found: list[Found] = []
         for path in self._paths:
             for one in self._below(path):
@@ -102,7 +101,7 @@ class Walk:
             self.left_out.append((path, "neither a file nor a folder"))
 
     def _walk(self, top: str) -> Iterator[Found]:
-        """Files of a folder, then of its folders; links are followed, but nothing is seen twice."""
+        """Files of a folder, then of its folders; follows links, but visits no file twice."""
         waiting = [(top, 0)]
         while waiting:
             folder, depth = waiting.pop()
@@ -142,7 +141,7 @@ class Walk:
 
 
 def no_such_path(path: str, error: OSError | ValueError) -> str:
-    """The sentence about a path that cannot be read, with the one that was probably meant."""
+    """The message about a path that cannot be read, with the path that was probably meant."""
     shown = printable(path)
     if path.startswith("-"):
         return f"unknown option {shown}; see fabricscope diagnose --help"
@@ -169,17 +168,15 @@ class Unpacker(Protocol):
     """What zlib's and zstd's decompressors have in common, for one member of a packed file."""
 
     def unpack(self, data: bytes) -> bytes:
-        """Up to UNPACKED_BYTES of what comes of this and of what was given before."""
+        """Up to UNPACKED_BYTES, from this and earlier data."""
         ...
 
     @property
-    def eof(self) -> bool:
-        """Whether the member has ended."""
-        ...
+    def eof(self) -> bool: ...
 
     @property
     def unused_data(self) -> bytes:
-        """What came behind its end."""
+        """The data behind the member's end."""
         ...
 
     @property
@@ -203,17 +200,14 @@ class GzipUnpacker:
 
     @property
     def eof(self) -> bool:
-        """Whether the member has ended."""
         return self._inner.eof
 
     @property
     def unused_data(self) -> bytes:
-        """What came behind its end."""
         return self._inner.unused_data
 
     @property
     def needs_input(self) -> bool:
-        """Whether all of what was given is used up."""
         return not self._rest
 
 
@@ -229,17 +223,14 @@ class ZstdUnpacker:
 
     @property
     def eof(self) -> bool:
-        """Whether the frame has ended."""
         return self._inner.eof
 
     @property
     def unused_data(self) -> bytes:
-        """What came behind its end."""
         return self._inner.unused_data
 
     @property
     def needs_input(self) -> bool:
-        """Whether all of what was given is used up."""
         return self._inner.needs_input
 
 
@@ -252,20 +243,18 @@ PACKINGS: tuple[tuple[bytes, str, Callable[[], Unpacker]], ...] = (
 class Piecewise(Protocol):
     """Something that gives its bytes in pieces of its own size; empty at the end."""
 
-    def next_piece(self) -> bytes:
-        """The next piece."""
-        ...
+    def next_piece(self) -> bytes: ...
 
 
 class Raw:
-    """The bytes of an open file as they lie; ``on_read`` is told how many came."""
+    """The bytes of an open file on disk; ``on_read`` gets the number of each read."""
 
     def __init__(self, file: BinaryIO, on_read: Callable[[int], None]) -> None:
         self._file = file
         self._on_read = on_read
 
     def next_piece(self) -> bytes:
-        """The next piece; an error of the disk ends the file."""
+        """An error of the disk ends the file."""
         # A pipe gives what it has: the first line of a log is recognised before the next comes.
         read = getattr(self._file, "read1", self._file.read)
         piece: bytes = read(PACKED_BYTES)
@@ -370,7 +359,6 @@ class Stream(io.RawIOBase):
         return b""
 
     def readable(self) -> bool:
-        """Always."""
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -391,7 +379,6 @@ class Stream(io.RawIOBase):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def readall(self) -> bytes:
-        """All that is left."""
         return self.read(-1)
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
@@ -402,14 +389,13 @@ class Stream(io.RawIOBase):
 
 
 class Pushed:
-    """A stream of which the beginning was read already."""
+    """A stream whose beginning was read already."""
 
     def __init__(self, first: bytes, rest: Piecewise) -> None:
         self._first = first
         self._rest = rest
 
     def next_piece(self) -> bytes:
-        """The beginning, then the rest."""
         first, self._first = self._first, b""
         return first or self._rest.next_piece()
 

@@ -1,4 +1,4 @@
-"""A job's tables and numbers in words, for the report in one HTML file."""
+"""A job's tables and numbers as texts, for the report in one HTML file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def table(
 
 
 def job_facts(job: JobReport) -> list[tuple[str, str]]:
-    """The job in a few numbers; those that nobody knows are left out."""
+    """The job in a few numbers, without those that are not known."""
     hosts = {rank.host for rank in job.ranks if rank.host}
     took = [step.end_ns - step.start_ns for step in job.steps]
     clocks = [clock for fit in job.clocks for clock in fit.clocks]
@@ -64,7 +64,7 @@ def job_facts(job: JobReport) -> list[tuple[str, str]]:
 
 
 def job_tables(job: JobReport, among: int = 1) -> list[Table]:
-    """The tables below a job's plots; it is one of so many on the page."""
+    """The tables below a job's plots; ``among`` is the number of jobs on the page."""
     found = (
         operation_table(job),
         rank_table(job, share_of(RANKS_SHOWN, among)),
@@ -75,7 +75,6 @@ def job_tables(job: JobReport, among: int = 1) -> list[Table]:
 
 
 def operation_table(job: JobReport) -> Table:
-    """How long each kind of collective takes, and what bandwidth that is."""
     names = {report.communicator: report.name for report in job.communicators}
     rows = [
         (
@@ -102,12 +101,11 @@ def operation_table(job: JobReport) -> Table:
 
 
 def quantiles(taken: Quantiles) -> str:
-    """Three durations in a cell."""
     return " / ".join(units.duration(each) for each in (taken.p50_ns, taken.p95_ns, taken.max_ns))
 
 
 def rank_table(job: JobReport, ranks_max: int = RANKS_SHOWN) -> Table:
-    """How late each rank comes, over the whole run."""
+    """Over the whole run."""
     ranks = [rank for rank in job.ranks if rank.operations]
     if len(ranks) > ranks_max:
         ranks = sorted(ranks, key=lambda rank: -rank.last_in)[:ranks_max]
@@ -125,7 +123,7 @@ def rank_table(job: JobReport, ranks_max: int = RANKS_SHOWN) -> Table:
 
 
 def slowest_table(job: JobReport) -> Table:
-    """The collectives that took longest, compared with their like."""
+    """The collectives that took longest, compared with others of their kind."""
     rows = [
         (
             (
@@ -147,7 +145,6 @@ def slowest_table(job: JobReport) -> Table:
 
 
 def pending_table(job: JobReport) -> Table | None:
-    """Operations that did not end."""
     if not job.pending:
         return None
     names = {report.communicator: report.name for report in job.communicators}
@@ -165,14 +162,14 @@ def pending_table(job: JobReport) -> Table | None:
         rows.append((cells, bool(absent)))
     return table(
         f"Operations that did not end ({job.pending_total:,})",
-        "As dumps of the Flight Recorder tell: who waits in them, and who of the group does not.",
+        "From dumps of the Flight Recorder: which ranks wait in them, and which others do not.",
         ("group", "operation", ">number", "waiting in it", "not in it"),
         rows,
     )
 
 
 def communicator_table(job: JobReport) -> Table:
-    """Who is in which communicator, and how it is wired."""
+    """The members of each communicator, and its rings and trees."""
     rows = []
     for each in job.communicators[:ROWS_SHOWN]:
         members = [member.job_rank for member in each.members if member.job_rank is not None]
@@ -188,4 +185,4 @@ def communicator_table(job: JobReport) -> Table:
         )  # fmt: skip
         rows.append((cells, False))
     headings = ("communicator", "name", "ranks", "wired as", "first ring", "operations")
-    return table("Communicators", "As far as files tell.", headings, rows)
+    return table("Communicators", "As far as the files show.", headings, rows)

@@ -1,4 +1,4 @@
-"""Jobs of a throw-away store: who is in them, and which files speak of each.
+"""Jobs of a throw-away store: their ranks, and the files that belong to each.
 
 Processes that NCCL names (host and process id) are put together by `api.jobs.infer`. Files that
 know a process by its rank only (`load.Collection`) are then given to the job that they fit: same
@@ -43,13 +43,13 @@ SAME_SET = "~files that lie together"
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """A job, and everything that speaks of it."""
+    """A job, and all files that belong to it."""
 
     name: str
     found: JobFound
     collections: list[Collection] = []
     attributes: dict[tuple[str, int], dict[str, str]] = {}
-    """What NCCL's lines say of each rank of its communicators."""
+    """Attributes from NCCL's log lines, for each rank of its communicators."""
     folders: list[str] = []
     first_ns: int = 0
     """The first and the last of its records; events of logs may only know when the file changed."""
@@ -70,7 +70,6 @@ class Job(msgspec.Struct, kw_only=True):
 
     @property
     def places(self) -> dict[int, JobRank]:
-        """Where each rank runs."""
         return {place.rank: place for place in self.found.places}
 
     @property
@@ -84,7 +83,7 @@ class Job(msgspec.Struct, kw_only=True):
         }
 
     def said(self, attribute: str) -> list[str]:
-        """All different values that its ranks give for an attribute."""
+        """All different values of an attribute among its ranks."""
         values = {seen.get(attribute, "") for seen in self.attributes.values()}
         return sorted(values - {""})
 
@@ -114,7 +113,7 @@ def find_jobs(store: Store, loaded: Loaded) -> list[Job]:
 
 
 def read_events(store: Store) -> list[Event]:
-    """What was said about communicators and groups."""
+    """Events about communicators and groups."""
     return [
         Event(
             kind=row["kind"],
@@ -127,12 +126,11 @@ def read_events(store: Store) -> list[Event]:
 
 
 def to_member(row: dict[str, Any]) -> Member:
-    """A row of MEMBERS_SQL."""
     return msgspec.convert(row, Member)
 
 
 def members_of_events(events: Iterable[Event]) -> list[Member]:
-    """Members that NCCL's lines tell of: also of communicators that were never used."""
+    """Members from NCCL's log lines: also of communicators that were never used."""
     found = []
     for event in events:
         ranks = parse_ranks(event.labels.get(words.RANK, ""))
@@ -156,7 +154,7 @@ def members_of_events(events: Iterable[Event]) -> list[Member]:
 
 
 def said(store: Store, members: Iterable[Member]) -> dict[tuple[str, int], int]:
-    """Ranks in the job by host and process, as marks and traces say them.
+    """Ranks in the job by host and process, from marks and traces.
 
     A trace may not know its host. Its process id then stands for the only process that has it.
     """
@@ -184,7 +182,7 @@ def time_spans(members: Iterable[Member]) -> dict[str, tuple[int, int]]:
 
 
 def to_job(found: JobFound, loaded: Loaded, spans: Mapping[str, tuple[int, int]]) -> Job:
-    """A job that was inferred, with the folders that its logs lay in, and when its records are."""
+    """An inferred job, with the folders of its logs, and the times of its records."""
     own = (each.communicator for each in found.communicators)
     seen = [spans[communicator] for communicator in own if communicator in spans]
     job = Job(
@@ -234,7 +232,7 @@ def fit(job: Job, collection: Collection) -> tuple[int, int, int] | None:
 def jobs_of(
     collection: Collection, members: Sequence[Member], events: Sequence[Event]
 ) -> list[Job]:
-    """The jobs that a set of files shows by itself."""
+    """The jobs within a set of files."""
     facts = facts_of(e for e in events if e.labels.get(words.COMMUNICATOR, "") in collection.sizes)
     world = {SAME_SET: tuple(sorted(collection.ranks))}
     groups = {**known_groups(collection), **facts.groups, **world}
@@ -260,10 +258,10 @@ def without(found: JobFound, communicator: str) -> JobFound:
 
 
 def members_of_groups(collection: Collection) -> list[Member]:
-    """Who is in which group, also where no operation of the group was written down.
+    """The members of each group, also where no operation of the group was recorded.
 
     Dumps that lie together are of one job, even if those that hang share no group with the others,
-    or have nothing to tell: all of them are in the group SAME_SET.
+    or have no records: all of them are in the group SAME_SET.
     """
     if collection.pids:
         return []
@@ -294,7 +292,7 @@ def known_groups(collection: Collection) -> dict[str, tuple[int, ...]]:
 
 
 def add_attributes(jobs: Iterable[Job], events: Iterable[Event]) -> None:
-    """Gather what NCCL's lines say of the jobs' ranks; the later word counts."""
+    """Collect attributes of the jobs' ranks from NCCL's lines; the later value wins."""
     owners = {each.communicator: job for job in jobs for each in job.found.communicators}
     for event in events:
         communicator = event.labels.get(words.COMMUNICATOR, "")

@@ -1,7 +1,7 @@
-"""From found files to rows of a throw-away store, and to an account of what was read.
+"""From found files to rows of a throw-away store, and to a summary of what was read.
 
 Names of NCCL's communicators are unique in the world, but those of a framework's process groups are
-not: every job has a group `0`. Files that speak of such groups come one per rank and lie together;
+not: every job has a group `0`. Files with such groups come one per rank and are stored together;
 each such set is a `Collection`, and in the store its communicators carry the set's number.
 """
 
@@ -54,7 +54,7 @@ ROWS_HELD_MAX = 200_000
 EVENTS_MAX = 2_000_000
 """Events that are kept. Ten thousand ranks have a few each."""
 SERIES_MAX = 1_000_000
-"""Series that are told apart: about 400 MB."""
+"""Distinct series: about 400 MB."""
 PROBLEMS_NAMED_MAX = 20
 """Problems of one file that are named; the others are counted."""
 APART_NS = 600_000_000_000
@@ -68,7 +68,7 @@ words_of = attrgetter("communicator", "source", "algorithm", "protocol", "host",
 
 
 class FileRead(msgspec.Struct, kw_only=True):
-    """What came of one file."""
+    """The result of reading one file."""
 
     path: str
     format: str = ""
@@ -86,17 +86,16 @@ class FileRead(msgspec.Struct, kw_only=True):
 
     @property
     def records(self) -> int:
-        """All that was used."""
         return sum(self.counts.values())
 
     def note(self, problem: str) -> None:
-        """Remember that something was not understood."""
+        """Record something that was not understood."""
         self.problem_count += 1
         if len(self.problems) < PROBLEMS_NAMED_MAX:
             self.problems.append(printable(problem)[:400])
 
     def span(self, time_ns: int) -> None:
-        """Take in the time of one record."""
+        """Extend the file's time span."""
         if self.first_ns is None or time_ns < self.first_ns:
             self.first_ns = time_ns
         if self.last_ns is None or time_ns > self.last_ns:
@@ -104,7 +103,7 @@ class FileRead(msgspec.Struct, kw_only=True):
 
 
 class Collection(msgspec.Struct, kw_only=True):
-    """Files of one format that speak of the same process groups: one job's, one file per rank."""
+    """Files of one format about the same process groups: one job's, one file per rank."""
 
     source: str
     number: int
@@ -117,23 +116,23 @@ class Collection(msgspec.Struct, kw_only=True):
     sizes: dict[str, int] = {}
     """How many ranks each communicator has."""
     descriptions: dict[str, str] = {}
-    """What the framework calls each group, as soon as one file has said it."""
+    """What the framework calls each group, as soon as one file names it."""
     first_ns: int | None = None
     last_ns: int | None = None
 
     @property
     def suffix(self) -> str:
-        """What is added to its communicators' names; the first set's stay as they are."""
+        """Added to its communicators' names; empty for the first set."""
         return f"@{self.number}" if self.number > 1 else ""
 
     @property
     def key(self) -> str:
-        """What its steps are stored under, where they do not name a job."""
+        """The key of its steps in the store, where they do not name a job."""
         return f"{self.source}@{self.number}"
 
 
 class ProcessFile(msgspec.Struct, kw_only=True):
-    """What one rank's file held, until it is known which set the file belongs to."""
+    """The content of one rank's file, until it is known which set the file belongs to."""
 
     source: str
     folder: str
@@ -144,7 +143,6 @@ class ProcessFile(msgspec.Struct, kw_only=True):
     collection: Collection | None = None
 
     def times(self) -> Iterator[int]:
-        """When its records were."""
         yield from (record.time_ns for record in self.collectives)
         yield from (span.end_ns for span in self.steps)
 
@@ -212,13 +210,13 @@ class Loaded(msgspec.Struct, kw_only=True):
     """Where the log of each process (host, pid) lay."""
 
     def note_unreadable(self, found: Found, why: str) -> None:
-        """Remember a file that could not be opened."""
+        """Record a file that could not be opened."""
         path = printable(found.path)
         self.files.append(FileRead(path=path, problems=[why], problem_count=1, counts={}))
 
 
 class Sink:
-    """Where rows wait for their insert. Rows that the store cannot hold are refused by name."""
+    """Buffers rows for inserts. Rows that the store cannot hold are refused with a reason."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -235,7 +233,7 @@ class Sink:
         self._time_ms, self._value = array("q"), array("d")
 
     def add_collective(self, record: Collective) -> str | None:
-        """Take a record; the reason, if it cannot be."""
+        """The reason if the record is refused."""
         words = words_of(record)
         if words not in self._words:
             if not all(map(is_word, words)) or not record.communicator:
@@ -250,7 +248,7 @@ class Sink:
         return None
 
     def add_step(self, span: StepSpan) -> str | None:
-        """Take a stretch of a step; the reason, if it cannot be."""
+        """The reason if the stretch of a step is refused."""
         if not all(is_word(word) for word in (span.phase, span.host, span.job)):
             return "a name that is empty, over 255 characters or not printable"
         if reason := self._refuse_time("steps", span.start_ns):
@@ -263,7 +261,7 @@ class Sink:
         return None
 
     def add_event(self, event: Event) -> str | None:
-        """Take an event; the reason, if it cannot be."""
+        """The reason if the event is refused."""
         if reason := self._refuse_time("events", event.time_ns):
             return reason
         if not is_text(event):
@@ -277,7 +275,7 @@ class Sink:
         return None
 
     def add_sample(self, sample: Sample) -> str | None:
-        """Take a sample; the reason, if it cannot be."""
+        """The reason if the sample is refused."""
         if reason := self._refuse_time("samples", sample.time_ns):
             return reason
         row = self._rows.get(sample.series, ())
@@ -323,7 +321,6 @@ class Sink:
         return None
 
     def flush(self) -> None:
-        """Hand everything that waits to the store."""
         if self._collectives:
             insert_collectives(self._store, taken(self._collectives))
         if self._steps:
@@ -345,7 +342,7 @@ class Sink:
 
 
 def is_text(event: Event) -> bool:
-    """Whether all its words can be written as UTF-8."""
+    """Whether all its texts can be written as UTF-8."""
     try:
         for text in (event.kind, event.message):
             text.encode()
@@ -357,7 +354,7 @@ def is_text(event: Event) -> bool:
 
 
 def taken(items: list[T]) -> list[T]:
-    """All items, which the list then no longer has."""
+    """All items; empties the list."""
     some = list(items)
     items.clear()
     return some
@@ -372,7 +369,7 @@ class Loader:
         self.loaded = Loaded()
 
     def read(self, found: Found, file: BinaryIO, on_read: Callable[[int], None]) -> FileRead:
-        """What came of one file; never raises because of what is in it."""
+        """Never raises because of a file's content."""
         account = FileRead(
             path="standard input" if found.path == STANDARD_INPUT else printable(found.path),
             size_bytes=found.size_bytes,
@@ -406,7 +403,7 @@ class Loader:
     def _parse(
         self, reader: Format, stream: Stream, account: FileRead, found: Found
     ) -> Iterator[Record]:
-        """What the file holds; what is not understood is noted."""
+        """The file's records; what is not understood is noted."""
         try:
             for record in reader.parse(stream, origin_of(found)):  # type: ignore[arg-type]
                 if isinstance(record, ParseError):
@@ -439,7 +436,7 @@ class Loader:
             self._make_room(process, account)
 
     def _make_room(self, process: ProcessFile, account: FileRead) -> None:
-        """Let go of what waits for a file's end, if that is too much."""
+        """Release what waits for a file's end, if that is too much."""
         held = len(process.collectives) + len(process.steps) + len(process.events)
         if held >= ROWS_HELD_MAX:
             self._place(process, account)
@@ -488,17 +485,17 @@ class Loader:
             where.job_ranks[record.communicator, record.rank] = rank
 
     def finish(self) -> Loaded:
-        """Hand the rest to the store; the account of all files."""
+        """Insert the rest; returns the account of all files."""
         self._sink.flush()
         return self.loaded
 
 
 RANK_EVENTS = ("flight_recorder_dump", "profile")
-"""Events that say whose file it is: their label `rank` is the rank in the job."""
+"""Events that name the file's process: their label `rank` is the rank in the job."""
 
 
 def learn_group(where: Collection, event: Event, rank: int | None) -> None:
-    """Note a process group that a file tells of, even if none of its operations is in the file."""
+    """Record a process group that a file names, even if none of its operations is in the file."""
     communicator = event.labels.get(COMMUNICATOR, "")
     ranks = parse_ranks(event.labels.get(RANK, ""))
     sizes = parse_ranks(event.attributes.get("size", ""))
@@ -516,7 +513,6 @@ def learn_group(where: Collection, event: Event, rank: int | None) -> None:
 
 
 def replace(record: T, **changes: object) -> T:
-    """The record with these fields changed."""
     return msgspec.structs.replace(record, **changes)  # type: ignore[type-var]
 
 
@@ -541,7 +537,7 @@ def throw_away_store(folder: Path) -> Iterator[Store]:
 
 
 class FormatRead(msgspec.Struct, kw_only=True):
-    """What came of all files of one format."""
+    """The result of reading all files of one format."""
 
     format: str
     title: str

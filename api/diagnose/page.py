@@ -68,7 +68,7 @@ GAP_TIMES = 2.5
 
 
 def read_template(folder: Path = PAGE) -> str:
-    """The empty report; a SettingsError says what to do where none was built."""
+    """The empty report; a SettingsError names what to do where none was built."""
     path = folder / TEMPLATE
     try:
         template = path.read_text("utf-8")
@@ -89,7 +89,7 @@ def render(
     seen: Window | None = None,
     template: str | None = None,
 ) -> Iterator[str]:
-    """The page, piece by piece; analyses and readings are those of the jobs, in order.
+    """The page, in pieces; analyses and readings are those of the jobs, in order.
 
     ``seen`` is what detectors saw: the evidence is drawn from it.
     """
@@ -106,7 +106,6 @@ def page_data(
     readings: Sequence[list[Readings]],
     seen: Window | None,
 ) -> PageData:
-    """Everything that the page shows."""
     read, jobs = diagnosis.read, diagnosis.jobs
     more = len(diagnosis.verdicts) - VERDICTS_MAX
     left_out = units.count(diagnosis.jobs_left_out, "smaller job")
@@ -132,7 +131,7 @@ def page_data(
 def job_data(
     diagnosis: Diagnosis, job: JobReport, analysis: Analysis, panels: Sequence[Readings]
 ) -> JobData:
-    """Everything about one job; many jobs share the page's room."""
+    """Many jobs share the page's room."""
     among = len(diagnosis.jobs)
     named = "named by its own files" if job.was_said else "inferred from who talks to whom"
     times = f"times of {job.source}: {job.source_reason}" if job.source else job.source_reason
@@ -172,7 +171,7 @@ def step_bars(job: JobReport, bars_max: int = STEP_BARS_MAX) -> StepBars | None:
     if not job.steps:
         return None
     groups = np.array_split(np.arange(len(job.steps)), min(len(job.steps), bars_max))
-    spans, said = [], []
+    spans, labels = [], []
     parts: list[tuple[float, float, float]] = []
     for group in groups:
         some = [job.steps[place] for place in group.tolist()]
@@ -186,7 +185,7 @@ def step_bars(job: JobReport, bars_max: int = STEP_BARS_MAX) -> StepBars | None:
         after = units.duration(some[0].start_ns - job.first_ns)
         last = some[0].last_rank
         waited = f", waited for rank {last}" if last is not None and len(some) == 1 else ""
-        said.append(f"step {number}, {after} after the start{waited}")
+        labels.append(f"step {number}, {after} after the start{waited}")
     totals = [sum(each) for each in parts]
     top = units.scale_top(totals) * HEADROOM or 1.0
     higher = sum(total > top for total in totals)
@@ -194,7 +193,7 @@ def step_bars(job: JobReport, bars_max: int = STEP_BARS_MAX) -> StepBars | None:
     return StepBars(
         spans=spans,
         parts=parts,
-        said=said,
+        said=labels,
         top=top,
         note="Median over ranks. Compute is outside collectives, wait inside them until the last "
         f"rank came, transfer inside after that.{note}",
@@ -298,7 +297,7 @@ def collective_panel(
 
 
 def reading_panel(readings: Readings, points_max: int = BUCKETS) -> ReadingPanel:
-    """Network and GPU readings beside the job, on so many common times at most."""
+    """Network and GPU readings beside the job, on at most so many common times."""
     lines, unit = readings.lines, readings.panel.unit
     times_ns = np.linspace(
         min(float(line.time_ns[0]) for line in lines),
@@ -333,7 +332,7 @@ def line_at(line: Series, times_ns: Floats) -> Floats:
 
 
 def warning_table(diagnosis: Diagnosis) -> Table | None:
-    """What NCCL itself warned of."""
+    """NCCL's own warnings."""
     rows = [
         ((f"{each.count:,}", each.message, ", ".join(each.hosts[:8])), False)
         for each in diagnosis.warnings
@@ -344,7 +343,6 @@ def warning_table(diagnosis: Diagnosis) -> Table | None:
 
 
 def read_table(diagnosis: Diagnosis) -> Table:
-    """What was read."""
     read = diagnosis.read
     lost = sum(loss.lost for loss in read.losses)
     rows = [
@@ -368,7 +366,7 @@ def read_table(diagnosis: Diagnosis) -> Table:
 
 
 def problem_lists(diagnosis: Diagnosis) -> list[FileList]:
-    """What was not read, or not all of it."""
+    """Files that were not read, or not completely."""
     read = diagnosis.read
     return [
         FileList(

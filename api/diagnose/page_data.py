@@ -1,8 +1,8 @@
-"""What the report in one HTML file shows, as data; its script draws it (dashboards/web/src/report).
+"""The data of the report in one HTML file; its script draws it (dashboards/web/src/report).
 
-Times are seconds since 1970 and durations seconds, since that is what drawings are made of; words
-are written here, once, as for the text. What nobody knows is null. Both sides of this shape are
-built from one commit and travel together: it has no version and is nobody's interface.
+Times are seconds since 1970 and durations seconds, since drawings need them; texts
+are written here, once, as for the text. Unknown values are null. Both sides of this shape are
+built from one commit and travel together: it has no version and is no public interface.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """Cells in the columns' order; a marked row is one to look at."""
+    """Cells in the columns' order; a marked row is highlighted."""
 
     cells: Sequence[str]
     is_marked: bool = False
@@ -144,7 +144,7 @@ class StepBars(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeatRank(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a row of the heat map is."""
+    """The rank of a row of the heat map."""
 
     rank: int
     host: str | None
@@ -153,7 +153,7 @@ class HeatRank(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HeatData(msgspec.Struct, frozen=True, kw_only=True):
-    """Lateness in seconds: 32-bit floats, rank by rank, in base64; NaN where nobody was seen."""
+    """Lateness in seconds: 32-bit floats, rank by rank, in base64; NaN: not seen."""
 
     ranks: list[HeatRank]
     ranks_left_out: int
@@ -235,7 +235,7 @@ def to_script(data: PageData) -> str:
 
 
 def cleaned(value: Any) -> Any:  # noqa: ANN401 - JSON in, JSON out
-    """The same with every text as it may be shown."""
+    """The same with every text made printable."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
@@ -285,5 +285,5 @@ def figures(values: Floats) -> list[float | None]:
 
 
 def packed(values: Floats) -> str:
-    """Numbers as the page's script unpacks them."""
+    """Base64 as the page's script unpacks it."""
     return b64encode(np.ascontiguousarray(values, dtype="<f4").tobytes()).decode()

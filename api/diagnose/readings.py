@@ -1,6 +1,6 @@
 """Counters and gauges beside the collectives: NIC rates and GPU readings as lines over time.
 
-Series are found by the catalog's names and by what other exporters call them, so that an
+Series are found by the catalog's names and by other exporters' names, so that an
 OpenMetrics file of node_exporter or dcgm-exporter needs no translation.
 """
 
@@ -20,13 +20,13 @@ from collector.contract.identity import metric_id
 BUCKETS = 400
 """Points of a line: a plot has some 1,000 pixels."""
 LINES_MAX = 64
-"""Lines of a plot. More are a carpet: the liveliest are drawn, and the plot says so."""
+"""Lines of a plot. More are a carpet: the liveliest are drawn, and the plot notes it."""
 SERIES_MAX = 20_000
 """Series that are looked at for one plot: two ports of each of 10,000 hosts."""
 HOST_LABELS = ("host", "instance", "Hostname", "hostname", "node")
 """What exporters call the host."""
 THING_LABELS = (("device", ""), ("port", "port "), ("gpu", "GPU "))
-"""What a series is about besides the host, and how that is said."""
+"""Labels that name a part of the host, and their titles."""
 
 SAMPLES_SQL = """
     SELECT series,
@@ -142,7 +142,7 @@ def read_panel(store: Store, panel: Panel, window: Window) -> Readings:
 
 
 def foreign_names(panel: Panel) -> dict[str, float]:
-    """Every name under which somebody publishes the panel's metrics, and its factor to ours."""
+    """Every name under which an exporter publishes the panel's metrics, and its factor to ours."""
     catalog = load_catalog()
     names: dict[str, float] = {}
     for ours in panel.metrics:
@@ -169,5 +169,5 @@ def to_line(row: dict[str, Any], panel: Panel, time_ns: Floats, value: Floats) -
 
 
 def is_alive(line: Line) -> bool:
-    """Whether anything ever went over it: hosts have many ports that nobody uses."""
+    """Whether it was ever above zero: hosts have many unused ports."""
     return bool(np.nanmax(line.value) > 0)

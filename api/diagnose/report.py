@@ -1,8 +1,8 @@
-"""The answer as data: what `--json` prints, and what text and page are made of.
+"""The report as data: what `--json` prints, and the source of text and page.
 
 Times are whole nanoseconds since 1970 and durations whole nanoseconds, all names end in `_ns`; what
-nobody saw is null. The shape is documented in docs/reference/diagnose-json.md; FORMAT grows when a
-reader of the old shape could misunderstand the new one.
+was not seen is null. The shape is documented in docs/reference/diagnose-json.md; FORMAT grows when
+a reader of the old shape could misunderstand the new one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FORMAT = 1
 FILES_NAMED_MAX = 10_000
 """Files that are named one by one as broken or not understood; all are counted."""
 COLLECTIVES_MAX = 200_000
-"""Joined operations in the report: some 60 MB of JSON. The slowest stay, and the report says how
+"""Joined operations in the report: some 60 MB of JSON. The slowest stay, and the report notes how
 many there were."""
 LATENESS_MAX = 200_000
 """Rows of lateness: 10,000 ranks in twenty kinds of operations."""
@@ -51,7 +51,7 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     """Gaps in the numbers of all ranks together."""
     kept_one_in: int
-    """Numbers are this far apart: somebody thinned the records on purpose."""
+    """Numbers are this far apart: the records were thinned on purpose."""
 
 
 class Warned(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Warned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read."""
+    """The files that were read."""
 
     files: int
     size_bytes: int
@@ -107,7 +107,7 @@ class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommunicatorReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A communicator: who is in it, and how it is wired where that is known."""
+    """A communicator: its members, and its rings and trees where known."""
 
     communicator: str
     name: str | None
@@ -117,7 +117,7 @@ class CommunicatorReport(msgspec.Struct, frozen=True, kw_only=True):
     members: list[MemberReport]
     rings: list[list[int]]
     trees: list[dict[int, int | None]]
-    """For each channel the parent of each rank that said it; null for roots."""
+    """For each channel the parent of each rank that recorded it; null for roots."""
     operations: dict[str, int]
     """Joined operations of each kind."""
 
@@ -207,7 +207,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     was_said: bool
-    """Whether somebody named it; else it was inferred from who talks to whom."""
+    """Whether a file names it; else it was inferred from communicators."""
     size: int
     """How many ranks it has."""
     first_ns: int
@@ -215,7 +215,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     nccl_versions: list[str]
     networks: list[str]
     source: str | None
-    """Whose times were used for splitting; null if nobody timed anything."""
+    """Whose times were used for splitting; null if no source has times."""
     source_reason: str
     kept_one_in: int
     """Only every nth operation was looked at, since there were too many."""
@@ -234,7 +234,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DetectorReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One detector: what it looks for, and whether it could."""
+    """One detector: what it looks for, and whether it had the data."""
 
     detector: str
     title: str

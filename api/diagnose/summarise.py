@@ -1,4 +1,4 @@
-"""From columns to the report: what was found out about jobs, in the shape of `report`."""
+"""From columns to the report: analyses of jobs in the shape of `report`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ WARNINGS_SQL = """
 
 
 def summarise_read(loaded: Loaded, analyses: Sequence[Analysis]) -> Read:
-    """What was read, and what was not."""
+    """The files that were read, and those that were not."""
     titles = {name: reader.title for name, reader in discover().items()}
     unknown = [to_problem(file) for file in loaded.files if not file.format]
     broken = [
@@ -87,12 +87,12 @@ def summarise_read(loaded: Loaded, analyses: Sequence[Analysis]) -> Read:
 
 
 def find_warnings(store: Store) -> list[Warned]:
-    """What NCCL warned of, the most frequent first."""
+    """NCCL's warnings, the most frequent first."""
     return [msgspec.convert(row, Warned) for row in store.query(WARNINGS_SQL).to_pylist()]
 
 
 def to_problem(file: FileRead) -> Problem:
-    """What is said of a file that was not read in full."""
+    """Why a file was not read in full."""
     refused = [f"{count} records left out: {why}" for why, count in file.refused.items()]
     return Problem(
         path=file.path,
@@ -135,7 +135,7 @@ def find_losses(analysis: Analysis) -> list[Loss]:
 
 
 def summarise_job(store: Store, analysis: Analysis) -> JobReport:
-    """The job in the words of the report."""
+    """The job in the shape of the report."""
     job, found = analysis.job, analysis.job.found
     collectives = report_collectives(analysis)
     pending = find_pending(store, job)
@@ -194,7 +194,6 @@ def report_ranks(job: Job, rows: RankRows) -> list[RankReport]:
 
 
 def rank_sums(rows: RankRows) -> dict[int, dict[str, int]]:
-    """The sums of each rank over all its operations."""
     found: dict[int, dict[str, int]] = {}
     if not len(rows.rank):
         return found
@@ -215,14 +214,14 @@ def rank_sums(rows: RankRows) -> dict[int, dict[str, int]]:
 
 
 def report_communicators(analysis: Analysis) -> list[CommunicatorReport]:
-    """Every communicator that has operations, or that NCCL's lines tell of."""
+    """Every communicator that has operations, or that NCCL's lines name."""
     counts = operation_counts(analysis.operations)
     job = analysis.job
-    said = {name: text for each in job.collections for name, text in each.descriptions.items()}
+    names = {name: text for each in job.collections for name, text in each.descriptions.items()}
     reports = [
         CommunicatorReport(
             communicator=found.communicator,
-            name=said.get(found.communicator) or found.name,
+            name=names.get(found.communicator) or found.name,
             source="process group" if found.communicator.startswith("pg:") else "nccl",
             ranks=found.ranks,
             nodes=found.nodes,
@@ -246,7 +245,7 @@ def report_communicators(analysis: Analysis) -> list[CommunicatorReport]:
                 known.add(name)
                 own = members.get(name, {})
                 reports.append(
-                    group_report(name, size, counts.get(name, {}), job, said.get(name), own)
+                    group_report(name, size, counts.get(name, {}), job, names.get(name), own)
                 )
     return reports
 
@@ -280,7 +279,6 @@ def group_report(
 
 
 def operation_counts(operations: Operations) -> dict[str, dict[str, int]]:
-    """Joined operations of each communicator by kind."""
     found: dict[str, dict[str, int]] = {}
     kinds = len(operations.operations) + 1
     pairs = operations.communicator.astype(np.int64) * kinds + operations.operation
@@ -331,7 +329,7 @@ def report_operations(operations: Operations, baselines: Baselines) -> list[Oper
 
 
 def known(number: int) -> int | None:
-    """The number, or None where nobody saw it."""
+    """None where it was not seen."""
     return None if number == ABSENT else number
 
 
@@ -395,7 +393,7 @@ def report_collectives(analysis: Analysis) -> list[CollectiveReport]:
 
 
 def host_of_ranks(records: Records) -> dict[tuple[str, int], str]:
-    """Where each rank of each communicator runs, as its records say."""
+    """The host of each rank of each communicator, from its records."""
     first, _ = distinct(records.communicator, records.rank)
     return {
         (records.communicators[records.communicator[row]], int(records.rank[row])): records.hosts[
@@ -432,7 +430,7 @@ def report_lateness(analysis: Analysis) -> list[LatenessReport]:
 
 
 def find_pending(store: Store, job: Job) -> list[PendingReport]:
-    """Operations that did not end, as dumps of the Flight Recorder tell."""
+    """Operations that did not end, from dumps of the Flight Recorder."""
     names = {
         name
         for collection in job.collections

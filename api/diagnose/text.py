@@ -1,4 +1,4 @@
-"""The report on a terminal: what a tired person needs first comes first, in plain words."""
+"""The report on a terminal: the answer first, in plain words."""
 
 from __future__ import annotations
 
@@ -75,21 +75,20 @@ class Report:
             self.title(f"{left} not shown; --job ID shows one")
         self.show_warnings(diagnosis.warnings)
         if not diagnosis.jobs:
-            self.say("No job: none of the files tells of collectives.")
+            self.say("No job: none of the files has collectives.")
 
     def say(self, text: str = "", style: str = "", indent: int = 0) -> None:
         """One line, or several if it is long."""
         self._console.print(Text(" " * indent + printable(text), style=style), highlight=False)
 
     def title(self, text: str) -> None:
-        """The name of a section."""
         self._console.print()
         self.say(text, TITLE)
 
     # Verdicts --------------------------------------------------------------------------------
 
     def show_verdicts(self, diagnosis: Diagnosis) -> None:
-        """What is wrong, or that nothing is and what was looked at."""
+        """What is wrong; or that nothing is, and what was checked."""
         for number, verdict in enumerate(diagnosis.verdicts[:VERDICTS_SHOWN]):
             if number:
                 self._console.print()
@@ -108,7 +107,7 @@ class Report:
         self._console.print()
 
     def show_verdict(self, verdict: Verdict, start_ns: int) -> None:
-        """One verdict, from the sentence to what to do."""
+        """From the summary to the advice."""
         self.paragraph(verdict.summary, CULPRIT, indent=0)
         reason = "" if verdict.reason is Reason.UNKNOWN else f" ({verdict.reason})"
         self.paragraph(f"{verdict.cause}{reason}, {words.sure(verdict.confidence)}")
@@ -127,7 +126,7 @@ class Report:
         self.part("What to do", verdict.action, TITLE)
 
     def show_evidence(self, verdict: Verdict) -> None:
-        """What speaks for it, the strongest first."""
+        """The strongest first."""
         rows = evidence_rows(verdict)
         if not rows:
             return
@@ -144,7 +143,7 @@ class Report:
         self._console.print()
 
     def part(self, title: str, text: str, style: str = "") -> None:
-        """A word that says what follows, and the text beside it."""
+        """A heading, and the text beside it."""
         line = Text(f"{printable(title)}: ", style=style or FAINT)
         line.append(printable(text), style="")
         self._console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
@@ -157,7 +156,7 @@ class Report:
     # What was read ---------------------------------------------------------------------------
 
     def show_read(self, read: Read) -> None:
-        """What was read, and what was not."""
+        """The files that were read, and those that were not."""
         self.say(f"Read {units.count(read.files, 'file')}, {units.size(read.size_bytes)}", TITLE)
         table = plain_table("", "files", "records", "from", "for")
         for each in read.formats:
@@ -205,7 +204,6 @@ class Report:
             self.say(f"and {total - len(shown):,} more; --verbose names them", FAINT, indent=2)
 
     def show_warnings(self, warnings: Sequence[Warned]) -> None:
-        """What NCCL itself warned of."""
         if not warnings:
             return
         self.title("NCCL warned")
@@ -220,7 +218,7 @@ class Report:
     # A job -----------------------------------------------------------------------------------
 
     def show_job(self, job: JobReport) -> None:
-        """One job, from what it is to who is late."""
+        """One job, from what it is to the late ranks."""
         self.title(f"Job {job.job}")
         self.show_facts(job)
         self.show_communicators(job)
@@ -231,7 +229,6 @@ class Report:
         self.show_ranks(job)
 
     def show_facts(self, job: JobReport) -> None:
-        """What the job is."""
         hosts = {rank.host for rank in job.ranks if rank.host}
         gpus = {(rank.host, rank.gpu) for rank in job.ranks if rank.gpu is not None}
         parts = [
@@ -314,7 +311,7 @@ class Report:
             return
         if not job.steps:
             self.say(
-                "Steps: none were found: collectives do not repeat, or nobody timed them.",
+                "Steps: none were found: collectives do not repeat, or no file has their times.",
                 FAINT,
                 indent=2,
             )
@@ -383,7 +380,7 @@ class Report:
             self.say(f"and {len(ordered) - PENDING_SHOWN} more groups", FAINT, indent=2)
 
     def show_slowest(self, job: JobReport) -> None:
-        """The collectives that took longest, compared with their like."""
+        """The collectives that took longest, compared with others of their kind."""
         slowest = slowest_of(job.collectives)
         if not slowest:
             return
@@ -450,7 +447,6 @@ def reason_of(problem: Problem) -> str:
 
 
 def rank_cells(rank: RankReport) -> list[str]:
-    """A row of the table of ranks."""
     return [
         str(rank.rank),
         rank.host or "-",
@@ -464,13 +460,13 @@ def rank_cells(rank: RankReport) -> list[str]:
 
 
 def last_in_of(each: CollectiveReport) -> str:
-    """Who came last, by all the names it has."""
+    """The rank that came last, by all its names."""
     rank = f"rank {each.last_in if each.last_in_job_rank is None else each.last_in_job_rank}"
     return f"{rank}, {each.last_in_host}" if each.last_in_host else rank
 
 
 def slowest_of(collectives: Sequence[CollectiveReport]) -> list[CollectiveReport]:
-    """Those that took longer than their like by most, the worst first."""
+    """Those slower than usual by most, the worst first."""
     slower = [each for each in collectives if each.slower_ns > 0]
     return sorted(slower, key=lambda each: -each.slower_ns)[:SLOWEST_SHOWN]
 
@@ -521,7 +517,7 @@ def plain_table(*headings: str) -> Table:
 
 
 def add_row(table: Table, *cells: str, style: str = "") -> None:
-    """A row of texts that are shown as they are: names may hold what looks like markup."""
+    """Cells are shown literally: names may hold what looks like markup."""
     lines = ("\n".join(map(printable, cell.split("\n"))) for cell in cells)
     table.add_row(*(Text(line) for line in lines), style=style)
 
@@ -534,6 +530,5 @@ def print_report(
     is_plain: bool,
     is_verbose: bool,
 ) -> None:
-    """Print the whole report."""
     console = Console(file=file, width=columns, no_color=is_plain or None, highlight=False)
     Report(console, is_verbose=is_verbose).show(diagnosis)

@@ -1,6 +1,6 @@
 """A folder's jobs as a trace, as the service writes one: records and marks of a throw-away store.
 
-The records are in memory already (`api.diagnose.analyse`), so they are only handed on in pieces.
+The records are in memory already (`api.diagnose.analyse`), so they are only split into pieces.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ SPAN_NAMES = ("job", "step", "rank", "phase", "source", "host", "pid", "start_ns
 def write_trace(
     store: Store, verdicts: Sequence[Verdict], analyses: Sequence[Analysis], seen: Window
 ) -> Iterator[bytes]:
-    """The file, piece by piece."""
     pairs = list(zip(seen.jobs, analyses, strict=True))
     from_ns, to_ns = span_of(analyses, seen)
     story = Story(
@@ -71,7 +70,6 @@ def span_of(analyses: Sequence[Analysis], seen: Window) -> tuple[int, int]:
 def to_subject(
     store: Store, job: JobWindow, analysis: Analysis, from_ns: int, to_ns: int
 ) -> Subject:
-    """One job of the folder."""
     job_rank = analysis.job.job_ranks
     ranks = {**{rank: Rank(rank=rank) for rank in job_rank.values()}, **job.ranks}
     kept, every = thinned(analysis.records)
@@ -104,7 +102,7 @@ def in_pieces(records: Records) -> Iterator[Records]:
 
 
 def read_spans(store: Store, analysis: Analysis, from_ns: int, to_ns: int) -> Iterator[list[Span]]:
-    """Steps and phases as marks and profiles tell them, on the common clock."""
+    """Steps and phases from marks and profiles, on the common clock."""
     job = analysis.job
     by_process = {(place.host, place.pid): place.rank for place in job.found.places}
     keys = {collection.key for collection in job.collections} | {job.name}
@@ -114,10 +112,10 @@ def read_spans(store: Store, analysis: Analysis, from_ns: int, to_ns: int) -> It
         some = table.slice(start, SPANS_AT_ONCE)
         spans = []
         columns = [some[name].to_pylist() for name in SPAN_NAMES]
-        for key, step, said, phase, source, host, pid, begin, end in zip(*columns, strict=True):
+        for key, step, own_rank, phase, source, host, pid, begin, end in zip(*columns, strict=True):
             rank = by_process.get((host, pid))
-            if rank is None and key in keys and said >= 0:
-                rank = said
+            if rank is None and key in keys and own_rank >= 0:
+                rank = own_rank
             if rank is not None:
                 place = job.places.get(rank)
                 where = host or (place.host if place is not None else None) or ""
@@ -127,7 +125,7 @@ def read_spans(store: Store, analysis: Analysis, from_ns: int, to_ns: int) -> It
 
 
 def machines_of(seen: Window, verdicts: Sequence[Verdict]) -> Machines:
-    """Whoever was read, the accused first."""
+    """Machines with readings, the accused first."""
     hosts = dict.fromkeys(one.culprit.host for one in verdicts if one.culprit.host)
     for job in seen.jobs:
         hosts |= dict.fromkeys(rank.host for _, rank in sorted(job.ranks.items()) if rank.host)

@@ -1,8 +1,8 @@
-"""The page's first part: each verdict with its evidence, in words and as data of drawings.
+"""The page's first part: each verdict with its evidence, as text and as data of drawings.
 
-Evidence is drawn from the same window that detectors saw, so that a reader can doubt it by eye: the
+Evidence is drawn from the same window that detectors saw, so that a reader can check it by eye: the
 stretch that is blamed is shaded, the culprit has the hot colour and its peers the pale one. Which
-evidence is drawn, and from what, is decided here; how it looks is the page's part.
+evidence is drawn, and from what, is decided here; the page decides how it looks.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def drawings(
     inside: tuple[int, int],
     dots: int,
 ) -> Iterator[Figure]:
-    """What can be drawn of the evidence."""
+    """Drawings of the evidence, where there is data for them."""
     names = {*verdict.jobs, verdict.culprit.job}
     job = next((job for job in seen.jobs if job.job in names), None)
     analysis = next((one for one in analyses if one.job.name in names), None)
@@ -154,7 +154,7 @@ def transfer_drawing(verdict: Verdict, job: JobWindow, dots: int) -> Figure:
 
 
 def gap_drawing(verdict: Verdict, analysis: Analysis, dots: int) -> Iterator[Figure]:
-    """How late the culprit comes, over time, with everybody else behind it."""
+    """How late the culprit comes, over time, with all other ranks behind it."""
     rows = analysis.by_rank
     accused = (verdict.culprit, *verdict.accomplices)
     ranks = {one.rank for one in accused if one.rank is not None}
@@ -217,7 +217,7 @@ def ladder_drawing(verdict: Verdict, job: JobWindow, inside: tuple[int, int]) ->
             for rank in ring
             if rank in exits
         ]
-        assumed = " Nobody said how the ring goes; ranks are in their order." * (
+        assumed = " No file records the ring; ranks are in their order." * (
             communicator.is_ring_assumed
         )
         yield Figure(
@@ -231,7 +231,7 @@ def ladder_drawing(verdict: Verdict, job: JobWindow, inside: tuple[int, int]) ->
 
 
 def bar(name: str, value: float, *, is_culprit: bool) -> Bar:
-    """A bar; where room is short its name's first word says who it is."""
+    """A bar; where room is short only the first word of its name is shown."""
     short = name.partition(" ")[0]
     return Bar(label=name, short=short, value=float(f"{value:.5g}"), is_culprit=is_culprit)
 
@@ -250,7 +250,7 @@ def exits_of(job: JobWindow, communicator: str, inside: tuple[int, int]) -> dict
     )
     if not len(rows):
         return {}
-    # The operation that bytes take longest in shows it best; others are mostly latency.
+    # The operation with the longest transfer shows it best; others are mostly latency.
     _, kind = np.unique(records.operation[rows], return_inverse=True)
     taken = medians((records.exit_ns - records.entry_ns)[rows], kind)
     rows = rows[kind == int(np.argmax(taken))]

@@ -1,7 +1,7 @@
-"""Verdicts of what was read: every detector by itself, then the judge; and who could not see.
+"""Verdicts of what was read: every detector by itself, then the judge; and blind detectors.
 
-A detector that fails is named and costs nobody else anything. One whose data the files do not have
-is named too: silence of somebody who could not see is no answer.
+A detector that fails is named and does not affect the others. One whose data the files do not have
+is named too: silence of a detector without data is no answer.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BROKEN: Final = (
     TypeError,
     ValueError,
 )
-"""What a mistake in a detector looks like: its own arithmetic on data that nobody thought of."""
+"""What a mistake in a detector looks like: its own arithmetic on unforeseen data."""
 PROBLEM_LENGTH_MAX = 200
 """Characters of an error that are shown: it may hold a whole array."""
 UNIT_LENGTH_MAX = 4
@@ -49,11 +49,11 @@ AMOUNT_WORDS: Final = (
     ("hosts", "host's readings", "hosts' readings"),
     ("events", "event", ""),
 )
-"""How much there was of what, as it is said."""
+"""Nouns for the amounts of data, singular and plural."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out, and what was looked for."""
+    """The verdicts, and what was looked for."""
 
     verdicts: list[Verdict]
     detectors: list[DetectorReport]
@@ -67,7 +67,7 @@ def judge_window(
     detectors: Mapping[str, Detect] | None = None,
     judged_by: Callable[[Window, Sequence[Finding]], list[Verdict]] = judge,
 ) -> Judged:
-    """All detectors on what was read, whose formats these are, and what the judge makes of it."""
+    """All detectors on what was read, whose formats these are, and then the judge."""
     findings: list[Finding] = []
     reports: list[DetectorReport] = []
     chosen = discover() if detectors is None else detectors
@@ -148,13 +148,13 @@ def amounts(window: Window) -> dict[str, int]:
 
 
 def start_of(diagnosis: Diagnosis, verdict: Verdict) -> int:
-    """What the verdict's times are counted from: its job's first record, or anybody's."""
+    """The zero of the verdict's times: its job's first record, or the first of all."""
     own = [job.first_ns for job in diagnosis.jobs if job.job in verdict.jobs]
     return min(own or [job.first_ns for job in diagnosis.jobs], default=verdict.since_ns)
 
 
 def when(verdict: Verdict, start_ns: int) -> str:
-    """Since when and until when, after the start and by the clock on the wall."""
+    """Since when and until when, after the start and by wall clock."""
     since = f"since {after_start(verdict.since_ns, start_ns)} ({units.moment(verdict.since_ns)})"
     if verdict.until_ns is None:
         return f"{since}, and not over where the files end"
@@ -163,7 +163,7 @@ def when(verdict: Verdict, start_ns: int) -> str:
 
 
 def after_start(time_ns: int, start_ns: int) -> str:
-    """A time by the capture's own count."""
+    """A time relative to the start of the capture."""
     away = (time_ns - start_ns) / NS
     if away <= 0:
         return "the start"
@@ -172,7 +172,7 @@ def after_start(time_ns: int, start_ns: int) -> str:
 
 def cost_lines(verdict: Verdict) -> list[str]:
     """What each job lost by it."""
-    said = []
+    lines = []
     for cost in verdict.costs:
         if cost.lost_seconds <= 0:
             continue
@@ -180,18 +180,18 @@ def cost_lines(verdict: Verdict) -> list[str]:
         parts = [f"{lost} lost, {part} of the time while it lasted"]
         if cost.step_seconds is not None and cost.step_seconds_without is not None:
             steps = words.compared(cost.step_seconds, cost.step_seconds_without)
-            # The headline says it already, of one job.
+            # With a single job the headline has it already.
             parts += [f"a step takes {steps}"] if steps not in verdict.summary else []
         if cost.gpu_hours > 0:
             parts.append(f"{cost.gpu_hours:.3g} GPU-hours")
         is_clear = len(verdict.costs) == 1 and cost.job.startswith(words.INFERRED_JOB_PREFIX)
         who = "" if is_clear else f"job {figures.shown(cost.job)}: "
-        said.append(who + "; ".join(parts))
-    return said
+        lines.append(who + "; ".join(parts))
+    return lines
 
 
 def clock_words(error_ns: int) -> str:
-    """How far times of different hosts can be compared."""
+    """How precisely times of different hosts can be compared."""
     return f"Clocks of hosts were compared to within {figures.duration(error_ns / NS)}."
 
 
@@ -209,7 +209,7 @@ def evidence_rows(verdict: Verdict) -> list[tuple[str, str, str, str]]:
 
 
 def short_unit(unit: str) -> str:
-    """The unit in a narrow column: the sentence beside it says what is counted.
+    """The unit in a narrow column: the sentence beside it names what is counted.
 
     >>> short_unit("seconds"), short_unit("communicators"), short_unit("W")
     ('seconds', '', 'W')
@@ -219,7 +219,7 @@ def short_unit(unit: str) -> str:
 
 
 def looked_lines(diagnosis: Diagnosis) -> list[str]:
-    """What was looked for and in what; what could not be; who failed."""
+    """What was looked for and in what; what could not be; detectors that failed."""
     detectors, seen = diagnosis.detectors, diagnosis.looked_at
     looked = [one.title for one in detectors if not one.missing and not one.problem]
     counted = [
@@ -227,17 +227,17 @@ def looked_lines(diagnosis: Diagnosis) -> list[str]:
         for name, one, many in AMOUNT_WORDS
         if seen.get(name)
     ]  # fmt: skip
-    said = []
+    lines = []
     if looked:
         where = f" in {', '.join(counted)}" if counted else ""
-        said.append(f"Looked for {', '.join(looked)}{where}.")
+        lines.append(f"Looked for {', '.join(looked)}{where}.")
     blind = [one for one in detectors if one.missing and not one.findings and not one.problem]
     if blind:
         missing = sorted({what for one in blind for what in one.missing})
-        # Whoever has an answer needs no list of what to add.
+        # With an answer, a list of what to add is not needed.
         why = "" if diagnosis.verdicts else f" These files do not have {either(missing)}."
-        said.append(f"Could not look for {', '.join(one.title for one in blind)}.{why}")
-    return said
+        lines.append(f"Could not look for {', '.join(one.title for one in blind)}.{why}")
+    return lines
 
 
 def either(names: Sequence[str]) -> str:

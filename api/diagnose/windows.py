@@ -1,4 +1,4 @@
-"""The folder's jobs as one window: what the same detectors look at that run in the service."""
+"""The folder's jobs as one window, for the same detectors as in the service."""
 
 from __future__ import annotations
 
@@ -62,13 +62,12 @@ def window_of(store: Store, analyses: Sequence[Analysis], asked: Asked | None = 
 
 
 def span_of_readings(store: Store) -> tuple[int, int]:
-    """The times of the first and the last reading; nothing and a second if there is none."""
+    """The times of the first and the last reading; zero and a second if there is none."""
     (row,) = store.query(SPAN_SQL).to_pylist()
     return (row["from_ns"], row["to_ns"]) if row["count"] else (0, NS)
 
 
 def job_window(store: Store, analysis: Analysis) -> JobWindow:
-    """One job as detectors see it."""
     job = analysis.job
     ranks = {place.rank: to_rank(place) for place in job.found.places}
     job_ranks = job.job_ranks
@@ -106,7 +105,7 @@ def job_window(store: Store, analysis: Analysis) -> JobWindow:
 
 
 def dumped_groups(analysis: Analysis) -> list[str]:
-    """Communicators that dumps speak of."""
+    """Communicators in dumps of the Flight Recorder."""
     names = {
         name
         for collection in analysis.job.collections

@@ -1,4 +1,4 @@
-"""The HTTP service: every path, and what stands before all of them.
+"""The HTTP service: every path, and the middleware before them.
 
 Store, inventory and clock are arguments, so that a test can pass its own. Nothing here or below
 is global: two services can live in one process.
@@ -122,7 +122,7 @@ def create_app(
         app.include_router(router, dependencies=[Depends(ask_scope)])
     install_error_handlers(app)
     app.add_middleware(Packing)
-    # Without a book no token is asked for.
+    # Without a book no token is required.
     book = context.tokens if settings.token_need else None
     app.add_middleware(Guard, book=book, metrics=context.metrics)
     app.add_middleware(Meter, metrics=context.metrics)
@@ -131,7 +131,7 @@ def create_app(
 
 
 def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:
-    """An app that answers nothing yet."""
+    """An app without routes."""
     return Service(
         title="Fabricscope",
         version=VERSION,
@@ -139,7 +139,7 @@ def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
-        # A path of `api.http.routes.docs`, so that it asks for a scope as all others do.
+        # A path of `api.http.routes.docs`, so that it requires a scope as all others do.
         openapi_url=None,
     )
 
@@ -154,7 +154,7 @@ PUBLISHED_NAMES: Final = {
 
 
 def with_published_names(document: dict[str, Any]) -> dict[str, Any]:
-    """The interface's document, in which these schemas have the names that clients know."""
+    """Schemas get the names that clients know."""
     text = json.dumps(document)
     for ours, published in PUBLISHED_NAMES.items():
         title = published.rpartition("__")[2]
@@ -166,10 +166,10 @@ def with_published_names(document: dict[str, Any]) -> dict[str, Any]:
 
 
 class Service(FastAPI):
-    """FastAPI, whose document also says which scope each path asks for."""
+    """FastAPI, whose OpenAPI document also names the scope that each path requires."""
 
     def openapi(self) -> dict[str, Any]:
-        """The document of the interface; made once."""
+        """Built once."""
         if self.openapi_schema is None:
             self.openapi_schema = with_published_names(show_scopes(super().openapi()))
         return self.openapi_schema
@@ -183,7 +183,6 @@ class Meter:
         self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on and count how it ended."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -13,8 +13,8 @@
 `GET /v1/…` and `POST /v1/ingest` answer so. Remote write answers in plain text, because its
 senders log the first line of what they get (`api.http.routes.remote_write`). The other paths of
 `/api/v1/` answer with Prometheus' own shape, `{"status":"error","errorType":…,"error":…}`: its
-clients know no other. Who is turned away at the door (401, 403, 429) has not yet spoken any of
-these, and gets problem+json everywhere.
+clients know no other. A client that is refused before the route (401, 403, 429) gets
+problem+json everywhere.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PROMETHEUS_PATHS = "/api/v1/"
 REMOTE_WRITE_PATH = "/api/v1/write"
 
 DOOR_STATUSES = frozenset({401, 403, 429})
-"""Said to those whom `api.http.tokens` does not let in."""
+"""For requests that `api.http.tokens` refuses."""
 
 _STATUSES = {
     ErrorKind.BAD_DATA: 400,
@@ -77,7 +77,7 @@ _ANSWERS: tuple[tuple[type[FabricscopeError], int, str], ...] = (
 
 
 def problem_of(error: Exception) -> ProblemBody:
-    """What to answer to this error; the table above."""
+    """The answer to this error; the table above."""
     if isinstance(error, Problem):
         return error.body
     if isinstance(error, QueryError):
@@ -94,12 +94,11 @@ def problem_of(error: Exception) -> ProblemBody:
 
 
 def retry_headers(status: int) -> dict[str, str]:
-    """Whoever may try again is told when."""
+    """Clients that may retry learn when."""
     return {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in {429, 503} else {}
 
 
 def respond(body: ProblemBody, headers: dict[str, str] | None = None) -> Response:
-    """The problem as a response."""
     return Response(
         msgspec.json.encode(body),
         status_code=body.status,
@@ -123,7 +122,8 @@ def respond_as_prometheus(
     if kind is None:
         by_status = {status: kind for kind, status in _STATUSES.items()}
         kind = by_status.get(body.status, ErrorKind.BAD_DATA)
-    # A question that took too long would take as long again; only who waited in vain may hurry.
+    # A query that timed out would take as long again; only a request that waited in vain may retry
+    # soon.
     again = {} if kind is ErrorKind.TIMEOUT else retry_headers(body.status)
     return Response(
         msgspec.json.encode(PrometheusError(error_type=kind, error=body.detail)),
@@ -134,7 +134,7 @@ def respond_as_prometheus(
 
 
 def respond_in_shape_of(path: str, error: Exception) -> Response:
-    """The answer to this error, in the shape that the callers of this path understand."""
+    """The answer to this error, in the shape that clients of this path understand."""
     body = problem_of(error)
     headers = error.headers if isinstance(error, Problem) else {}
     if speaks_prometheus(path) and body.status not in DOOR_STATUSES:
@@ -170,7 +170,7 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(FabricscopeError)
     async def known(request: Request, error: FabricscopeError) -> Response:
-        """An error that we raised on purpose. Bounds that stopped a question are counted here."""
+        """An error raised on purpose. Bounds that stopped a query are counted here."""
         body = problem_of(error)
         is_question = speaks_prometheus(request.url.path) and body.status not in DOOR_STATUSES
         if body.rule and is_question:
@@ -179,13 +179,13 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 class Boundary:
-    """The outermost layer: what nobody foresaw is logged with its trace and answered."""
+    """The outermost layer: unforeseen errors are logged with their trace and answered."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; answer for whatever breaks before an answer has begun."""
+        """Answers for errors that occur before an answer has begun."""
         answering = False
 
         async def watch(message: Message) -> None:

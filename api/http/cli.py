@@ -1,4 +1,4 @@
-"""`fabricscope serve`: read the settings, open store and inventory, serve until told to stop."""
+"""`fabricscope serve`: read the settings, open store and inventory, serve until a signal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ redone for every batch, and than most load balancers do."""
 
 SWITCH_SECONDS = 0.0005
 """How long a thread may keep the interpreter while others wait; Python's own 5 ms add up to a tenth
-of a second for whoever asks while samples are taken and verdicts made."""
+of a second for clients while samples are taken and verdicts made."""
 
 SHUTDOWN_SECONDS = 10
 """How long requests that are under way may take to end after SIGTERM."""
@@ -62,7 +62,7 @@ FLAGS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `serve`: each wins over FABRICSCOPE_<NAME>, which wins over the file."""
+    """Each flag wins over FABRICSCOPE_<NAME>, which wins over the file."""
     defaults = ServiceSettings()
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings (TOML)")
     for name, (metavar, text) in FLAGS.items():
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def set_up_logging(level: str) -> None:
-    """One plain line for each thing worth saying."""
+    """One plain line for each event."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise SettingsError(f"log_level is {level!r}; debug, info, warning or error")
@@ -95,7 +95,7 @@ def set_up_logging(level: str) -> None:
 def prepare_data(data: Path) -> IO[Any]:
     """Make the data folder ours alone; returns the lock, to be closed at the end.
 
-    Two services on one folder would each believe themselves alone in the store. What a killed
+    Two services on one folder would each assume to be alone in the store. What a killed
     process left half-written in the folder for temporary files is removed.
     """
     try:
@@ -111,17 +111,17 @@ def prepare_data(data: Path) -> IO[Any]:
     scratch = data / "tmp"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir()
-    # The driver hands blocks to the engine through files; they belong on the same disk.
+    # The driver passes blocks to the engine through files; they belong on the same disk.
     tempfile.tempdir = str(scratch)
     return lock
 
 
 class Server(uvicorn.Server):
-    """A server that ends when told to and lets its caller close what is open.
+    """A server that stops on a signal and lets its caller close what is open.
 
     Uvicorn's own repeats the signal after its shutdown, which kills the process on the spot.
-    ``end_streams`` ends answers that never end by themselves: uvicorn waits for all of them before
-    it tells the app that it stops. ``certificate`` is looked at again and again.
+    ``end_streams`` ends endless answers: uvicorn waits for all of them before
+    it notifies the app. ``certificate`` is checked for changes regularly.
     """
 
     def __init__(
@@ -135,19 +135,19 @@ class Server(uvicorn.Server):
         self._certificate = certificate
 
     async def on_tick(self, counter: int) -> bool:
-        """What is done ten times a second."""
+        """Called ten times a second."""
         if self._certificate is not None and self.config.ssl and not counter % CERTIFICATE_TICKS:
             self._certificate.refresh(self.config.ssl)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Let go of who listens, then of everybody else."""
+        """End streams first, then all other connections."""
         self._end_streams()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Take the first signal as the wish to stop, a second one as impatience."""
+        """The first signal stops gracefully, a second one at once."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self.handle_exit)
         yield
@@ -159,7 +159,6 @@ time goes into looking at them again and again."""
 
 
 def serve(settings: ServiceSettings) -> None:
-    """Open everything, serve, close everything."""
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_SECONDS)
     inventory = Inventory(settings.inventory_url)
@@ -189,7 +188,7 @@ def serve(settings: ServiceSettings) -> None:
 
 
 def certificate_of(settings: ServiceSettings) -> Certificate | None:
-    """The certificate, if there is one; whoever goes without where others listen is told."""
+    """None without one; warns if the service listens beyond loopback without TLS."""
     if settings.tls_certificate:
         return Certificate(settings.tls_certificate, settings.tls_key)
     if not settings.is_loopback:
@@ -202,7 +201,6 @@ def certificate_of(settings: ServiceSettings) -> Certificate | None:
 
 
 def configure(app: FastAPI, settings: ServiceSettings) -> uvicorn.Config:
-    """How uvicorn serves the app."""
     host, port = settings.address
     return uvicorn.Config(
         app,

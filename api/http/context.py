@@ -1,4 +1,4 @@
-"""What a request can reach: the parts of the service, wired once in `api.http.wiring`."""
+"""The parts of the service that routes use, wired once in `api.http.wiring`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from api.promql.gate import Gate
 
 
 class Queues(msgspec.Struct, frozen=True, kw_only=True):
-    """Where answers wait that take a core for long; each kind by itself."""
+    """Queues for answers that take a core for long; each kind has its own."""
 
     explanations: Turns = msgspec.field(default_factory=Turns)
     fabrics: Turns = msgspec.field(default_factory=Turns)
@@ -65,7 +65,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     acting: Acting
     audit: FleetAudit
     floors: Floors
-    """What placement knows of cables and jobs."""
+    """Cables and jobs, for placement."""
     gangs: Gangs
     fabric_reader: FabricReader
     tokens: TokenBook
@@ -78,7 +78,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         return dt.datetime.fromtimestamp(self.clock(), tz=dt.UTC)
 
     def end_streams(self) -> None:
-        """End answers that never end by themselves: the service stops."""
+        """End endless answers: the service stops."""
         self.changes.close()
         self.health.close()
 

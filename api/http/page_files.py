@@ -32,7 +32,7 @@ POLICY: Final = (
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
-    # Addresses of the page name hosts and jobs; whoever a link leads to need not know them.
+    # Addresses of the page name hosts and jobs; linked sites need not learn them.
     "Referrer-Policy": "no-referrer",
     "Vary": "Accept-Encoding",
 }
@@ -43,10 +43,10 @@ FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
 class PageFiles(StaticFiles):
-    """The files of one built page, packed for whoever takes them so.
+    """The files of one built page, packed for clients that accept that.
 
-    Names are looked up below the folder only. Read for each request, so that a page that was built
-    anew is served at once.
+    Names are looked up below the folder only. Read for each request, so that a page that was
+    rebuilt is served at once.
     """
 
     def file_response(
@@ -56,7 +56,7 @@ class PageFiles(StaticFiles):
         scope: Scope,
         status_code: int = 200,
     ) -> Response:
-        """The file, or the packed one beside it; or that the asker has it already."""
+        """The file, or the packed one beside it; or 304 if the client has it already."""
         path = Path(full_path)
         headers = {**HEADERS, "Cache-Control": FOR_EVER if is_asset(path) else ALWAYS_ASK}
         asked = Headers(scope=scope)
@@ -79,7 +79,7 @@ def is_asset(path: Path) -> bool:
 
 
 def packed_beside(path: Path, plain: os.stat_result) -> tuple[Path, os.stat_result] | None:
-    """The packed file, unless it is older: then somebody built the page without packing it."""
+    """The packed file, unless it is older: then the page was rebuilt without packing it."""
     packed = path.with_name(path.name + PACKED)
     try:
         found = packed.stat()
@@ -89,7 +89,7 @@ def packed_beside(path: Path, plain: os.stat_result) -> tuple[Path, os.stat_resu
 
 
 def find_page(folder: Path) -> PageFiles | None:
-    """The page in this folder. That there is none is said here, once, when the service starts."""
+    """The page in this folder. Logs once, at the start, if there is none."""
     if (folder / INDEX).is_file():
         return PageFiles(directory=folder)
     log.warning("no built-in page in %s: / leads to /docs; `make page` builds it", folder)

@@ -37,7 +37,7 @@ CLIENT_VARIABLES = frozenset({SERVICE_VARIABLE, TOKEN_VARIABLE})
 """What people set for programs that ask the service (`top`, `slurm`, …) in the same shell."""
 
 RULES_INTERVAL_S_MIN, RULES_INTERVAL_S_MAX = 1.0, 3_600.0
-"""Agents report every five seconds; and rules that look less than once an hour alarm nobody."""
+"""Agents report every five seconds; and rules that run less than once an hour come too late."""
 
 
 class RetentionDays(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,7 +66,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     data: str = "/var/lib/fabricscope"
     """Folder of the embedded store and inventory."""
     listen: str = "127.0.0.1:9700"
-    """Loopback, so that an install without a token is open to nobody else."""
+    """Loopback, so that an install without a token is reachable from this machine only."""
     store: str = ""
     """Telemetry: chdb:///path or clickhouse://user:password@host:8123/database?cluster=name.
     Empty: chDB below ``data``."""
@@ -92,9 +92,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     audit_expectations: str = ""
     """File (TOML) with the values that the audit expects; empty: the majority of like hosts."""
     topology_file: str = ""
-    """Cables that nobody can be asked about (TOML or JSON), beside those that are seen."""
+    """Cables that no port reports (TOML or JSON), beside those that ports report."""
     topology_plan: str = ""
-    """What should be cabled (TOML or JSON: links, or a pattern); cables are held against it."""
+    """What should be cabled (TOML or JSON: links, or a pattern); cables are compared with it."""
     rules_pack: bool = True
     """Whether the rule pack that is shipped is evaluated."""
     rules_knobs: str = ""
@@ -102,40 +102,39 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rules_dir: str = ""
     """Folder of rule files of your own (*.yaml, *.yml); read again when they change."""
     rules_interval_s: float = 30.0
-    """How often a rule group is evaluated that says nothing else, in seconds."""
+    """How often a rule group without an interval of its own is evaluated, in seconds."""
     own_numbers: bool = True
     """Whether the service writes its own metrics to its store, so that rules can be about it."""
     external_url: str = ""
     """The address at which people reach this service: links in alerts begin with it."""
     grafana_url: str = ""
     """The address at which people reach Grafana. With it, alerts get a link to the dashboard about
-    whom they name, at that time (annotation `dashboard`)."""
+    the thing that they name, at that time (annotation `dashboard`)."""
     external_labels: dict[str, str] = {}
-    """Labels that tell this installation's alerts from those of others."""
+    """Labels that distinguish this installation's alerts from those of others."""
     alertmanagers: str | list[str | AlertmanagerTable] = ""
     """Alertmanagers that are sent every alert: addresses with commas between them, or in the file a
     list of addresses or tables (url, username, password_file, bearer_token_file, timeout_s)."""
     notify_file: str = ""
-    """File (TOML) with receivers and routes of the built-in notifier. Empty: it tells nobody."""
+    """File (TOML) with receivers and routes of the built-in notifier. Empty: it notifies no
+    receiver."""
     policy_file: str = ""
-    """File (TOML) that says which verdicts drain a host, for how long and how many; read again when
-    it changes. Empty: the shipped one, which only writes down what it would have done."""
+    """File (TOML) that decides which verdicts drain a host, for how long and how many; read again
+    when it changes. Empty: the shipped one, which only writes down what it would have done."""
     log_level: str = "info"
     """debug, info, warning or error."""
 
     @property
     def data_path(self) -> Path:
-        """The data folder, absolute."""
+        """Absolute."""
         return Path(self.data).expanduser().resolve()
 
     @property
     def store_url(self) -> str:
-        """Where the telemetry is."""
         return self.store or f"chdb://{self.data_path / 'telemetry'}"
 
     @property
     def inventory_url(self) -> str:
-        """Where the inventory is."""
         return self.inventory or f"sqlite:///{self.data_path / 'inventory.db'}"
 
     @property
@@ -149,7 +148,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def public_url(self) -> str:
-        """What links in alerts begin with: ``external_url``, or where the service listens."""
+        """Prefix of links in alerts: ``external_url``, or where the service listens."""
         scheme = "https" if self.tls_certificate else "http"
         return self.external_url.rstrip("/") or f"{scheme}://{self.listen}"
 
@@ -166,7 +165,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def token_need(self) -> str:
-        """Why a request must show a token; empty: it need not."""
+        """Why a request needs a token; empty: it does not."""
         if not self.is_loopback:
             return f"listen is {self.listen}, which others can reach"
         if self.require_tokens:
@@ -175,7 +174,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def rules(self) -> RuleSettings:
-        """What the rules need of the settings."""
+        """The settings of rules."""
         return RuleSettings(
             pack=self.rules_pack,
             knobs=self.rules_knobs,
@@ -188,7 +187,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def notifier(self) -> NotifierSettings:
-        """What the notifier needs of the settings, its file read. Raises SettingsError."""
+        """The settings of the notifier, with its file read. Raises SettingsError."""
         return NotifierSettings(
             file=read_notify_file(self.notify_file),
             alertmanagers=read_alertmanagers(self.alertmanagers),
@@ -198,7 +197,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         )
 
     def check(self) -> None:
-        """Raise SettingsError for what cannot work, before anything is opened."""
+        """Raise SettingsError for settings that cannot work, before anything is opened."""
         _ = self.address
         if self.token_file:
             read_token_file(Path(self.token_file))
@@ -229,7 +228,6 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             )
 
     def _check_rules(self) -> None:
-        """Raise SettingsError for what rules cannot work with."""
         if not RULES_INTERVAL_S_MIN <= self.rules_interval_s <= RULES_INTERVAL_S_MAX:
             raise SettingsError(
                 f"rules_interval_s is {self.rules_interval_s:g}; between "

@@ -1,4 +1,4 @@
-"""The service's certificate: checked before anything is opened, taken anew when it changes."""
+"""The service's certificate: checked before anything is opened, reloaded when it changes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from collector.contract.errors import SettingsError
 log = logging.getLogger(__name__)
 
 Mark = tuple[tuple[int, int, int], ...]
-"""What tells that a file was replaced or written: device, inode and time of each."""
+"""Changes when a file is replaced or written: device, inode and time of each."""
 
 
 class Certificate:
-    """A certificate chain and its key, both PEM files, and which of them was last looked at."""
+    """A certificate chain and its key, both PEM files, and which versions were last loaded."""
 
     def __init__(self, certificate: str, key: str) -> None:
         self._certificate = Path(certificate)
@@ -28,7 +28,7 @@ class Certificate:
         self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
 
     def refresh(self, context: ssl.SSLContext) -> None:
-        """Take what has changed into a context in use: connections made from now on see it.
+        """Load changed files into a context in use: new connections use them.
 
         While the files do not fit together (one of two is written already) the old pair stays; they
         are tried again at the next change.

@@ -1,4 +1,4 @@
-"""Answers that take a core for seconds or minutes: how many run, and how many wait."""
+"""Answers that take a core for seconds or minutes: bounds on how many run and wait."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Made = TypeVar("Made")
 
 
 class Turns:
-    """One at a time; none of those that wait holds a thread."""
+    """One at a time; waiting requests hold no thread."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
     async def take(self, work: Callable[[], Made], rule: str, waiting_max: int) -> Made:
-        """What this work makes, in a thread, when it is its turn.
+        """Run the work in a thread, when it is its turn.
 
         A Problem that names the ``rule`` if more than ``waiting_max`` would run or wait.
         """
@@ -65,7 +65,7 @@ class Slots:
 
 @contextlib.contextmanager
 def refusals_counted(metrics: ServiceMetrics, protocol: str) -> Iterator[None]:
-    """Count the bounds that stop a question, by their names, and let the answer go out."""
+    """Count the bounds that stop a query, by their names, and let the answer go out."""
     try:
         yield
     except Problem as problem:

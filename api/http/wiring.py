@@ -42,7 +42,7 @@ from collector.contract.catalog import load_catalog
 
 
 class Wired(msgspec.Struct, frozen=True):
-    """What answers requests, and what goes on beside them, each by its name."""
+    """The parts for requests, and the background work, each by its name."""
 
     context: Context
     works: Mapping[str, Work]
@@ -51,7 +51,7 @@ class Wired(msgspec.Struct, frozen=True):
 def wire(
     settings: ServiceSettings, store: Store, inventory: Inventory, clock: Callable[[], float]
 ) -> Wired:
-    """All parts over this store and inventory. Raises SettingsError for what cannot work."""
+    """All parts over this store and inventory. Raises SettingsError for bad settings."""
     metrics = ServiceMetrics()
     metrics.inform("fabric_service_info", version=VERSION, store=store.url.scheme)
     feed = InventoryFeed(
@@ -111,7 +111,7 @@ def wire(
 def works_of(
     parts: Context, feed: InventoryFeed, evaluation: Evaluation, roll: RollTask, rules: Rules
 ) -> dict[str, Work]:
-    """What goes on beside requests, in the order in which it begins and is stopped."""
+    """Background work, in the order in which it begins and is stopped."""
     store, inventory, clock = parts.store, parts.inventory, parts.clock
     kept_days = parts.settings.retention_days.steps
     return {
@@ -134,13 +134,12 @@ def works_of(
 
 
 def make_engine(settings: ServiceSettings, store: Store) -> Engine:
-    """What answers PromQL."""
     aliases = load_catalog() if settings.promql_aliases else None
     return Engine(store, Dialect(settings.promql_dialect), aliases)
 
 
 def make_hooks(settings: ServiceSettings, inventory: Inventory, notifying: Notifying) -> Hooks:
-    """What becomes of alerts: they are explained, and receivers are notified."""
+    """Alerts are explained, and receivers notified."""
     explain_alerts = with_dashboards(
         explain_by_incidents(inventory, settings.public_url), settings.grafana_url
     )

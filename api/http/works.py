@@ -1,4 +1,4 @@
-"""What the service does beside answering: the loops that run until it stops."""
+"""The service's background work: loops that run until it stops."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
-    """Tell the inventory what was sighted, until cancelled; then once more."""
+    """Write sightings to the inventory, until cancelled; then once more."""
     flushed = dropped = errors = 0
     try:
         while True:
@@ -95,13 +95,13 @@ async def watch_jobs(
         now = dt.datetime.fromtimestamp(clock(), tz=dt.UTC)
         is_well = await asyncio.to_thread(watch.look, now)
         if is_well and clock() - forgotten_s >= JOBS_FORGOTTEN_SECONDS:
-            with contextlib.suppress(InventoryError):  # the next look says so
+            with contextlib.suppress(InventoryError):  # the next look logs it
                 await asyncio.to_thread(inventory.jobs.forget, now - dt.timedelta(days=kept_days))
             forgotten_s = clock()
 
 
 def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
-    """What goes on as long as the service runs, each by its name."""
+    """Runs the works as long as the service runs, each by its name."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -120,7 +120,7 @@ def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
 def stop_if_broken(task: asyncio.Task[None]) -> None:
     """A service whose commit loop has died must not go on taking requests: end it, loudly.
 
-    The supervisor starts it anew, and senders repeat what was not acknowledged.
+    The supervisor restarts it, and senders repeat what was not acknowledged.
     """
     if not task.cancelled() and (error := task.exception()) is not None:
         log.critical("%s broke: the service stops", task.get_name(), exc_info=error)

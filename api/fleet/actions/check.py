@@ -1,6 +1,6 @@
-"""A run of nccl-tests on a host, held against a floor.
+"""A run of nccl-tests on a host, compared with a floor.
 
-Never on doubt: a result without a floor, or of another host, passes nothing.
+Strict: a result without a floor, or of another host, passes nothing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _RANK_HOST = re.compile(
     rb"# {1,9}Rank {1,9}[0-9]{1,7} [^\n]{0,60}?\bon {1,40}(\S{1,255}) device|"
     rb'"host(?:name)?": ?"([^"\n]{1,255})"'
 )
-"""Where a result, text or JSON, says on which host a rank ran."""
+"""Where a result, text or JSON, names the host of a rank."""
 
 
 class CheckResult(enum.StrEnum):
-    """What a check came to."""
+    """The result of a check."""
 
     PASSED = "passed"
     FAILED = "failed"
     UNKNOWN = "unknown"
-    """There is no floor to hold it against."""
+    """There is no floor to compare it with."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     bus_bandwidth: float
     floor: float | None
-    """Null: nobody knows what it should reach."""
+    """Null: no floor is known."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_result(body: bytes, host: str, check: Check, baselines: Baselines) -> Outcome:
-    """What a result says of a host. Raises ParseError for what is no result of it."""
+    """Judge a result for a host. Raises ParseError for what is no result of it."""
     check_hosts(body, host)
     samples = list(read_samples(body))
     best = best_by_test(samples)
@@ -75,7 +75,7 @@ def judge_result(body: bytes, host: str, check: Check, baselines: Baselines) -> 
 
 
 def check_hosts(body: bytes, host: str) -> None:
-    """Raise ParseError if the result says on which hosts it ran, and this is none of them."""
+    """Raise ParseError if the result names its hosts, and this is none of them."""
     found = (text or json for text, json in _RANK_HOST.findall(body))
     named = {short(name.decode("utf-8", "replace")) for name in found}
     if named and short(host) not in named:
@@ -89,7 +89,7 @@ def short(host: str) -> str:
 
 
 def read_samples(body: bytes) -> Iterable[Sample]:
-    """The numbers of a result; what is not understood is left out."""
+    """The numbers of a result, without lines that cannot be parsed."""
     reader = discover()[FORMAT]
     for found in reader.parse(io.BytesIO(body), Origin("check")):
         if isinstance(found, Sample):
@@ -111,7 +111,7 @@ def best_by_test(samples: Iterable[Sample]) -> dict[tuple[str, int, int], float]
 
 
 def largest(best: dict[tuple[str, int, int], float]) -> list[tuple[str, int, int, float]]:
-    """Of each operation and number of ranks the largest size: small ones measure latency."""
+    """The largest size of each operation and number of ranks: small ones measure latency."""
     found: dict[tuple[str, int], tuple[int, float]] = {}
     for (operation, ranks, size), value in best.items():
         if size >= found.get((operation, ranks), (0, 0.0))[0]:
@@ -122,7 +122,6 @@ def largest(best: dict[tuple[str, int, int], float]) -> list[tuple[str, int, int
 def judge_row(
     operation: str, ranks: int, size: int, value: float, check: Check, baselines: Baselines
 ) -> Row:
-    """One test and its floor."""
     floor = check.bus_bandwidth_min.get(operation)
     if floor is None:
         reached = baselines.find(operation, ranks, size)
@@ -137,7 +136,7 @@ def judge_row(
 
 
 def decide(rows: Sequence[Row], wrong: int) -> tuple[CheckResult, str]:
-    """Pass or not, in a sentence."""
+    """The result, with its reason in a sentence."""
     if wrong:
         return CheckResult.FAILED, f"{wrong} values came out wrong"
     below = [row for row in rows if row.floor is not None and row.bus_bandwidth < row.floor]
@@ -147,7 +146,7 @@ def decide(rows: Sequence[Row], wrong: int) -> tuple[CheckResult, str]:
     held = [row for row in rows if row.floor is not None]
     if not held:
         return CheckResult.UNKNOWN, (
-            f"{row_words(rows[0])}, and nobody knows what it should reach: set "
+            f"{row_words(rows[0])}, and no floor is known for it: set "
             f"check.bus_bandwidth_min.{rows[0].operation} in the policy"
         )
     row = held[0]
@@ -155,5 +154,4 @@ def decide(rows: Sequence[Row], wrong: int) -> tuple[CheckResult, str]:
 
 
 def row_words(row: Row) -> str:
-    """A test and what it reached."""
     return f"{row.operation} of {row.size_bytes} B reached {row.bus_bandwidth:g} GB/s"

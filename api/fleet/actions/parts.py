@@ -1,4 +1,4 @@
-"""The policy and its task, put together."""
+"""Wiring of the policy and its task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from api.oncall.evaluate.lead import Lead
 
 
 class Acting(msgspec.Struct, frozen=True):
-    """The parts that others hold."""
+    """The parts that other modules hold."""
 
     file: PolicyFile
     task: ActionTask
@@ -29,6 +29,6 @@ def make_acting(
     metrics: ServiceMetrics,
     clock: Callable[[], float],
 ) -> Acting:
-    """Everything for a service. ``path``: the policy's file; empty: the shipped one."""
+    """All parts for a service. ``path``: the policy's file; empty: the shipped one."""
     file = PolicyFile(path)
     return Acting(file, ActionTask(file, inventory, board, lead, metrics, clock))

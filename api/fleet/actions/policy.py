@@ -1,4 +1,4 @@
-"""The policy in force: a file that people mend while the service runs."""
+"""The policy in force: a file that operators may edit while the service runs."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from collector.contract.errors import SettingsError
 log = logging.getLogger(__name__)
 
 SHIPPED = "shipped"
-"""The name of the policy of whoever has set no file."""
+"""The policy's name where no file is set."""
 
 
 class PolicyFile:
-    """Reads the file anew when it has changed; one that is broken leaves the policy as it was."""
+    """Reads the file again when it has changed; a broken file leaves the policy as it was."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.policy = read_policy(path)
         self.problem = ""
-        """What is wrong with the file as it lies there; empty: nothing."""
+        """What is wrong with the file on disk; empty: nothing."""
         self._stamp = self._look()
 
     def refresh(self) -> Policy:
-        """The policy now."""
         stamp = self._look()
         if stamp == self._stamp:
             return self.policy
@@ -35,14 +34,14 @@ class PolicyFile:
             self.policy = read_policy(self.path)
         except SettingsError as error:
             self.problem = str(error)
-            log.error("the policy stays as it was: %s", error)  # noqa: TRY400 - it says all
+            log.error("the policy stays as it was: %s", error)  # noqa: TRY400 - the message suffices
         else:
             self.problem = ""
             log.info("policy %s was read anew: mode %s", self.path, self.policy.mode)
         return self.policy
 
     def _look(self) -> tuple[int, int] | None:
-        """What changes when the file does; None: it is not there."""
+        """Changes when the file does; None: there is no file."""
         if not self.path:
             return None
         try:

@@ -1,4 +1,4 @@
-"""The policy as it is answered: rules, room, breaker, and how often its shadows were right."""
+"""The policy as JSON: rules, room, breaker, and how often its shadowed drains were right."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ HITS_DAYS = 30
 
 
 class HitsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of shadowed drains."""
+    """How shadowed drains turned out."""
 
     confirmed: int = 0
     """The trouble went on for 15 minutes or more: the drain would have been right."""
     cleared: int = 0
-    """It was soon over, or another's."""
+    """The trouble was soon over, or had another cause."""
     waiting: int = 0
-    """Nobody knows yet."""
+    """Not known yet."""
     rate: float | None = None
-    """Confirmed of those that are known; null: none is."""
+    """Share of confirmed ones among those that are known; null: none is."""
 
 
 class RuleOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,22 +55,22 @@ class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
     """The policy in force."""
 
     file: str
-    """`shipped`: nobody has set one."""
+    """`shipped`: no file is set."""
     problem: str
-    """What is wrong with the file as it lies there; the policy before it stands."""
+    """What is wrong with the file on disk; the policy before it stays in force."""
     mode: Mode
     evidence: str
     """fresh or stale."""
     stale: Sequence[str]
     is_quiet: bool
     breaker_until: dt.datetime | None
-    """While nothing is done because too many hosts became due at once."""
+    """The policy acts on no host until then, because too many became due at once."""
     hosts: int
     """Of the fleet."""
     room: int
-    """Hosts that may be held at once, by whomever."""
+    """Hosts that may be held at once, by anyone."""
     held: int
-    """Hosts that are."""
+    """Hosts that are held."""
     share_max: float
     hosts_max: int
     cooldown_s: float
@@ -80,7 +80,7 @@ class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show_policy(file: PolicyFile, inventory: Inventory, board: Board, now_ns: int) -> PolicyOut:
-    """The policy as it stands. Raises InventoryError."""
+    """Raises InventoryError."""
     policy, now = file.refresh(), moment_of(now_ns)
     shadows = inventory.actions.page(
         ActionQuery(states=frozenset({ActionState.SHADOWED})), limit=ACTIONS_READ_MAX
@@ -113,7 +113,7 @@ def show_policy(file: PolicyFile, inventory: Inventory, board: Board, now_ns: in
 
 
 def breaker_until(policy: Policy, refusals: Iterable[Action], now_ns: int) -> dt.datetime | None:
-    """Until when the breaker is open, by what was written down: in whichever process it tripped."""
+    """Until when the breaker is open, from recorded refusals: whichever process tripped it."""
     rest_ns = round(policy.breaker.rest_s * NS)
     tripped = [each.at_ns for each in refusals if each.refused is Refused.BREAKER]
     until_ns = max(tripped, default=0) + rest_ns
@@ -121,7 +121,6 @@ def breaker_until(policy: Policy, refusals: Iterable[Action], now_ns: int) -> dt
 
 
 def show_rule(policy: Policy, rule: Rule, by_rule: Mapping[str, Sequence[Action]]) -> RuleOut:
-    """One rule."""
     return RuleOut(
         name=rule.name,
         mode=policy.mode_of(rule),
@@ -141,7 +140,6 @@ def show_rule(policy: Policy, rule: Rule, by_rule: Mapping[str, Sequence[Action]
 
 
 def hits_of(shadows: Iterable[Action]) -> HitsOut:
-    """How often shadows were right."""
     counts = Counter(each.outcome for each in shadows)
     confirmed, cleared = counts[Outcome.CONFIRMED], counts[Outcome.CLEARED]
     known = confirmed + cleared

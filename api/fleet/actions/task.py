@@ -1,7 +1,7 @@
-"""The task that asks the policy: every few seconds, in the one process that leads.
+"""The task that evaluates the policy: every few seconds, in the one process that leads.
 
-It writes down what the policy wants; that alone holds hosts and lets them back. When health, lead
-or inventory are away nothing is decided, and what stands goes on to its end.
+It records what the policy wants; that alone holds hosts and returns them. When health, lead
+or inventory are unavailable nothing is decided, and standing actions go on to their end.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 
 
 def name_action(now_ns: int) -> str:
-    """An id for an action: in order of time, and nobody else's."""
+    """A unique id for an action, in order of time."""
     return f"{now_ns // 1_000_000:012x}-{secrets.token_hex(4)}"
 
 
 def board_of(fleet: Fleet | None) -> Board:
-    """The fleet as a policy sees it; without one there is nothing but doubt."""
+    """The fleet as a policy sees it; without one everything is stale."""
     if fleet is None:
-        return Board(hosts=(), stale=("health: nobody knows how hosts are",))
+        return Board(hosts=(), stale=("health: the states of hosts are not known",))
     hosts = {
         target.host: standing
         for target, standing in fleet.standings.items()
@@ -53,7 +53,7 @@ def board_of(fleet: Fleet | None) -> Board:
 
 
 class ActionTask:
-    """Asks the policy while this process leads. ``clock``: unix seconds."""
+    """Evaluates the policy while this process leads. ``clock``: unix seconds."""
 
     def __init__(
         self,
@@ -92,9 +92,9 @@ class ActionTask:
             await asyncio.sleep(DECIDE_SECONDS)
 
     async def once(self) -> Decision | None:
-        """One decision, written down; None if others lead, or nothing could be read or written."""
+        """One recorded decision; None if another process leads, or reading or writing failed."""
         if not self._lead.is_held():
-            # Another process has its own: what is carried over would be of the past.
+            # Another process has its own state: what is carried over would be out of date.
             self._memory, self._breaker_until_ns = Memory(), None
             self._counts.clear()
             return None
@@ -128,7 +128,7 @@ class ActionTask:
                 holder=self._lead.holder,
                 now=moment_of(now_ns),
             )
-        # What was lost to another process is decided there.
+        # Another process decides what this one lost to it.
         self._memory = decision.memory if written is not None else Memory()
         after = {each.id: each for each in (*known, *(written or ()))}
         self._counts = Counter(each.state for each in after.values() if each.is_live(now_ns))
@@ -139,7 +139,7 @@ class ActionTask:
         return self._inventory.actions.for_policy(since)
 
     def _tell(self, decision: Decision, written: Sequence[Action]) -> None:
-        """Count and log what was written, and let health see it at once."""
+        """Count and log the recorded actions, and let the health board see them at once."""
         was_open = self._breaker_until_ns is not None
         self._breaker_until_ns = decision.breaker_until_ns
         if decision.breaker_until_ns is not None and not was_open:

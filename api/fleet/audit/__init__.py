@@ -1,5 +1,5 @@
 """The fleet's audit: facts that agents sent, judged by the checks that also judge one host.
 
 `facts` reads the latest facts of every host from the store, `paths` judges what only the whole
-fabric shows, `service` puts them together and remembers the answer for a while.
+fabric shows, `fleet_audit` combines them and caches the answer.
 """

@@ -24,7 +24,7 @@ INFO, READ, MISSING, PORT_MTU = (
     "fabric_port_mtu_bytes",
 )
 LOOK_BACK: Final = dt.timedelta(minutes=20)
-"""A host whose last read is older says nothing: agents read every four minutes, and a batch may
+"""A host whose last read is older does not count: agents read every four minutes, and a batch may
 wait in a spool. It must not vote on what is usual, either."""
 PORTS_LOOK_BACK: Final = dt.timedelta(minutes=10)
 FACT_ROWS_MAX: Final = 500_000
@@ -111,7 +111,7 @@ class UnreadCount(msgspec.Struct, frozen=True):
 
 
 def ask(store: Store, sql: str, since: dt.datetime, **metrics: str) -> pa.Table:
-    """The answer to one of the questions above."""
+    """Run one of the queries above."""
     parameters: dict[str, Any] = {name: metric_id(metric) for name, metric in metrics.items()}
     parameters["since"] = since
     return store.query(sql, parameters, settings={"max_execution_time": SECONDS_MAX})
@@ -141,7 +141,7 @@ def read_facts(store: Store, now: dt.datetime) -> dict[str, list[Fact]]:
 
 
 def read_unread(store: Store, now: dt.datetime) -> list[UnreadCount]:
-    """What could not be read, on how many hosts; the commonest first."""
+    """Settings that could not be read, and on how many hosts; the commonest first."""
     rows = ask(store, _UNREAD, now - LOOK_BACK, missing=MISSING)
     return [msgspec.convert(row, UnreadCount) for row in rows.to_pylist()]
 

@@ -1,4 +1,4 @@
-"""The fleet's audit as the service answers it: made when asked for, kept for a while."""
+"""The fleet's audit as the service answers it: made on request, cached for a while."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["FleetAudit", "FleetReport", "Severity", "check_names", "choose", "lo
 log = logging.getLogger(__name__)
 
 KEPT_SECONDS: Final = 30.0
-"""How long an answer is given again: agents read their settings every four minutes, and somebody
+"""How long an answer is cached: agents read their settings every four minutes, and a client
 who pages through the findings should see one audit."""
 RANKS_MAX: Final = 200_000
 """Ranks of running jobs whose leaves are compared."""
@@ -44,7 +44,7 @@ class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
     unread: Sequence[UnreadCount]
     blind: Sequence[str]
-    """What could not be judged at all, in words."""
+    """What could not be judged at all, in sentences."""
 
 
 class FleetAudit:
@@ -89,7 +89,7 @@ class FleetAudit:
     def _judge_fabric(
         self, facts: Mapping[str, Sequence[Fact]], now: dt.datetime, blind: list[str]
     ) -> list[Finding]:
-        """What the topology shows; a fabric that cannot be read hides none of the hosts."""
+        """Findings about the topology; a fabric that cannot be read hides no host's findings."""
         try:
             topology = self._topologies.at(None).topology
             places = list(self._places())
@@ -104,7 +104,7 @@ class FleetAudit:
         return [*asymmetric_paths(topology, places), *path_mtu(topology, facts, mtus)]
 
     def _places(self) -> Iterator[RankPlace]:
-        """Where the ranks of running jobs are, as far as that is known."""
+        """The places of ranks of running jobs, as far as known."""
         count = 0
         for job in self._inventory.jobs.running():
             for rank in self._inventory.jobs.ranks(job.job):
@@ -114,7 +114,7 @@ class FleetAudit:
 
 
 def load_expectations(file: str) -> Expectations:
-    """What the site expects, from the file that the settings name; nothing without one."""
+    """From the file that the settings name; none without one."""
     if not file:
         return NOTHING_EXPECTED
     try:
@@ -127,7 +127,7 @@ def load_expectations(file: str) -> Expectations:
 def choose(
     report: FleetReport, host: str | None, severity: Severity | None, check: str | None
 ) -> list[Finding]:
-    """The findings that were asked for."""
+    """The findings that match the request's filters."""
     least = severity_rank(severity) if severity is not None else 0
     return [
         finding

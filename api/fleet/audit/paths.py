@@ -1,4 +1,4 @@
-"""What only the whole fabric shows: ranks on other leaves than their like, and small MTUs between.
+"""What only the whole fabric shows: ranks on other leaves than their peers, and small MTUs between.
 
 Pure: a topology, where ranks run, and what was read go in; findings come out.
 """
@@ -17,12 +17,12 @@ from collector.audit.settings import ETHERNET, INTERFACE_MTU, LINK_LAYER
 from collector.contract.identity import PortId
 
 RANKS_MIN = 4
-"""Hosts of a job on one rail before it is said that one of them is elsewhere."""
+"""Hosts of a job on one rail before one of them counts as elsewhere."""
 MAJORITY_SHARE = 0.8
-"""Of a rail's hosts that hang on one leaf. A job over many leaves has no such leaf: nobody is
+"""Of a rail's hosts that hang on one leaf. A job over many leaves has no such leaf: no host is
 accused then."""
 NICS_MIN = 5
-"""NICs that have an MTU before it is said what the fabric's is."""
+"""NICs with an MTU before it counts as the fabric's."""
 
 
 class RankPlace(msgspec.Struct, frozen=True):
@@ -58,7 +58,7 @@ def asymmetric_paths(topology: Topology, places: Iterable[RankPlace]) -> Iterato
 
 
 def leaves(topology: Topology) -> dict[tuple[str, str], str]:
-    """The switch at which each NIC of a host hangs."""
+    """The switch to which each NIC of a host is cabled."""
     found: dict[tuple[str, str], str] = {}
     for port in topology.ports:
         node = topology.nodes.get(port.host)
@@ -84,7 +84,7 @@ def elsewhere(place: RankPlace, rail: int, leaf: str, common: str, votes: int, o
         expected=f"all of a job's NICs of one rail at one leaf, here {common}",
         why="Its traffic crosses the spine, and that of the others does not: it meets other jobs'.",
         source="the majority of the job's NICs on the same rail",
-        fix="place the job on hosts of one leaf; /v1/topology/mistakes tells of swapped cables",
+        fix="place the job on hosts of one leaf; /v1/topology/mistakes lists swapped cables",
         confidence=0.6,
         cost="Two more hops, and a share of the uplinks; a ring goes at its pace.",
     )
@@ -119,7 +119,7 @@ def path_mtu(
                 for port, mtu in ports[:8]
             ),
             expected=f"at least {wanted} on every port on the way",
-            why="A switch drops what is larger than its MTU, and tells nobody.",
+            why="A switch drops what is larger than its MTU, without an error to the sender.",
             source="the MTU of most training NICs",
             fix=f"raise the MTU of these ports to {wanted} or more (9216 is usual)",
             confidence=0.8,
@@ -128,7 +128,7 @@ def path_mtu(
 
 
 def nic_mtus(facts: Mapping[str, Iterable[Fact]]) -> Counter[int]:
-    """How many NICs of RoCE have each MTU."""
+    """The number of RoCE NICs by MTU."""
     counts: Counter[int] = Counter()
     for of_host in facts.values():
         ethernet: set[str] = set()

@@ -1,6 +1,6 @@
-"""The health of the fleet, kept at hand: for schedulers that ask every second.
+"""The health of the fleet, kept in memory: for schedulers that ask every second.
 
-`evidence` follows what the inventory and the store know, `board` judges it every few seconds and
-keeps the answers as bytes, `holds` is who has taken what out, `series` is what PromQL sees.
-What a verdict means for whom is decided in `alerts.health`, not here.
+`evidence` follows the inventory and the store, `board` judges it every few seconds and keeps the
+answers as bytes, `holds` lists what operators and actions have taken out, `series` writes series
+for PromQL. `alerts.health` decides what a verdict means for which host.
 """

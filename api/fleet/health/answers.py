@@ -1,4 +1,4 @@
-"""The answers about the whole fleet, as bytes: made once for every change, given to everybody."""
+"""The answers about the whole fleet, as bytes: made once a change, for all clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since_ns: int = 0
     """When it got into this state; left out: as long as is known."""
     reasons: tuple[str, ...] = ()
-    """In a few words, the heaviest first; left out where there are none."""
+    """Short reasons, the heaviest first; left out where there are none."""
 
 
 class ThingEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -57,7 +57,7 @@ class FleetHealth(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     """Hosts by state, of the whole fleet."""
     stale: Sequence[str]
-    """What of it cannot be trusted now, in sentences. Empty: all of it can. Act on nothing that
+    """Parts that cannot be trusted now, in sentences. Empty: all of it can. Act on nothing that
     you would not do blindly while there is something."""
     items: Sequence[HostEntry | ThingEntry]
     """By name."""
@@ -72,7 +72,7 @@ class FleetHosts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """Which things of the fleet."""
+    """Filter: which things of the fleet."""
 
     kind: TargetKind = TargetKind.HOST
     states: frozenset[HealthState] = frozenset()
@@ -80,7 +80,6 @@ class Asked(msgspec.Struct, frozen=True):
     min_risk: float = 0.0
 
     def wants(self, entry: HostEntry | ThingEntry) -> bool:
-        """Whether a thing is one of them."""
         return (not self.states or entry.state in self.states) and entry.risk >= self.min_risk
 
 
@@ -92,12 +91,12 @@ class Body(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def packed(self) -> bytes:
-        """The same for whoever takes gzip: a twentieth of the size, packed once for all."""
+        """Gzip: a twentieth of the size, packed once for all clients."""
         return bytes(cramjam.gzip.compress(self.content, LEVEL))
 
 
 class Fleet:
-    """How everything stands at a moment; never changes. Its answers are made when asked for."""
+    """The health of everything at a moment; never changes. Answers are made on request."""
 
     def __init__(
         self,
@@ -108,7 +107,7 @@ class Fleet:
     ) -> None:
         self.hosts = hosts
         self.standings = standings
-        """Of everything about which there is something to say."""
+        """Of everything with evidence for or against it."""
         self.since_ns = since_ns
         self.stale = stale
         self.counts = {state.value: 0 for state in HealthState}
@@ -118,11 +117,11 @@ class Fleet:
         self.body(Asked())
 
     def is_like(self, other: Fleet) -> bool:
-        """Whether both say the same."""
+        """Whether both give the same answers."""
         return self.body(Asked()) == other.body(Asked()) and self.standings == other.standings
 
     def entries(self, asked: Asked) -> Iterable[HostEntry | ThingEntry]:
-        """The things that were asked for, by name."""
+        """The matching things, by name."""
         if asked == Asked():
             return self.hosts.values()
         if asked.kind is TargetKind.HOST:
@@ -134,7 +133,7 @@ class Fleet:
         return (self.thing(target) for target in sorted(targets))
 
     def thing(self, target: Target) -> ThingEntry:
-        """One thing in a list; one of which nothing is known is healthy."""
+        """One thing in a list; one without evidence is healthy."""
         standing = self.standings.get(target, WELL)
         return ThingEntry(
             host=target.host,
@@ -146,7 +145,6 @@ class Fleet:
         )
 
     def body(self, asked: Asked) -> Body:
-        """The answer to a question about the fleet."""
         known = self._bodies.get(asked)
         if known is not None:
             self._bodies.move_to_end(asked)
@@ -161,7 +159,7 @@ class Fleet:
 
 
 def reasons_of(standing: Standing, limit: int = HEALTH_REASONS_SHORT_MAX) -> tuple[str, ...]:
-    """Why a thing stands where it does, in a few words: what is certain, then the heaviest."""
+    """Short reasons for a state: what is certain, then the heaviest."""
     reasons = [] if standing.hold is None else [standing.hold.short]
     if standing.silent_since_ns is not None:
         reasons.append(f"silent since {moment_of(standing.silent_since_ns):%Y-%m-%dT%H:%M:%SZ}")

@@ -1,4 +1,4 @@
-"""The board: how the fleet stands, seen every two seconds, and told to whoever asks or watches.
+"""The board: the fleet's health, judged every two seconds, for clients that ask or subscribe.
 
 Every process judges by the same evidence and the same rules, so all answer alike. States have a
 memory (`alerts.health.judge`), which is kept in the inventory as turns: the process that evaluates
@@ -48,23 +48,23 @@ SERIES_SECONDS = 15.0
 log = logging.getLogger(__name__)
 
 
-class Told(NamedTuple):
-    """The state in which a thing is by its last turn, and since when."""
+class LastTurn(NamedTuple):
+    """The state of a thing by its last turn, and since when."""
 
     state: HealthState
     since_ns: int
 
 
 class Looked(NamedTuple):
-    """What a look came to."""
+    """The result of a look."""
 
     fleet: Fleet
     turns: list[NumberedTurn]
-    """What has happened since the look before, in whichever process."""
+    """Turns since the look before, by any process."""
 
 
 class HealthBoard:
-    """Keeps the fleet's health at hand. ``clock``: unix seconds."""
+    """Keeps the fleet's health in memory. ``clock``: unix seconds."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class HealthBoard:
         self._own = own
         self._metrics = metrics
         self._clock = clock
-        self._told: dict[Target, Told] = {}
+        self._last_turns: dict[Target, LastTurn] = {}
         """Of everything that is not healthy."""
         self._number: int | None = None
         """Of the last turn that was taken in; None: none was read yet."""
@@ -101,7 +101,7 @@ class HealthBoard:
         self._waiting = 0
         self._is_closed = False
         self.turns: Hub[NumberedTurn] = Hub()
-        """Who listens to turns."""
+        """Subscribers to turns."""
         metrics.watch("fabric_service_health_age_seconds", lambda: clock() - self._looked_s)
         metrics.watch("fabric_service_health_clients", lambda: len(self.turns) + self._waiting)
         for state in HealthState:
@@ -117,23 +117,23 @@ class HealthBoard:
     # --- asking --------------------------------------------------------------------------------
 
     async def latest(self) -> Fleet | None:
-        """How everything stands; None if that is of the past."""
+        """None if the last look is too old."""
         if self._fleet is None:
             await self._wait(FIRST_LOOK_SECONDS)
         is_stale = self._clock() - self._looked_s > HEALTH_STALE_SECONDS
         return None if is_stale else self._fleet
 
     async def fleet(self) -> Fleet:
-        """How everything stands; a Problem if nobody knows."""
+        """The fleet; raises a Problem if the last look is too old."""
         fleet = await self.latest()
         if fleet is None:
             age_s = self._clock() - self._looked_s
-            why = f"the inventory could not be read for {age_s:.0f} s: nobody knows how hosts are"
+            why = f"the inventory could not be read for {age_s:.0f} s: states are not known"
             raise Problem(503, "stale health", why, rule="HEALTH_STALE_SECONDS")
         return fleet
 
     async def body(self, asked: Asked, known: Collection[str] = (), wait_s: float = 0.0) -> Body:
-        """The answer to a question; waits for one whose tag is not known, so long at most."""
+        """The answer to a request; waits, so long at most, for one whose tag the client lacks."""
         deadline = time.monotonic() + wait_s
         while True:
             found = (await self.fleet()).body(asked)
@@ -143,7 +143,7 @@ class HealthBoard:
             await self._wait(rest_s)
 
     async def _wait(self, seconds: float) -> None:
-        """Until something changes, or so long."""
+        """Wait for a change, so long at most."""
         if self._waiting >= HEALTH_WAITERS_MAX:
             why = f"HEALTH_WAITERS_MAX = {HEALTH_WAITERS_MAX} requests wait already; ask without"
             raise Problem(503, "too many wait", why, rule="HEALTH_WAITERS_MAX")
@@ -156,11 +156,11 @@ class HealthBoard:
             self._waiting -= 1
 
     def poke(self) -> None:
-        """Look now: something was said that cannot wait."""
+        """Look now: something changed that cannot wait."""
         self._poked.set()
 
     def close(self) -> None:
-        """Let go of whoever waits: the service stops."""
+        """Release waiting requests: the service stops."""
         self._is_closed = True
         self._changed.set()
         self.turns.close()
@@ -168,7 +168,7 @@ class HealthBoard:
     # --- looking -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look until cancelled; an inventory that is away is asked again."""
+        """Look until cancelled; retries an inventory that is unavailable."""
         is_failing = False
         try:
             while True:
@@ -187,7 +187,7 @@ class HealthBoard:
             self.close()
 
     async def once(self) -> None:
-        """One look, told to everybody. Raises InventoryError."""
+        """One look, passed to subscribers. Raises InventoryError."""
         now_s = self._clock()
         looked = await asyncio.to_thread(self.look, round(now_s * NS))
         self._looked_s = now_s
@@ -214,7 +214,7 @@ class HealthBoard:
             log.debug("health was not written as series; the next time will do")
 
     def look(self, now_ns: int) -> Looked:
-        """See what is new, judge everything, write down what has turned. Raises InventoryError."""
+        """Read what is new, judge everything, record turns. Raises InventoryError."""
         turned = self._follow_turns()
         is_new = self._evidence.refresh(now_ns) or bool(turned) or self._is_behind
         is_due = not 0 <= now_ns - self._judged_ns < JUDGE_SECONDS * NS
@@ -224,28 +224,28 @@ class HealthBoard:
         if self._lead.is_held() and self._write_turns(standings, now_ns):
             turned += self._follow_turns()
         since = {
-            target: self._told[target].since_ns
+            target: self._last_turns[target].since_ns
             for target, standing in standings.items()
-            if target in self._told and self._told[target].state is standing.state
+            if target in self._last_turns and self._last_turns[target].state is standing.state
         }
         hosts = self._host_entries(standings, since)
         fleet = Fleet(hosts, standings, since, self._evidence.stale)
         if self._judged is None or not self._judged.is_like(fleet):
-            # The one before goes here, in this thread: to take apart 10,000 entries takes a while.
+            # The one before is freed here, in this thread: to free 10,000 entries takes a while.
             self._retired, self._judged = self._judged, fleet
         self._judged_ns = now_ns
         return Looked(self._judged, turned)
 
     def _judge(self, now_ns: int) -> dict[Target, Standing]:
-        """Where everything stands about which there is something to say."""
+        """The standing of everything with evidence."""
         evidence = self._evidence
         silent = {Target.of_host(host): seen_ns for host, seen_ns in evidence.silent.items()}
-        named = {*evidence.charges, *evidence.holds, *silent, *self._told}
+        named = {*evidence.charges, *evidence.holds, *silent, *self._last_turns}
         found: dict[Target, Standing] = {}
         for target in named:
             if target.kind is TargetKind.HOST and not self._is_listed(target):
                 continue  # a name in a verdict, or a host that is gone
-            before = self._told.get(target)
+            before = self._last_turns.get(target)
             standing = stand(
                 evidence.charges.get(target, ()),
                 now_ns,
@@ -258,16 +258,15 @@ class HealthBoard:
         return found
 
     def _is_listed(self, target: Target) -> bool:
-        """Whether a host is in the fleet: one that is held is, however long it has been away."""
+        """Whether a host is in the fleet: a held one is, however long it has been silent."""
         return target.host in self._evidence.hosts or target in self._evidence.holds
 
     def _host_entries(
         self, standings: Mapping[Target, Standing], since: Mapping[Target, int]
     ) -> dict[str, HostEntry]:
-        """Every host in a list, by name."""
         evidence = self._evidence
         lemons = evidence.lemons
-        # Nearly all of 10,000 hosts are well, and stay so: their entries are made once.
+        # Nearly all of 10,000 hosts are healthy, and stay so: their entries are made once.
         if self._well_of != (id(evidence.hosts), id(lemons)):
             self._well_of = (id(evidence.hosts), id(lemons))
             self._well = {host: well_entry(host, lemons) for host in evidence.hosts}
@@ -291,15 +290,17 @@ class HealthBoard:
     # --- turns ---------------------------------------------------------------------------------
 
     def _follow_turns(self) -> list[NumberedTurn]:
-        """Take in turns that somebody wrote; those that are news."""
+        """Read turns that any process wrote; returns the new ones."""
         is_first = self._number is None
         found: list[NumberedTurn] = []
         while page := self._inventory.health.turns_after(self._number or 0):
             for each in page:
                 if each.turn.state is HealthState.HEALTHY:
-                    self._told.pop(each.turn.target, None)
+                    self._last_turns.pop(each.turn.target, None)
                 else:
-                    self._told[each.turn.target] = Told(each.turn.state, each.turn.time_ns)
+                    self._last_turns[each.turn.target] = LastTurn(
+                        each.turn.state, each.turn.time_ns
+                    )
             self._number = page[-1].number
             found += page
             if len(page) < HEALTH_TURNS_PAGE_MAX:
@@ -308,7 +309,7 @@ class HealthBoard:
         return [] if is_first else found
 
     def _write_turns(self, standings: Mapping[Target, Standing], now_ns: int) -> bool:
-        """Write down what is no longer as it was told; whether there was anything."""
+        """Record states that differ from the last turn; whether there were any."""
         turns = [
             Turn(
                 target=target,
@@ -332,10 +333,10 @@ class HealthBoard:
         )
 
     def _state_of(self, target: Target) -> HealthState:
-        told = self._told.get(target)
-        return told.state if told is not None else HealthState.HEALTHY
+        last = self._last_turns.get(target)
+        return last.state if last is not None else HealthState.HEALTHY
 
 
 def well_entry(host: str, lemons: Mapping[str, float]) -> HostEntry:
-    """A host of which nothing is known but perhaps its past."""
+    """A host without evidence, except perhaps its past."""
     return HostEntry(host=host, state=HealthState.HEALTHY, risk=0.0, lemon=lemons.get(host, 0.0))

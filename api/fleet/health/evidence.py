@@ -1,7 +1,7 @@
-"""What is known for and against the fleet, followed: incidents, findings, silence, holds.
+"""The evidence for and against the fleet's hosts: incidents, findings, silence, holds.
 
 Reads little each time: news of incidents by their numbers, hosts only when their number changed,
-of silence only those that are silent. For one thread at a time.
+only the silent hosts. For one thread at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MOST = 0.5
 SIGNS_SECONDS = 10
 """How often the store is asked for findings."""
 SIGN_KEPT_SECONDS = RESAY_SECONDS + 30
-"""A finding that was not said for longer no longer stands: what stands is said again after
+"""A finding that was not written for longer no longer stands: standing ones are written again after
 RESAY_SECONDS."""
 REINDEX_SECONDS = 600
 """What fades is dropped this often."""
@@ -56,7 +56,7 @@ class Known(msgspec.Struct, frozen=True):
     first_said_ns: int
     ended_ns: int | None
     open: Incident | None
-    """All of it while it is open: findings are held against whom it speaks of."""
+    """All of it while it is open: findings are compared with the things that it accuses."""
 
 
 class Evidence:
@@ -74,7 +74,7 @@ class Evidence:
         self._sources = holds
         self._started_ns = started_ns
         self._known: dict[str, Known] = {}
-        self._told: int | None = None
+        self._last_number: int | None = None
         """The number of the last news of incidents that were taken in; None: nothing was read."""
         self._findings: list[Finding] = []
         self._signs_ns = 0
@@ -84,16 +84,16 @@ class Evidence:
         self.hosts: dict[str, int] = {}
         """The fleet in order of names, and when each host was first seen."""
         self.silent: dict[str, int] = {}
-        """Hosts of which nothing is heard, and when something last was."""
+        """Silent hosts, and when each last sent something."""
         self.holds: dict[Target, Hold] = {}
         self.charges: Mapping[Target, Sequence[Charge]] = {}
         self.lemons: Mapping[str, float] = {}
         """Scores of hosts that have one above 0."""
         self.stale: tuple[str, ...] = ()
-        """What of all this cannot be trusted now, in sentences."""
+        """Parts that cannot be trusted now, in sentences."""
 
     def refresh(self, now_ns: int) -> bool:
-        """Take in what is new; whether there was anything.
+        """Read what is new; whether there was anything.
 
         Raises InventoryError: what was known before stands then.
         """
@@ -104,7 +104,7 @@ class Evidence:
         if is_new or not 0 <= now_ns - self._indexed_ns < REINDEX_SECONDS * NS:
             self._forget_old(now_ns)
             self.charges = self._index(now_ns)
-            # What stays the same stays the same object: lists of it need not be made anew.
+            # Unchanged evidence stays the same object: lists of it are reused.
             lemons = self._lemons(now_ns)
             self.lemons = self.lemons if lemons == self.lemons else lemons
             self._indexed_ns = now_ns
@@ -119,19 +119,19 @@ class Evidence:
     # --- incidents -----------------------------------------------------------------------------
 
     def _follow_incidents(self, now_ns: int) -> bool:
-        """Take in news of incidents; whether there were any."""
-        if self._told is None:
+        """Read news of incidents; whether there were any."""
+        if self._last_number is None:
             self._read_incidents(now_ns)
             return True
         is_new = False
-        while news := self._inventory.incidents.changes(self._told):
-            if news[0].number > self._told + 1:
-                # What lay between is no longer kept: begin anew.
+        while news := self._inventory.incidents.changes(self._last_number):
+            if news[0].number > self._last_number + 1:
+                # News in between are no longer kept: start over.
                 self._read_incidents(now_ns)
                 return True
             for each in news:
                 self._put(each.change.incident)
-            self._told = news[-1].number
+            self._last_number = news[-1].number
             is_new = True
             if len(news) < INCIDENT_CHANGES_PAGE_MAX:
                 break
@@ -147,7 +147,7 @@ class Evidence:
             for incident in page:
                 self._put(incident)
             after = page[-1].id
-        self._told = span[1] if span is not None else 0
+        self._last_number = span[1] if span is not None else 0
 
     def _put(self, incident: Incident) -> None:
         self._known[incident.id] = Known(
@@ -158,7 +158,6 @@ class Evidence:
         )
 
     def _forget_old(self, now_ns: int) -> None:
-        """Drop what is older than the window."""
         self._known = {
             name: known
             for name, known in self._known.items()
@@ -166,7 +165,7 @@ class Evidence:
         }
 
     def _index(self, now_ns: int) -> dict[Target, list[Charge]]:
-        """Charges and signs by the thing that they are against, without what has faded."""
+        """Charges and signs by the thing that they accuse, without faded ones."""
         standing = [known.open for known in self._known.values() if known.open is not None]
         every = (charge for known in self._known.values() for charge in known.charges)
         found: dict[Target, list[Charge]] = {}
@@ -195,29 +194,29 @@ class Evidence:
     # --- findings ------------------------------------------------------------------------------
 
     def _read_signs(self, now_ns: int) -> bool:
-        """Read what findings stand; whether that may have changed."""
+        """Read the standing findings; whether they may have changed."""
         if 0 <= now_ns - self._signs_ns < SIGNS_SECONDS * NS:
             return False
         wanted = Wanted(from_ns=now_ns - SIGN_KEPT_SECONDS * NS, to_ns=now_ns + NS)
         try:
-            said = self._book.findings(wanted, limit=HEALTH_SIGNS_MAX)
+            found = self._book.findings(wanted, limit=HEALTH_SIGNS_MAX)
         except StoreError as error:
             if not self._is_store_away:
                 log.warning("findings cannot be read for health: %s", error)
             self._is_store_away = True
-            said = []
+            found = []
         else:
             self._is_store_away = False
             self._signs_ns = now_ns
         before = self._findings
-        latest = {each.id: each.finding for each in reversed(said)}
+        latest = {each.id: each.finding for each in reversed(found)}
         self._findings = list(latest.values())
         return before != self._findings
 
     # --- hosts ---------------------------------------------------------------------------------
 
     def _list_hosts(self, now_ns: int) -> bool:
-        """List the fleet, if its number has changed; whether it is another."""
+        """List the fleet, if its number has changed; whether it differs."""
         now = moment_of(now_ns)
         is_fresh = 0 <= now_ns - self._listed_ns < RELIST_SECONDS * NS
         if is_fresh and self._inventory.health.count_hosts(now) == len(self.hosts):
@@ -231,7 +230,7 @@ class Evidence:
         return is_new
 
     def _find_silent(self, now_ns: int) -> dict[str, int]:
-        """Who is silent. Nobody is before this process has listened for as long."""
+        """Silent hosts. None is silent before this process has listened for as long."""
         before_ns = now_ns - SILENT_SECONDS * NS
         if self._started_ns > before_ns:
             return {}
@@ -241,7 +240,7 @@ class Evidence:
     # --- doubts --------------------------------------------------------------------------------
 
     def _doubts(self, now: dt.datetime, silent: Mapping[str, int]) -> Iterable[str]:
-        """What cannot be trusted, in sentences that change only when matters do."""
+        """What cannot be trusted, in sentences that change only when the cause does."""
         evaluated = self._book.evaluated_at()
         if evaluated is None:
             yield "verdicts: nothing has been evaluated yet"

@@ -1,7 +1,7 @@
-"""Who has been taken out, by whom: the seam for everything that drains hosts.
+"""Which hosts are taken out, and by what: the interface for everything that drains hosts.
 
-An operator's word is kept in the inventory (`InventoryHolds`). Whatever else may drain a host, a
-scheduler or an action of ours, becomes another of these, and the board asks all of them.
+An operator's holds are in the inventory (`InventoryHolds`). Whatever else may drain a host, a
+scheduler or an action of ours, implements the same interface, and the board asks all.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from api.data.inventory.health import HealthTables
 
 
 class Holds(Protocol):
-    """Knows what is draining or out: since when, by whom, and why."""
+    """Lists what is draining or out: since when, by whom, and why."""
 
     def standing(self, now: dt.datetime) -> Iterable[Hold]:
-        """All that hold at a moment. Raises InventoryError if that cannot be known."""
+        """All holds at a moment. Raises InventoryError if they cannot be read."""
 
 
 class InventoryHolds:
@@ -28,5 +28,4 @@ class InventoryHolds:
         self._health = health
 
     def standing(self, now: dt.datetime) -> Iterable[Hold]:
-        """All that hold at a moment."""
         return [kept.hold for kept in self._health.holds(now)]

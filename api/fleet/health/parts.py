@@ -1,4 +1,4 @@
-"""The board, put together."""
+"""Wiring of the board."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def make_board(
     metrics: ServiceMetrics,
     clock: Callable[[], float],
 ) -> HealthBoard:
-    """The board of a service that begins to listen now. ``own`` is the board's alone."""
+    """The board of a service that starts to listen now. ``own`` is used by the board alone."""
     holds = [InventoryHolds(inventory.health)]
     evidence = Evidence(inventory, evaluation.book, holds, started_ns=round(clock() * NS))
     return HealthBoard(evidence, inventory, evaluation.lead, own, metrics, clock)

@@ -1,7 +1,7 @@
-"""The fleet's health as series for PromQL: of hosts that are not simply well.
+"""The fleet's health as series for PromQL: of hosts with evidence against them.
 
 A fleet of 10,000 would be 20,000 samples every time, nearly all of them zero, so a host without
-anything against it has no series; one that is well again gets stale markers.
+evidence against it has no series; one that is healthy again gets stale markers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STATE, RISK = "fabric_host_health_state", "fabric_host_risk_ratio"
 
 
 class HealthSeries:
-    """Remembers which series stand. For one task at a time."""
+    """Remembers which series are live. For one task at a time."""
 
     def __init__(self) -> None:
         self._standing: set[str] = set()
@@ -26,7 +26,7 @@ class HealthSeries:
         """Hosts past HEALTH_SERIES_MAX, so far."""
 
     def samples(self, now_ns: int, hosts: Iterable[HostEntry]) -> list[Sample]:
-        """The samples of this moment, and the ends of what no longer stands."""
+        """The samples of this moment, and stale markers for series that have ended."""
         unwell = [each for each in hosts if each.state is not HealthState.HEALTHY or each.risk > 0]
         unwell.sort(key=lambda each: (-each.risk, -SEVERITY[each.state], each.host))
         self.left_out += max(0, len(unwell) - HEALTH_SERIES_MAX)
@@ -42,7 +42,7 @@ class HealthSeries:
 
 
 def pair(host: str, state: float, risk: float, now_ns: int) -> tuple[Sample, Sample]:
-    """Both series of a host."""
+    """The state and risk series of a host."""
     return (
         Sample(Series(STATE, {"host": host}), state, now_ns),
         Sample(Series(RISK, {"host": host}), risk, now_ns),

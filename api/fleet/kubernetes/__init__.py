@@ -1,4 +1,4 @@
-"""What Kubernetes asks the service: the scheduler's extender, and where each host hangs as labels.
+"""The service's answers to Kubernetes: the scheduler's extender, and topology labels of hosts.
 
 Pure, behind `api.http.routes.kubernetes`. What runs in the cluster is `api.remote.kubernetes`.
 """

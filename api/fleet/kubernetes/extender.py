@@ -1,11 +1,11 @@
-"""What kube-scheduler asks an extender, and what it is told. Pure.
+"""Requests of kube-scheduler to an extender, and the answers. Pure.
 
 The format is `k8s.io/kube-scheduler/extender/v1`. Its types have no JSON tags, so Go writes the
 fields' own names (`NodeNames`) and reads them in any case; so do we. A pod is passed through as it
-is: of it only the annotations are looked at.
+is: only its annotations are read.
 
-On doubt nobody is refused: what is measured counts only while the evidence is fresh. What somebody
-said (draining, out) counts always.
+On doubt no node is refused: measurements count only while the evidence is fresh. What an operator
+has set (draining, out) counts always.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SCORE_MAX = 10
 SCORE_UNKNOWN = 5
 """Of a node from which nothing was ever heard: after those that are known to be well."""
 SCORE_CEILINGS = {HealthState.SUSPECT: 6, HealthState.DEGRADED: 2}
-"""Whatever the risk says: a suspect host is used after healthy ones, a degraded one last."""
+"""Whatever the risk: a suspect host is used after healthy ones, a degraded one last."""
 SCORE_ELSEWHERE = 4
 """Of a healthy host that is not among those chosen for a job as a whole, at most."""
 HELD = frozenset({HealthState.DRAINING, HealthState.OUT})
-"""Somebody's word: nothing new begins there."""
+"""Set by an operator or action: nothing new begins there."""
 AVOIDABLE = (HealthState.DEGRADED, HealthState.SUSPECT)
 AVOID = "fabricscope.io/avoid"
 """A pod's annotation: states that it would rather wait than run on, with commas between them."""
@@ -41,7 +41,7 @@ JOB = "fabricscope.io/job"
 
 
 class NotAsked(ValueError):  # noqa: N818 - reads as the statement it is
-    """The body is no question of a scheduler; the words say why, the rule which bound it hit."""
+    """The body is no scheduler's request; the message names why, the rule which bound it hit."""
 
     def __init__(self, words: str, rule: str = "") -> None:
         super().__init__(words)
@@ -61,7 +61,7 @@ class _Metadata(msgspec.Struct, rename="camel"):
 
 
 class _Object(msgspec.Struct):
-    """Of a pod or node, what is looked at."""
+    """The fields of a pod or node that are read."""
 
     metadata: _Metadata = msgspec.field(default_factory=_Metadata)
 
@@ -71,7 +71,7 @@ class _NodeList(msgspec.Struct):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A question: which of these nodes, for a pod with these annotations."""
+    """A request: which of these nodes, for a pod with these annotations."""
 
     names: Sequence[str]
     annotations: Mapping[str, str]
@@ -94,7 +94,7 @@ class FilterOut(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
     nodes: NodesOut | None = None
     node_names: Sequence[str] | None = None
     failed_nodes: dict[str, str] = {}
-    """Nodes on which preempting somebody could help: never ours to say."""
+    """Nodes on which preemption could help: this extender never decides that."""
     failed_and_unresolvable_nodes: dict[str, str] = {}
     """Nodes that are refused, and why: the scheduler shows it in the pod's events."""
     error: str = ""
@@ -108,7 +108,7 @@ class PriorityOut(msgspec.Struct, frozen=True, rename="pascal"):
 
 
 def read_question(body: bytes) -> Asked:
-    """The question of a body; NotAsked if it is none."""
+    """NotAsked if the body is no request."""
     try:
         fields = {
             name.lower(): raw
@@ -144,7 +144,7 @@ def job_of(metadata: _Metadata) -> str:
 
 
 def read_hosts(annotations: Mapping[str, str]) -> int:
-    """How many hosts a pod's job needs; 0 if it does not say, NotAsked if that is no number.
+    """How many hosts a pod's job needs; 0 without the annotation, NotAsked if that is no number.
 
     >>> read_hosts({"fabricscope.io/hosts": "8"}), read_hosts({})
     (8, 0)
@@ -159,10 +159,10 @@ def read_hosts(annotations: Mapping[str, str]) -> int:
 
 
 def filter_nodes(asked: Asked, fleet: Fleet | None) -> FilterOut:
-    """Which nodes the pod may run on. ``fleet`` is None when nobody knows how hosts are."""
+    """Which nodes the pod may run on. ``fleet`` is None when the states of hosts are not known."""
     try:
         avoided = read_avoided(asked.annotations)
-        # Only the filter can tell the pod's author what is wrong.
+        # Only the filter can report to the pod's author what is wrong.
         read_hosts(asked.annotations)
     except NotAsked as error:
         return FilterOut(error=str(error))
@@ -195,7 +195,7 @@ def read_avoided(annotations: Mapping[str, str]) -> frozenset[HealthState]:
 
 
 def refusal(name: str, fleet: Fleet | None, avoided: Iterable[HealthState]) -> str:
-    """Why a pod should not run on a node; empty if nothing speaks against it."""
+    """Why a pod should not run on a node; empty: nothing."""
     entry = fleet.hosts.get(name) if fleet is not None else None
     if fleet is None or entry is None:
         return ""
@@ -206,7 +206,7 @@ def refusal(name: str, fleet: Fleet | None, avoided: Iterable[HealthState]) -> s
 def prioritize(
     asked: Asked, fleet: Fleet | None, chosen: Container[str] | None = None
 ) -> list[PriorityOut]:
-    """How good each node is for a pod, 0 to SCORE_MAX; on doubt all that nobody holds are alike.
+    """How good each node is for a pod, 0 to SCORE_MAX; on doubt all nodes without a hold are equal.
 
     ``chosen``: hosts that were chosen for the pod's job as a whole, if any were.
     """

@@ -1,9 +1,9 @@
 """Hosts that were chosen for a job as a whole, remembered while its pods come one by one.
 
 kube-scheduler asks for each pod by itself, and only names nodes that are free by then. So the first
-pod of a job that says how many hosts it needs has a set chosen (`api.fleet.placement`), and the
+pod of a job that names how many hosts it needs has a set chosen (`api.fleet.placement`), and the
 others are sent there too. It is advice, kept in this process alone: a service that was restarted,
-or another process beside it, chooses anew among what is free then.
+or another process beside it, chooses again among the hosts that are free then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class Gangs:
-    """Remembers what was chosen. Belongs to the event loop. ``clock``: unix seconds."""
+    """Remembers chosen hosts. Belongs to the event loop. ``clock``: unix seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Gangs:
     async def hosts_for(
         self, job: str, size: int, among: Collection[str], choose: Choose
     ) -> frozenset[str] | None:
-        """The hosts of a job, of which some are free; None if none could be chosen."""
+        """The hosts of a job, some of them free; None if none could be chosen."""
         now_s = self._clock()
         known = self._kept.get(job)
         if known is None or not self._counts(known, size, among, now_s):
@@ -53,6 +53,6 @@ class Gangs:
         return known.hosts or None
 
     def _counts(self, gang: Gang, size: int, among: Collection[str], now_s: float) -> bool:
-        """Whether what was chosen still is good: recent, for as many, and not all taken."""
+        """Whether the chosen set is still good: recent, of this size, and not all taken."""
         is_recent = 0 <= now_s - gang.at_s < EXTENDER_GANG_SECONDS
         return is_recent and gang.size == size and any(host in gang.hosts for host in among)

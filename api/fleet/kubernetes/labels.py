@@ -1,4 +1,4 @@
-"""Where each host hangs, as labels of Kubernetes' nodes. Pure.
+"""The leaves of each host, as labels of Kubernetes' nodes. Pure.
 
 | label below `topology.fabricscope.io/` | its value |
 |---|---|
@@ -7,7 +7,7 @@
 | `rail-0`, `rail-1`, … | the leaf on which the NIC of that rail hangs, where they hang on several |
 
 A pod is named by a leaf and not numbered, since numbers move when a pod is added. A neighbour that
-nobody polls is a leaf too, if several hosts name it: LLDP alone is enough.
+no collector polls is a leaf too, if several hosts name it: LLDP alone is enough.
 """
 
 from __future__ import annotations

@@ -3,5 +3,5 @@
     inventory, topology ─► floor ─► refuse ─► choose ─► score ─► words
                             └─ ways ─┘
 
-All but `service.py` is pure. Why it is built so: docs/decisions/0037-placement.md.
+All but `floors.py` is pure. Why it is built so: docs/decisions/0037-placement.md.
 """

@@ -1,6 +1,6 @@
-"""Which sets to answer with: those that look best, weighed, and improved by exchange. Pure.
+"""The search for sets: the most promising ones, weighed, and improved by exchange. Pure.
 
-The sets that a quick look finds (`api.fleet.placement.rough`) are weighed link by link, and the
+The sets of a rough search (`api.fleet.placement.rough`) are weighed link by link, and the
 best of them improved: the host or group at the worst edge, or at the highest risk, is exchanged as
 long as that helps. Nothing is left to chance or to the clock: the same question over the same floor
 has the same answer. Work is bounded by counts.
@@ -38,7 +38,7 @@ weighed. The bound is no clock, so that answers do not depend on how busy the ma
 
 
 def choose(scale: Scale, size: int, sets: int, *, same_leaf: bool) -> list[Scored]:
-    """The best sets that were found, the best first; fewer if there are not as many."""
+    """The best sets found, the best first; fewer if there are not as many."""
     rough = Rough(scale)
     budget = Budget(scale)
     weighed: list[Scored] = []
@@ -59,7 +59,7 @@ def choose(scale: Scale, size: int, sets: int, *, same_leaf: bool) -> list[Score
 
 
 def look(rough: Rough, size: int, sets: int, *, same_leaf: bool) -> list[Key]:
-    """What looks best; where that is little, again without the hosts that were best before."""
+    """The most promising sets; if there are few, again without the hosts of the best ones."""
     found: dict[tuple[int, ...], Key] = {}
     used: set[int] = set()
     for _ in range(sets):
@@ -72,7 +72,7 @@ def look(rough: Rough, size: int, sets: int, *, same_leaf: bool) -> list[Key]:
 
 
 class Budget:
-    """What weighing the sets of one answer may cost."""
+    """The bound on the work of weighing the sets of one answer."""
 
     def __init__(self, scale: Scale) -> None:
         self._scale = scale
@@ -111,11 +111,11 @@ class Exchange:
         self._group = pool.floor.group
         self._same_leaf = same_leaf
         promise = rough.promise(pool.hosts)
-        # Who promises most first; then past and name, as everywhere.
+        # The most promising first; then past and name, as everywhere.
         self._hosts = pool.hosts[np.lexsort((pool.hosts, pool.lemon[pool.hosts], -promise))]
 
     def sets(self, now: Scored) -> Iterator[Longs]:
-        """What could be taken instead."""
+        """Sets to take instead."""
         group = self._group
         used = np.unique(group[now.ring])
         free = self._hosts[~np.isin(self._hosts, now.ring)]

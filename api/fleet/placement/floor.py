@@ -1,7 +1,7 @@
 """The fabric as placement sees it: hosts, the leaves of their NICs, what links carry. Pure.
 
-A *slot* is a NIC's place in its host: its rail, or its place by name where rails do not tell NICs
-apart. Hosts of a *group* hang on the same leaf with every slot; groups of a *block* reach each
+A *slot* is a NIC's place in its host: its rail, or its place by name where rails do not distinguish
+NICs. Hosts of a *group* hang on the same leaf with every slot; groups of a *block* reach each
 other over the first switches above their leaves. Everything is numbered in natural order of names,
 so that whatever is chosen by number is chosen by name.
 """
@@ -24,7 +24,7 @@ NOWHERE = -1
 """In place of a number: there is none."""
 
 GUESSED_RATE = 1.0
-"""Of every link, where nobody tells any rate: shares can be told then, bits a second cannot."""
+"""Of every link, where no rate is known: shares can be computed then, bits a second cannot."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,23 +64,23 @@ class Floor:
     is_up: Bools
     """[directed link] it is such a link, and leads away from the switch."""
     guessed: int
-    """Live links whose rate nobody tells."""
+    """Live links without a known rate."""
     rate_guessed: float
-    """What they are taken for: what most have."""
+    """The assumed rate of these: the most common one."""
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known of where hosts are cabled."""
+        """Whether any cable of a host is known."""
         return bool(self.groups)
 
     @property
     def has_rates(self) -> bool:
-        """Whether anybody tells what links carry."""
+        """Whether any link's rate is known."""
         return self.rate_guessed != GUESSED_RATE
 
     @property
     def has_rails(self) -> bool:
-        """Whether leaves are of rails."""
+        """Whether leaves belong to rails."""
         nodes = self.graph.topology.nodes
         return any(nodes[name].rail is not None for name in self.graph.switches)
 
@@ -91,7 +91,7 @@ class Floor:
 
 
 def make_floor(graph: Graph, names: Iterable[str] = ()) -> Floor:
-    """The floor of a compiled topology. ``names``: hosts that there are beside those cabled."""
+    """The floor of a compiled topology. ``names``: further hosts, without known cables."""
     topology = graph.topology
     cabled = (name for name, node in topology.nodes.items() if node.kind is NodeKind.HOST)
     hosts = tuple(sorted({*cabled, *names}, key=natural))
@@ -153,7 +153,6 @@ def slots_of(topology: Topology, host: str) -> list[tuple[int, Port]]:
 
 
 def is_on_switch(topology: Topology, port: Port) -> bool:
-    """Whether a port is cabled to a switch."""
     far = topology.other_end(port.id)
     return far is not None and topology.nodes[far.host].kind is NodeKind.SWITCH
 
@@ -170,7 +169,6 @@ def capacities(links: Sequence[Link]) -> tuple[Doubles, int, float]:
 
 
 def ends_of(graph: Graph) -> Ints:
-    """The switches at both ends of each link."""
     number = graph.switch_number
     ends = [
         (number.get(link.id.a.host, NOWHERE), number.get(link.id.b.host, NOWHERE))
@@ -199,7 +197,7 @@ def group_hosts(graph: Graph, cabled_leaf: Ints) -> tuple[Ints, tuple[tuple[int,
     def by_name(key: tuple[int, ...]) -> list[NaturalKey]:
         return [natural(graph.switches[leaf]) if leaf != NOWHERE else () for leaf in key]
 
-    # By names: numbers of switches depend on the order in which they were heard of.
+    # By names: numbers of switches depend on the order in which they were discovered.
     groups = tuple(sorted(known, key=by_name))
     number = {key: place for place, key in enumerate(groups)}
     return np.array([number.get(key, NOWHERE) for key in keys], dtype=np.int32), groups

@@ -1,8 +1,8 @@
-"""Placement for requests: the floor is kept, made anew behind answers, never in their way.
+"""Placement for requests: the floor is cached, and renewed in the background.
 
 To read the cables of 4,096 hosts takes seconds, and they hardly change. So an answer takes the
-floor that is there; when it is older than FLOOR_SECONDS the next one is made meanwhile. Only who
-asks after FLOOR_STALE_SECONDS of nobody asking waits for it. Health is always of now.
+floor that is there; when it is older than FLOOR_SECONDS the next one is made meanwhile. Only a
+client that asks after FLOOR_STALE_SECONDS without requests waits for it. Health is always current.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ FLOOR_SECONDS: Final = 15.0
 """When a floor is this old another is made: states of ports come as often."""
 
 FLOOR_STALE_SECONDS: Final = 60.0
-"""A floor that is older answers nobody: links may have failed since."""
+"""A floor that is older is not used: links may have failed since."""
 
 log = logging.getLogger(__name__)
 
 
 class Floors:
-    """Keeps what placement knows of cables and jobs. Belongs to the event loop."""
+    """Caches cables and jobs for placement. Belongs to the event loop."""
 
     def __init__(
         self, topologies: TopologyCache, inventory: Inventory, clock: Callable[[], float]
@@ -46,7 +46,7 @@ class Floors:
         self._making: asyncio.Task[Known] | None = None
 
     async def latest(self) -> Known:
-        """What is known, at most FLOOR_STALE_SECONDS old. Raises what reading it raises."""
+        """At most FLOOR_STALE_SECONDS old. Raises what reading it raises."""
         known = self._known
         age_s = self._clock() - known.as_of_s if known is not None else float("inf")
         if known is not None and 0 <= age_s < FLOOR_SECONDS:
@@ -56,7 +56,7 @@ class Floors:
             self._making.add_done_callback(self._made)
         if known is not None and 0 <= age_s < FLOOR_STALE_SECONDS:
             return known
-        # Others may wait for the same floor: whoever leaves must not take it away from them.
+        # Other requests may wait for the same floor: a cancelled one must not cancel it.
         return await asyncio.shield(self._making)
 
     async def _make(self) -> Known:
@@ -72,7 +72,7 @@ class Floors:
             log.error("the floor for placement cannot be made", exc_info=error)
 
     def _read(self) -> Known:
-        """Everything anew, in a thread; of cables only what has changed."""
+        """Read everything, in a thread; of cables only what has changed."""
         before, started_s = self._known, self._clock()
         built = self._topologies.at(None)
         places = self._inventory.places.running()
@@ -93,7 +93,7 @@ class Floors:
 
 
 def is_same(before: Known, topology: Topology, hosts: Collection[str]) -> bool:
-    """Whether a floor shows all that there is to see of a topology, and knows these hosts."""
+    """Whether a floor still matches a topology, and has these hosts."""
     floor = before.floor
     old = floor.graph.topology
     return (
@@ -105,11 +105,11 @@ def is_same(before: Known, topology: Topology, hosts: Collection[str]) -> bool:
 
 
 def what_counts(link: Link) -> tuple[object, ...]:
-    """Of a link all that placement looks at: when it was last seen is news every time."""
+    """The fields of a link that placement reads: when it was last seen changes every time."""
     return link.id, link.is_up, link.rate_bits_per_second
 
 
 def answer(known: Known, health: FleetHealth, ask: Ask) -> Placed:
-    """The answer by this floor and this health; raises CannotPlace."""
+    """Raises CannotPlace."""
     fleet = Fleet(entries=health.hosts, gpus=known.gpus, is_busy=known.traffic.is_busy)
     return place(known, fleet, ask, tuple(f"health: {each}" for each in health.stale))

@@ -1,7 +1,7 @@
 """What running jobs put on the fabric: each a ring of its hosts, by rank. Pure.
 
-Nobody knows here when a job sends: each is taken to send all the time, as much as its NICs carry.
-So what is expected beside it is what is left at the worst moment.
+When a job sends is not known here: each is assumed to send all the time, as much as its NICs carry.
+So the bandwidth beside it is what is left at the worst moment.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class RunningJob:
 
 @dataclass(frozen=True, eq=False)
 class Traffic:
-    """All running jobs, and what they put on links together."""
+    """All running jobs, and their total load on links."""
 
     jobs: tuple[RunningJob, ...]
     loads: Doubles
@@ -46,7 +46,7 @@ class Traffic:
 
 
 def traffic_of(floor: Floor, ways: Ways, places: Sequence[RunningPlace]) -> Traffic:
-    """The traffic of jobs that run at these places, which stand by job."""
+    """The traffic of jobs that run at these places, which are grouped by job."""
     size = 2 * len(floor.graph.links)
     total = np.zeros(size)
     is_busy = np.zeros(len(floor.hosts), dtype=bool)

@@ -1,4 +1,4 @@
-"""The words of placement: what is asked, who is refused, what a set is. Pure data."""
+"""The data model of placement: requests, refusals, sets, answers. Pure data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from alerts.health.model import HealthState
 
 
 class Rule(enum.StrEnum):
-    """Why a question cannot be answered as it was put."""
+    """Why a request cannot be answered as it is."""
 
     UNKNOWN_HOSTS = "placement_unknown_hosts"
     SIZE_OVER_CANDIDATES = "placement_size_over_candidates"
@@ -22,7 +22,7 @@ class Rule(enum.StrEnum):
 
 
 class CannotPlace(Exception):  # noqa: N818 - what it is
-    """A question that contradicts itself or the fabric; the rule names how."""
+    """A request that contradicts itself or the fabric; the rule names how."""
 
     def __init__(self, rule: Rule, detail: str) -> None:
         super().__init__(detail)
@@ -44,12 +44,12 @@ class Refusal(enum.StrEnum):
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for."""
+    """A request for placement."""
 
     size: int
     """Hosts."""
     candidates: tuple[str, ...] | None = None
-    """Hosts that the asker has free; None: every host of the fleet that runs no job."""
+    """Hosts that the client has free; None: every host of the fleet that runs no job."""
     gpus_per_host: int | None = None
     """None: all that a host has."""
     same_leaf: bool = False
@@ -59,7 +59,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     avoid: tuple[str, ...] = ()
     """Hosts; or switches, for all hosts that hang on them."""
     allow: frozenset[HealthState] = frozenset()
-    """SUSPECT, DEGRADED: placed too, if need be."""
+    """SUSPECT, DEGRADED: placed too, if needed."""
     sets: int = 1
 
 
@@ -72,7 +72,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A running job that a set has something in common with."""
+    """A running job that shares something with a set."""
 
     job: str
     title: str
@@ -83,7 +83,7 @@ class SharedJob(msgspec.Struct, frozen=True, kw_only=True):
     uplinks: int
     """Links between switches that both send over in the same direction."""
     bits_per_second: float | None
-    """The most that it may send over one of these; None: nobody tells rates."""
+    """The most that it may send over one of these; None: no rate is known."""
 
 
 class PlacedSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,13 +94,13 @@ class PlacedSet(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     """The bandwidth share times the chance that none of the hosts makes trouble."""
     expected_bandwidth_bits_per_second: float | None
-    """For each host, at the worst place of the ring; null: nobody tells."""
+    """For each host, at the worst place of the ring; null: not known."""
     bandwidth_share: float | None
     """Of what the best candidate's NICs carry, 0 to 1; null: the topology is not known."""
     oversubscription: float | None
     """At the worst leaf that the set leaves: what the set's NICs there carry, for each bit that
     the leaf's live uplinks carry. Above 1 traffic of all to all suffers; null: nothing leaves a
-    leaf, or nobody knows."""
+    leaf, or it is not known."""
     risk: float
     """That at least one of the hosts makes trouble."""
     leaves: Mapping[str, int]
@@ -113,7 +113,7 @@ class PlacedSet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a question for placement."""
+    """The answer to a request for placement."""
 
     as_of: float
     """Unix seconds: of when the cables and running jobs are."""

@@ -1,4 +1,4 @@
-"""One question for placement, from what is known to the answer. Pure."""
+"""One request for placement, from the known state to the answer. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from api.fleet.placement.words import show_set
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """The floor with what runs on it, of one moment."""
+    """The floor with the jobs on it, at one moment."""
 
     as_of_s: float
     floor: Floor
@@ -34,9 +34,9 @@ class Known:
 
 
 def place(known: Known, fleet: Fleet, ask: Ask, doubts: tuple[str, ...] = ()) -> Placed:
-    """The answer; raises CannotPlace where the question contradicts itself or the fabric.
+    """Raises CannotPlace where the request contradicts itself or the fabric.
 
-    ``doubts``: what cannot be trusted of health, in sentences.
+    ``doubts``: what of health cannot be trusted, in sentences.
     """
     floor = known.floor
     usable, refused = usable_hosts(floor, fleet, ask)
@@ -59,7 +59,7 @@ def place(known: Known, fleet: Fleet, ask: Ask, doubts: tuple[str, ...] = ()) ->
 
 
 def make_pool(known: Known, fleet: Fleet, ask: Ask, usable: Longs) -> Pool:
-    """The usable hosts with what is known of them."""
+    """The usable hosts with their health and traffic."""
     floor = known.floor
     risk, lemon = np.zeros(len(floor.hosts)), np.zeros(len(floor.hosts))
     for host in usable.tolist():
@@ -88,7 +88,7 @@ def nic_part(known: Known, ask: Ask, usable: Longs) -> float:
 
 
 def none_because(pool: Pool, ask: Ask, refused: list[Refused], *, is_torn: bool) -> str:
-    """Why there is no set of this size; ``is_torn``: some were found that are not whole."""
+    """Why there is no set of this size; ``is_torn``: the sets found have hosts without a path."""
     usable = len(pool.hosts)
     if usable < ask.size:
         kinds = Counter(each.kind.value for each in refused)
@@ -97,7 +97,7 @@ def none_because(pool: Pool, ask: Ask, refused: list[Refused], *, is_torn: bool)
     if is_torn:
         return (
             f"no set of {ask.size} was found whose hosts all reach each other over links that are"
-            " up; GET /v1/paths says why two of them do not"
+            " up; GET /v1/paths shows why two of them do not"
         )
     most, group = max(
         (count, -number) for number, count in pool.usable_in.items() if number != NOWHERE
@@ -112,12 +112,12 @@ def unknowns(known: Known, pool: Pool, ask: Ask) -> Iterator[str]:
     """What the answer does not know."""
     floor = known.floor
     if not floor.is_known:
-        yield "topology: no cable is known; nothing is said of bandwidth, sets are ranked by health"
+        yield "topology: no cable is known; sets are ranked by health, without bandwidth"
     elif not floor.has_rates:
-        yield "rates: no link tells its rate; all are taken for alike, and only shares are told"
+        yield "rates: no link's rate is known; all are taken as equal, and only shares are given"
     elif floor.guessed:
         rate = f"{floor.rate_guessed / 1e9:.4g} Gb/s"
-        yield f"rates: {floor.guessed} links do not tell theirs; taken for {rate}, as most have"
+        yield f"rates: {floor.guessed} links have no known rate; taken as {rate}, as most have"
     if floor.is_known and not known.places:
         yield "jobs: none is known to run; whatever runs unseen shares the fabric, too"
     if known.places >= PLACEMENT_PLACES_MAX:
@@ -126,4 +126,4 @@ def unknowns(known: Known, pool: Pool, ask: Ask) -> Iterator[str]:
     if ask.gpus_per_host is not None:
         silent = sum(1 for host in pool.hosts.tolist() if floor.hosts[host] not in known.gpus)
         if silent:
-            yield f"gpus: {silent} usable hosts do not tell how many they have; taken for enough"
+            yield f"gpus: {silent} usable hosts do not report how many they have; taken as enough"

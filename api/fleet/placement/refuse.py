@@ -1,4 +1,4 @@
-"""From a question to the hosts that may be placed, and why the others may not. Pure."""
+"""The hosts that a request may get, and why the others are refused. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES_SHOWN_MAX = 5
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """All that is known of hosts beside their cables."""
+    """What is known of hosts beside their cables."""
 
     entries: Mapping[str, HostEntry]
     """Their health."""
@@ -50,7 +50,7 @@ def usable_hosts(floor: Floor, fleet: Fleet, ask: Ask) -> tuple[Longs, list[Refu
 
 
 def check_names(floor: Floor, fleet: Fleet, names: list[str], ask: Ask) -> None:
-    """Raise CannotPlace for names that nobody has, and for fewer names than wanted."""
+    """Raise CannotPlace for unknown names, and for fewer names than wanted."""
     switches = floor.graph.switch_number
     unknown = [name for name in names if name not in fleet.entries]
     where = "candidates"
@@ -73,13 +73,13 @@ def check_names(floor: Floor, fleet: Fleet, names: list[str], ask: Ask) -> None:
 
 
 def check_constraints(floor: Floor, names: list[str], ask: Ask) -> None:
-    """Raise CannotPlace where the fabric cannot do what is asked, whatever its health."""
+    """Raise CannotPlace where the fabric cannot meet the constraints, whatever its health."""
     wanted = [name for name in ("same_leaf", "rail_aligned") if getattr(ask, name)]
     if wanted and not floor.is_known:
         raise CannotPlace(
             Rule.NO_TOPOLOGY,
-            f"{' and '.join(wanted)}: no cable is known, so nobody can tell; ask without, or see"
-            " that switches are polled (GET /v1/topology)",
+            f"{' and '.join(wanted)}: no cable is known, so this cannot be checked; ask without,"
+            " or see that switches are polled (GET /v1/topology)",
         )
     if ask.rail_aligned and not floor.has_rails:
         raise CannotPlace(
@@ -105,21 +105,21 @@ def some_of(names: list[str]) -> str:
 
 
 class Doorman:
-    """Says what speaks against a host."""
+    """Lists the reasons against a host."""
 
     def __init__(self, floor: Floor, fleet: Fleet, ask: Ask) -> None:
         self._floor, self._fleet, self._ask = floor, fleet, ask
         self._avoided = set(ask.avoid)
         numbers = floor.graph.switch_number
         self._switches = [numbers[name] for name in sorted(self._avoided) if name in numbers]
-        # As lists: to look at one place of an array takes longer than all the rest.
+        # As lists: to read one place of an array takes longer than all the rest.
         self._group: list[int] = floor.group.tolist()
         self._is_live: list[bool] = (floor.nic_link != NOWHERE).any(axis=1).tolist()
         self._is_aligned: list[bool] = floor.is_aligned.tolist()
         self._is_busy: list[bool] = fleet.is_busy.tolist()
 
     def refusals(self, name: str) -> Iterator[tuple[Refusal, str]]:
-        """All that speaks against a host, what weighs most first."""
+        """All reasons against a host, the heaviest first."""
         ask, entry, host = self._ask, self._fleet.entries[name], self._floor.number.get(name)
         if name in self._avoided:
             yield Refusal.AVOIDED, "the question avoids it"
@@ -134,7 +134,7 @@ class Doorman:
             yield from self._by_place(host)
 
     def _by_place(self, host: int) -> Iterator[tuple[Refusal, str]]:
-        """What speaks against a host by where it hangs."""
+        """The reasons that follow from a host's cables."""
         ask, group = self._ask, self._group[host]
         for switch in self._switches:
             if group != NOWHERE and switch in self._floor.groups[group]:

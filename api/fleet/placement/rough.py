@@ -1,4 +1,4 @@
-"""A quick look at sets: which are worth weighing link by link. Pure.
+"""A rough search for sets that are worth weighing link by link. Pure.
 
 A set is as fast as its slowest host and, if it spans groups, as the narrowest way out of one. So
 for every bandwidth that some host or group has, and every risk, the hosts are taken that have at
@@ -29,7 +29,7 @@ SAME = 1e-3
 
 
 class Rough:
-    """A quick look at sets: what each host, and each group as a whole, can send."""
+    """A rough search: what each host, and each group as a whole, can send."""
 
     def __init__(self, scale: Scale) -> None:
         self._scale = scale
@@ -49,14 +49,14 @@ class Rough:
         self._order = np.lexsort((pool.hosts, pool.lemon[pool.hosts], self._risk, self._group))
 
     def promise(self, hosts: Longs) -> Doubles:
-        """What each host by itself promises to a set that spans groups: bandwidth times chance."""
+        """The value of each host by itself in a set that spans groups: bandwidth times chance."""
         pool = self._scale.pool
         sends = np.minimum(self._sends_all[hosts], self._leaves[pool.floor.group[hosts]])
         promised: Doubles = sends * (1 - pool.risk[hosts])
         return promised
 
     def key(self, hosts: Longs) -> Key:
-        """What the set seems to be worth."""
+        """The estimated value of the set."""
         scale = self._scale
         group = np.unique(scale.pool.floor.group[hosts])
         sent = float(self._sends_all[hosts].min())
@@ -69,7 +69,7 @@ class Rough:
     def candidates(
         self, size: int, without: Iterable[int] = (), *, is_one_group: bool
     ) -> Iterator[Longs]:
-        """Sets that are worth a look, ``without`` these hosts."""
+        """Promising sets, ``without`` these hosts."""
         is_free = ~np.isin(self._hosts, list(without))
         for least in self._bandwidths():
             is_fast = is_free & (self._sends >= least * (1 - SAME))
@@ -148,7 +148,6 @@ class Rough:
             yield np.concatenate([self._hosts[taken], rest])
 
     def _take(self, may: Bools, size: int) -> Longs:
-        """The best of these hosts."""
         return self._hosts[self._order[may[self._order]][:size]]
 
 

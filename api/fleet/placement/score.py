@@ -1,4 +1,4 @@
-"""What a set of hosts is worth: bandwidth on the way, beside running jobs, and risk. Pure.
+"""The score of a set of hosts: bandwidth beside running jobs, and risk. Pure.
 
 *Expected bandwidth* of a set is that of the worst edge of its ring (`api.fleet.placement.ways`),
 all slots together, when every running job sends too. *Score* is that as a share of what the best
@@ -40,7 +40,7 @@ Key = tuple[float, int, int, int, float, tuple[int, ...]]
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """The hosts that may be placed, with what speaks for and against each."""
+    """The hosts that may be placed, with their risks, past and traffic."""
 
     floor: Floor
     traffic: Traffic
@@ -69,7 +69,7 @@ def carried(floor: Floor, link: Ints) -> Doubles:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A set and what it is worth."""
+    """A set and its score."""
 
     ring: Longs
     flows: Flows
@@ -93,12 +93,12 @@ class Scored:
 
     @property
     def is_perfect(self) -> bool:
-        """Whether nothing could be faster, less at risk, or more by itself."""
+        """Whether no set could be faster, less at risk, or more isolated."""
         return self.key[0] <= 0 and self.key[2] == 0
 
     @property
     def is_crossing(self) -> bool:
-        """Whether anything leaves a leaf."""
+        """Whether any flow leaves a leaf."""
         return bool(self.flows.is_crossing.any())
 
 
@@ -117,7 +117,6 @@ class Scale:
         """Of all flows so far: what weighing has cost."""
 
     def weigh(self, hosts: Longs) -> Scored:
-        """What this set is worth."""
         pool, floor = self.pool, self.pool.floor
         ring = ring_order(floor, hosts)
         flows = self._ways.flows(ring, pool.part)
@@ -146,7 +145,7 @@ class Scale:
         return float(np.exp(self._wellness[hosts].sum()))
 
     def key(self, score: float, hosts: Longs, shared: int = 0) -> Key:
-        """What decides, one after the other.
+        """The criteria of the order, the first decides.
 
         The score; few groups; few links ``shared`` with others; little left of the groups that it
         breaks; the hosts' past; names.

@@ -1,8 +1,8 @@
 """Ways between many pairs of leaves of a tree, found by climbing from both ends. Pure, in columns.
 
 They are what `api.fabric.spread` finds, ten times as fast: it measures from every switch to each
-goal, and here only those above a pair are looked at. It needs a tree in which every link leads one
-tier up and leaves of one tier; for others the caller asks `spread_between`.
+goal, and here only those above a pair are visited. It needs a tree in which every link leads one
+tier up and leaves of one tier; for others the caller uses `spread_between`.
 
 A state is a pair at a switch, as ``pair * switches + switch``.
 """
@@ -65,7 +65,7 @@ def tree_ways(floor: Floor, source: Longs, goal: Longs) -> Rows:
         tops = np.intersect1d(near, far, assume_unique=True)
         if len(tops):
             taken += flow(floor, prune(rungs[0], tops), prune(rungs[1], tops), switches)
-            # Whoever has met climbs no higher: ways over more links are longer.
+            # A pair that has met climbs no higher: ways over more links are longer.
             met = np.unique(tops // switches)
             near, far = (each[~np.isin(each // switches, met)] for each in (near, far))
     return arranged(taken, len(source))
@@ -122,7 +122,7 @@ def upward(floor: Floor, rung: Rung, links: Longs, switches: int) -> Longs:
 
 
 def arranged(taken: Sequence[tuple[Longs, Longs, Doubles]], pairs: int) -> Rows:
-    """What was taken, by pair."""
+    """Sorted by pair."""
     nothing = np.zeros(0, dtype=np.int64)
     pair = np.concatenate([nothing, *(each[0] for each in taken)])
     order = np.argsort(pair, kind="stable")

@@ -2,7 +2,7 @@
 
 Assumptions. A job is a ring: every NIC sends to the NIC of the same slot of the next host, all
 the time, as much as both carry. Switches share out evenly among equal ways (`api.fabric.spread`),
-so no flow has bad luck with its hash; links are shared in proportion to what each flow could send.
+so no flow suffers from its hash; links are shared in proportion to what each flow could send.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Flows:
 
 
 class Ways:
-    """Ways between leaves, remembered. Not thread-safe: one question at a time."""
+    """A cache of ways between leaves. Not thread-safe: one request at a time."""
 
     def __init__(self, floor: Floor) -> None:
         self._floor = floor
@@ -79,9 +79,9 @@ class Ways:
         self._links = 0
 
     def again(self, floor: Floor) -> Ways:
-        """Ways over another floor, on which those are found already that this one knows.
+        """Ways over another floor, with those already found that this one knows.
 
-        So that who asks next need not wait for them. Other threads may go on with this one.
+        So that the next request need not wait for them. Other threads may go on with this one.
         """
         other = Ways(floor)
         known = self._known.copy()
@@ -156,7 +156,6 @@ class Ways:
             self._known.update(dict.fromkeys(wanted[~is_found].tolist()))
 
     def _keep(self, keys: Longs, rows: Rows) -> None:
-        """Remember the ways that were found."""
         self._links += len(rows.way)
         bounds = rows.start.tolist()
         for place in np.flatnonzero(rows.is_found).tolist():

@@ -1,4 +1,4 @@
-"""A set in an answer: its numbers, the jobs that it shares something with, and why. Pure."""
+"""A set in an answer: its numbers, the jobs that share hosts or links with it, and why. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ GIGA = 1e9
 
 
 def show_set(pool: Pool, scored: Scored) -> PlacedSet:
-    """The set as it is answered."""
     floor = pool.floor
     jobs = shared_jobs(pool, scored)
     over = oversubscription(pool, scored)
@@ -77,7 +76,7 @@ def oversubscription(pool: Pool, scored: Scored) -> tuple[float, str] | None:
 
 
 def shared_jobs(pool: Pool, scored: Scored) -> list[SharedJob]:
-    """Running jobs that share hosts, uplinks or leaves with the set; who shares most first."""
+    """Running jobs that share hosts, uplinks or leaves with the set; most shared first."""
     floor = pool.floor
     is_taken = scored.flows.crossed(2 * len(floor.graph.links))
     is_host = np.zeros(len(floor.hosts), dtype=bool)
@@ -116,7 +115,7 @@ def share_of(
 def reasons(
     pool: Pool, scored: Scored, jobs: list[SharedJob], over: tuple[float, str] | None
 ) -> Iterator[str]:
-    """Why the set is where it is among the others."""
+    """Why the set has its rank among the others."""
     floor = pool.floor
     if not floor.is_known:
         yield "no cable is known: ranked by health alone"
@@ -139,7 +138,7 @@ def reasons(
 
 
 def where(floor: Floor, scored: Scored) -> str:
-    """Where the set hangs."""
+    """The leaves of the set."""
     leaves = list(leaf_counts(floor, scored))
     shown = ", ".join(leaves[:LEAVES_IN_WORDS_MAX])
     if len(leaves) > LEAVES_IN_WORDS_MAX:
@@ -173,7 +172,6 @@ def speed(pool: Pool, scored: Scored) -> str:
 
 
 def job_words(job: SharedJob) -> str:
-    """What is shared with a job."""
     title = job.title if job.title == job.job else f"{job.title} ({job.job})"
     what = []
     if job.hosts:

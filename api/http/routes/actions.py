@@ -1,7 +1,7 @@
-"""`/v1/actions`: what was, is and would have been done with hosts, by whom and why.
+"""`/v1/actions`: past, standing and shadowed actions on hosts, by whom and why.
 
-Executors near a scheduler read what stands and make it true there (`POST …/applied` says how that
-went); people grant, refuse and undo. The service itself reaches no scheduler.
+Executors near a scheduler read standing actions and apply them there (`POST …/applied` reports how
+that went); operators approve, reject and undo. The service itself calls no scheduler.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ Words = Annotated[str, msgspec.Meta(max_length=COMMENT_CHARS_MAX)]
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a person's word: who says so, and why."""
+    """The body of an operator's decision: who decides, and why."""
 
     by: Name
     words: Words = ""
 
 
 class AppliedSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of an executor's word: what it did to its scheduler, or could not do."""
+    """The body of an executor's report: what it did to its scheduler, or could not do."""
 
     executor: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_.:-]{1,64}$")]
     """`slurm`, `kubernetes`, … with a name of its own where a site has several."""
@@ -69,7 +69,7 @@ class AppliedSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class AppliedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor last said of an action."""
+    """An executor's last report about an action."""
 
     executor: str
     outcome: str
@@ -87,7 +87,7 @@ class EventOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One drain of one host, from its wish to its end."""
+    """One drain of one host, from its proposal to its end."""
 
     id: str
     kind: Literal["drain"]
@@ -99,9 +99,9 @@ class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     """A sentence for people and schedulers."""
     by: str
-    """`policy`, or the name of whoever said so."""
+    """`policy`, or the operator's name."""
     rule: str
-    """The policy's rule; empty: a person's own."""
+    """The policy's rule; empty: an operator's own."""
     at: dt.datetime
     until: dt.datetime | None
     """When it ends by itself; of a proposal, when that expires."""
@@ -116,15 +116,15 @@ class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
     ended_by: str
     ended_why: Ending | None
     outcome: Outcome | None
-    """Of what is shadowed: whether it would have been right."""
+    """Of a shadowed action: whether it would have been right."""
     check: str
-    """What the last check of the host came to; empty: there was none."""
+    """The result of the host's last check; empty: there was none."""
     applied: Sequence[AppliedOut]
     history: Sequence[EventOut]
 
     @classmethod
     def of(cls, action: Action, now_ns: int) -> ActionOut:
-        """The action as it is answered; one whose time is up has ended, said or not."""
+        """An action whose time is up is shown as ended, before the policy ends it."""
         why, state, ended_ns, end = action.why, action.state, action.ended_ns, action.ended_why
         if ended_ns is None and not action.is_live(now_ns):
             ended_ns = action.until_ns
@@ -170,7 +170,7 @@ class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def overdue(action: Action) -> tuple[ActionState, Ending | None]:
-    """What an action is whose time is up, before the policy has said so."""
+    """The state of an action whose time is up, before the policy has ended it."""
     if action.state is ActionState.PROPOSED:
         return ActionState.REFUSED, None
     if action.state is ActionState.STANDING:
@@ -183,7 +183,7 @@ class ActionsOut(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: Sequence[ActionOut]
     evidence: Literal["fresh", "stale"]
-    """`stale`: what verdicts rest on is old or missing; change nothing then."""
+    """`stale`: the evidence is old or missing; change nothing then."""
     stale: Sequence[str]
     """Why, in sentences."""
     mode: Mode
@@ -212,9 +212,9 @@ async def actions(
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_DEFAULT,
     after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
 ) -> Response:
-    """With `state=standing` alone, the list that executors make true: all of it, or an error.
+    """With `state=standing` alone, the list that executors apply: all of it, or an error.
 
-    Whoever finds less than all of it would give back hosts that are held.
+    An executor that got only a part of it would return hosts that are held.
     """
     board = board_of(await parts.health.latest())
     now_ns = unix_ns(parts.now())
@@ -267,7 +267,7 @@ async def action(action: str, parts: Parts) -> Response:
 
 
 def no_action(number: str) -> Problem:
-    """The answer to an id that no action has."""
+    """The answer to an unknown id."""
     return Problem(404, "no such action", f"no action is called {number[:80]!r}")
 
 
@@ -275,14 +275,14 @@ def no_action(number: str) -> Problem:
 
 
 async def read_said(request: Request, parts: Context, kind: type[msgspec.Struct]) -> Any:  # noqa: ANN401 - of that kind
-    """The body of a request; a Problem says what is wrong with it."""
+    """The body of a request; a Problem names what is wrong with it."""
     return decode_json(await receive(request, parts), kind, "not an answer to an action")
 
 
 async def change(
     parts: Context, number: str, how: Callable[[Action], Action], now: dt.datetime
 ) -> Response:
-    """The action after a change; a Problem says why there is none."""
+    """The action after a change; a Problem names why there is none."""
     try:
         after = await asyncio.to_thread(parts.inventory.actions.change, number, how, now)
     except WrongState as error:
@@ -305,7 +305,7 @@ async def change(
     openapi_extra=body_of(Said),
 )
 async def approve(action: str, request: Request, parts: Parts) -> Response:
-    """409 if it is no proposal any more, or if the policy's share of the fleet is held by now."""
+    """409 if it is no longer a proposal, or if the policy's share of the fleet is held by now."""
     said: Said = await read_said(request, parts, Said)
     now = parts.now()
     policy = parts.acting.file.policy
@@ -362,13 +362,13 @@ async def undo(action: str, request: Request, parts: Parts) -> Response:
 
 @router.post(
     "/v1/actions/{action}/applied",
-    summary="Say what an executor did about it",
+    summary="Report what an executor did about it",
     response_class=Response,
     responses=documented(ActionOut, "The action."),
     openapi_extra=body_of(AppliedSaid),
 )
 async def say_applied(action: str, request: Request, parts: Parts) -> Response:
-    """Kept as the executor's last word, and in the history where it is news."""
+    """Kept as the executor's last report, and in the history where it is news."""
     said: AppliedSaid = await read_said(request, parts, AppliedSaid)
     now = parts.now()
     word = Applied(

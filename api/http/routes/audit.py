@@ -1,4 +1,4 @@
-"""`GET /v1/audit`: what of the fleet's settings costs bandwidth before anything breaks."""
+"""`GET /v1/audit`: settings of the fleet that cost bandwidth before anything breaks."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class FindingOut(BaseModel):
 
     check: str
     severity: Severity
-    host: str = Field(description="Empty where hosts disagree and no majority says who is right.")
+    host: str = Field(description="Empty where hosts disagree and there is no majority.")
     device: str
     title: str
     read: list[EvidenceOut]
     expected: str
     why: str
-    source: str = Field(description="Who says so: a document, or the majority.")
+    source: str = Field(description="The source of the expectation: a document, or the majority.")
     fix: str
     confidence: float = Field(description="How sure, from 0 to 1.")
     cost: str
@@ -54,7 +54,7 @@ class UnreadOut(BaseModel):
 
 
 class AuditOut(BaseModel):
-    """One page of the findings, the worst first, and what the audit stands on."""
+    """One page of the findings, the worst first, and the data of the audit."""
 
     at: dt.datetime
     hosts: int = Field(description="Hosts whose settings arrived within the last 20 minutes.")
@@ -77,7 +77,7 @@ async def audit(
 ) -> AuditOut:
     """Every finding, the worst first. Hosts are judged by the last read that their agents sent.
 
-    Without an expectation (setting `audit_expectations`), a host is held against the majority of
+    Without an expectation (setting `audit_expectations`), a host is compared with the majority of
     the hosts with the same GPUs and NICs. An audit is kept for half a minute.
     """
     if check is not None and check not in check_names():
@@ -102,7 +102,6 @@ async def audit(
 
 
 def parse_position(after: str | None) -> int:
-    """Where a page begins."""
     if after is None:
         return 0
     if not (after.isascii() and after.isdigit()) or len(after) > 9:  # noqa: PLR2004 - findings have six

@@ -25,8 +25,8 @@ KIND = "burst"
 class BurstOut(BaseModel):
     """A stretch of time in which a port's rate was above the threshold.
 
-    A burst that goes on for a second is told when it has (`started`) and again at its end
-    (`ended`), with the same start. Null is what the agent did not say.
+    A burst that goes on for a second is reported after that second (`started`) and again at its end
+    (`ended`), with the same start. Null is what the agent did not send.
     """
 
     host: str
@@ -79,7 +79,7 @@ async def bursts(  # noqa: PLR0913, PLR0917 - the question's parameters
 
 
 def burst_of(row: EventRow) -> BurstOut:
-    """A stored event as a burst; what an agent did not say, or said oddly, is null."""
+    """Attributes that an agent did not send, or that are no numbers, are null."""
     said = row.attributes
     counted = number_of(said.get("bytes"))
     return BurstOut(

@@ -58,12 +58,11 @@ class CaptureOut(BaseModel):
 
     @classmethod
     def of(cls, capture: Capture) -> CaptureOut:
-        """The request as it is answered."""
         return cls(**msgspec.structs.asdict(capture))
 
 
 def read_asked(body: bytes) -> CaptureAsked:
-    """What a body asks for; a Problem says what is wrong with it."""
+    """A Problem names what is wrong with the body."""
     return decode_json(body or b"{}", CaptureAsked, "not a capture")
 
 
@@ -77,7 +76,7 @@ def read_asked(body: bytes) -> CaptureAsked:
 async def capture(agent: str, request: Request, response: Response, parts: Parts) -> CaptureOut:
     """Ask for the counters' own readings, every few milliseconds, around now.
 
-    They come with the agent's next batches, over some seconds; the list says when all are there.
+    They come with the agent's next batches, over some seconds; the list shows when all are there.
     """
     asked = read_asked(await receive(request, parts))
     if await asyncio.to_thread(parts.inventory.hosts.agent, agent) is None:
@@ -102,5 +101,5 @@ async def captures(
 
 
 def no_agent(agent: str) -> Problem:
-    """The answer to a name that no agent has."""
+    """The answer to an unknown agent."""
     return Problem(404, "no such agent", f"no batch of an agent named {agent[:80]!r} has arrived")

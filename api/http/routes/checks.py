@@ -27,7 +27,7 @@ router = APIRouter(tags=["actions"])
 
 
 class CheckOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check came to."""
+    """The result of a check."""
 
     host: str
     result: CheckResult
@@ -36,7 +36,8 @@ class CheckOut(msgspec.Struct, frozen=True, kw_only=True):
     """The largest size of each operation."""
     wrong_values: int
     action: str
-    """The action that it was noted in; the policy's next round may end it. Empty: none stands."""
+    """The action that it was recorded with; the policy's next round may end it. Empty: none
+    stands."""
 
 
 @router.post(
@@ -59,8 +60,9 @@ async def check(
 ) -> Response:
     """The body is what `all_reduce_perf` and its like print, text or JSON (`-J`).
 
-    One that passes gives a host back whose rule says `return_on = ["check"]`; a person's own hold
-    is only noted. The floor is the policy's, or a share of the best that the same test reached.
+    A result that passes returns a host whose rule has `return_on = ["check"]`; with an operator's
+    hold it is only recorded. The floor is the policy's, or a share of the best that the same test
+    reached.
     """
     fleet = await parts.health.fleet()
     found = await asyncio.to_thread(find_host, parts, fleet, host)
@@ -90,7 +92,7 @@ async def check(
 
 
 def note(parts: Context, host: str, outcome: Outcome, by: str, now: dt.datetime) -> str:
-    """Keep it with what holds the host; the action's id, or nothing if nothing does."""
+    """Record it with what holds the host; the action's id, empty if nothing does."""
     passed = outcome.result is CheckResult.PASSED
     said = Checked(time_ns=unix_ns(now), passed=passed, words=f"{outcome.result}: {outcome.words}")
     for each in parts.inventory.actions.standing():

@@ -1,6 +1,6 @@
 """`/docs`: the HTTP interface as a page, made from the OpenAPI document on the server.
 
-The usual viewers load their scripts from somebody else's server, which a cluster's network does
+The usual viewers load their scripts from another server, which a cluster's network does
 not reach; this page needs nothing but itself.
 """
 
@@ -80,14 +80,14 @@ def render_operation(method: str, path: str, operation: dict[str, Any]) -> str:
 
 
 def scope_of(operation: dict[str, Any]) -> str:
-    """What a token must allow, as `api.http.tokens.shown` has written it down."""
+    """The scope that a token needs, as `api.http.tokens.shown` has written it."""
     asked = (names for each in operation.get("security", []) for names in each.values())
     scopes = [scope for names in asked for scope in names]
     return f"<code>{escape(', '.join(scopes))}</code>" if scopes else ""
 
 
 def error_shape(path: str) -> str:
-    """What the errors of this path look like."""
+    """The shape of this path's errors."""
     if path == REMOTE_WRITE_PATH:
         return "a line of text"
     return "Prometheus' JSON" if speaks_prometheus(path) else PROBLEM_TYPE
@@ -106,13 +106,13 @@ def render_parameters(parameters: list[dict[str, Any]]) -> str:
 
 
 def prose(text: str) -> str:
-    """Text as HTML: what stands between backquotes is code, lines flow, paragraphs stay."""
+    """Text as HTML: backquotes become code, lines flow, paragraphs stay."""
     flowing = re.sub(r"(?<!\n)\n(?!\n)", " ", escape(text, quote=False))
     return re.sub(r"`+([^`]+)`+", r"<code>\1</code>", flowing)
 
 
 def limits(schema: dict[str, Any]) -> str:
-    """What a parameter's schema says of default and range, in words."""
+    """Default and range of a parameter, in words."""
     words = []
     if schema.get("default") is not None:
         words.append(f"default {schema['default']}")

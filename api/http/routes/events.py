@@ -18,16 +18,16 @@ from api.http.routes.shared.paging import After, Limit, Page
 router = APIRouter(tags=["events"])
 
 RANGE_MS_DEFAULT = 24 * 3_600_000
-"""Without `from`, the last day: what somebody who comes in the morning wants to see."""
+"""Without `from`, the last day: what an operator wants to see in the morning."""
 
 
 class EventOut(BaseModel):
     """Something that happened at one moment."""
 
-    id: str = Field(description="Tells apart what happened at the same moment.")
+    id: str = Field(description="Distinguishes events of the same moment.")
     kind: str = Field(description="`link_down`, `link_up`, `link_rate`, `link_flap`, `xid`, …")
     time_ns: int = Field(description="Unix nanoseconds, by the clock of the host that saw it.")
-    labels: dict[str, str] = Field(description="To whom it happened.")
+    labels: dict[str, str] = Field(description="The thing that it happened to.")
     message: str
     attributes: dict[str, str] = Field(description="What was seen.")
 
@@ -50,7 +50,7 @@ async def events(  # noqa: PLR0913, PLR0917 - the question's parameters
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
 ) -> Page[EventOut]:
-    """Events as agents told them; one that was sent twice is shown once."""
+    """Events as agents sent them; one that was sent twice is shown once."""
     now_ms = round(parts.clock() * 1000)
     from_ms, to_ms = parse_range_ms(from_, to, now_ms, RANGE_MS_DEFAULT)
     named = {"host": host, "device": device, "port": port}

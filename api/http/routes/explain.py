@@ -1,4 +1,4 @@
-"""`GET /v1/explain`: the evidence as data, so that anybody can check what a verdict says."""
+"""`GET /v1/explain`: the evidence as data, so that operators can check a verdict."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ MS_PER_SECOND = 1_000
 
 
 def named(description: str) -> Any:  # noqa: ANN401 - what FastAPI makes of a parameter
-    """A parameter that is somebody's name."""
+    """A parameter that is a name."""
     return Query(min_length=1, max_length=NAME_CHARS_MAX, description=description)
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a question is about: exactly one of them."""
+    """The subject of a request: exactly one of them."""
 
     job: str | None = None
     host: str | None = None
@@ -58,18 +58,18 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_about(
-    job: Annotated[str | None, named("A job's collectives, and whom they accuse.")] = None,
+    job: Annotated[str | None, named("A job's collectives, and what they accuse.")] = None,
     host: Annotated[str | None, named("A host or switch: its readings and jobs.")] = None,
     link: Annotated[
         str | None, named("A cable: its id, or one of its ports (host/device/port, switch/port).")
     ] = None,
     incident: Annotated[str | None, named("What an incident rests on.")] = None,
 ) -> About:
-    """The subject of a question; a Problem if there is none, or more than one."""
+    """A Problem if there is no subject, or more than one."""
     about = About(job=job, host=host, link=link, incident=incident)
     if len(about.words) != 1:
-        said = ", ".join(about.words) or "none"
-        raise Problem(422, "about whom?", f"give one of job, host, link, incident; given: {said}")
+        given = ", ".join(about.words) or "none"
+        raise Problem(422, "about whom?", f"give one of job, host, link, incident; given: {given}")
     return about
 
 
@@ -77,7 +77,7 @@ async def read_about(
     "/v1/explain",
     summary="The evidence as data",
     response_class=Response,
-    responses=documented(Explanation, "Windows, series, findings; what was left out is said."),
+    responses=documented(Explanation, "Windows, series, findings; what was left out is listed."),
 )
 async def explain(
     parts: Parts,
@@ -101,12 +101,12 @@ async def explain(
     rank: Rank = None,
     *,
     records: Annotated[
-        bool, Query(description="Also every single record, for whoever counts by hand.")
+        bool, Query(description="Also every single record, for counting by hand.")
     ] = False,
 ) -> Response:
     """What detectors saw: operations, ranks' own times, exits around rings, clocks, readings.
 
-    The window ends at `to` as if that were now, and all detectors look at it anew.
+    The window ends at `to` as if that were now, and all detectors run on it again.
     """
     question = await ask(parts, about, from_, to)
     since_ns = question.since_ns
@@ -130,11 +130,11 @@ async def explain(
 
 
 async def ask(parts: Context, about: About, begin: str | None, end: str | None) -> Question:
-    """The question with everything that its names stand for."""
+    """The request with everything that its names stand for."""
     now_ms = round(parts.clock() * MS_PER_SECOND)
     if about.incident is not None:
         story = await asyncio.to_thread(find_incident, parts, about.incident)
-        # What was seen when its explanation was last given: the same again finds the same.
+        # The window at its last explanation: the same again finds the same.
         now_ms = min(now_ms, -(-story.confirmed_ns // NS_PER_MS))
         return about_incident(story, span_of(begin, end, now_ms), about)
     span = span_of(begin, end, now_ms)
@@ -169,7 +169,7 @@ def span_of(begin: str | None, end: str | None, now_ms: int) -> tuple[int, int]:
 
 
 def find_job_name(parts: Context, name: str) -> str:
-    """The job that a name stands for, also if it is an alias; a 404 offers names that are near."""
+    """The job of a name or an alias; a 404 suggests similar names."""
     found = parts.inventory.jobs.get(name)
     if found is None:
         near = offer(name, [job.job for job in parts.inventory.jobs.page(limit=PAGE_MAX)])
@@ -196,7 +196,7 @@ def about_link(built: BuiltTopology, text: str, span: tuple[int, int], about: Ab
 
 
 def about_incident(story: Incident, span: tuple[int, int], about: About) -> Question:
-    """What an incident rests on: its jobs, and whom it names."""
+    """The evidence of an incident: its jobs, and the things that it names."""
     verdict = story.verdict
     since_ns = verdict.since_ns
     return Question(

@@ -1,4 +1,4 @@
-"""`GET /v1/fabric/state`: how every link fared, moment by moment, for a map of the fabric."""
+"""`GET /v1/fabric/state`: the state of every link over time, for a map of the fabric."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NS_PER_MS = 1_000_000
 
 FABRIC = "fabric"
 """The protocol under which refused questions are counted."""
-NOT_READ = "NaN: nobody read it."
+NOT_READ = "NaN: not read."
 
 
 class WorstErrorsOut(BaseModel):
@@ -58,7 +58,7 @@ class FabricOut(BaseModel):
     links: list[str] = Field(description="Ids, as in the topology: `a|b`.")
     a_to_b: PackedMatrixOut = Field(
         description="Share of the link's rate that end `a` sends to end `b`, 0 to 1; counters of "
-        f"whole packets may say a little more. The busier direction is the link's use. {NOT_READ}"
+        f"whole packets may show a little more. The busier direction is the link's use. {NOT_READ}"
     )
     b_to_a: PackedMatrixOut = Field(description="The same, the other way.")
     errors: PackedMatrixOut = Field(
@@ -79,7 +79,7 @@ class FabricOut(BaseModel):
     "/v1/fabric/state",
     summary="How every link fared, moment by moment",
     responses={
-        422: {"description": "Too many links, or too long a time; the answer says what fits."},
+        422: {"description": "Too many links, or too long a time; the answer names what fits."},
         503: {"description": "Too many are being made; try again."},
     },
 )
@@ -133,7 +133,7 @@ def refuse_many_links(shown: Topology) -> None:
 
 
 def refuse_many_samples(samples: int, grid: Grid) -> None:
-    """A Problem if that would take too long to read, with what would not."""
+    """A Problem if reading them would take too long, with a bound that would not."""
     if samples > FABRIC_SAMPLES_MAX:
         seconds = grid.cells * grid.step_ns / NS
         raise Problem(
@@ -146,7 +146,6 @@ def refuse_many_samples(samples: int, grid: Grid) -> None:
 
 
 def show(found: FabricState, links: list[str]) -> FabricOut:
-    """The state as it is answered."""
     grid = found.grid
     return FabricOut(
         from_ns=grid.start_ns,

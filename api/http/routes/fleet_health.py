@@ -1,6 +1,6 @@
-"""`GET /v1/health`, `/v1/health/live` and `/v1/hosts/{host}/health`: who can be trusted with a job.
+"""`GET /v1/health`, `/v1/health/live` and `/v1/hosts/{host}/health`: health of hosts.
 
-The first is for schedulers, every second; the last is for people who ask why.
+The first is for schedulers, every second; the last is for operators who ask why.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ MinRisk = Annotated[float, Query(ge=0, le=1, description="Only those at this ris
     responses={
         **documented(FleetHosts, "Every host that was asked for, by name."),
         304: {"description": "As `If-None-Match` has it: nothing has changed."},
-        503: {"description": "Nobody knows how hosts are now, or too many requests wait."},
+        503: {"description": "The states of hosts are not known now, or too many requests wait."},
     },
 )
 async def health(
@@ -90,7 +90,7 @@ async def health(
 ) -> Response:
     """All in one answer, made once for every change: ask every second, or wait for a change.
 
-    Where `stale` is not empty, or the answer is 503, evidence is missing: act on nothing.
+    Where `stale` is not empty, or the answer is 503, evidence is missing: do not act.
     """
     asked = Asked(kind=kind, states=frozenset(state), min_risk=min_risk)
     known = {tag.strip().removeprefix("W/") for tag in if_none_match.split(",")}
@@ -119,7 +119,6 @@ class TurnOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, turn: Turn) -> TurnOut:
-        """The turn as it is answered."""
         return cls(
             kind=turn.target.kind,
             host=turn.target.host,
@@ -133,7 +132,7 @@ class TurnOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadyOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of the first event: the stream stands; what turns from now on will be told."""
+    """The data of the first event: the stream is open; turns from now on will follow."""
 
     number: int
     """Of the latest turn before."""
@@ -167,7 +166,7 @@ async def live(
 ) -> Response:
     """Stays open, and resumes by `Last-Event-ID` as `/v1/live` does.
 
-    Only changes of state are told; risks move all the time.
+    Only changes of state are sent; risks move all the time.
     """
     seen = read_number(last_event_id or after)
     fleet = await parts.health.fleet()
@@ -205,10 +204,10 @@ async def follow(
 
 
 class ReasonOut(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that speaks against it. Unix nanoseconds."""
+    """One piece of evidence against it. Unix nanoseconds."""
 
     incident: str
-    """`GET /v1/incidents/{id}` has the evidence. Empty: a finding that no incident speaks of."""
+    """`GET /v1/incidents/{id}` has the evidence. Empty: a finding without an incident."""
     cause: Cause
     reason: Reason
     about: str
@@ -218,7 +217,7 @@ class ReasonOut(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     """That the verdict is right."""
     weight: float
-    """How much it speaks against this very thing."""
+    """How much it counts against this very thing."""
     risk: float
     """What it adds now: confidence times weight, halved for every half-life since its end."""
     is_open: bool
@@ -250,12 +249,13 @@ class HostHealthOut(msgspec.Struct, frozen=True, kw_only=True):
     risk: float
     lemon: float
     is_lemon: bool
-    """Whether it was in trouble so much more often than others that somebody should open it."""
+    """Whether it was in trouble so much more often than others that an operator should inspect
+    it."""
     short: Sequence[str]
     """Why, in a few words."""
     last_seen_ns: int
     silent_since_ns: int | None
-    """Set if nothing has been heard of it for minutes."""
+    """Set if it has sent nothing for minutes."""
     stale: Sequence[str]
     """What cannot be trusted now."""
     reasons: Sequence[ReasonOut]
@@ -263,7 +263,7 @@ class HostHealthOut(msgspec.Struct, frozen=True, kw_only=True):
     links: Sequence[PartOut]
     gpus: Sequence[PartOut]
     holds: Sequence[HoldOut]
-    """Who took it out, and who let it back: the latest first, also what has ended."""
+    """Holds of it, by whom: the latest first, also those that have ended."""
     history: Sequence[TurnOut]
     """Changes of state, its parts' too: the latest first."""
 
@@ -275,7 +275,7 @@ class HostHealthOut(msgspec.Struct, frozen=True, kw_only=True):
     responses=documented(HostHealthOut, "The host, its parts, and the verdicts behind them."),
 )
 async def host_health(host: str, parts: Parts) -> Response:
-    """State, risk and lemon score of a host and its parts, with what they rest on."""
+    """State, risk and lemon score of a host and its parts, with their evidence."""
     fleet = await parts.health.fleet()
     return answer(await asyncio.to_thread(explain_host, parts, fleet, host))
 
@@ -318,7 +318,7 @@ def explain_host(parts: Context, fleet: Fleet, name: str) -> HostHealthOut:
 
 
 class Things(msgspec.Struct, frozen=True):
-    """What is needed to show parts of a host."""
+    """Data to show parts of a host."""
 
     fleet: Fleet
     rails: dict[str, int]
@@ -330,7 +330,6 @@ class Things(msgspec.Struct, frozen=True):
         return [self.part(target) for target in sorted(among) if target.kind is kind]
 
     def part(self, target: Target) -> PartOut:
-        """One part."""
         standing = self.fleet.standings.get(target, WELL)
         device = unquote(target.name.split("/")[1])
         return PartOut(
@@ -362,7 +361,7 @@ def reason_out(charge: Charge, now_ns: int) -> ReasonOut:
 
 
 def rails_of(parts: Context, host: str) -> dict[str, int]:
-    """The rails of a host's NICs; none where the topology cannot be told."""
+    """The rails of a host's NICs; none where the topology cannot be read."""
     try:
         ports = parts.topologies.at(None).topology.ports_of.get(host, ())
     except SettingsError:

@@ -29,5 +29,5 @@ async def readyz(parts: Parts) -> str:
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="The service's own metrics")
 async def metrics(parts: Parts) -> Response:
-    """Prometheus exposition of what the service knows of itself."""
+    """The service's own metrics, in Prometheus' exposition format."""
     return Response(generate_latest(parts.metrics.registry), media_type=CONTENT_TYPE_LATEST)

@@ -1,4 +1,4 @@
-"""`GET /v1/jobs/{job}/heat`: ranks times steps as one matrix; `…/heat/cell`: why a cell is so."""
+"""`GET /v1/jobs/{job}/heat`: ranks times steps as one matrix; `…/heat/cell`: a cell's data."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class HeatStepOut(BaseModel):
 
 
 class HeatOut(BaseModel):
-    """Ranks times steps. Where no steps can be told, there are no columns."""
+    """Ranks times steps. Where no steps are detected, there are no columns."""
 
     job: str
     source: str = Field(description="Whose records were used.")
@@ -129,7 +129,6 @@ async def heat(
 
 
 def make_heat(parts: Context, job: str, span: tuple[int, int], quantity: Quantity) -> HeatOut:
-    """The answer."""
     job_rank = job_ranks_of(parts.inventory, job)
     window = look(parts.store, job_rank, *span, records_max=HEAT_RECORDS_MAX)
     made = heat_of(window, job_rank, quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
@@ -175,7 +174,7 @@ def nothing() -> HeatMap:
     summary="Why a cell of the heat map is as it is",
     response_class=Response,
     responses={
-        **documented(Cell, "What the rank did, whom it waited for, and what was read of it."),
+        **documented(Cell, "What the rank did, which ranks it waited for, and its readings."),
         503: {"description": "Too many are being made; try again."},
     },
 )

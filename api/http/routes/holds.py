@@ -1,4 +1,4 @@
-"""`PUT` and `DELETE /v1/hosts/{host}/hold`, `GET /v1/holds`: who has taken which host out, and why.
+"""`PUT` and `DELETE /v1/hosts/{host}/hold`, `GET /v1/holds`: hosts that are taken out, and why.
 
 A hold is an action that stands at once (`api.http.routes.actions`): executors near a scheduler
 drain by it, where they run.
@@ -33,25 +33,25 @@ router = APIRouter(tags=["health"])
 
 
 class HoldAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a request: what the host is, who says so and why, and until when."""
+    """The body of a request: the host's state, who sets it and why, and until when."""
 
     state: Literal["draining", "out"]
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=COMMENT_CHARS_MAX)]
     by: Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
     until: Annotated[dt.datetime, msgspec.Meta(tz=True)] | None = None
-    """Left out: until somebody ends it."""
+    """Left out: until an operator ends it."""
     hours: Annotated[float, msgspec.Meta(gt=0, le=24 * HOLD_DAYS_MAX)] | None = None
     """From now; instead of `until`."""
 
 
 class HoldsOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Holds that stand, by host."""
+    """Standing holds, by host."""
 
     items: Sequence[HoldOut]
 
 
 def read_hold(body: bytes, host: str, now: dt.datetime) -> Hold:
-    """The hold that a body asks for; a Problem says what is wrong with it."""
+    """A Problem names what is wrong with the body."""
     asked = decode_json(body, HoldAsked, "not a hold")
     if asked.until is not None and asked.hours is not None:
         raise Problem(422, "not a hold", "it takes until or hours, not both")
@@ -72,15 +72,15 @@ def read_hold(body: bytes, host: str, now: dt.datetime) -> Hold:
 
 @router.put(
     "/v1/hosts/{host}/hold",
-    summary="Say that a host is draining, or out",
+    summary="Mark a host as draining, or out",
     response_class=Response,
     responses=documented(HoldOut, "The hold."),
     openapi_extra=body_of(HoldAsked),
 )
 async def put_hold(host: str, request: Request, parts: Parts) -> Response:
-    """Until it ends the host's state is what somebody says, whatever is measured.
+    """Until it ends this is the host's state, whatever is measured.
 
-    It takes the place of a hold that stands; that one is kept, with who replaced it.
+    It replaces a standing hold; that one is kept, with who replaced it.
     """
     fleet = await parts.health.fleet()
     found = await asyncio.to_thread(find_host, parts, fleet, host)
@@ -105,9 +105,9 @@ async def end_hold(
     host: str,
     request: Request,
     parts: Parts,
-    by: Annotated[str, Query(min_length=1, max_length=NAME_CHARS_MAX, description="Who says so.")],
+    by: Annotated[str, Query(min_length=1, max_length=NAME_CHARS_MAX, description="Who ends it.")],
 ) -> Response:
-    """End what holds a host; from then on its state is what is measured."""
+    """End what holds a host; from then on its state is the measured one."""
     who, now = signed(request, by), parts.now()
     ended = await asyncio.to_thread(parts.inventory.actions.give_back, host, who, "", now)
     if ended is None:
@@ -118,7 +118,7 @@ async def end_hold(
 
 @router.get(
     "/v1/holds",
-    summary="Hosts that somebody has taken out",
+    summary="Hosts that are taken out",
     response_class=Response,
     responses=documented(HoldsOut, "All holds that stand."),
 )

@@ -1,4 +1,4 @@
-"""`GET /v1/incidents` and `/v1/incidents/{id}`: troubles, each with its story."""
+"""`GET /v1/incidents` and `/v1/incidents/{id}`: troubles, each with its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GET /v1/hosts`, `/v1/switches` and `/v1/ports`: what exists, as its samples have told."""
+"""`GET /v1/hosts`, `/v1/switches` and `/v1/ports`: what exists, from its samples."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Thing(BaseModel):
 
     first_seen: dt.datetime
     last_seen: dt.datetime
-    attributes: dict[str, str] = Field(description="What else its info metrics say of it.")
+    attributes: dict[str, str] = Field(description="Further labels of its info metrics.")
 
 
 class HostOut(Thing):
-    """A machine that sent samples, or about which somebody sent some."""
+    """A machine that sent samples, or about which another machine sent some."""
 
     host: str
     cluster: str | None
     agent: str | None
     agent_version: str | None
-    role: HostRole = Field(description="`host`, or `switch`: a switch that somebody polls.")
+    role: HostRole = Field(description="`host`, or `switch`: a switch that a collector polls.")
     state: HealthState | None = Field(
         description="Of its health; null for a switch, for what was not seen for a week, and "
         "while health cannot be judged."
@@ -55,7 +55,7 @@ class HostOut(Thing):
 
     @staticmethod
     def health_in(fleet: Fleet | None, host: str) -> dict[str, Any]:
-        """The fields that say how a host is; unknown without a fleet that is of now."""
+        """The fields of a host's health; unknown without current health."""
         entry = fleet.hosts.get(host) if fleet is not None else None
         if entry is None:
             return {"state": None, "risk": None, "lemon": None, "reasons": []}
@@ -68,7 +68,7 @@ class HostOut(Thing):
 
 
 class SwitchOut(Thing):
-    """A switch, as those who poll it see it."""
+    """A switch, as its collectors see it."""
 
     switch: str = Field(description="Its name; its ports have it as host and as device.")
     cluster: str | None
@@ -81,7 +81,6 @@ class SwitchOut(Thing):
 
     @classmethod
     def of(cls, host: Host) -> SwitchOut:
-        """The switch that a row of the inventory is."""
         about = dict(host.attributes)
         names = ("vendor", "model", "version", "guid", "address", "description")
         known = {name: about.pop(name, None) for name in names}
@@ -144,7 +143,7 @@ async def hosts(
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
 ) -> Page[HostOut]:
-    """Every host that is known, without switches unless they are asked for."""
+    """Every known host, without switches unless they are asked for."""
     asked = Asked(states=frozenset(state), min_risk=min_risk)
     if rail is None and asked == Asked():
         fleet = await parts.health.latest()
@@ -165,7 +164,7 @@ async def hosts(
 
 
 def choose_hosts(parts: Context, fleet: Fleet, asked: Asked, rail: int | None) -> list[str]:
-    """Names of the hosts that are meant, in order; with a rail, by the state of their NIC on it.
+    """Names of the matching hosts, in order; with a rail, by the state of their NIC on it.
 
     A NIC is as bad as its cable: whichever of them is worse counts.
     """
@@ -193,7 +192,7 @@ def worse_of(fleet: Fleet, port: PortId) -> ThingEntry:
 async def switches(
     parts: Parts, limit: Limit = PAGE_DEFAULT, after: After = None
 ) -> Page[SwitchOut]:
-    """Every switch that is known. Their ports are among `GET /v1/ports`."""
+    """Every known switch. Their ports are among `GET /v1/ports`."""
     found = await asyncio.to_thread(parts.inventory.hosts.page, after, limit, HostRole.SWITCH)
     items = [SwitchOut.of(host) for host in found]
     return Page(items=items, next=items[-1].switch if len(items) == limit else None)
@@ -201,7 +200,7 @@ async def switches(
 
 @router.get("/v1/hosts/{host}", summary="One host with its devices")
 async def host(host: str, parts: Parts) -> HostDetail:
-    """One host; 404 if nobody has sent a sample about it."""
+    """One host; 404 if no sample about it has arrived."""
     found = await asyncio.to_thread(parts.inventory.hosts.get, host)
     if found is None:
         raise Problem(404, "no such host", f"no sample of a host named {host!r} has arrived")
@@ -227,7 +226,7 @@ async def ports(
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
 ) -> Page[PortOut]:
-    """Every port that is known."""
+    """Every known port."""
     position = PortId.parse(after) if after is not None else None
     found = await asyncio.to_thread(parts.inventory.hosts.ports, host, device, position, limit)
     items = [

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: register jobs, change them, and ask what is known of them and of their ranks."""
+"""`/v1/jobs`: register and change jobs, and read them and their ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(tags=["jobs"])
 
 
 class JobOut(BaseModel):
-    """A training job. Times are the service's; `origin` says who first said that it exists."""
+    """A training job. Times are the service's; `origin` is the first source of the job."""
 
     id: str
     name: str | None
@@ -45,7 +45,6 @@ class JobOut(BaseModel):
 
     @classmethod
     def of(cls, job: Job) -> JobOut:
-        """The job as it is answered."""
         return cls(**fields_of(job))
 
 
@@ -68,7 +67,9 @@ class JobDetail(JobOut):
     """A job with its hosts, groups and communicators."""
 
     hosts: list[str]
-    groups: dict[str, list[list[int]]] = Field(description="Parallelism groups, if somebody said.")
+    groups: dict[str, list[list[int]]] = Field(
+        description="Parallelism groups, if they were registered."
+    )
     ranks_known: int = Field(description="Ranks of which it is known where they run.")
     communicator_count: int
     communicators: list[CommunicatorOut] = Field(
@@ -89,12 +90,11 @@ class RankOut(BaseModel):
     port: str | None
     local_rank: int | None
     origins: dict[str, str] = Field(
-        description="Who said each fact: registered, nccl, scheduler, records, pci or inferred."
+        description="Source of each fact: registered, nccl, scheduler, records, pci or inferred."
     )
 
 
 def fields_of(job: Job) -> dict[str, Any]:
-    """A job's fields as they are answered."""
     fields = msgspec.structs.asdict(job)
     hidden = {"job", "alias_of", "revision"}
     return {
@@ -110,26 +110,26 @@ def fields_of(job: Job) -> dict[str, Any]:
     response_model=JobOut,
     responses={
         200: {"model": JobOut, "description": "It was registered so before."},
-        409: {"description": "It was registered otherwise; the answer says where."},
+        409: {"description": "It was registered with other values; the answer names them."},
     },
     openapi_extra=body_of(JobSaid),
 )
 async def register(request: Request, response: Response, parts: Parts) -> JobOut:
-    """Say that a job exists, where its ranks run and how they are grouped.
+    """Register a job, where its ranks run and how they are grouped.
 
-    Only `id` is needed. What is not said is found out, as far as the records tell. The same again
+    Only `id` is needed. The rest is inferred, as far as records allow. The same request again
     changes nothing and answers 200; something else answers 409, and `PATCH` changes it.
     """
-    said = await asyncio.to_thread(read_job, await receive(request, parts))
+    job = await asyncio.to_thread(read_job, await receive(request, parts))
     try:
-        is_new = await asyncio.to_thread(parts.inventory.jobs.register, said, parts.now())
+        is_new = await asyncio.to_thread(parts.inventory.jobs.register, job, parts.now())
     except JobConflictError as error:
         raise Problem(409, "registered otherwise", str(error)) from error
-    found = await asyncio.to_thread(parts.inventory.jobs.get, said.id)
+    found = await asyncio.to_thread(parts.inventory.jobs.get, job.id)
     if found is None:
-        raise Problem(409, "gone", f"job {said.id!r} was removed meanwhile")
+        raise Problem(409, "gone", f"job {job.id!r} was removed meanwhile")
     response.status_code = 201 if is_new else 200
-    response.headers["Location"] = f"/v1/jobs/{quote(said.id, safe='')}"
+    response.headers["Location"] = f"/v1/jobs/{quote(job.id, safe='')}"
     return JobOut.of(found)
 
 
@@ -143,7 +143,7 @@ async def change(job: str, request: Request, parts: Parts) -> JobOut | Response:
     """Change what is given: name, state or end, ranks, hosts, groups, attributes.
 
     Attributes are merged, and one that is null goes. Ranks and hosts are added or changed. Groups
-    take the place of those before.
+    replace those before.
     """
     wanted = await asyncio.to_thread(read_change, await receive(request, parts))
     found = await find_job(request, parts, job)
@@ -170,7 +170,7 @@ async def jobs(
 
 @router.get("/v1/jobs/{job}", summary="One job with its communicators", response_model=JobDetail)
 async def job(job: str, request: Request, parts: Parts) -> JobDetail | Response:
-    """One job; 404 if nobody knows it, 308 if it turned out to be another."""
+    """One job; 404 if it is not known, 308 if it turned out to be another."""
     found = await find_job(request, parts, job)
     if isinstance(found, Response):
         return found
@@ -205,7 +205,7 @@ async def ranks(
         int | None, Query(ge=0, lt=1 << 31, description="`next` of the page before.")
     ] = None,
 ) -> Page[RankOut] | Response:
-    """The job's ranks in order, each with host, GPU, NIC and port, and who said so."""
+    """The job's ranks in order, each with host, GPU, NIC and port, and the source of each."""
     found = await find_job(request, parts, job)
     if isinstance(found, Response):
         return found

@@ -1,4 +1,4 @@
-"""`/v1/kubernetes`: what kube-scheduler asks an extender, and where nodes hang in the fabric.
+"""`/v1/kubernetes`: the scheduler's extender, and the leaves of nodes as labels.
 
 How to point a scheduler here: docs/how-to/use-with-kubernetes.md.
 """
@@ -74,7 +74,7 @@ _FILTERED: dict[str, Any] = {
 
 
 async def read_asked(request: Request, parts: Context) -> Asked:
-    """The question; NotAsked if the body is none, and counted where it hit a bound."""
+    """NotAsked if the body is no request, and counted where it hit a bound."""
     with contextlib.ExitStack() as held:
         body = await read_body(request, parts.ingest, held)
         try:
@@ -101,8 +101,8 @@ async def read_asked(request: Request, parts: Context) -> Asked:
 async def filter_verb(request: Request, parts: Parts) -> Response:
     """Refuses nodes that are draining or out, and states that the pod's annotation avoids.
 
-    `fabricscope.io/avoid: degraded,suspect` on a pod lets it rather wait. Nodes of which nothing is
-    known pass; on doubt (stale evidence) only what somebody said refuses.
+    `fabricscope.io/avoid: degraded,suspect` makes a pod wait instead. Nodes of which nothing is
+    known pass; on doubt (stale evidence) only holds refuse.
     """
     try:
         asked = await read_asked(request, parts)
@@ -128,7 +128,7 @@ async def filter_verb(request: Request, parts: Parts) -> Response:
 async def prioritize_verb(request: Request, parts: Parts) -> Response:
     """10 is a healthy host; risk and a troubled past cost; suspect at most 6, degraded at most 2.
 
-    A node of which nothing is known has 5. On doubt all that nobody holds are alike. With
+    A node of which nothing is known has 5. On doubt all nodes without a hold are equal. With
     `fabricscope.io/hosts: "8"` on its pods, a job's hosts are chosen together, as `/v1/placement`
     does, and all others have 4 at most.
     """
@@ -192,6 +192,5 @@ async def labels(parts: Parts) -> Response:
 
 
 def show_labels(parts: Context) -> LabelsOut:
-    """The labels of all hosts, by the topology as it is now."""
     found = labels_of(parts.topologies.at(None).topology)
     return LabelsOut(items=[NodeLabels(host=host, labels=found[host]) for host in found])

@@ -36,7 +36,7 @@ HINT = "GET /v1/incidents shows how everything stands"
 
 
 class ChangeOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of an event: what happened to which incident, and how it stands since."""
+    """The data of an event: what happened to which incident, and its state since."""
 
     number: int
     news: News
@@ -45,7 +45,7 @@ class ChangeOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReadyOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of the first event: the stream stands; what happens from now on will come."""
+    """The data of the first event: the stream is open; changes from now on will follow."""
 
     number: int
     """Of the latest change before."""
@@ -60,7 +60,6 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     cause: Cause | None = None
 
     def wants(self, numbered: Numbered) -> bool:
-        """Whether a change is one of them."""
         incident = numbered.change.incident
         if self.job is not None and self.job not in incident.jobs:
             return False
@@ -91,7 +90,7 @@ async def live(
         str | None, Header(description="The same, as browsers send it; it wins.")
     ] = None,
 ) -> Response:
-    """Stays open. `Last-Event-ID` resumes: what happened since is told first, or that it is lost.
+    """Stays open. `Last-Event-ID` resumes: what happened since is sent first, or that it is lost.
 
     Every 15 s without news a comment is sent.
     """
@@ -106,7 +105,7 @@ async def follow(
 ) -> AsyncIterator[bytes]:
     """The stream: what was missed, then what happens, until the client or the service ends it.
 
-    It listens before it looks at the past, so that nothing falls between both.
+    It subscribes before it reads the past, so that nothing is lost in between.
     """
     yield BEGIN
     opening = await asyncio.to_thread(
@@ -127,7 +126,7 @@ async def follow(
 
 
 def of_change(numbered: Numbered) -> bytes:
-    """A change as an event."""
+    """A change as a server-sent event."""
     change = numbered.change
     return message(
         change.news,

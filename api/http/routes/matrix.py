@@ -1,4 +1,4 @@
-"""`GET /v1/jobs/{job}/matrix`: who talks to whom, how much, in what rhythm and how evenly."""
+"""`GET /v1/jobs/{job}/matrix`: traffic between ranks: how much, in what rhythm and how evenly."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CELLS_MAX = 20_000
 """Cells of one answer, about 4 MB. 10,240 ranks have a hundred million: those with the most bytes
 are shown, and the rest is added up."""
 SOLE_SHARE = 0.99
-"""Of what a NIC sends, that must go to one other for its counter to tell of that cell: a ring's
+"""Of what a NIC sends, that must go to one other for its counter to check that cell: a ring's
 neighbour. Losses and barriers go elsewhere and are a few bytes."""
 SHARES_MAX = 64
 """Things of which the balance shows every share: all rails, the NICs of a few hosts."""
@@ -58,7 +58,7 @@ class CellOut(BaseModel):
     bytes: int
     bytes_per_second: float = Field(description="Over the whole time.")
     transfer_bytes_per_second: float | None = Field(
-        description="While operations that carry them were transferring; null if nobody timed them."
+        description="While operations that carry them were transferring; null if not timed."
     )
     how: How
     measured_bytes: int = Field(description="Of `bytes`, those that sends and receives name.")
@@ -90,7 +90,7 @@ class CheckOut(BaseModel):
 
 
 class ShareOut(BaseModel):
-    """One of those that bytes are spread over."""
+    """One part of what bytes are spread over."""
 
     name: str
     bytes: int
@@ -164,12 +164,14 @@ class TrafficMatrixOut(BaseModel):
     by: By
     source: str = Field(description="Whose records were used.")
     operations_seen: int = Field(description="Operations of which records were added up.")
-    operations: int = Field(description="All there were, as far as those tell; bytes are of all.")
+    operations: int = Field(
+        description="All, extrapolated where records were thinned; bytes are of all."
+    )
     looked_at: float = Field(description="Share of the time whose records were added up.")
     assumptions: list[Assumption] = Field(description="What the model rests on that is not known.")
     bytes: int = Field(description="Of all that was placed.")
     local_bytes: int = Field(description="Of them: within hosts. NICs and rails do not show them.")
-    unplaced_bytes: int = Field(description="Of operations whose shape or members nobody knows.")
+    unplaced_bytes: int = Field(description="Of operations whose shape or members are not known.")
     nameless_bytes: int = Field(description="Between ranks whose place of this kind is not known.")
     cells: list[CellOut] = Field(description="Those with the most bytes, the largest first.")
     cells_left_out: int
@@ -181,7 +183,7 @@ class TrafficMatrixOut(BaseModel):
 
 @router.get(
     "/v1/jobs/{job}/matrix",
-    summary="Who talks to whom in a job, how much and in what rhythm",
+    summary="Traffic between ranks of a job, how much and in what rhythm",
     response_model=TrafficMatrixOut,
 )
 async def matrix(
@@ -210,7 +212,6 @@ def make_matrix(
     asked: tuple[By, int],
     built: BuiltTopology,
 ) -> TrafficMatrixOut:
-    """The answer."""
     by, limit = asked
     pattern = read_pattern(parts.store, parts.inventory, job, span_ns, built.topology)
     drawn = pattern.matrix(by)
@@ -240,7 +241,6 @@ def make_matrix(
 
 
 def show_cells(pattern: Pattern, drawn: Matrix, shown: Cells, seconds: float) -> list[CellOut]:
-    """Cells as they are answered."""
     names = pattern.places.names(drawn.by)
     counted = np.full(len(names), np.nan)
     if drawn.by is By.NIC:
@@ -272,7 +272,6 @@ def whole(number: float | None) -> int | None:
 
 
 def show_check(pattern: Pattern) -> CheckOut | None:
-    """The model against the counters."""
     check: Check | None = pattern.check
     if check is None:
         return None
@@ -312,7 +311,6 @@ def show_balances(pattern: Pattern) -> list[BalanceOut]:
 def show_balance(
     over: By, pattern: Pattern, values: Floats, balance: Balance, *, is_counted: bool
 ) -> BalanceOut:
-    """One balance as it is answered."""
     names = pattern.places.names(over)
     total = balance.mean * balance.things
 
@@ -336,7 +334,6 @@ def show_balance(
 
 
 def show_rhythm(pattern: Pattern) -> RhythmOut:
-    """The rhythm as it is answered."""
     rhythm: Rhythm = pattern.rhythm
     return RhythmOut(
         from_ns=pattern.rhythm_from_ns,

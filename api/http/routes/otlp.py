@@ -2,11 +2,11 @@
 
 | answer | when |
 |---|---|
-| 200 | everything is durable, or all that was valid: then `partial_success` says what was not |
+| 200 | everything is durable, or all that was valid: then `partial_success` names what was not |
 | 400 | the body is no request; do not retry |
 | 413 | over a size limit; do not retry |
 | 415 | unknown Content-Type or Content-Encoding |
-| 503, Retry-After | the store is busy or away; retry the whole request later |
+| 503, Retry-After | the store is busy or unavailable; retry the whole request later |
 
 Answers have the request's own encoding, protobuf or JSON; errors are a `google.rpc.Status`.
 """
@@ -105,7 +105,7 @@ def refusal(status: int, message: str, media_type: str) -> Response:
 
 
 def varint(number: int) -> bytes:
-    """A length as protobuf writes it."""
+    """A length in protobuf's encoding."""
     written = bytearray()
     while number > 0x7F:  # noqa: PLR2004 - seven bits a byte
         written.append(number & 0x7F | 0x80)

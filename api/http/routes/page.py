@@ -1,7 +1,7 @@
 """`/` and `/assets/…`: the built-in page, as `make page` built it.
 
-Without a token: whoever opens it must first be able to read it, it holds nothing of the cluster,
-and it asks for a token in the browser, which it sends along with its questions. Where no page was
+Without a token: a user must first be able to open it, it holds nothing of the cluster,
+and it asks for a token in the browser, which it sends with its requests. Where no page was
 built, `/` leads to the interface's documentation.
 """
 

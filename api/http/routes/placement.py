@@ -60,7 +60,7 @@ class PlacementAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def read_ask(body: bytes) -> Ask:
-    """The question in a body; a Problem says what is wrong with it."""
+    """A Problem names what is wrong with the body."""
     asked = decode_json(body, PlacementAsked, "not a placement")
     return Ask(
         size=asked.size,
@@ -84,7 +84,7 @@ def read_ask(body: bytes) -> Ask:
 async def placement(request: Request, parts: Parts) -> Response:
     """Ranked sets with expected bandwidth, oversubscription, running jobs beside them, and risk.
 
-    A question changes nothing and reserves nothing. 422 names the `rule` that a question breaks.
+    A request changes nothing and reserves nothing. 422 names the `rule` that a request breaks.
     """
     with refusals_counted(parts.metrics, PROTOCOL), contextlib.ExitStack() as held:
         body = await read_body(request, parts.ingest, held)

@@ -1,4 +1,4 @@
-"""PromQL over HTTP, as Prometheus serves it: `/api/v1/query` and its like.
+"""PromQL over HTTP, as Prometheus serves it: `/api/v1/query` and related paths.
 
 Paths, parameters, answers and the texts of errors are Prometheus', so that Grafana, promtool and
 every other client of it work with this service as they are. The paths that are about series and
@@ -67,7 +67,7 @@ async def query_range(request: Request, parts: Parts, form: Parameters) -> Respo
 async def answer_query(
     request: Request, parts: Context, form: Form, grid: Grid, *, is_range: bool
 ) -> Response:
-    """Ask the engine, and write down what it says."""
+    """Run the query, and write the result as JSON."""
     limit = form.limit()
     timeout_ns = form.duration_ns("timeout")
     lookback_ns = form.duration_ns("lookback_delta")
@@ -91,7 +91,7 @@ async def answer_query(
 async def ask_engine(
     request: Request, parts: Context, question: Question, write: Callable[[Answer], bytes]
 ) -> bytes:
-    """The one place where questions meet the engine; the answer, written down."""
+    """The one place where routes call the engine; returns the written answer."""
     try:
         return await parts.gate.run(request, question, write)
     except QueryError as error:
@@ -112,7 +112,7 @@ def write_answer(answer: Answer, *, is_range: bool, limit: int, with_stats: bool
 def write_stats(answer: Answer) -> bytes:
     """How long it took, in seconds, and how many samples were touched.
 
-    Reading and evaluating go hand in hand here, so preparation and sorting are not told apart.
+    Reading and evaluating go hand in hand here, so preparation and sorting are not distinguished.
     """
     return orjson.dumps(
         {
@@ -138,7 +138,7 @@ def write_stats(answer: Answer) -> bytes:
 @endpoint(router, "/api/v1/format_query", "PromQL, laid out", "query", post=True)
 async def format_query(form: Parameters) -> Response:
     """The same query as Prometheus' formatter would write it."""
-    plan_of(form)  # says no to what the engine would not understand
+    plan_of(form)  # refuses what the engine would not understand
     text: str = parse_text(form.text("query")).prettify()
     return Response(envelope(orjson.dumps(text)), media_type=JSON)
 
@@ -150,7 +150,6 @@ async def parse(form: Parameters) -> Response:
 
 
 def plan_of(form: Form) -> Node:
-    """The plan of `query`."""
     try:
         return parse_query(form.text("query"))
     except QueryError as error:
@@ -182,7 +181,7 @@ async def query_exemplars(parts: Parts, form: Parameters) -> Response:
 
 
 def selectors_in(plan: Node) -> list[Selector]:
-    """Every selector of a plan. Nodes are structs, so that all their fields can be looked at."""
+    """Nodes are structs, so that all their fields can be visited."""
     waiting: list[object] = [plan]
     found: dict[Selector, None] = {}
     while waiting:
@@ -197,7 +196,6 @@ def selectors_in(plan: Node) -> list[Selector]:
 
 
 def encode_exemplars(labels: Labels, exemplars: list[Exemplar]) -> bytes:
-    """One series with its exemplars."""
     points = b",".join(
         b'{"labels":%b,"value":"%b","timestamp":%b}'
         % (

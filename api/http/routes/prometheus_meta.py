@@ -1,6 +1,6 @@
-"""Which series there are, what metrics mean, and what Prometheus' clients ask about a server.
+"""Series, metadata of metrics, and what Prometheus' clients ask about a server.
 
-Some paths are about things that this service does not do: it scrapes nothing. They answer with
+Some paths are for features that this service lacks: it scrapes nothing. They answer with
 empty lists in the right shape, which is the truth, and which clients understand better than an
 error.
 """
@@ -42,7 +42,7 @@ from collector.contract.catalog import load_catalog
 router = APIRouter(tags=["prometheus"])
 
 PROMETHEUS_VERSION = "3.5.0"
-"""What clients are told: they choose by it what they send. This is the release whose rules the
+"""The version for clients: they choose by it what they send. This is the release whose rules the
 engine follows; features that only later ones have are not promised."""
 
 ESCAPED_PREFIX = "U__"
@@ -69,7 +69,7 @@ def listed(found: Found, *, as_json: bool = False, limit: int = 0) -> Response:
 
 
 def scope_of(form: Form, parts: Context) -> Scope:
-    """The series that `match[]`, `start` and `end` speak of."""
+    """The series that `match[]`, `start` and `end` select."""
     start_ms, end_ms = form.range_ms()
     catalog = load_catalog() if parts.settings.promql_aliases else None
     return Scope(form.selectors(), start_ms, end_ms, catalog)
@@ -109,7 +109,7 @@ async def series(parts: Parts, form: Parameters) -> Response:
 
 
 def unescape_name(name: str) -> str:
-    """The label that an escaped name means; what is not escaped properly means itself.
+    """The label that an escaped name means; a name that is not properly escaped is kept.
 
     >>> unescape_name("U__a_2e_b__c"), unescape_name("job"), unescape_name("U__a_zz_")
     ('a.b_c', 'job', 'U__a_zz_')
@@ -133,7 +133,7 @@ def unescape_name(name: str) -> str:
 
 @endpoint(router, "/api/v1/metadata", "Types and meanings", "metric", "limit", "limit_per_metric")
 async def metadata(parts: Parts, form: Parameters) -> Response:
-    """What metrics mean: ours from the catalog, others as their senders say."""
+    """What metrics mean: ours from the catalog, others from their senders."""
     limit = form.count("limit", -1)
     form.count("limit_per_metric", -1)  # there is one entry for each
     metric = form.text("metric")
@@ -243,7 +243,7 @@ async def tsdb(parts: Parts, form: Parameters) -> Response:
 
 @endpoint(router, "/api/v1/alertmanagers", "Alertmanagers")
 async def alertmanagers(parts: Parts) -> Response:
-    """The Alertmanagers that are told; the service's own metrics say how each is."""
+    """The configured Alertmanagers; the service's own metrics show how each is."""
     active = [{"url": sender.url} for sender in parts.notifying.senders]
     return success({"activeAlertmanagers": active, "droppedAlertmanagers": []})
 

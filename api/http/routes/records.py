@@ -35,7 +35,7 @@ RecordLimit = Annotated[int, Query(ge=1, le=RECORDS_PAGE_MAX, description="Recor
 
 
 class CollectiveOut(BaseModel):
-    """What one rank did in one collective operation; null is what nobody saw.
+    """What one rank did in one collective operation; null is what was not observed.
 
     Times are unix nanoseconds by the clock of the rank's host.
     """
@@ -168,7 +168,7 @@ async def steps(  # noqa: PLR0913, PLR0917 - the question's parameters
 
 
 def processes_of(parts: Context, job: str) -> dict[tuple[str, int], int]:
-    """A job's ranks by host and process, of those processes that are one rank."""
+    """A job's ranks by host and process, of processes with exactly one rank."""
     found: dict[tuple[str, int], int] = {}
     several: set[tuple[str, int]] = set()
     for place in parts.inventory.jobs.ranks(job):
@@ -184,7 +184,7 @@ def processes_of(parts: Context, job: str) -> dict[tuple[str, int], int]:
 def rank_of(
     row: Mapping[str, int | str], processes: Mapping[tuple[str, int], int]
 ) -> int | str | None:
-    """The rank that a record says, or that its process is known to be."""
+    """The rank in a record, or the known rank of its process."""
     if row["rank"] != -1:
         return row["rank"]
     return processes.get((str(row["host"]), int(row["pid"])))

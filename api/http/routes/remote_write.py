@@ -6,7 +6,7 @@
 | 400 | something is invalid; what was valid is durable; do not retry |
 | 413 | over a size limit; do not retry |
 | 415 | unknown Content-Type or Content-Encoding |
-| 503 | the store is busy or away; retry the whole request later |
+| 503 | the store is busy or unavailable; retry the whole request later |
 
 Out-of-order and repeated samples are accepted: a retry changes nothing, and of two values for
 one moment the later one counts. Answers to version 2 carry the counts that its specification
@@ -96,7 +96,7 @@ def version_of(content_type: str) -> int | None:
 
 
 def written_headers(version: int | None, written: RemoteRequest | None) -> dict[str, str]:
-    """How much was stored, for version 2 alone."""
+    """The counts of stored samples, for version 2 alone."""
     if version != 2:  # noqa: PLR2004 - the version that asks for it
         return {}
     prefix = "X-Prometheus-Remote-Write"

@@ -1,4 +1,4 @@
-"""Rules and alerts as Prometheus answers them, and what came of each rule file."""
+"""Rules and alerts as Prometheus answers them, and the state of each rule file."""
 
 from __future__ import annotations
 
@@ -50,7 +50,6 @@ async def rules(parts: Parts, form: Parameters) -> Response:
 
 
 def read_wanted(form: Form) -> Wanted:
-    """What a request asks for."""
     kind = form.text("type").lower()
     if kind not in {"", "alert", "record"}:
         raise invalid("type", f'not supported value "{kind[:64]}"')
@@ -92,7 +91,6 @@ class RuleFileOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, file: RuleFile) -> RuleFileOut:
-        """The file in short."""
         return cls(
             name=file.name,
             state=file.state,
@@ -104,7 +102,7 @@ class RuleFileOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RuleFilesOut(msgspec.Struct, frozen=True, kw_only=True):
-    """All rule files that this process knows, the pack's among them."""
+    """All rule files of this process, the pack's among them."""
 
     items: Sequence[RuleFileOut]
 
@@ -113,8 +111,8 @@ class RuleFilesOut(msgspec.Struct, frozen=True, kw_only=True):
     "/v1/rules/files",
     summary="Rule files, and what is wrong with them",
     response_class=Response,
-    responses=documented(RuleFilesOut, "`kept` and `refused` files say what is wrong in `error`."),
+    responses=documented(RuleFilesOut, "`kept` and `refused` files have the reason in `error`."),
 )
 async def rule_files(parts: Parts) -> Response:
-    """Files of the pack and of `rules_dir`; of one that is bad, what it said before goes on."""
+    """Files of the pack and of `rules_dir`; a bad file's last valid rules stay in force."""
     return answer(RuleFilesOut(items=[RuleFileOut.of(each) for each in parts.rules.files()]))

@@ -1,6 +1,6 @@
 """`/runbooks`: what to do about each alert, as pages. Rules link to them.
 
-Without a token: whoever was woken by a page opens it in a browser, and it says nothing of the
+Without a token: a paged on-call person opens it in a browser, and it reveals nothing of the
 cluster.
 """
 
@@ -48,7 +48,6 @@ def runbooks() -> dict[str, str]:
 
 @router.get("/runbooks")
 async def index() -> HTMLResponse:
-    """Every page."""
     rows = "".join(
         f'<li><a href="/runbooks/{escape(name)}">{escape(title(text))}</a></li>'
         for name, text in runbooks().items()
@@ -70,7 +69,6 @@ async def runbook(name: str) -> HTMLResponse:
 
 
 def title(text: str) -> str:
-    """A page's first line."""
     return text.partition("\n")[0].lstrip("# ")
 
 

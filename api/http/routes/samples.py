@@ -1,4 +1,4 @@
-"""`GET /v1/samples`: the raw samples, as they were sent, for people and notebooks."""
+"""`GET /v1/samples`: the raw samples, as they were sent, for scripts and notebooks."""
 
 from __future__ import annotations
 

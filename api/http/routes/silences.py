@@ -1,4 +1,4 @@
-"""`/v1/silences`: alerts that page nobody for a while; `/v1/notices`: what people were told."""
+"""`/v1/silences`: alerts that send no page for a while; `/v1/notices`: sent and waiting notices."""
 
 from __future__ import annotations
 
@@ -61,20 +61,19 @@ class MatcherBody(
     is_equal: bool = True
 
     def read(self) -> Matcher:
-        """The condition; raises SettingsError."""
+        """Raises SettingsError."""
         matcher = Matcher(self.name, _OPERATORS[self.is_equal, self.is_regex], self.value)
         check_matcher(matcher)
         return matcher
 
     @classmethod
     def of(cls, matcher: Matcher) -> MatcherBody:
-        """The condition as it is answered."""
         equal, regex = next(key for key, one in _OPERATORS.items() if one is matcher.operator)
         return cls(name=matcher.label, value=matcher.value, is_regex=regex, is_equal=equal)
 
 
 class SilenceAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a request: which alerts, until when, who says so and why."""
+    """The body of a request: which alerts, until when, who silences them and why."""
 
     matchers: Annotated[
         list[MatcherBody], msgspec.Meta(min_length=1, max_length=SILENCE_MATCHERS_MAX)
@@ -110,7 +109,6 @@ class SilenceOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, silence: Silence, now_ns: int) -> SilenceOut:
-        """The silence as it is now."""
         state = SilenceState.ACTIVE
         if silence.ends_ns <= now_ns:
             state = SilenceState.EXPIRED
@@ -135,7 +133,7 @@ class SilencesOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_silence(body: bytes, now_ns: int) -> Silence:
-    """The silence that a body asks for; a Problem says what is wrong with it."""
+    """A Problem names what is wrong with the body."""
     asked = decode_json(body, SilenceAsked, "not a silence")
     try:
         matchers = tuple(each.read() for each in asked.matchers)
@@ -165,7 +163,7 @@ def read_silence(body: bytes, now_ns: int) -> Silence:
 
 
 def unix_ns(moment: dt.datetime) -> int:
-    """A moment of a request; a Problem if no clock can show it."""
+    """A Problem if the moment is out of range."""
     try:
         return round(moment.timestamp() * NS)
     except (OverflowError, ValueError, OSError) as error:
@@ -184,10 +182,10 @@ def unix_ns(moment: dt.datetime) -> int:
     openapi_extra=body_of(SilenceAsked),
 )
 async def create(request: Request, parts: Parts) -> Response:
-    """Alerts that meet all matchers page nobody until the silence ends.
+    """Alerts that match all matchers send no page until the silence ends.
 
-    For the built-in notifier; an Alertmanager has its own. Whoever was told that something fires is
-    still told that it is over.
+    For the built-in notifier; an Alertmanager has its own. Receivers that were notified of a firing
+    alert are still notified of its end.
     """
     body = await receive(request, parts)
     now_s = parts.clock()
@@ -213,7 +211,7 @@ async def silences(
     parts: Parts,
     state: Annotated[SilenceState | None, Query(description="Only those.")] = None,
 ) -> Response:
-    """Silences that hold, will hold, or have ended within the last days."""
+    """Silences that are active, pending, or have ended within the last days."""
     now_s = parts.clock()
     since = dt.datetime.fromtimestamp(now_s, tz=dt.UTC) - dt.timedelta(days=SILENCES_KEPT_DAYS)
     found = await asyncio.to_thread(parts.inventory.silences.ending_after, since)
@@ -244,7 +242,7 @@ async def silence(silence: str, parts: Parts) -> Response:
     responses=documented(SilenceOut, "The silence, which has ended."),
 )
 async def end(silence: str, parts: Parts) -> Response:
-    """End a silence now. It is kept for some days, for those who ask who silenced what."""
+    """End a silence now. It is kept for some days, as a record of who silenced what."""
     now_ns = round(parts.clock() * NS)
     found = await asyncio.to_thread(parts.inventory.silences.end, silence, now_ns)
     if found is None:
@@ -254,7 +252,7 @@ async def end(silence: str, parts: Parts) -> Response:
 
 
 def no_silence(name: str) -> Problem:
-    """The answer to an id that no silence has."""
+    """The answer to an unknown id."""
     return Problem(404, "no such silence", f"no silence is called {name[:80]!r}")
 
 
@@ -278,7 +276,7 @@ class NoticeOut(msgspec.Struct, frozen=True, kw_only=True):
     state: NoticeState
     attempts: int
     detail: str
-    """What the last attempt came to, where it failed."""
+    """Why the last attempt failed; empty if it did not."""
     planned: dt.datetime
     due: dt.datetime
     ended: dt.datetime | None
@@ -286,7 +284,6 @@ class NoticeOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, kept: KeptNotice) -> NoticeOut:
-        """The notice as it is answered."""
         notice = kept.notice
         return cls(
             id=notice.id,
@@ -316,7 +313,7 @@ class NoticesOut(msgspec.Struct, frozen=True, kw_only=True):
 
 @router.get(
     "/v1/notices",
-    summary="What people were told, and what waits",
+    summary="Notices that were sent, and those that wait",
     response_class=Response,
     responses=documented(NoticesOut, "One page; `next` is null on the last one."),
 )

@@ -34,13 +34,13 @@ TIME_DIGITS_MAX = 20
 
 
 class ClockOut(BaseModel):
-    """How a host's clock stands against the others'."""
+    """A host's clock against the others'."""
 
     host: str
     offset_ns: int = Field(description="How far it is ahead, in the middle of the time.")
     drift: float = Field(description="Seconds a second.")
     residual_ns: int = Field(description="How far that may be off.")
-    bound_ns: int | None = Field(description="How far at most: nobody leaves before all came.")
+    bound_ns: int | None = Field(description="How far at most: no rank leaves before all came.")
     is_corrected: bool
 
 
@@ -154,7 +154,7 @@ async def operations(
 
 
 def look_at(parts: Context, job: str, stretch: tuple[int, int]) -> tuple[Window, JobRanks]:
-    """The job's records of this time, and who is who in it."""
+    """The job's records of this time, and its ranks."""
     job_rank = job_ranks_of(parts.inventory, job)
     from_ns, to_ns = stretch
     window = look(parts.store, job_rank, from_ns, to_ns, records_max=TIMELINE_RECORDS_MAX)
@@ -254,7 +254,7 @@ def list_operations(
 
 
 def position_of(page: Operations, row: int) -> str:
-    """What names one operation for `after`."""
+    """The id of an operation for `after`."""
     return (
         f"{page.last_exit_ns[row]}.{page.sequence[row]}."
         f"{page.operations[page.operation[row]]}.{page.communicators[page.communicator[row]]}"
@@ -274,7 +274,6 @@ def place_after(ordered: Operations, after: str) -> int:
 
 
 def to_items(page: Operations) -> list[OperationOut]:
-    """Rows as they are answered."""
     bandwidth = page.bus_bandwidth
     return [
         OperationOut(

@@ -1,4 +1,4 @@
-"""`/v1/tokens`: bearer tokens made, listed and revoked by whoever holds one with scope admin."""
+"""`/v1/tokens`: bearer tokens made, listed and revoked by holders of the scope admin."""
 
 from __future__ import annotations
 
@@ -51,12 +51,11 @@ class TokenOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, token: Token) -> TokenOut:
-        """What is shown of a token."""
         return cls(**{name: getattr(token, name) for name in cls.__struct_fields__})
 
 
 class NewTokenOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that was just made, with its text: nobody can show that again."""
+    """A token that was just made, with its text, which is never shown again."""
 
     token: str
     kept: TokenOut
@@ -69,7 +68,7 @@ class TokensOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_wish(body: bytes) -> Wish:
-    """What a body asks for; a Problem says what is wrong with it."""
+    """A Problem names what is wrong with the body."""
     asked = decode_json(body, TokenAsked, "not a token")
     return Wish(**msgspec.structs.asdict(asked))
 
@@ -110,7 +109,7 @@ async def tokens(parts: Parts) -> Response:
     "/v1/tokens/{token}",
     summary="Revoke a token",
     response_class=Response,
-    responses=documented(TokenOut, "The token, which lets nobody in any more."),
+    responses=documented(TokenOut, "The token, which is valid no more."),
 )
 async def revoke_token(token: str, request: Request, parts: Parts) -> Response:
     """By its id. Every service process knows it within two seconds, this one at once."""

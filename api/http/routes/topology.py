@@ -60,7 +60,7 @@ class TopologyFormat(enum.StrEnum):
 
 
 class LinkOut(BaseModel):
-    """A cable. `is_up` and the rate are null where nobody says."""
+    """A cable. `is_up` and the rate are null where no port reports them."""
 
     id: str
     a: str = Field(description="host/device/port")
@@ -74,12 +74,11 @@ class LinkOut(BaseModel):
 
     @classmethod
     def of(cls, link: Link) -> LinkOut:
-        """The link as it is answered: as in the whole topology."""
         return cls(**msgspec.structs.asdict(show_link(link)))
 
 
 class CablingOut(BaseModel):
-    """A neighbour that a port named, in its words, and from when to when."""
+    """A neighbour that a port reported, and from when to when."""
 
     method: str
     peer_name: str
@@ -130,7 +129,7 @@ class PathsOut(BaseModel):
 
 
 class MistakeOut(BaseModel):
-    """Something that is cabled otherwise than it should be."""
+    """A cable that is not as it should be."""
 
     kind: MistakeKind
     what: str
@@ -146,7 +145,6 @@ class MistakeOut(BaseModel):
 
     @classmethod
     def of(cls, mistake: Mistake) -> MistakeOut:
-        """The finding as it is answered."""
         fields = msgspec.structs.asdict(mistake)
         return cls(**fields | {name: [str(x) for x in fields[name]] for name in ("ports", "links")})
 
@@ -216,7 +214,7 @@ async def topology(
 
 
 def is_known(request: Request, tag: str) -> bool:
-    """Whether the asker has this answer already."""
+    """Whether the client has this answer already."""
     asked = request.headers.get("if-none-match", "")
     return tag in {each.strip() for each in asked.split(",")} or asked.strip() == "*"
 
@@ -236,7 +234,7 @@ async def links(
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
 ) -> LinksOut:
-    """Every cable that is known."""
+    """Every known cable."""
     built = await find(parts, at)
     wanted = await asyncio.to_thread(select_links, built.topology, host, port, after)
     chosen = [link for link in wanted if is_up is None or link.is_up is is_up][:limit]
@@ -268,12 +266,11 @@ def select_links(
 
 
 def ends_of(link: Link) -> tuple[PortId, PortId]:
-    """Both ports of a link."""
     return link.id.a, link.id.b
 
 
 def history_of(parts: Context, port: PortId) -> list[CablingOut]:
-    """What a port said of its neighbours, the latest first."""
+    """The neighbours that a port reported, the latest first."""
     return [
         CablingOut(
             **{name: getattr(cabling, name) for name in CablingOut.model_fields},
@@ -304,7 +301,7 @@ async def paths(
 
 
 def find_paths(built: BuiltTopology, source: str, target: str, limit: int) -> PathsOut:
-    """The answer to a question for ways."""
+    """The answer to a request for ways."""
     whole = built.topology
     one, other = find_or_refuse(whole, source, "from"), find_or_refuse(whole, target, "to")
     pairs = pairs_between(whole, list(one.ports), list(other.ports))
@@ -319,7 +316,7 @@ def find_paths(built: BuiltTopology, source: str, target: str, limit: int) -> Pa
 
 
 def show_ways(ways: Ways, one: Endpoint, other: Endpoint) -> WaysOut:
-    """Ways as they are answered; a switch is called by its name."""
+    """Ways as they are answered; a switch has its name."""
     return WaysOut(
         source=one.name if one.is_switch else str(ways.source),
         target=other.name if other.is_switch else str(ways.target),
@@ -332,7 +329,6 @@ def show_ways(ways: Ways, one: Endpoint, other: Endpoint) -> WaysOut:
 
 
 def show_hop(hop: Hop) -> HopOut:
-    """A hop as it is answered."""
     return HopOut(
         link=str(hop.link.id),
         source=str(hop.source),
@@ -396,7 +392,7 @@ async def mistakes(
 
 
 def choose_plan(parts: Context, pattern: Pattern | None) -> Plan:
-    """What cables are held against: the pattern, the settings' plan, or each other."""
+    """The reference for cables: the pattern, the settings' plan, or each other."""
     if pattern is not None:
         return Plan(pattern=pattern)
     try:

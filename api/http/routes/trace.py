@@ -86,7 +86,7 @@ class HeldResponse(StreamingResponse):
             "description": "Open the file in ui.perfetto.dev or chrome://tracing.",
             "content": {JSON: {"schema": SCHEMA}},
         },
-        422: {"description": "Too long, or too many records; the answer says how much would fit."},
+        422: {"description": "Too long, or too many records; the answer names how much would fit."},
         503: {"description": "Too many traces are being made; try again."},
     },
 )
@@ -95,8 +95,8 @@ async def trace(
 ) -> Response:
     """Steps, phases and collectives of every rank (waiting and transfer), incidents, counters.
 
-    All times are on one clock. Arrows lead from the culprit to who waits for it. The answer is
-    streamed, and packed with gzip for clients that say they can unpack it.
+    All times are on one clock. Arrows lead from the culprit to the ranks that wait for it. The
+    answer is streamed, and packed with gzip for clients that accept that.
     """
     found = await find_job(request, parts, job)
     if isinstance(found, Response):
@@ -138,7 +138,7 @@ def refuse_long(from_ms: int, to_ms: int) -> None:
 
 
 def make_trace(parts: Context, job: str, span: tuple[int, int]) -> Iterator[bytes]:
-    """The trace; what can be refused is refused now, the rest is read as it is sent."""
+    """The trace; refuses at once what must be refused, reads the rest while sending."""
     story = read_story(
         parts.store, parts.inventory, parts.topologies.at, incidents_of(parts, job, span), job, span
     )
@@ -152,7 +152,7 @@ def incidents_of(parts: Context, job: str, span: tuple[int, int]) -> list[Incide
 
 
 def file_name(job: str) -> str:
-    """What a browser calls the file; a job's name is anybody's text.
+    """The file name for browsers; a job's name may be any text.
 
     >>> file_name('../a "b"')
     '..-a-b.trace.json'

@@ -1,4 +1,4 @@
-"""`GET /v1/verdicts` and `/v1/jobs/{job}/verdict`: what was said, and what is wrong now."""
+"""`GET /v1/verdicts` and `/v1/jobs/{job}/verdict`: past verdicts, and what is wrong now."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from collector.contract.verdict import Verdict
 router = APIRouter(tags=["verdicts"])
 
 RANGE_MS_DEFAULT = 24 * 3_600_000
-"""Without `from`, the last day: what somebody who comes in the morning wants to see."""
+"""Without `from`, the last day: what an operator wants to see in the morning."""
 NS_PER_MS = 1_000_000
 
 STALE_SECONDS = 60.0
-"""An evaluation that is older says nothing about now: they are made every few seconds, and one that
+"""An evaluation that is older is too old to count: they are made every few seconds, and one that
 takes long is rare."""
 
 
 class SaidOut(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict, when it was said and the incident that it belongs to."""
+    """A verdict, when it was written and the incident that it belongs to."""
 
     time_ns: int
     id: str
-    """Tells apart what was said at the same moment."""
+    """Distinguishes verdicts of the same moment."""
     incident: str
     verdict: Verdict
 
@@ -52,7 +52,7 @@ class VerdictsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobVerdictOut(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a job now. Nothing is an answer too, if somebody looked."""
+    """What is wrong with a job now. An empty list means healthy if the evaluator has looked."""
 
     job: str
     verdicts: Sequence[Verdict]
@@ -60,17 +60,17 @@ class JobVerdictOut(msgspec.Struct, frozen=True, kw_only=True):
     incidents: Sequence[str]
     """Of each verdict, the incident: `GET /v1/incidents/{id}` has its story."""
     evaluated_at: dt.datetime | None
-    """When somebody last looked; null: nobody ever did."""
+    """When the evaluator last looked; null: never."""
     is_fresh: bool
-    """False: the last look is too old to say anything about now."""
+    """False: the last look is too old to count."""
     well_since: dt.datetime | None
     """Since when nothing is wrong: the end of its last trouble, or its start. Null while something
-    is wrong, and while nobody looks."""
+    is wrong, and while the evaluator is not running."""
 
 
 @router.get(
     "/v1/verdicts",
-    summary="What was said, newest first",
+    summary="Past verdicts, newest first",
     response_class=Response,
     responses=documented(VerdictsOut, "One page; `next` is null on the last one."),
 )
@@ -89,11 +89,11 @@ async def verdicts(  # noqa: PLR0913, PLR0917 - the question's parameters
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
 ) -> Response:
-    """Verdicts as they were said: first, whenever they changed, and once a minute meanwhile."""
+    """Verdicts as they were written: first, whenever they changed, and once a minute meanwhile."""
     from_ms, to_ms = parse_range_ms(from_, to, round(parts.clock() * 1000), RANGE_MS_DEFAULT)
     wanted = Wanted(
         from_ns=from_ms * NS_PER_MS,
-        # To the end of the millisecond: what is said now has nanoseconds.
+        # To the end of the millisecond: a verdict of now has nanoseconds.
         to_ns=(to_ms + 1) * NS_PER_MS - 1,
         cause=cause,
         job=job,
@@ -105,12 +105,12 @@ async def verdicts(  # noqa: PLR0913, PLR0917 - the question's parameters
     found = await asyncio.to_thread(parts.incidents.verdicts, wanted, position, limit)
     items = [
         SaidOut(
-            time_ns=said.time_ns,
-            id=f"{said.id:016x}",
-            incident=said.incident,
-            verdict=said.verdict,
+            time_ns=written.time_ns,
+            id=f"{written.id:016x}",
+            incident=written.incident,
+            verdict=written.verdict,
         )
-        for said in found
+        for written in found
     ]
     following = encode_position(found[-1].position) if len(found) == limit else None
     return answer(VerdictsOut(items=items, next=following))

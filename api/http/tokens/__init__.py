@@ -1,1 +1,1 @@
-"""Who may do what: bearer tokens, their scopes, and the door that asks for them."""
+"""Access control: bearer tokens, their scopes, and the guard that checks them."""

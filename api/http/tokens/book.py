@@ -1,6 +1,6 @@
 """The tokens that are known now: those of the inventory, and those of the token file.
 
-They are looked at anew every `TOKENS_FRESH_SECONDS`; a request is answered from memory.
+They are read again every `TOKENS_FRESH_SECONDS`; a request is answered from memory.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ UNKNOWN = Denial(
 
 
 class TokenBook:
-    """Who is let in. ``clock`` gives unix seconds; `look` may run in any thread, `find` in one."""
+    """The valid tokens. ``clock``: unix seconds; `look` may run in any thread, `find` in one."""
 
     def __init__(
         self,
@@ -55,26 +55,25 @@ class TokenBook:
         self._trouble = ""
 
     def load(self) -> None:
-        """Read everything; raise SettingsError or InventoryError if something cannot be read."""
+        """Read everything; raises SettingsError or InventoryError if something cannot be read."""
         if self._file is not None:
             self._of_file = read_token_file(self._file)
         self._take(self._tokens.all())
 
     def is_empty(self) -> bool:
-        """Whether there is no token that lets anybody in."""
+        """Whether there is no valid token at all."""
         now = self._now()
         return not self._of_file and not any(token.stands(now) for token in self._kept.values())
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
         while True:
             await asyncio.sleep(TOKENS_FRESH_SECONDS)
             await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Learn what was made and revoked, and write down what was used.
+        """Read new and revoked tokens, and record which were used.
 
-        What cannot be read now stays as it was known, and is said once.
+        What cannot be read now stays as it was, and is logged once.
         """
         trouble = ""
         for step in (self.load, self._note_used):
@@ -87,9 +86,9 @@ class TokenBook:
         self._trouble = trouble
 
     def find(self, text: str) -> Caller | Denial:
-        """Who shows this token, or why it lets nobody in. Notes that it was used."""
+        """The caller with this token, or why the token is denied. Records its use."""
         digest = digest_of(text)
-        # Every token of the file is compared: time tells nothing about them.
+        # Every token of the file is compared: the time reveals nothing about them.
         same = [token for token in self._of_file if is_same(token, digest)]
         kept = self._kept.get(id_in(text))
         if kept is not None and is_same(kept, digest):
@@ -111,7 +110,7 @@ class TokenBook:
         return dt.datetime.fromtimestamp(self._clock(), tz=dt.UTC)
 
     def _take(self, tokens: list[Token]) -> None:
-        """Know these tokens; whose rate is unchanged keeps its bucket."""
+        """Replace the tokens; one with an unchanged rate keeps its bucket."""
         now_s = self._ticks()
         buckets = {}
         for token in tokens:
@@ -126,7 +125,7 @@ class TokenBook:
         return bucket is None or bucket.take(self._ticks())
 
     def _note(self, token: Token, now: dt.datetime) -> None:
-        """Remember that a token was used, to a multiple of TOKEN_USED_SECONDS."""
+        """Record that a token was used, to a multiple of TOKEN_USED_SECONDS."""
         seconds = int(now.timestamp()) // TOKEN_USED_SECONDS * TOKEN_USED_SECONDS
         known = self._used.get(token.id) or token.used_at
         if known is None or known.timestamp() < seconds:
@@ -141,6 +140,6 @@ class TokenBook:
         }
         if used:
             self._tokens.note_used(used)
-        # What is written comes back with the next look; what is not known any more is forgotten.
+        # Written uses come back with the next look; those of unknown tokens are forgotten.
         for number in set(self._used) - set(used):
             self._used.pop(number, None)

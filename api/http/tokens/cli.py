@@ -1,8 +1,8 @@
 """`fabricscope token`: make, list and revoke tokens in the service's inventory.
 
-It works on the inventory itself, so it needs no token: whoever may read the service's settings may
-use it, also before the service has ever run. A new token's text goes to standard output alone, so
-that `fabricscope token create … > FILE` is all it takes.
+It works on the inventory itself, so it needs no token: a user who may read the service's settings
+may use it, also before the service has ever run. A new token's text goes to standard output alone,
+so that `fabricscope token create … > FILE` is all it takes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ SETTINGS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `token` can be told to do."""
     what = parser.add_subparsers(dest="what", required=True, metavar="create|list|revoke")
     create = what.add_parser("create", help="make a token and print it, once")
     create.add_argument("name", help="whose it is, or what for: it stands beside what is done")
@@ -66,7 +65,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
     doing: dict[str, Callable[[argparse.Namespace], int]] = {
         "create": create_token,
         "list": list_tokens,
@@ -77,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def opened(arguments: argparse.Namespace) -> Iterator[Inventory]:
-    """The service's inventory, as its settings say, brought up to date."""
+    """The service's inventory, by its settings, migrated."""
     flags = {name: getattr(arguments, name) for name in SETTINGS}
     settings = load_service_settings(arguments.config, flags)
     if not settings.inventory:
@@ -94,12 +92,10 @@ def opened(arguments: argparse.Namespace) -> Iterator[Inventory]:
 
 
 def now() -> dt.datetime:
-    """The time here."""
     return dt.datetime.fromtimestamp(time.time(), tz=dt.UTC)
 
 
 def create_token(arguments: argparse.Namespace) -> int:
-    """Make a token."""
     if not 1 <= len(arguments.name) <= TOKEN_NAME_CHARS_MAX:
         raise SettingsError(f"a token's name has 1 to {TOKEN_NAME_CHARS_MAX} characters")
     for flag, value, most in (
@@ -132,7 +128,6 @@ def create_token(arguments: argparse.Namespace) -> int:
 
 
 def list_tokens(arguments: argparse.Namespace) -> int:
-    """Show all tokens."""
     with opened(arguments) as inventory:
         tokens = inventory.tokens.all()
     if arguments.json:
@@ -153,7 +148,6 @@ def list_tokens(arguments: argparse.Namespace) -> int:
 
 
 def line_of(token: Token, at: dt.datetime) -> tuple[str, ...]:
-    """A token as one line of the list."""
     state = "stands"
     if token.revoked_at is not None:
         state = f"revoked {shown(token.revoked_at)}"
@@ -173,7 +167,6 @@ def shown(moment: dt.datetime) -> str:
 
 
 def revoke_token(arguments: argparse.Namespace) -> int:
-    """End a token."""
     with opened(arguments) as inventory:
         token = inventory.tokens.revoke(arguments.id, now())
     if token is None:

@@ -1,4 +1,4 @@
-"""The token file: tokens that somebody has written down, or that are mounted as a secret.
+"""The token file: tokens that an operator has written, or that are mounted as a secret.
 
 One a line: the token, its scopes with commas between them (left out: admin), a name.
 """
@@ -41,7 +41,6 @@ def read_token_file(file: Path) -> tuple[Token, ...]:
 
 
 def parse_line(line: str, number: int, file: Path) -> Token:
-    """The token of one line."""
     secret, scopes, name, *_ = [*line.split(maxsplit=2), "", ""]
     if not TOKEN_CHARS_MIN <= len(secret) <= TOKEN_CHARS_MAX:
         raise SettingsError(

@@ -1,7 +1,7 @@
-"""The door: requests show a token where tokens are asked for, and each route asks for a scope.
+"""The guard: requests show a token where tokens are required, and each route requires a scope.
 
-Two steps, because only the router knows which route a path is: `Guard` stands before it and asks
-who it is (401), `ask_scope` stands before each route and asks what they may do (403).
+Two steps, because only the router knows which route a path is: `Guard` runs before it and checks
+the token (401), `ask_scope` runs before each route and checks its scope (403).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from api.http.tokens.scopes import SCOPES, is_open
 from collector.contract.identity import printable
 
 CALLER = "fabricscope.caller"
-"""Under this name the request's scope says who asks."""
+"""The key of the caller in the request's scope."""
 
 NO_TOKEN = Denial(
     401,
@@ -32,7 +32,7 @@ TITLES = {401: "no valid token", 403: "not allowed", 429: "too many requests"}
 
 
 class Guard:
-    """Asks for a bearer token; without a book everybody is let in."""
+    """Requires a bearer token; without a book every request passes."""
 
     def __init__(self, app: ASGIApp, book: TokenBook | None, metrics: ServiceMetrics) -> None:
         self._app = app
@@ -40,7 +40,6 @@ class Guard:
         self._metrics = metrics
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
-        """Pass on who has a token."""
         if scope["type"] == "http":
             found = self._find(scope)
             if isinstance(found, Denial):
@@ -59,7 +58,7 @@ class Guard:
 
 
 async def ask_scope(request: Request) -> None:
-    """Stand before a route: raise Problem unless whoever asks has the scope that it asks for."""
+    """A route's dependency: raises Problem unless the caller has the route's scope."""
     path = request.scope["route"].path
     if is_open(path):
         return
@@ -73,28 +72,28 @@ async def ask_scope(request: Request) -> None:
     words = (
         f"{line} needs a token with scope {needed}; {caller.name!r} has {has}"
         if needed is not None
-        else f"{line} has no scope in api/http/tokens/scopes.py, so nobody may ask it: a bug"
+        else f"{line} has no scope in api/http/tokens/scopes.py, so no token may use it: a bug"
     )
     raise refusal(Denial(403, DenialReason.SCOPE, words), needed or "")
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks, for routes that write it down: no name where no token is asked for."""
+    """The caller, for routes that record it: no name where no token is required."""
     caller: Caller = request.scope[CALLER]
     return caller
 
 
 def signed(request: Request, by: str) -> str:
-    """Who says so, for audit trails: the name that is given, and the token that it came with.
+    """The author for audit trails: the name in the request, and the token that it came with.
 
-    The name is anybody's word; the token is not.
+    The name is not verified; the token is.
     """
-    token, said = caller_of(request).name, printable(by)
-    return said if token in ("", said) else f"{said} (token {token})"
+    token, name = caller_of(request).name, printable(by)
+    return name if token in ("", name) else f"{name} (token {token})"
 
 
 def refusal(denial: Denial, needed: str = "") -> Problem:
-    """The answer to somebody who is not let in. Its header is RFC 6750's."""
+    """The answer to a denied request. Its header is RFC 6750's."""
     challenge = {
         DenialReason.NO_TOKEN: "Bearer",
         DenialReason.SCOPE: f'Bearer error="insufficient_scope", scope="{needed}"',

@@ -1,8 +1,8 @@
-"""Tokens as they are kept, and what is said of one that somebody shows. Pure.
+"""Tokens as they are stored, and the checks of a token in a request. Pure.
 
-A token is `fsc_ID_SECRET`. The ID is no secret: it finds the row and stands in lists and logs. Of
-the whole text only its SHA-256 is kept; the secret has 256 bits of chance, so nobody can try them
-out, and a slow hash would only make every request slow.
+A token is `fsc_ID_SECRET`. The ID is no secret: it finds the row and appears in lists and logs. Of
+the whole text only its SHA-256 is kept; the secret has 256 random bits, so an attacker cannot try
+them out, and a slow hash would only make every request slow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORM = re.compile(rf"{PREFIX}_([0-9a-f]{{12}})_[A-Za-z0-9_-]{{43}}")
 
 
 class DenialReason(enum.StrEnum):
-    """Why somebody was not let in: `rule` of the answer, `reason` of the counter."""
+    """Why a request was denied: `rule` of the answer, `reason` of the counter."""
 
     NO_TOKEN = "no_token"  # noqa: S105 - a reason
     UNKNOWN_TOKEN = "unknown_token"  # noqa: S105
@@ -37,7 +37,7 @@ class DenialReason(enum.StrEnum):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks: the name of the token, empty where none is asked for, and what it may do."""
+    """The caller: the token's name, empty where none is required, and what it may do."""
 
     name: str
     allowed: frozenset[Scope]
@@ -48,7 +48,7 @@ ANYBODY = Caller("", allowed_by([Scope.ADMIN]))
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """Why somebody is not let in, in words for whoever sent the request."""
+    """Why a request is denied, in words for its sender."""
 
     status: int
     reason: DenialReason
@@ -56,13 +56,13 @@ class Denial(msgspec.Struct, frozen=True):
 
 
 def make_secret() -> tuple[str, str]:
-    """The id of a new token and its whole text, which is shown once and kept nowhere."""
+    """The id of a new token and its whole text, which is shown once and not stored."""
     number = secrets.token_hex(6)
     return number, f"{PREFIX}_{number}_{secrets.token_urlsafe(32)}"
 
 
 def digest_of(text: str) -> str:
-    """What is kept of a token's text.
+    """The stored digest of a token's text.
 
     Header bytes that are no text arrive as single characters of Latin-1, so nothing here can fail.
     """
@@ -80,7 +80,7 @@ def id_in(text: str) -> str:
 
 
 def is_same(token: Token, digest: str) -> bool:
-    """Whether a text with this digest is the token; takes as long whatever they have in common."""
+    """Whether a text with this digest is the token; in constant time."""
     return hmac.compare_digest(token.digest, digest)
 
 
@@ -96,7 +96,7 @@ def given_in(header: str) -> str:
 
 
 def denied(token: Token, now: dt.datetime) -> Denial | None:
-    """Why a token that is the right one lets nobody in; None if it does."""
+    """Why a genuine token is denied; None if it is valid."""
     if token.revoked_at is not None:
         words = f"token {token.name!r} ({token.id}) was revoked at {token.revoked_at:%FT%TZ}"
         return Denial(401, DenialReason.TOKEN_REVOKED, words)

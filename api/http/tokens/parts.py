@@ -1,4 +1,4 @@
-"""Tokens put together for the service: the refusal to start without any where others can reach."""
+"""Wiring of tokens; refuses to start without any where other machines can connect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collector.contract.errors import SettingsError
 def make_book(
     tokens: TokenTables, clock: Callable[[], float], *, file: str, need: str
 ) -> TokenBook:
-    """The tokens that are known. ``need``: why a request must show one; empty: it need not.
+    """The valid tokens. ``need``: why a request needs one; empty: it does not.
 
     Raises SettingsError if there is a need and no token.
     """

@@ -1,4 +1,4 @@
-"""How many requests a token may make: a bucket that fills by itself. Pure."""
+"""The rate limit of a token: a bucket that fills by itself. Pure."""
 
 from __future__ import annotations
 

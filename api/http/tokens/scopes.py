@@ -1,6 +1,6 @@
-"""What each path asks of a token: the one table. Pure.
+"""The scope that each path requires of a token: the one table. Pure.
 
-A new route needs a line here; without one it answers nobody (and a test says so).
+A new route needs a line here; without one it refuses every request (and a test fails).
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from collector.contract.layers import unknown
 INCLUDED: Final[Mapping[Scope, frozenset[Scope]]] = {
     Scope.INGEST: frozenset({Scope.INGEST}),
     Scope.READ: frozenset({Scope.READ}),
-    # Who changes something must see what it is.
+    # A client that changes something must see what it is.
     Scope.OPERATE: frozenset({Scope.OPERATE, Scope.READ}),
     Scope.ADMIN: frozenset(Scope),
 }
 """Each scope and what it allows."""
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/runbooks", "/", "/assets"})
-"""Supervisors and load balancers have no token, nor has the browser of whoever was woken by a page
-or opens the built-in one; these say nothing worth hiding. What lies below a path is open with it,
-but for the root."""
+"""Supervisors and load balancers have no token, nor has the browser in which an operator opens a
+runbook or the built-in page; these reveal nothing of the cluster. What lies below a path is open
+with it, but for the root."""
 
 SCOPES: Final[Mapping[str, Scope]] = {
     # Telemetry comes in.
     "POST /v1/ingest": Scope.INGEST,
     "POST /api/v1/write": Scope.INGEST,
     "POST /otlp/v1/metrics": Scope.INGEST,
-    # Questions in Prometheus' words; its clients also ask by POST.
+    # Queries in Prometheus' format; its clients also use POST.
     "GET /api/v1/query": Scope.READ,
     "POST /api/v1/query": Scope.READ,
     "GET /api/v1/query_range": Scope.READ,
@@ -104,7 +104,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
     "GET /v1/jobs/{job}/matrix": Scope.READ,
     "GET /v1/jobs/{job}/trace": Scope.READ,
     "GET /v1/jobs/{job}/verdict": Scope.READ,
-    # What was found, and who is told.
+    # Findings and notifications.
     "GET /v1/verdicts": Scope.READ,
     "GET /v1/incidents": Scope.READ,
     "GET /v1/incidents/{incident}": Scope.READ,
@@ -136,7 +136,7 @@ SCOPES: Final[Mapping[str, Scope]] = {
 
 
 def is_open(path: str) -> bool:
-    """Whether a path is answered to everybody.
+    """Whether a path is answered without a token.
 
     >>> is_open("/runbooks/incident"), is_open("/runbooksx"), is_open("/v1/hosts")
     (True, False, False)

@@ -10,7 +10,7 @@ SCHEME = "token"
 
 
 def show_scopes(document: dict[str, Any]) -> dict[str, Any]:
-    """The document, in which each operation that is not open names the scope it asks for."""
+    """Each operation that is not open gets the scope that it requires."""
     document.setdefault("components", {})["securitySchemes"] = {
         SCHEME: {
             "type": "http",

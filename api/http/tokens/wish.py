@@ -1,4 +1,4 @@
-"""A token that somebody wants, and the token that is made of it: for the verb and for the route."""
+"""A request for a token, and the token made from it: for the CLI verb and for the route."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collector.contract.identity import printable
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose token it is to be, what it may do, for how many days and how often."""
+    """Whose token it is, what it may do, for how many days and how often."""
 
     name: str
     scopes: Sequence[Scope]

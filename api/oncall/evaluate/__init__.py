@@ -1,7 +1,7 @@
-"""The evaluator: every few seconds the last minutes are judged anew, and what was said is kept.
+"""The evaluator: judges the last minutes every few seconds and keeps findings and verdicts.
 
 One of several service processes does it (`lead`). A round (`rounds`) reads a window, runs the
-detectors, judges, and advances the incidents, which live in the inventory. What was said goes to
-the store (`said`) and becomes series (`series`). Others read it back (`book`) or are told of
+detectors, judges, and advances the incidents, which live in the inventory. Findings and verdicts go
+to the store (`said`) and become series (`series`). Other parts read them back (`book`) or receive
 changes as they come (`changes`).
 """

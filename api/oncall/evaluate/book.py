@@ -1,6 +1,6 @@
-"""What was found, for whoever asks: incidents out of the inventory, what was said out of the store.
+"""Incidents out of the inventory; findings and verdicts out of the store. Read only.
 
-Synchronous; for any thread. Raises InventoryError or StoreError when one of them is away.
+Synchronous; for any thread. Raises InventoryError or StoreError when one of them is unavailable.
 """
 
 from __future__ import annotations
@@ -59,30 +59,29 @@ class IncidentBook:
         return self._inventory.incidents.page(wanted, after, limit)
 
     def get(self, number: str) -> Incident | None:
-        """The incident with this id."""
         return self._inventory.incidents.get(number)
 
     def verdicts(
         self, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
     ) -> Verdicts:
-        """Verdicts as they were said, the newest first: those before a position."""
+        """Newest first, from before the position ``after``."""
         return read_verdicts(self._store, wanted, after, limit)
 
     def findings(
         self, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
     ) -> Findings:
-        """Findings as they were said, the newest first: those before a position."""
+        """Newest first, from before the position ``after``."""
         return read_findings(self._store, wanted, after, limit)
 
     def changes_after(self, number: int, limit: int = INCIDENT_CHANGES_PAGE_MAX) -> News:
-        """News with a greater number, in order: what somebody who was away has missed."""
+        """News with a greater number, in order: what a client that was disconnected has missed."""
         return self._inventory.incidents.changes(number, limit)
 
     def changes_span(self) -> tuple[int, int] | None:
-        """The lowest and highest number of the news that are kept; None: there are none."""
+        """The lowest and highest number of the kept news; None: there are none."""
         return self._inventory.incidents.changes_span()
 
     def evaluated_at(self) -> dt.datetime | None:
-        """When an evaluation last came to its end, in whichever process; None: never."""
+        """When the last evaluation ended, in any process; None: never."""
         lease = self._inventory.leases.get(EVALUATOR)
         return lease.done_at if lease is not None else None

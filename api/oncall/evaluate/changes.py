@@ -1,8 +1,8 @@
-"""News for those who watch: told as they come, to a bounded number of bounded queues.
+"""News for subscribers, as they come: a bounded number of bounded queues.
 
 The evaluator may be another process, so news are read from the inventory, where it writes them, and
-have the same numbers for everybody. Belongs to the event loop. `Changes` are news of incidents;
-those of health (`api.fleet.health.board`) go through a hub of their own.
+have the same numbers for every subscriber. Belongs to the event loop. `Changes` are news of
+incidents; those of health (`api.fleet.health.board`) go through a hub of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ FOLLOW_SECONDS = 1.0
 SUBSCRIBERS_MAX = 64
 """Who watches one service process at once: screens on walls, and a few scripts."""
 QUEUE_MAX = 256
-"""News that wait for one subscriber. Past it those to come are dropped until it has been told."""
+"""News that wait for one subscriber. Past it those to come are dropped until it has learned of the
+gap."""
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +59,9 @@ class Subscription(Generic[News]):
         self._wake = asyncio.Event()
 
     def put(self, news: News) -> bool:
-        """Give news to the subscriber; False if they are dropped."""
+        """False if the news are dropped."""
         self._wake.set()
-        # Once something was dropped, so is what follows, until it is known where the gap is.
+        # After a drop all that follows is dropped too, until the subscriber knows where the gap is.
         if self._missed or len(self._waiting) >= QUEUE_MAX:
             self._missed += 1
             return False
@@ -68,12 +69,12 @@ class Subscription(Generic[News]):
         return True
 
     def close(self) -> None:
-        """End it: whoever waits is told."""
+        """End the subscription and wake the waiting subscriber."""
         self._is_closed = True
         self._wake.set()
 
     async def next(self, timeout_s: float) -> News | Missed | None:
-        """The next news, or how many were missed; None: there were none for so long.
+        """The next news, or how many were missed; None: no news within the timeout.
 
         Raises Closed when the service stops.
         """
@@ -104,7 +105,7 @@ class Subscription(Generic[News]):
 
 
 class Hub(Generic[News]):
-    """Who listens to news of one sort."""
+    """The subscribers to news of one sort."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription[News]] = set()
@@ -124,33 +125,31 @@ class Hub(Generic[News]):
         return subscription
 
     def forget(self, subscription: Subscription[News]) -> None:
-        """Tell a subscriber no more."""
         self._subscriptions.discard(subscription)
 
     def tell(self, news: News) -> int:
-        """Tell everybody; how many were too slow to be told."""
+        """Queue news for every subscriber; returns how many were too slow and missed them."""
         return sum(not subscription.put(news) for subscription in self._subscriptions)
 
     def close(self) -> None:
-        """End every subscription: the service stops."""
         self._is_closed = True
         for subscription in self._subscriptions:
             subscription.close()
 
 
 class Changes(Hub[Numbered]):
-    """Follows the inventory's news and tells subscribers."""
+    """Follows the inventory's news and passes them to subscribers."""
 
     def __init__(self, inventory: Inventory, metrics: ServiceMetrics) -> None:
         super().__init__()
         self._inventory = inventory
         self._metrics = metrics
-        self._told: int | None = None
-        """The number of the last news that were told; None: not known yet."""
+        self._last_number: int | None = None
+        """The number of the last news that were passed on; None: not known yet."""
         metrics.watch("fabric_service_live_clients", lambda: float(len(self)))
 
     async def run(self) -> None:
-        """Follow until cancelled; an inventory that is away is asked again."""
+        """Follow until cancelled; retries an inventory that is unavailable."""
         is_failing = False
         try:
             while True:
@@ -167,13 +166,13 @@ class Changes(Hub[Numbered]):
             self.close()
 
     async def follow(self) -> int:
-        """Tell what is new; how much that was."""
-        if self._told is None:
+        """Pass on what is new; returns how many news that were."""
+        if self._last_number is None:
             span = await asyncio.to_thread(self._inventory.incidents.changes_span)
-            self._told = span[1] if span is not None else 0
+            self._last_number = span[1] if span is not None else 0
             return 0
-        news = await asyncio.to_thread(self._inventory.incidents.changes, self._told)
+        news = await asyncio.to_thread(self._inventory.incidents.changes, self._last_number)
         for each in news:
-            self._told = each.number
+            self._last_number = each.number
             self._metrics.live_dropped.inc(self.tell(each))
         return len(news)

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class Panel:
-    """The detectors and the judge, watched. For one thread at a time."""
+    """The detectors and the judge, timed and guarded. For one thread at a time."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Panel:
 
     @property
     def broken(self) -> list[str]:
-        """Whoever broke the last time."""
+        """The detectors, or the judge, that broke in the last round."""
         return sorted(self._broken)
 
     def look(self, read: Callable[[], Window]) -> Window | None:
-        """The window; None if a bug keeps it from being read. A store that is away is no bug."""
+        """None if a bug keeps the window from being read. A store that is unavailable is no bug."""
         return self._watched(READER, read)
 
     def find(self, window: Window) -> list[Finding]:
-        """What all detectors find; of one that breaks, nothing. Ordered as `detect_all` does."""
+        """Findings of all detectors, ordered as `detect_all` does; a broken detector gives none."""
         found: list[Finding] = []
         for name, detect in self._detectors.items():
             own = self._watched(name, lambda detect=detect: detect(window)) or []  # type: ignore[misc]
@@ -64,12 +64,12 @@ class Panel:
         return sorted(found, key=lambda one: (one.since_ns, one.detector, repr(one.culprit)))
 
     def judge(self, window: Window, findings: Sequence[Finding]) -> list[Verdict] | None:
-        """The verdicts; None if the judge broke: then nothing is known, not that all is well."""
+        """None if the judge broke: then nothing is known, not that all is well."""
         verdicts = self._watched(JUDGE, lambda: self._judge(window, findings))
         return None if verdicts is None else [sound_verdict(each) for each in verdicts]
 
     def _watched(self, name: str, work: Callable[[], Result]) -> Result | None:
-        """The result of somebody's work, timed; None, counted and said once, if it breaks."""
+        """Times the work; None if it breaks, which is counted and logged once."""
         started = time.perf_counter()
         try:
             result = work()

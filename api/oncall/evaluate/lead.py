@@ -1,8 +1,8 @@
 """One of several service processes evaluates and rolls: the one that holds the lease.
 
 The lease is a row of the inventory, renewed every few seconds. A process that stops hands it back;
-of one that dies it ends, and another takes over. What the holder writes to the inventory is
-refused if the lease has gone to another in the meantime.
+when a process dies its lease expires and another takes over. What the holder writes to the
+inventory is refused if the lease has gone to another in the meantime.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ EVALUATOR = "evaluator"
 RENEW_SECONDS = 5.0
 LEASE_SECONDS = 20.0
 """After so long without renewal another process takes over: three renewals may fail before that,
-and nobody waits for a verdict much longer than usual when a process dies."""
+and no client waits for a verdict much longer than usual when a process dies."""
 
 log = logging.getLogger(__name__)
 
 
 def name_holder() -> str:
-    """A name for this process that no other has: people read the host's in the inventory."""
+    """A unique name for this process; the host's name in it is for operators."""
     return f"{socket.gethostname()}-{secrets.token_hex(4)}"
 
 
 class Lead:
     """Whether this process leads. ``clock``: unix seconds.
 
-    ``is_alone``: nobody else can be at work (an embedded store allows one process), so that a lease
+    ``is_alone``: no other process can run (an embedded store allows one process), so that a lease
     that is still running is a dead process' and is taken at once.
     """
 
@@ -56,7 +56,7 @@ class Lead:
         self._is_failing = False
 
     def is_held(self) -> bool:
-        """Whether this process may work now, by what it knows."""
+        """Whether this process may work now, as far as it knows; asks nothing."""
         return self._clock() < self._until_s
 
     async def run(self) -> None:
@@ -69,7 +69,7 @@ class Lead:
             self.release()
 
     def renew(self) -> bool:
-        """Take the lease or keep it; whether it is ours."""
+        """Take or renew the lease; whether this process holds it."""
         now_s = self._clock()
         now, until = (moment(each) for each in (now_s, now_s + LEASE_SECONDS))
         had = self.is_held()
@@ -90,14 +90,12 @@ class Lead:
         return has
 
     def release(self) -> None:
-        """Hand the lease back, if it is ours."""
         if self.is_held():
             self._until_s = float("-inf")
-            # It ends by itself, a little later.
+            # The lease expires by itself, a little later.
             with contextlib.suppress(InventoryError):
                 self._inventory.leases.release(EVALUATOR, self.holder, moment(self._clock()))
 
 
 def moment(unix_s: float) -> dt.datetime:
-    """A time as the inventory keeps it."""
     return dt.datetime.fromtimestamp(unix_s, tz=dt.UTC)

@@ -1,4 +1,4 @@
-"""The evaluator, put together: the same parts in the service and on the scoreboard."""
+"""Wiring of the evaluator: the same parts in the service and on the scoreboard."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from api.oncall.evaluate.task import EvaluateTask
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that others hold: who leads, the task, what was found, and its news."""
+    """The parts that other modules hold: the lease, the task, the book and its news."""
 
     lead: Lead
     task: EvaluateTask
@@ -61,7 +61,7 @@ def make_evaluation(
     *,
     is_alone: bool,
 ) -> Evaluation:
-    """Everything for a service. ``is_alone``: no other process can be at work, see `Lead`."""
+    """All parts for a service. ``is_alone``: no other process can run, see `Lead`."""
     lead = Lead(inventory, clock, is_alone=is_alone)
     rounds = make_rounds(store, inventory, topologies, lead, metrics)
     return Evaluation(

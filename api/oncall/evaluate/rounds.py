@@ -1,7 +1,8 @@
 """One evaluation: read the last minutes, find, judge, advance the incidents, keep them.
 
-Each round looks at the last minutes as a whole, so that what came late is seen by the next. What
-stands is in the inventory; it is read when this process begins to lead, and again after a failure.
+Each round looks at the last minutes as a whole, so that the next round sees data that came late.
+What stands is in the inventory; it is read when this process begins to lead, and again after a
+failure.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ReadWindow = Callable[[int, int], Window]
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round came to."""
+    """The result of a round."""
 
     now_ns: int
     findings: Sequence[Finding]
@@ -48,7 +49,7 @@ class LostLead(Exception):  # noqa: N818 - reads as the statement it is
 
 
 class BrokenJudge(Exception):  # noqa: N818 - reads as the statement it is
-    """Reading or judging broke: nothing is known of this round, and what stood stands."""
+    """Reading or judging broke: the round has no result, open incidents stay open."""
 
 
 class Rounds:
@@ -71,17 +72,17 @@ class Rounds:
 
     @property
     def open_count(self) -> int:
-        """How many incidents are open, as far as this process knows."""
         return sum(each.is_open for each in self._standing or ())
 
     def forget(self) -> None:
-        """Another process leads: what stands is no longer known here."""
+        """Another process leads: the open incidents are no longer known here."""
         self._standing = None
 
     def look(self, now_ns: int) -> Outcome:
         """One round.
 
-        Raises StoreError, InventoryError, LostLead or BrokenJudge: then nothing of it was kept.
+        Raises StoreError, InventoryError, LostLead or BrokenJudge: then nothing of the round was
+        kept.
         """
         from_ns = now_ns - LOOK_SECONDS * NS
         standing = self._recall(now_ns)
@@ -98,7 +99,7 @@ class Rounds:
         self._metrics.findings_left_out.inc(after.left_out)
         known = {each.id: each for each in standing}
         news = [each for each in after.incidents if known.get(each.id) != each]
-        # One may have been opened and closed long ago at once: it is kept, and not looked at again.
+        # An incident may open and close at once, long ago: it is kept and not looked at again.
         kept = {each.id for each in after.incidents}
         news += [each.incident for each in after.changes if each.incident.id not in kept]
         try:
@@ -110,7 +111,7 @@ class Rounds:
                 now=moment(now_ns / NS),
             )
         except InventoryError:
-            # It may have been kept nevertheless.
+            # The inventory may have kept it nevertheless.
             self._standing = None
             raise
         if not is_kept:
@@ -126,7 +127,7 @@ class Rounds:
         )
 
     def _recall(self, now_ns: int) -> list[Incident]:
-        """What stands, from before this round."""
+        """The incidents from before this round."""
         if self._standing is None:
             since = moment(now_ns / NS) - dt.timedelta(seconds=REOPEN_SECONDS)
             self._standing = self._inventory.incidents.recent(since)
@@ -134,6 +135,6 @@ class Rounds:
 
 
 def is_lasting_lateness(finding: Finding) -> bool:
-    """Whether somebody comes late for as long as the window goes back, and goes on."""
+    """Whether a rank comes late for as long as the window goes back, and still does."""
     is_lateness = finding.is_context and finding.cause is Cause.STRAGGLER
     return is_lateness and finding.until_ns is None

@@ -1,4 +1,4 @@
-"""What was said, as rows of the store's table `findings`: written, and read back."""
+"""Findings and verdicts as rows of the store's table `findings`: written, and read back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUND_ROWS_MAX = 500
 """Rows that one evaluation writes, 2 MB at worst. Past it the weakest findings are left out and
 counted: a round with more has one trouble at its root, and its verdicts come first."""
 REMEMBERED_MAX = 20_000
-"""Things said whose last row is remembered. Past it, all are written again once."""
+"""Findings and verdicts whose last row is remembered. Past it, all are written again once."""
 DOCUMENT_BYTES_MAX = 262_144
 """A finding or verdict as JSON. One with thousands of victims is written without them."""
 
@@ -59,7 +59,7 @@ Position = tuple[int, int]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rows: said in this time (unix nanoseconds), and all conditions that are given."""
+    """Which rows: written in this time (unix nanoseconds), and all conditions that are given."""
 
     from_ns: int
     to_ns: int
@@ -72,7 +72,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SaidVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict, when it was said, and the incident that it went to (empty: none)."""
+    """A verdict, when it was written, and its incident (empty: none)."""
 
     time_ns: int
     id: int
@@ -81,12 +81,11 @@ class SaidVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> Position:
-        """Where it stands in the list."""
         return self.time_ns, self.id
 
 
 class SaidFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding, and when it was said."""
+    """A finding, and when it was written."""
 
     time_ns: int
     id: int
@@ -94,7 +93,6 @@ class SaidFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def position(self) -> Position:
-        """Where it stands in the list."""
         return self.time_ns, self.id
 
 
@@ -102,7 +100,7 @@ class SaidFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sound_verdict(verdict: Verdict) -> Verdict:
-    """The verdict without what is no number: JSON has none for it, and it is no evidence."""
+    """The verdict without NaN and infinities: JSON has none, and they are no evidence."""
     return msgspec.structs.replace(
         verdict,
         confidence=sound_share(verdict.confidence),
@@ -112,7 +110,6 @@ def sound_verdict(verdict: Verdict) -> Verdict:
 
 
 def sound_finding(finding: Finding) -> Finding:
-    """The same for a finding."""
     cost = finding.cost
     return msgspec.structs.replace(
         finding,
@@ -124,12 +121,12 @@ def sound_finding(finding: Finding) -> Finding:
 
 
 def sound_share(share: float) -> float:
-    """Between 0 and 1; what is no number is no certainty."""
+    """Between 0 and 1; NaN becomes 0."""
     return min(1.0, max(0.0, share)) if math.isfinite(share) else 0.0
 
 
 def sound_evidence(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
-    """Those with a number; a baseline that is none is not known."""
+    """The evidence with a finite number; a baseline that is not finite is not known."""
     return tuple(
         each
         if each.baseline is None or math.isfinite(each.baseline)
@@ -140,7 +137,6 @@ def sound_evidence(evidence: Sequence[Evidence]) -> tuple[Evidence, ...]:
 
 
 def is_sound_cost(cost: Cost) -> bool:
-    """Whether all of it are numbers."""
     steps = (cost.step_seconds, cost.step_seconds_without)
     numbers = (cost.lost_seconds, cost.lost_share, cost.gpu_hours, *(each or 0.0 for each in steps))
     return all(map(math.isfinite, numbers))
@@ -150,7 +146,7 @@ def is_sound_cost(cost: Cost) -> bool:
 
 
 class SaidWriter:
-    """Writes what is new of what was said. For one thread at a time."""
+    """Writes findings and verdicts that are new or have changed. For one thread at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -164,9 +160,9 @@ class SaidWriter:
         findings: Sequence[Finding],
         verdicts: Sequence[tuple[Verdict, str]],
     ) -> int:
-        """Write these findings, and verdicts with their incidents, as far as they are news.
+        """Write these findings, and verdicts with their incidents, as far as they are new.
 
-        Returns how many rows that were. Raises StoreError; it is all news again then.
+        Returns the number of rows. Raises StoreError; the next call then writes all of them again.
         """
         rows = [verdict_row(now_ns, *each) for each in verdicts]
         strongest = sorted(findings, key=lambda each: (-each.strength, each.detector))
@@ -196,17 +192,16 @@ class SaidWriter:
 
 
 def state_of(row: dict[str, Any], now_ns: int) -> tuple[int, float, Reason, str]:
-    """What is remembered of a row."""
+    """What `SaidWriter` remembers of a row, to recognise a change."""
     return now_ns, row["confidence"], row["reason"], row["incident"]
 
 
 def digest(*words: object) -> int:
-    """Tells who says what of whom apart."""
+    """Identifies which detector or judge accuses which culprit of what."""
     return int.from_bytes(blake2b(repr(words).encode(), digest_size=8).digest())
 
 
 def verdict_row(now_ns: int, verdict: Verdict, incident: str) -> dict[str, Any]:
-    """A verdict as it is stored."""
     document = msgspec.json.encode(verdict)
     if len(document) > DOCUMENT_BYTES_MAX:
         document = msgspec.json.encode(msgspec.structs.replace(verdict, victims=(), accomplices=()))
@@ -226,7 +221,6 @@ def verdict_row(now_ns: int, verdict: Verdict, incident: str) -> dict[str, Any]:
 
 
 def finding_row(now_ns: int, finding: Finding) -> dict[str, Any]:
-    """A finding as it is stored."""
     document = msgspec.json.encode(finding)
     if len(document) > DOCUMENT_BYTES_MAX:
         bare = msgspec.structs.replace(finding, victims=(), accomplices=(), suspects=())
@@ -248,7 +242,6 @@ def finding_row(now_ns: int, finding: Finding) -> dict[str, Any]:
 
 
 def culprit_columns(culprit: Culprit) -> dict[str, Any]:
-    """Whom it is about."""
     return {
         **{name: getattr(culprit, name) for name in ("host", "device", "port")},
         **{name: number(getattr(culprit, name)) for name in ("gpu", "rank")},
@@ -257,7 +250,7 @@ def culprit_columns(culprit: Culprit) -> dict[str, Any]:
 
 
 def number(value: int | None) -> int:
-    """A number that fits, or -1."""
+    """-1 for what does not fit."""
     return value if value is not None and 0 <= value <= INT32_MAX else -1
 
 
@@ -267,7 +260,7 @@ def number(value: int | None) -> int:
 def read_verdicts(
     store: Store, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
 ) -> list[SaidVerdict]:
-    """Verdicts as they were said, the newest first: those before a position, at most `limit`."""
+    """Newest first, from before the position ``after``, at most ``limit``."""
     return [
         SaidVerdict(
             time_ns=row["time_ms"] * NS_PER_MS,
@@ -282,7 +275,6 @@ def read_verdicts(
 def read_findings(
     store: Store, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
 ) -> list[SaidFinding]:
-    """The same for findings."""
     return [
         SaidFinding(
             time_ns=row["time_ms"] * NS_PER_MS,
@@ -296,7 +288,6 @@ def read_findings(
 def read_rows(
     store: Store, kind: str, wanted: Wanted, after: Position | None, limit: int
 ) -> list[dict[str, Any]]:
-    """Rows of one kind, the newest first."""
     within = "fromUnixTimestamp64Milli({from_ms:Int64}) AND fromUnixTimestamp64Milli({to_ms:Int64})"
     conditions = ["kind = {kind:String}", f"time BETWEEN {within}"]
     parameters: dict[str, Any] = {
@@ -329,7 +320,7 @@ def read_rows(
 def placed(
     verdicts: Sequence[Verdict], incident_of: Sequence[str], incidents: Sequence[Incident]
 ) -> list[tuple[Verdict, str]]:
-    """Verdicts with their incidents; those of incidents first, so that a bound cuts the others."""
+    """Verdicts with an incident come first, so that a bound cuts the others."""
     known = {each.id for each in incidents}
     pairs = [
         (verdict, incident if incident in known else "")

@@ -1,4 +1,4 @@
-"""What was found, as series for PromQL: findings while they stand, incidents while they are open.
+"""Findings while they stand, and incidents while they are open, as series for PromQL.
 
 A series whose finding is over gets a stale marker, so that a rule on it ends at once.
 """
@@ -25,7 +25,7 @@ STALE: float = struct.unpack("<d", struct.pack("<Q", STALE_BITS))[0]
 
 
 class FoundSeries:
-    """Remembers which series stand. For one task at a time."""
+    """Remembers which series are live. For one task at a time."""
 
     def __init__(self) -> None:
         self._standing: set[Series] = set()
@@ -35,7 +35,7 @@ class FoundSeries:
     def samples(
         self, now_ns: int, findings: Sequence[Finding], incidents: Iterable[Incident]
     ) -> list[Sample]:
-        """The samples of this moment: what stands, and the ends of what no longer does."""
+        """The samples of this moment, and stale markers for series that have ended."""
         strongest = sorted(findings, key=lambda one: (-one.strength, one.detector))
         self.left_out += max(0, len(strongest) - FINDING_SERIES_MAX)
         made: dict[Series, Sample] = {}
@@ -51,7 +51,6 @@ class FoundSeries:
 
 
 def finding_sample(finding: Finding, now_ns: int) -> Sample:
-    """A finding's strength."""
     labels = {
         "detector": finding.detector,
         "cause": str(finding.cause),
@@ -64,7 +63,7 @@ def finding_sample(finding: Finding, now_ns: int) -> Sample:
 
 
 def incident_samples(incident: Incident, now_ns: int) -> Iterator[Sample]:
-    """How sure it is, for each job that suffers, what that job has lost, and what it explains."""
+    """Confidence for each affected job, what the job has lost, and what the incident explains."""
     verdict = incident.verdict
     named = {
         "incident": incident.id,
@@ -88,6 +87,5 @@ def incident_samples(incident: Incident, now_ns: int) -> Iterator[Sample]:
 
 
 def culprit_labels(culprit: Culprit) -> dict[str, str]:
-    """The names that it has, as labels."""
     fields = ((name, getattr(culprit, name)) for name in Culprit.__struct_fields__)
     return {name: str(value) for name, value in fields if value is not None and value != ""}

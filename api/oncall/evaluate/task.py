@@ -1,8 +1,8 @@
-"""The task that evaluates: every few seconds, in a thread, in the one process that leads.
+"""The evaluator's task: every few seconds, in a thread, in the one process that leads.
 
 A round that takes long delays the next; rounds that could not begin in time are left out and
-counted, because the next one sees all of their data. A store or inventory that is away is asked
-again in the next round.
+counted, because the next one sees all of their data. A store or inventory that is unavailable is
+tried again in the next round.
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ class EvaluateTask:
         metrics.watch("fabric_service_incidents", lambda: float(rounds.open_count))
 
     async def run(self) -> None:
-        """Evaluate until cancelled."""
         while True:
             started = time.monotonic()
             await self.once()
@@ -67,8 +66,8 @@ class EvaluateTask:
     async def once(self) -> Outcome | None:
         """One round, if this process leads; None if it does not, or if nothing was kept.
 
-        What was said is written after the incidents are kept: a store that then fails loses rows of
-        what was said, which are written by the next round, and no incident.
+        Rows are written after the incidents are kept: a store that then fails loses rows,
+        which the next round writes, and no incident.
         """
         if not self._lead.is_held():
             self._rounds.forget()
@@ -95,10 +94,9 @@ class EvaluateTask:
         return outcome
 
     async def _write(self, outcome: Outcome) -> None:
-        """What was said as rows, and as series."""
         left_out = self._said.left_out + self._series.left_out
-        said = placed(outcome.verdicts, outcome.incident_of, outcome.incidents)
-        await asyncio.to_thread(self._said.write, outcome.now_ns, outcome.findings, said)
+        verdicts = placed(outcome.verdicts, outcome.incident_of, outcome.incidents)
+        await asyncio.to_thread(self._said.write, outcome.now_ns, outcome.findings, verdicts)
         samples = self._series.samples(outcome.now_ns, outcome.findings, outcome.incidents)
         await self._own.write(samples)
         self._metrics.findings_left_out.inc(self._said.left_out + self._series.left_out - left_out)

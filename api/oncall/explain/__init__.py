@@ -1,1 +1,1 @@
-"""The evidence as data: what detectors saw of a stretch of time, so that anybody can check it."""
+"""The evidence as data: what detectors saw in a stretch of time, so that operators can check it."""

@@ -1,4 +1,4 @@
-"""What `GET /v1/explain` answers. Columns of equal length; null is what nobody saw.
+"""What `GET /v1/explain` answers. Columns of equal length; null is what was not observed.
 
 Times are unix nanoseconds on the job's common clock (collectives) or by the host's clock (readings
 and events); durations are nanoseconds. Fields are only ever added.
@@ -77,7 +77,7 @@ class RankTimes(msgspec.Struct, frozen=True, kw_only=True):
     last_in: int = 0
     """Operations that it entered last."""
     least_inside: int = 0
-    """Operations in which nobody spent less time."""
+    """Operations in which no rank spent less time."""
 
 
 class RankExplained(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,9 +174,9 @@ class PendingExplained(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     ranks: int
     states: dict[str, str]
-    """Of each rank that said something."""
+    """Of each rank that recorded something."""
     silent: list[int]
-    """Ranks that said nothing of it."""
+    """Ranks without a record of it."""
     job_rank: dict[str, int]
     time_ns: int | None
 

@@ -1,4 +1,4 @@
-"""One rank in one stretch of time, mostly a step: what it did, whom it waited for, what was read.
+"""One rank in one stretch of time, mostly a step: its work, the ranks it waited for, its readings.
 
 What a click into the heat map shows. Everything is on the job's common clock; durations are
 nanoseconds.
@@ -44,7 +44,7 @@ from collector.contract.records import ABSENT
 NS_PER_MS = 1_000_000
 AROUND_NS_MIN, AROUND_NS_MAX, AROUND_CELLS = 10 * NS, 300 * NS, 4
 """Before and after that is looked at too, as many times the cell's own length within bounds: clocks
-are told from many operations, steps from several, and what is usual from those around."""
+are estimated from many operations, steps from several, and what is usual from those around."""
 BEFORE_NS = 60 * NS
 """Of readings before the cell, whose median is what was usual."""
 AFTER_NS = 30 * NS
@@ -129,7 +129,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: int
     source: str
     steps: int
-    """Whole steps in it; 0: none could be told, or none is whole."""
+    """Whole steps in it; 0: none could be detected, or none is whole."""
     own: Spent
     median: Spent
     """Over the job's ranks."""
@@ -150,7 +150,7 @@ class CellReader:
         self._inventory = inventory
 
     def read(self, job: str, rank: int, span: tuple[int, int], topology: Topology) -> Cell | None:
-        """The cell; None if the job has no such rank."""
+        """None if the job has no such rank."""
         places = {place.rank: place for place in self._inventory.jobs.ranks(job)}
         job_rank = job_ranks_of(self._inventory, job)
         place = places.get(rank)
@@ -165,8 +165,8 @@ class CellReader:
         pulse = find_pulse(window, job_rank)
         spent, steps = spent_of(pulse, to_work(own, job_rank, window.operations), span)
         usual, _ = spent_of(pulse, work_of_some(window, job_rank), span)
-        told = tell_operations(operations, window.operations, own, job_rank, places)
-        kept = longest(told)
+        own_operations = tell_operations(operations, window.operations, own, job_rank, places)
+        kept = longest(own_operations)
         return Cell(
             job=job,
             rank=rank,
@@ -179,9 +179,9 @@ class CellReader:
             steps=steps,
             own=spent,
             median=usual,
-            words=list(say(rank, spent, usual, told)),
+            words=list(say(rank, spent, usual, own_operations)),
             operations=kept,
-            operations_left_out=len(told) - len(kept),
+            operations_left_out=len(own_operations) - len(kept),
             marks=self._marks(job, rank, span, places, window),
             readings=self._readings(place, span, topology),
         )
@@ -194,7 +194,7 @@ class CellReader:
         places: Mapping[int, JobRank],
         window: Window,
     ) -> list[CellMark]:
-        """What the rank's own process said of its steps."""
+        """The marks that the rank's own process recorded about its steps."""
         processes = {
             (one.host, one.pid): one.rank
             for one in places.values()
@@ -217,7 +217,7 @@ class CellReader:
     def _readings(
         self, place: JobRank, span: tuple[int, int], topology: Topology
     ) -> list[CellReading]:
-        """GPU, NICs and the ports that they hang on."""
+        """Of the GPU, the NICs and the switch ports that they are cabled to."""
         if place.host is None:
             return []
         frame = Frame(span[0] - BEFORE_NS, span[1] + AFTER_NS)
@@ -233,13 +233,13 @@ class CellReader:
 
 
 def devices_of(place: JobRank) -> list[str]:
-    """The NICs of a rank, the first one first."""
+    """Ordered; the first NIC first."""
     named = (place.devices or place.device or "").split(",")
     return [name for name in named if name]
 
 
 def machines_of(place: JobRank, topology: Topology) -> Machines:
-    """Whose readings tell of this rank."""
+    """The machines whose readings describe this rank."""
     host = place.host or ""
     devices = set(devices_of(place))
     interfaces, far_ends = set(), set()
@@ -262,7 +262,7 @@ def machines_of(place: JobRank, topology: Topology) -> Machines:
 def own_records(
     store: Store, window: Window, mine: Sequence[tuple[str, int]], around: tuple[int, int]
 ) -> Records:
-    """All records of the rank, on the common clock; read anew where the window has not all."""
+    """On the common clock; read from the store where the window does not hold all of them."""
     if window.kept_one_in == 1:
         return records_of(window.records, mine)
     question = Question(sorted({name for name, _ in mine}), *around, [window.source])
@@ -270,7 +270,7 @@ def own_records(
 
 
 def operations_in(operations: Operations, names: set[str], span: tuple[int, int]) -> Operations:
-    """Those of these communicators whose last rank came within the cell, in order of time."""
+    """Operations of these communicators whose last rank entered within the cell, by time."""
     is_mine = np.array([name in names for name in operations.communicators], dtype=bool)
     came = operations.last_entry_ns
     rows = np.flatnonzero((came > span[0]) & (came <= span[1]) & is_mine[operations.communicator])
@@ -285,7 +285,7 @@ def tell_operations(
     job_rank: JobRanks,
     places: Mapping[int, JobRank],
 ) -> list[CellOperation]:
-    """The cell's operations with what the rank did in each, and what is usual."""
+    """The cell's operations with what the rank did in each, and the usual times."""
     columns = (own.communicator, own.operation, own.sequence, own.entry_ns)
     entries = {
         (own.communicators[communicator], own.operations[operation], sequence): entry
@@ -342,13 +342,13 @@ def usual_of(around: Operations) -> dict[tuple[str, str, int], tuple[int, int]]:
     }
 
 
-def longest(told: Sequence[CellOperation]) -> list[CellOperation]:
-    """At most CELL_OPERATIONS_MAX of them, in order of time: those that took longest."""
-    if len(told) <= CELL_OPERATIONS_MAX:
-        return list(told)
-    took = np.array([one.skew_ns + one.transfer_ns for one in told])
+def longest(operations: Sequence[CellOperation]) -> list[CellOperation]:
+    """At most CELL_OPERATIONS_MAX, ordered by time: those that took longest."""
+    if len(operations) <= CELL_OPERATIONS_MAX:
+        return list(operations)
+    took = np.array([one.skew_ns + one.transfer_ns for one in operations])
     chosen = np.sort(np.argsort(-took, kind="stable")[:CELL_OPERATIONS_MAX])
-    return [told[place] for place in chosen.tolist()]
+    return [operations[place] for place in chosen.tolist()]
 
 
 def spent_of(pulse: Pulse | None, work: Work, span: tuple[int, int]) -> tuple[Spent, int]:
@@ -378,7 +378,7 @@ def spent_of(pulse: Pulse | None, work: Work, span: tuple[int, int]) -> tuple[Sp
 def tell_reading(
     line: Line, samples: tuple[Ints, Floats] | None, span: tuple[int, int]
 ) -> CellReading | None:
-    """A reading at the cell against the minute before; None of what was not read or is nothing."""
+    """At the cell, against the minute before; None where there is no reading or only zeros."""
     if samples is None:
         return None
     time_ns, values = drawn(line, *samples)
@@ -397,7 +397,7 @@ def tell_reading(
 
 
 def say(rank: int, own: Spent, median: Spent, operations: Sequence[CellOperation]) -> Iterator[str]:
-    """What stands out of the cell."""
+    """Sentences about what stands out in the cell."""
     timed = [one for one in operations if one.waited_ns is not None]
     last = [one for one in timed if one.last_in == rank and one.skew_ns > 0]
     if timed and last:

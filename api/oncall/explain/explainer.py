@@ -1,4 +1,4 @@
-"""From a question to an explanation: read the window, let every detector look, show the data."""
+"""From a question to an explanation: read the window, run every detector, return the data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from collector.contract.verdict import Culprit, Evidence, Verdict
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody wants explained; one of job, host, ports or culprits says about whom."""
+    """What a client wants explained; one of job, host, ports or culprits is the subject."""
 
     from_ns: int
     to_ns: int
@@ -59,7 +59,7 @@ class Explainer:
         self._lock = threading.Lock()
 
     def explain(self, question: Question) -> Explanation:
-        """The answer; what is asked for must exist."""
+        """The subject of the question must exist."""
         with self._lock:
             window = self._read(question)
             findings = self._panel.find(window)
@@ -68,7 +68,7 @@ class Explainer:
         return explain(window, question, (findings, verdicts or [], failed))
 
     def _read(self, question: Question) -> Window:
-        """The window as it was seen at its end: what reached it went on then.
+        """The window as it was seen at its end: what lasted until its end counts as ongoing.
 
         All jobs are read, whatever is asked: a verdict about one may need to see the others.
         """
@@ -82,7 +82,7 @@ class Explainer:
         return msgspec.structs.replace(window, jobs=running, is_live=True)
 
     def _as_it_was(self, job: JobWindow, moment_ns: int) -> JobWindow:
-        """The job with the state that it had then: one that has ended since ran at the time."""
+        """The job with its state at that moment: one that has ended since was running then."""
         known = self._inventory.jobs.get(job.job)
         if known is None or known.state is not JobState.ENDED:
             return job
@@ -93,10 +93,10 @@ class Explainer:
 def explain(
     window: Window,
     question: Question,
-    said: tuple[Sequence[Finding], Sequence[Verdict], Sequence[str]],
+    results: tuple[Sequence[Finding], Sequence[Verdict], Sequence[str]],
 ) -> Explanation:
-    """A window as data. ``said``: findings, verdicts, and who broke. Pure."""
-    findings, verdicts, failed = said
+    """A window as data. ``results``: findings, verdicts, and the detectors that broke. Pure."""
+    findings, verdicts, failed = results
     left: list[LeftOut] = []
     jobs = explain_jobs(window, question, findings, verdicts, left)
     things, peers, unshown = explain_things(window, rows_of(window, question, findings, verdicts))
@@ -126,7 +126,7 @@ def explain_jobs(
     verdicts: Sequence[Verdict],
     left: list[LeftOut],
 ) -> list[JobExplained]:
-    """The job that was asked for; else the incident's jobs, or those that run on the host."""
+    """The job of the question; else the incident's jobs, or those that run on the host."""
     shown = []
     chosen = [job for job in window.jobs if is_wanted(job, question)]
     leave_out(left, "jobs", len(chosen) - EXPLAIN_JOBS_MAX, "EXPLAIN_JOBS_MAX", "ask with job=")
@@ -149,22 +149,21 @@ def explain_jobs(
 
 
 def is_wanted(job: JobWindow, question: Question) -> bool:
-    """Whether the question is about this job."""
     if question.job is not None:
         return job.job == question.job
     if question.jobs:
         return job.job in question.jobs
     if not question.hosts:
-        return False  # a cable's readings say it all
+        return False  # a cable's readings suffice
     return any(rank.host in question.hosts for rank in job.ranks.values())
 
 
 def trouble_since(
     job: str, window: Window, findings: Sequence[Finding], verdicts: Sequence[Verdict]
 ) -> int | None:
-    """Since when something is wrong with a job, within the window; None if nothing is.
+    """Since when a job is in trouble, within the window; None if it is not.
 
-    What verdicts say counts; without one, the job's own findings.
+    From verdicts; without one, from the job's own findings.
     """
     begun = [verdict.since_ns for verdict in verdicts if job in verdict.jobs]
     if not begun:
@@ -179,7 +178,7 @@ def trouble_since(
 def rows_of(
     window: Window, question: Question, findings: Sequence[Finding], verdicts: Sequence[Verdict]
 ) -> Rows:
-    """What was asked for first, then whom verdicts and the findings about machines name."""
+    """The question's subject first, then what verdicts and findings about machines name."""
     ports: dict[int, None] = {}
     gpus: dict[int, None] = {}
     hosts: dict[int, None] = {}
@@ -220,7 +219,7 @@ def named_by(
 
 
 def culprit_of(evidence: Evidence) -> Culprit:
-    """Whom an evidence's labels name."""
+    """The culprit that the labels of an evidence name."""
     labels = evidence.labels
     gpu = labels.get("gpu", "")
     return Culprit(
@@ -250,7 +249,7 @@ def rows_of_culprit(window: Window, culprit: Culprit) -> Rows:
             ports |= with_other_end(window, row)
     gpu = window.gpus.row_of.get((culprit.host, culprit.gpu)) if culprit.gpu is not None else None
     host = window.hosts.row_of.get(culprit.host)
-    # The others of its host too: when they were last read tells that this one has fallen silent.
+    # The others of its host too: their last readings show that this one has fallen silent.
     beside = [row for row, name in enumerate(window.gpus.host) if name == culprit.host]
     return Rows(
         ports=list(ports),
@@ -266,7 +265,7 @@ def with_other_end(window: Window, row: int) -> dict[int, None]:
 
 
 def explain_events(window: Window, question: Question, left: list[LeftOut]) -> list[EventExplained]:
-    """What happened to those who were asked for; all of it where a job was."""
+    """Events of the question's subject; all events where that is a job."""
     hosts = {*question.hosts, *(port.host for port in question.ports)}
     hosts |= {one for culprit in question.culprits for one in (culprit.host, culprit.switch) if one}
     for job in window.jobs:

@@ -79,7 +79,7 @@ def explain_job(job: JobWindow, chosen: Chosen) -> tuple[JobExplained, list[Left
 
 
 def leave_out(left: list[LeftOut], what: str, count: int, rule: str, hint: str = NARROWER) -> None:
-    """Note what is not shown, if anything is not."""
+    """Record what is left out, unless ``count`` is 0."""
     if count > 0:
         left.append(LeftOut(what=what, count=count, rule=rule, hint=hint))
 
@@ -90,7 +90,7 @@ def known(value: int) -> int | None:
 
 
 def median_of(values: Ints | Floats) -> int | None:
-    """The median, the lower one of two; None of nothing. As anybody computes it by hand."""
+    """The lower one of two medians; None of nothing. Easy to check by hand."""
     if not len(values):
         return None
     return int(np.sort(values)[(len(values) - 1) // 2])
@@ -149,7 +149,7 @@ def explain_kind(job: JobWindow, own: Operations, since_ns: int | None, nth: int
 
 
 def since(ends: Ints, since_ns: int | None) -> Flags:
-    """Which of these ended since; all where nothing has begun."""
+    """Which of these ended since; all where no trouble has begun."""
     if since_ns is None:
         return np.ones(len(ends), dtype=bool)
     later: Flags = ends >= since_ns
@@ -157,7 +157,6 @@ def since(ends: Ints, since_ns: int | None) -> Flags:
 
 
 def times_of(own: Operations) -> Times:
-    """Medians over these operations."""
     return Times(
         operations=len(own),
         skew_ns=median_of(own.skew_ns),
@@ -169,7 +168,7 @@ def times_of(own: Operations) -> Times:
 
 
 class RankTable(msgspec.Struct, frozen=True, kw_only=True):
-    """Timed records with what can be said of each: whose it is, its gap, how late it was."""
+    """Timed records with what is known of each: its rank, its gap, how late it was."""
 
     records: Records
     job_rank: Ints
@@ -190,7 +189,6 @@ class RankTable(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.records)
 
     def select(self, rows: Flags | Ints) -> RankTable:
-        """These rows only."""
         columns = {
             name: getattr(self, name)[rows] for name in self.__struct_fields__ if name != "records"
         }
@@ -198,7 +196,7 @@ class RankTable(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, job: JobWindow, chosen: Chosen) -> RankTable:
-        """Of all records, so that gaps are right; then what was chosen of them."""
+        """Computed over all records, so that gaps are right; then filtered."""
         records: Records = job.records.select(job.records.timed())
         members, which = members_in(records)
         numbers = [job_rank_of(job, name, rank) for name, rank in members]
@@ -221,7 +219,7 @@ def job_rank_of(job: JobWindow, communicator: str, rank: int) -> int:
 
 
 def wanted(table: RankTable, chosen: Chosen) -> Flags:
-    """The rows of the communicator and rank that were asked for."""
+    """The rows of the communicator and rank in ``chosen``."""
     rows: Flags = np.ones(len(table), dtype=bool)
     if chosen.communicator is not None and len(table):
         names = np.array([name == chosen.communicator for name in table.records.communicators])
@@ -245,7 +243,7 @@ def gaps_of(records: Records, job_rank: Ints) -> Ints:
     begin = int(records.entry_ns.min())
     span = int(records.exit_ns.max()) - begin + 1
     if span * (int(process.max()) + 1) >= np.iinfo(np.int64).max:
-        return gap  # a clock is years off: nothing can be said
+        return gap  # a clock is years off: its gaps are meaningless
     # Each process on a stretch of its own, so that one running maximum serves all.
     exits = records.exit_ns[order] - begin + process[order] * span
     latest = np.maximum.accumulate(exits)
@@ -257,7 +255,7 @@ def gaps_of(records: Records, job_rank: Ints) -> Ints:
 
 
 def operation_columns(records: Records, joined: Flags, since_ns: int | None) -> dict[str, Any]:
-    """What a row is among the others of its operation."""
+    """Each row's place among the other rows of its operation."""
     count = len(records)
     found = {
         "operation": np.full(count, -1, dtype=np.int64),
@@ -354,7 +352,6 @@ def rank_times(rows: RankTable, which: Ints, chosen: Flags, count: int) -> list[
 
 
 def group_medians(values: Ints, group: Ints, count: int) -> list[int | None]:
-    """The median of each group, the lower one of two; None of an empty one."""
     found: list[int | None] = [None] * count
     if len(values):
         present, dense = np.unique(group, return_inverse=True)
@@ -471,7 +468,6 @@ def explain_ladders(
 
 
 def by_kind(rows: RankTable) -> Iterator[RankTable]:
-    """Rows of one communicator, operation and size at a time."""
     if not len(rows):
         return
     own = rows.records

@@ -71,12 +71,11 @@ def explain_things(
 
 
 def port_kind(window: Window, row: int) -> str:
-    """What a row of ``ports`` is."""
     return SWITCH_PORT if window.ports.is_switch[row] else PORT
 
 
 def show_thing(window: Window, things: Things, kind: str, row: int, shown: Shown) -> None:
-    """One thing with all that was read of it; counters that stood still are only named."""
+    """One thing with all of its readings; counters that did not move are only named."""
     readings: list[SeriesExplained] = []
     still: list[str] = []
     for name in sorted(things.readings):
@@ -119,10 +118,9 @@ def show_thing(window: Window, things: Things, kind: str, row: int, shown: Shown
 
 
 def values_of(found: Readings, row: int) -> Floats | None:
-    """A thing's line; None if it has none."""
     place = int(np.searchsorted(found.row, row))
     if place >= len(found.row) or found.row[place] != row:
-        # Rows are sorted by those who make windows; a notebook may do otherwise.
+        # The code that makes windows sorts rows; a notebook may not.
         places = np.flatnonzero(found.row == row)
         if not len(places):
             return None
@@ -132,7 +130,7 @@ def values_of(found: Readings, row: int) -> Floats | None:
 
 
 def labels_of(window: Window, kind: str, row: int, metric: str) -> dict[str, str]:
-    """As PromQL selects the metric's series of a thing."""
+    """The labels with which PromQL selects the metric's series of a thing."""
     if kind == HOST:
         return {"host": window.hosts.host[row]}
     if kind == GPU:
@@ -141,7 +139,7 @@ def labels_of(window: Window, kind: str, row: int, metric: str) -> dict[str, str
 
 
 def name_of(window: Window, kind: str, row: int) -> str:
-    """As people write it: host, host/gpu/3, host/device/port, switch/port."""
+    """As operators write it: host, host/gpu/3, host/device/port, switch/port."""
     if kind == HOST:
         return window.hosts.host[row]
     if kind == GPU:
@@ -161,7 +159,7 @@ def other_end_of(window: Window, kind: str, row: int) -> str:
 
 
 def rate_of(window: Window, kind: str, row: int) -> Number:
-    """What a port can do."""
+    """The port's nominal rate."""
     return None if kind in {HOST, GPU} else number(float(window.ports.rate_bits_per_second[row]))
 
 
@@ -180,7 +178,7 @@ def metric_of(called: str, name: str, kind: str) -> Metric | None:
 
 
 def split_label(metric: Metric | None, value: str) -> dict[str, str]:
-    """The label that tells this line from its sisters: a mode, a phase."""
+    """The label that distinguishes this line from others of the metric: a mode, a phase."""
     names = metric.labels if metric is not None else ()
     for name in ("mode", "phase"):
         if name in names:
@@ -189,7 +187,7 @@ def split_label(metric: Metric | None, value: str) -> dict[str, str]:
 
 
 def query_of(metric: Metric | None, labels: Mapping[str, str], *, is_rate: bool, grid: Grid) -> str:
-    """PromQL for a reading: lines that other labels tell apart are put together as here."""
+    """PromQL for a reading: lines with other labels are aggregated as they are here."""
     if metric is None:
         return ""
     inside = ",".join(f"{name}={quoted(value)}" for name, value in labels.items())
@@ -221,7 +219,7 @@ def peers_of(window: Window, used: Iterable[tuple[str, str]]) -> list[PeersExpla
         if kind in {PORT, SWITCH_PORT}:
             values = values[window.ports.is_switch[lines.row] == (kind == SWITCH_PORT)]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # a cell that nobody read
+            warnings.simplefilter("ignore", RuntimeWarning)  # a cell without a reading
             median = np.nanmedian(values, axis=0) if len(values) else values.sum(axis=0)
         found.append(
             PeersExplained(
@@ -235,7 +233,7 @@ def peers_of(window: Window, used: Iterable[tuple[str, str]]) -> list[PeersExpla
 
 
 def numbers(values: Floats | Ints) -> list[Number]:
-    """As JSON has them: what nobody read is null."""
+    """As JSON has them: null where there is no reading."""
     return [number(value) for value in values.tolist()]
 
 
@@ -245,5 +243,4 @@ def number(value: float) -> Number:
 
 
 def grid_of(grid: Grid) -> GridExplained:
-    """The grid as it is answered."""
     return GridExplained(start_ns=grid.start_ns, step_ns=grid.step_ns, cells=grid.cells)

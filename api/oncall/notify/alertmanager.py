@@ -1,11 +1,11 @@
-"""Alerts to Alertmanagers, with Prometheus' semantics: each is told everything, independently.
+"""Alerts to Alertmanagers, with Prometheus' semantics: each gets every alert, independently.
 
 What fires is sent when it begins to fire and again every minute, with an end a few minutes ahead,
 so that an Alertmanager resolves it by itself if we are gone. What is resolved is sent at once and
-for a quarter of an hour. So nothing has to be remembered over a restart, and an Alertmanager that
-was away learns what stands with the next round.
+for a quarter of an hour. So nothing has to survive a restart, and an Alertmanager that
+was unavailable gets all firing alerts with the next round.
 
-Of each alert the latest word waits; Prometheus' queue would hold every repetition of an outage.
+The queue holds the latest state of each alert; Prometheus' queue would hold every repetition.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """An alert that is to be sent, and since when and until when this may be believed."""
+    """An alert to send, and from when until when it is valid."""
 
     labels: Labels
     outgoing: Outgoing
@@ -86,11 +86,10 @@ class Sender:
 
     @property
     def waiting(self) -> int:
-        """Alerts in the queue."""
         return len(self._queue)
 
     def offer(self, entries: Iterable[Entry]) -> None:
-        """Take alerts to be sent; what is said of an alert later takes the place of the earlier."""
+        """Queue alerts; a later state of an alert replaces the earlier."""
         for entry in entries:
             self._queue.pop(entry.labels, None)
             self._queue[entry.labels] = entry
@@ -99,14 +98,13 @@ class Sender:
             self._wake.set()
 
     def _drop(self, number: int, reason: str) -> None:
-        """Drop the oldest, and count them."""
+        """Drops the oldest entries, and counts them."""
         for _ in range(number):
             self._queue.popitem(last=False)
         if number:
             self._metrics.alertmanager_dropped.labels(self.name, reason).inc(number)
 
     async def run(self) -> None:
-        """Send what is offered, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -116,7 +114,7 @@ class Sender:
                     await asyncio.sleep(pause_s)
 
     async def send_batch(self) -> float:
-        """Send the oldest of the queue; how long to wait before the next attempt, in seconds."""
+        """Send the oldest entries; returns seconds to wait before the next attempt."""
         batch = self._take()
         if not batch:
             return 0.0
@@ -132,7 +130,7 @@ class Sender:
             log.warning("Alertmanager %s does not take alerts: %s", self.name, outcome.detail)
         self._failures += 1
         if outcome.delivery is Delivery.REFUSED:
-            # It has taken those that it likes, as it says; the others it will never take.
+            # By its API it has taken the valid alerts; the others it will never take.
             self._metrics.alertmanager_dropped.labels(self.name, "refused").inc(len(batch))
             return 0.0
         self._put_back(batch)
@@ -142,7 +140,7 @@ class Sender:
         return self._random.uniform(PAUSE_SECONDS_FIRST, min(doubled, PAUSE_SECONDS_MAX))
 
     def _take(self) -> list[Entry]:
-        """The oldest of the queue, without what may no longer be believed.
+        """The oldest entries of the queue, without those that are no longer valid.
 
         A firing alert whose end has passed would be taken for a resolved one.
         """
@@ -160,7 +158,7 @@ class Sender:
         return batch
 
     def _put_back(self, batch: Sequence[Entry]) -> None:
-        """Put what was not taken in front again, unless something newer is known."""
+        """Put a refused batch in front again, unless a newer state is queued."""
         for entry in reversed(batch):
             if entry.labels not in self._queue:
                 self._queue[entry.labels] = entry
@@ -168,7 +166,6 @@ class Sender:
         self._drop(max(0, len(self._queue) - QUEUE_MAX), "queue_full")
 
     async def _post(self, batch: Sequence[Entry]) -> Outcome:
-        """One request."""
         try:
             headers = self._authorisation()
         except SettingsError as error:
@@ -184,7 +181,7 @@ class Sender:
         )
 
     def _authorisation(self) -> dict[str, str]:
-        """The header that lets us in. Files are read anew: secrets are rotated."""
+        """The authorization header. Files are read each time: secrets are rotated."""
         where = f"Alertmanager {self.name}"
         if file := self._table.bearer_token_file:
             return {"Authorization": f"Bearer {read_secret(where, file)}"}
@@ -195,7 +192,7 @@ class Sender:
 
 
 def write_entry(entry: Entry, external_url: str) -> dict[str, object]:
-    """One alert as Alertmanager's API has it."""
+    """One alert in the form of Alertmanager's API."""
     outgoing = entry.outgoing
     return {
         "labels": dict(entry.labels),
@@ -207,7 +204,7 @@ def write_entry(entry: Entry, external_url: str) -> dict[str, object]:
 
 
 def with_external(labels: Labels, external: Mapping[str, str]) -> Labels:
-    """An alert's labels with those of this installation; its own stand.
+    """An alert's labels with those of this installation; the alert's own win.
 
     >>> with_external((("cluster", "a"), ("host", "n")), {"cluster": "b", "site": "x"})
     (('cluster', 'a'), ('host', 'n'), ('site', 'x'))
@@ -221,7 +218,7 @@ def expressions_of(group: Group) -> dict[str, str]:
 
 
 class Rounds:
-    """Decides what is told again, for all Alertmanagers alike."""
+    """Decides which alerts are sent again, for all Alertmanagers alike."""
 
     def __init__(self, external_labels: Mapping[str, str], interval_s: float) -> None:
         self._external = external_labels
@@ -229,11 +226,11 @@ class Rounds:
         self._last_sent: dict[str, dict[Labels, int]] = {}
 
     def due(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> list[Entry]:
-        """The alerts of a group that are to be told now; they count as told."""
+        """The alerts of a group that are due now; they count as sent."""
         before = self._last_sent.get(group.key, {})
         interval_s = group.interval_s or self._interval_s
         outgoing = to_send(alerts, before, now_ns, RESEND_SECONDS, interval_s)
-        # Only of alerts that there are: labels that come and go must not pile up.
+        # Only for alerts that exist: labels that come and go must not pile up.
         sent = {each.labels: before[each.labels] for each in alerts if each.labels in before}
         sent.update((each.labels, now_ns) for each in outgoing)
         if len(self._last_sent) >= 2 * RULE_GROUPS_MAX:
@@ -251,5 +248,5 @@ class Rounds:
         ]
 
     def forget(self) -> None:
-        """Another process evaluates now; what it has told is not known here."""
+        """Another process evaluates now; what it has sent is not known here."""
         self._last_sent.clear()

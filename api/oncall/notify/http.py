@@ -1,4 +1,4 @@
-"""Posting to somebody else's server: bounded in time and size, and silent about secrets."""
+"""HTTP posts to receivers: bounded in time and size, and without secrets in errors and logs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx
 import msgspec
 
 ANSWER_BYTES_MAX = 16 << 10
-"""Of an answer that is read: receivers say a word or two."""
+"""Bytes of an answer that are read: receivers answer with a word or two."""
 ANSWER_CHARS_SHOWN = 200
 CONNECT_SECONDS_MAX = 5.0
 RETRY_AFTER_SECONDS_MAX = 3_600.0
@@ -23,17 +23,17 @@ SECRET_CHARS_MIN = 4
 """Shorter ones are not struck out of texts: they would take words apart."""
 
 _NEVER = {400, 405, 411, 413, 414, 415, 422}
-"""Answers to what was sent, whoever sent it and whenever."""
+"""Statuses that depend on the content, whatever the sender and the time."""
 
 
 class Delivery(enum.StrEnum):
-    """What an attempt means for what was sent."""
+    """What the answer to an attempt means for the notice."""
 
     SENT = "sent"
     RETRY = "retry"
-    """Nobody there, too busy, or a person has to change something (token, address)."""
+    """Unreachable, too busy, or an operator has to change something (token, address)."""
     REFUSED = "refused"
-    """It is refused for what it is."""
+    """The content is refused; a retry would not help."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,14 +41,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     delivery: Delivery
     detail: str = ""
-    """For people; without secrets."""
+    """For operators; without secrets."""
     retry_after_s: float | None = None
 
 
 def quieten() -> None:
-    """Let the libraries that we post with say nothing below a warning: they log addresses.
+    """Keep the HTTP libraries from logging below a warning: they log addresses.
 
-    Of some receivers the address is the secret.
+    Some receivers' address is the secret.
     """
     for name in ("httpx", "httpcore", "apprise"):
         logger = logging.getLogger(name)
@@ -56,7 +56,7 @@ def quieten() -> None:
 
 
 def make_client() -> httpx.AsyncClient:
-    """A client for all receivers. Redirects are not followed: a secret must not travel on."""
+    """For all receivers. Redirects are not followed: a secret must not travel on."""
     quieten()
     limits = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=10)
     return httpx.AsyncClient(limits=limits, follow_redirects=False)
@@ -72,24 +72,24 @@ async def post(
     now_s: float,
     secrets: Iterable[str] = (),
 ) -> Outcome:
-    """Post JSON and say what became of it; it never raises for what the other side does."""
+    """Post JSON and judge the answer; never raises for what the other side does."""
     timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_SECONDS_MAX))
     content = {"Content-Type": "application/json", **headers}
     try:
-        # Of httpx each read has a time-out of its own; a server that drips would have for ever.
+        # httpx bounds each read by itself; a server that drips bytes would take for ever.
         async with (
             asyncio.timeout(timeout_s),
             client.stream("POST", url, content=body, headers=content, timeout=timeout) as answer,
         ):
-            said = await read_start(answer)
+            beginning = await read_start(answer)
     except TimeoutError:
         return Outcome(delivery=Delivery.RETRY, detail=f"no answer within {timeout_s:g} s")
     except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, ValueError) as error:
-        # Not the error's own text alone: some name the address.
+        # Not the error's own text alone: it may contain the address.
         detail = strike(f"{type(error).__name__}: {error}", [url, *secrets])
         return Outcome(delivery=Delivery.RETRY, detail=detail)
     delivery = judge(answer.status_code)
-    detail = "" if delivery is Delivery.SENT else f"{answer.status_code}: {said}"
+    detail = "" if delivery is Delivery.SENT else f"{answer.status_code}: {beginning}"
     return Outcome(
         delivery=delivery,
         detail=strike(detail, [url, *secrets]),
@@ -109,7 +109,7 @@ def judge(status: int) -> Delivery:
 
 
 async def read_start(answer: httpx.Response) -> str:
-    """The beginning of what an answer says, on one line."""
+    """The first bytes of an answer's text, on one line."""
     read = b""
     async for chunk in answer.aiter_raw():
         read += chunk[: ANSWER_BYTES_MAX - len(read)]

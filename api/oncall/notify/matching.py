@@ -42,7 +42,7 @@ def fit_all(pattern: str, texts: Collection[str]) -> dict[str, bool]:
 
 
 class Fitter:
-    """`fits` with a memory: alerts are held against the same patterns every second.
+    """`fits` with a cache: alerts are matched with the same patterns every second.
 
     Only of patterns that are in use now, so that silences that ended are not remembered.
     """
@@ -51,7 +51,7 @@ class Fitter:
         self._known: dict[str, dict[str, bool]] = {}
 
     def learn(self, matchers: Iterable[Matcher], labels: Sequence[Labels]) -> None:
-        """Answer what these matchers are going to ask about alerts with these labels."""
+        """Compute in advance what these matchers will ask about alerts with these labels."""
         patterns: dict[str, set[str]] = {}
         for matcher in matchers:
             if matcher.operator in {Operator.FITS, Operator.FITS_NOT}:
@@ -72,13 +72,13 @@ class Fitter:
         self._known = known
 
     def __call__(self, pattern: str, text: str) -> bool:
-        """Whether all of a text matches a pattern."""
+        """Whether the whole text matches the pattern."""
         answer = self._known.get(pattern, {}).get(text)
         return fits(pattern, text) if answer is None else answer
 
 
 def check_matcher(matcher: Matcher) -> None:
-    """Raise SettingsError for a matcher that cannot be."""
+    """Raise SettingsError for an invalid matcher."""
     if not _LABEL.fullmatch(matcher.label):
         raise SettingsError(f"{matcher.label[:80]!r} is no label; write letters, digits and _")
     if len(matcher.value) > PATTERN_CHARS_MAX:
@@ -91,7 +91,7 @@ def check_matcher(matcher: Matcher) -> None:
     if "\0" in matcher.value:
         raise SettingsError(f"the pattern of {matcher.label} has a NUL byte")
     try:
-        # Alone first: `a)|(b` is a pattern only between our own brackets.
+        # Compiled alone first: `a)|(b` is a pattern only between our own brackets.
         pc.match_substring_regex(pa.array([""], pa.string()), pattern=matcher.value)
         fits(matcher.value, "")
     except pa.ArrowInvalid as error:
@@ -120,5 +120,5 @@ def parse_matcher(text: str) -> Matcher:
 
 
 def meets_empty(matchers: Iterable[Matcher]) -> bool:
-    """Whether an alert without any labels meets them all: such matchers are a slip."""
+    """Whether an alert without any labels matches all: such matchers are a mistake."""
     return all(matcher.meets({}, fits) for matcher in matchers)

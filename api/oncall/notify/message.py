@@ -1,6 +1,6 @@
-"""The words of a notice: plain text, Slack's blocks, PagerDuty's event, Alertmanager's webhook.
+"""The texts of a notice: plain text, Slack's blocks, PagerDuty's event, Alertmanager's webhook.
 
-What a person at three in the morning needs, in this order: what it is, who it is, since when, what
+What the on-call person needs, in this order: what it is, where it is, since when, what
 it costs, what to do, and where the evidence is. Labels and annotations come from outside: they are
 cut to a length, lose their control characters, and are escaped where a format has commands.
 """
@@ -33,7 +33,7 @@ COST, ACTION, EVIDENCE, RUNBOOK = "cost", "action", "evidence_url", "runbook_url
 """Annotations that a message shows, each where it belongs."""
 
 LINE_CHARS_MAX = 500
-"""Of one thing that is said: some sentences."""
+"""Of one fact: some sentences."""
 TITLE_CHARS_MAX = 150
 """Slack's bound for a header; a subject is shorter."""
 TEXT_LINES_MAX = 20
@@ -51,7 +51,7 @@ NEVER = "0001-01-01T00:00:00Z"
 
 
 def rfc3339(time_ns: int) -> str:
-    """A moment as Prometheus' and Alertmanager's JSON have it.
+    """A moment in the form of Prometheus' and Alertmanager's JSON.
 
     >>> rfc3339(1_700_000_000_500_000_000)
     '2023-11-14T22:13:20.500Z'
@@ -61,7 +61,7 @@ def rfc3339(time_ns: int) -> str:
 
 
 def generator_url(external_url: str, expression: str) -> str:
-    """Where the expression behind an alert can be looked at; empty if nobody knows."""
+    """A link to the alert's expression; `external_url` itself if that is not known."""
     if not expression:
         return external_url
     return f"{external_url.rstrip('/')}/api/v1/query?query={quote(expression, safe='')}"
@@ -78,12 +78,12 @@ def clean(text: str, at_most: int = LINE_CHARS_MAX) -> str:
 
 
 def dedup_key(notice: Notice) -> str:
-    """The name of a group of alerts for those who allow few characters."""
+    """An id of the group of alerts, for receivers that allow few characters."""
     return f"fabricscope-{blake2b(notice.group.encode(), digest_size=16).hexdigest()}"
 
 
 def who(labels: Mapping[str, str]) -> str:
-    """Whom an alert is about.
+    """The thing that an alert is about.
 
     >>> who({"port": "1", "host": "node7", "device": "mlx5_0", "severity": "critical"})
     'host node7, device mlx5_0, port 1'
@@ -94,21 +94,21 @@ def who(labels: Mapping[str, str]) -> str:
     )
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A notice in words, before it gets a receiver's form. Empty: nothing to say of that."""
+class Wording(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts of a notice, before it gets a receiver's form. Empty: nothing to show."""
 
     title: str
     headline: str
     facts: tuple[tuple[str, str], ...]
-    """What stands before each, and the text."""
+    """Heading and text of each."""
     links: tuple[tuple[str, str], ...]
     """Names and addresses."""
     others: tuple[str, ...]
     """The other alerts of the group, a line each."""
 
 
-def say(notice: Notice, external_url: str) -> Said:
-    """The notice in words. The first alert speaks for all; the others are listed."""
+def say(notice: Notice, external_url: str) -> Wording:
+    """The first alert gives the headline; the others are listed."""
     first = notice.lines[0] if notice.lines else None
     labels = dict(first.labels) if first else dict(notice.group_labels)
     notes = first.annotations if first else {}
@@ -130,7 +130,7 @@ def say(notice: Notice, external_url: str) -> Said:
         "Runbook": notes.get(RUNBOOK, ""),
         "Silence": silence_url(external_url),
     }
-    return Said(
+    return Wording(
         title=clean(f"[{status_words(notice)}] {headline}", TITLE_CHARS_MAX),
         headline=clean(headline),
         facts=tuple((key, clean(text)) for key, text in facts.items() if text),
@@ -140,7 +140,7 @@ def say(notice: Notice, external_url: str) -> Said:
 
 
 def status_words(notice: Notice) -> str:
-    """What the title begins with."""
+    """The first words of the title."""
     if notice.status is Status.RESOLVED:
         return "RESOLVED"
     number = sum(line.ends_ns is None for line in notice.lines) + notice.left_out
@@ -149,7 +149,7 @@ def status_words(notice: Notice) -> str:
 
 
 def severity_words(labels: Mapping[str, str]) -> str:
-    """How bad, in brackets."""
+    """The severity, in brackets."""
     severity = labels.get(SEVERITY_LABEL, "")
     return f" ({clean(severity, 40)})" if severity else ""
 
@@ -157,7 +157,7 @@ def severity_words(labels: Mapping[str, str]) -> str:
 def evidence_url(
     notes: Mapping[str, str], labels: Mapping[str, str], first: Line | None, external_url: str
 ) -> str:
-    """Where what is said can be seen: the incident, or the question behind the alert."""
+    """A link to the evidence: the incident, or the alert's expression."""
     if link := notes.get(EVIDENCE, ""):
         return link
     if incident := labels.get(INCIDENT_LABEL):
@@ -166,12 +166,11 @@ def evidence_url(
 
 
 def silence_url(external_url: str) -> str:
-    """Where it can be silenced."""
     return f"{external_url.rstrip('/')}/v1/silences" if external_url else ""
 
 
 def is_link(text: str) -> bool:
-    """Whether this can be followed: without external_url, our own cannot."""
+    """Whether this is an absolute link: without external_url, our own is not."""
     return (
         text.startswith(("http://", "https://"))
         and text.isprintable()
@@ -180,7 +179,7 @@ def is_link(text: str) -> bool:
 
 
 def other_lines(notice: Notice) -> tuple[str, ...]:
-    """The alerts behind the first, TEXT_LINES_MAX of them."""
+    """The alerts after the first, at most TEXT_LINES_MAX."""
     lines = []
     for line in notice.lines[1 : TEXT_LINES_MAX + 1]:
         labels = dict(line.labels)
@@ -202,13 +201,13 @@ def silence_body(labels: Labels) -> str:
 
 
 def plain_text(notice: Notice, external_url: str) -> str:
-    """The notice for a mail, or whatever else takes text."""
-    said = say(notice, external_url)
-    lines = [said.headline, ""]
-    lines += [f"{key}: {text}" for key, text in said.facts]
-    if said.others:
-        lines += ["", *said.others]
-    lines += ["", *(f"{key}: {link}" for key, link in said.links)]
+    """For mail, and all other receivers of plain text."""
+    wording = say(notice, external_url)
+    lines = [wording.headline, ""]
+    lines += [f"{key}: {text}" for key, text in wording.facts]
+    if wording.others:
+        lines += ["", *wording.others]
+    lines += ["", *(f"{key}: {link}" for key, link in wording.links)]
     if external_url:
         lines.append(f"  (POST there: {clean(silence_body(notice.group_labels), 1_000)})")
     lines += ["", f"Notice {notice.id}, number {notice.number} of its group."]
@@ -219,7 +218,7 @@ def plain_text(notice: Notice, external_url: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Text in which Slack finds no command.
+    """Text without Slack commands.
 
     >>> escaped("<!channel> a & b")
     '&lt;!channel&gt; a &amp; b'
@@ -228,29 +227,28 @@ def escaped(text: str) -> str:
 
 
 def slack_message(notice: Notice, external_url: str) -> dict[str, Any]:
-    """The body for one of Slack's incoming webhooks."""
-    said = say(notice, external_url)
-    facts = "\n".join(f"*{key}:* {escaped(text)}" for key, text in said.facts)
+    """The body for Slack's incoming webhooks."""
+    wording = say(notice, external_url)
+    facts = "\n".join(f"*{key}:* {escaped(text)}" for key, text in wording.facts)
     blocks: list[dict[str, Any]] = [
         {
             "type": "header",
-            "text": {"type": "plain_text", "text": escaped(said.title)[:TITLE_CHARS_MAX]},
+            "text": {"type": "plain_text", "text": escaped(wording.title)[:TITLE_CHARS_MAX]},
         },
-        slack_section(escaped(said.headline)),
+        slack_section(escaped(wording.headline)),
         slack_section(facts),
     ]
-    if said.others:
-        blocks.append(slack_section("\n".join(f"• {escaped(line)}" for line in said.others)))
-    if said.links:
-        links = " · ".join(f"<{escaped(link)}|{key}>" for key, link in said.links)
+    if wording.others:
+        blocks.append(slack_section("\n".join(f"• {escaped(line)}" for line in wording.others)))
+    if wording.links:
+        links = " · ".join(f"<{escaped(link)}|{key}>" for key, link in wording.links)
         blocks.append(slack_section(links))
     note = {"type": "mrkdwn", "text": f"Notice `{notice.id}`"}
     blocks.append({"type": "context", "elements": [note]})
-    return {"text": escaped(said.title), "blocks": blocks}
+    return {"text": escaped(wording.title), "blocks": blocks}
 
 
 def slack_section(text: str) -> dict[str, Any]:
-    """A paragraph."""
     return {"type": "section", "text": {"type": "mrkdwn", "text": text[:SLACK_SECTION_CHARS_MAX]}}
 
 
@@ -266,23 +264,23 @@ def pagerduty_event(notice: Notice, routing_key: str, external_url: str) -> dict
     }
     if notice.status is Status.RESOLVED:
         return event
-    said = say(notice, external_url)
+    wording = say(notice, external_url)
     labels = dict(notice.lines[0].labels) if notice.lines else {}
     severity = labels.get(SEVERITY_LABEL, "")
     event["payload"] = {
-        "summary": said.headline[:PAGERDUTY_SUMMARY_CHARS_MAX],
+        "summary": wording.headline[:PAGERDUTY_SUMMARY_CHARS_MAX],
         "source": clean(labels.get("host") or labels.get("switch") or "fabricscope", 200),
         "severity": PAGERDUTY_SEVERITIES.get(severity, "info"),
         "timestamp": rfc3339(notice.lines[0].starts_ns if notice.lines else notice.planned_ns),
         "group": clean(notice.group, 200),
         "class": clean(labels.get(ALERT_NAME, ""), 200),
         "custom_details": {
-            **{key.lower().replace(" ", "_"): text for key, text in said.facts},
-            "others": list(said.others),
+            **{key.lower().replace(" ", "_"): text for key, text in wording.facts},
+            "others": list(wording.others),
             "notice": notice.id,
         },
     }
-    event["links"] = [{"href": link, "text": key} for key, link in said.links]
+    event["links"] = [{"href": link, "text": key} for key, link in wording.links]
     event["client"] = "Fabricscope"
     if is_link(external_url):
         event["client_url"] = external_url
@@ -293,8 +291,8 @@ def pagerduty_event(notice: Notice, routing_key: str, external_url: str) -> dict
 
 
 def webhook_body(notice: Notice, external_url: str) -> dict[str, Any]:
-    """Alertmanager's webhook body, so that what was written for it works; and what we know more."""
-    said = say(notice, external_url)
+    """Alertmanager's webhook body, so that programs written for it work; plus fields of our own."""
+    wording = say(notice, external_url)
     return {
         "version": WEBHOOK_VERSION,
         "groupKey": notice.group,
@@ -311,16 +309,16 @@ def webhook_body(notice: Notice, external_url: str) -> dict[str, Any]:
             "number": notice.number,
             "why": notice.why.value,
             "planned": rfc3339(notice.planned_ns),
-            "title": said.title,
-            "headline": said.headline,
-            "facts": dict(said.facts),
-            "links": dict(said.links),
+            "title": wording.title,
+            "headline": wording.headline,
+            "facts": dict(wording.facts),
+            "links": dict(wording.links),
         },
     }
 
 
 def webhook_alert(line: Line, external_url: str) -> dict[str, Any]:
-    """One alert as Alertmanager's webhook has it."""
+    """One alert in the form of Alertmanager's webhook."""
     return {
         "status": Status.FIRING.value if line.ends_ns is None else Status.RESOLVED.value,
         "labels": dict(line.labels),
@@ -333,7 +331,7 @@ def webhook_alert(line: Line, external_url: str) -> dict[str, Any]:
 
 
 def common(tables: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """What all of them say alike."""
+    """The entries that all of the tables share."""
     if not tables:
         return {}
     return {

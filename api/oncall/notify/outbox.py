@@ -1,9 +1,9 @@
 """Sends what waits in the inventory for one receiver, each notice until it is settled.
 
-A notice is sent by its id, which it keeps: a crash between the receiver's yes and our mark makes it
-go out once more, and by the id a receiver can tell. Nothing else is sent twice. A receiver that is
-away is asked again with growing pauses; when it is back it gets the present state of each group of
-alerts, because newer notices have taken the place of older ones meanwhile.
+A notice is sent by its id, which it keeps: a crash between the receiver's answer and our mark makes
+it go out once more; the receiver can recognise the id. Nothing else is sent twice. A receiver that
+is unavailable is retried with growing pauses; when it is back it gets the present state of each
+group of alerts, because newer notices have taken the place of older ones meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from collector.contract.errors import InventoryError
 SENDS_AT_ONCE = 8
 """Notices that are on the way to one receiver at a time."""
 LOOK_SECONDS = 1.0
-"""How often the outbox is looked at, when nobody says that there is something."""
+"""How often the outbox is read, when no event announces a notice."""
 PAUSE_SECONDS_FIRST = 1.0
 PAUSE_SECONDS_MAX = 60.0
 """After failures: a receiver that is back is found within a minute."""
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """The way to one receiver. ``clock``: unix seconds. For one event loop."""
+    """Sends to one receiver. ``clock``: unix seconds. For one event loop."""
 
     def __init__(
         self,
@@ -61,7 +61,6 @@ class Outbox:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Send what waits, until cancelled."""
         while True:
             sent = await self.send_due()
             if sent < SENDS_AT_ONCE:
@@ -73,7 +72,7 @@ class Outbox:
                     pass
 
     async def send_due(self) -> int:
-        """Try what is due, at most SENDS_AT_ONCE; how many were tried."""
+        """Send what is due, at most SENDS_AT_ONCE; returns how many were tried."""
         try:
             tried = await self._send_due()
         except InventoryError as error:
@@ -89,7 +88,7 @@ class Outbox:
         if not self._lead.is_held():
             return 0
         await self._mark_settled()
-        # A clock that was set back must not hold for longer than anybody may ask for.
+        # A clock that was set back must not delay longer than a receiver may ask for.
         self._held_until_s = min(self._held_until_s, now_s + RETRY_AFTER_SECONDS_MAX)
         if now_s < self._held_until_s:
             return 0
@@ -110,7 +109,7 @@ class Outbox:
         return len(wanted)
 
     async def _deliver(self, notice: Notice) -> Outcome:
-        """Send one notice and mark it at once: between the two lies all that can be doubled."""
+        """Send one notice and mark it at once: a crash between the two sends it twice."""
         outcome = await self._receiver.send(notice)
         self._metrics.notices.labels(self.name, outcome.delivery.value).inc()
         if outcome.delivery is Delivery.RETRY:
@@ -128,7 +127,7 @@ class Outbox:
         return outcome
 
     async def _mark_settled(self, number: str = "") -> None:
-        """Mark what the receiver has settled; what cannot be marked now is marked later."""
+        """Mark notices that the receiver has settled; retries those that cannot be marked now."""
         for each in [number] if number else list(self._unmarked):
             state, detail = self._unmarked[each]
             now: dt.datetime = moment(self._clock())
@@ -136,7 +135,7 @@ class Outbox:
             self._unmarked.pop(each, None)
 
     def _judge(self, outcomes: list[Outcome]) -> None:
-        """How the receiver is, after an attempt."""
+        """Update the receiver's state after attempts."""
         failed = [each for each in outcomes if each.delivery is Delivery.RETRY]
         if outcomes and len(failed) < len(outcomes):
             if self._failures:
@@ -154,6 +153,6 @@ class Outbox:
             self._held_until_s = max(self._held_until_s, self._clock() + self._pause_s())
 
     def _pause_s(self) -> float:
-        """How long to wait after this many failures in a row: doubling, bounded, random."""
+        """Seconds to wait after consecutive failures: doubling, bounded, random."""
         doubled = PAUSE_SECONDS_FIRST * 2.0 ** min(self._failures, 20)
         return self._random.uniform(PAUSE_SECONDS_FIRST, min(doubled, PAUSE_SECONDS_MAX))

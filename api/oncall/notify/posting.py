@@ -1,4 +1,4 @@
-"""What all receivers that are posted to have in common."""
+"""What all receivers that take HTTP posts have in common."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PostingReceiver(Receiver):
 
     @classmethod
     def takes(cls, address: str) -> bool:
-        """Whether this can be posted to."""
+        """Whether the address is one for HTTP posts."""
         try:
             parts = urlsplit(address)
             _ = parts.port
@@ -35,7 +35,7 @@ class PostingReceiver(Receiver):
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and address.isprintable()
 
     async def send(self, notice: Notice) -> Outcome:
-        """Try once. Secrets are read anew: a file that was repaired helps at once."""
+        """Secrets are read each time: a repaired file helps at once."""
         where = f"receiver {self._table.name}"
         try:
             url = secret_of(self._table, "url", where) or self.default_url
@@ -54,7 +54,7 @@ class PostingReceiver(Receiver):
 
     @abc.abstractmethod
     def body(self, notice: Notice, key: str) -> object:
-        """What is posted."""
+        """The JSON to post."""
 
     def headers(self, key: str) -> Mapping[str, str]:
         """Headers besides the notice's id."""

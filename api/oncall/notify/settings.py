@@ -1,4 +1,4 @@
-"""Whom to tell: Alertmanagers, and the file of the built-in notifier (`notify_file`, TOML).
+"""Receivers: Alertmanagers, and the file of the built-in notifier (`notify_file`, TOML).
 
     [[receivers]]
     name = "oncall"
@@ -56,7 +56,7 @@ _SECRETS = ("url", "key")
 
 
 class AlertmanagerTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One Alertmanager. Passwords are in files, which are read anew each time."""
+    """One Alertmanager. Passwords are in files, which are read each time."""
 
     url: str
     username: str = ""
@@ -78,7 +78,7 @@ class RouteTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class NotifySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Who gets what."""
+    """Receivers, and routes to them."""
 
     receivers: tuple[ReceiverTable, ...] = ()
     routes: tuple[Route, ...] = ()
@@ -88,20 +88,20 @@ class NotifySettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotifierSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the notifier is set up with; `api.http.settings` makes it of the service's settings."""
+    """The notifier's settings; `api.http.settings` makes it of the service's settings."""
 
     file: NotifySettings
     """Receivers and routes."""
     alertmanagers: Sequence[AlertmanagerTable]
     interval_s: float
-    """Of rule groups that name none: Alertmanagers hear of an alert again before it expires."""
+    """Of rule groups that name none: Alertmanagers get an alert again before it expires."""
     external_labels: dict[str, str]
     public_url: str
-    """What links in messages begin with."""
+    """Prefix of links in messages."""
 
 
 def read_alertmanagers(given: str | Sequence[str | AlertmanagerTable]) -> list[AlertmanagerTable]:
-    """The Alertmanagers of a setting: a list, or text with commas as the environment has it."""
+    """From a list, or text with commas as the environment has it."""
     entries = [one.strip() for one in given.split(",")] if isinstance(given, str) else given
     tables = [AlertmanagerTable(url=one) if isinstance(one, str) else one for one in entries if one]
     if len(tables) > ALERTMANAGERS_MAX:
@@ -136,7 +136,7 @@ def check_address(where: str, url: str) -> None:
     if not fine:
         raise SettingsError(f"{where} is {url[:80]!r}; write http://HOST:PORT or https://HOST/PATH")
     if parts.username or parts.password:
-        # Without the value: it goes to logs.
+        # Without the value: the message goes to logs.
         raise SettingsError(f"{where} has a user or password in it; use username, password_file")
     if parts.query or parts.fragment:
         raise SettingsError(f"{where} is {url[:80]!r}; write it without ? and #")
@@ -172,14 +172,14 @@ def read_notify_file(file: str) -> NotifySettings:
         raise SettingsError(f"{file}: receivers: there are none; write [[receivers]]")
     given = tables_of(values, "routes", file, ROUTES_MAX)
     if not given:
-        # Nothing said about who gets what: everybody who is named gets what pages.
+        # No routes: every receiver gets critical alerts.
         given = [{"receiver": name, "continue": True} for name in names]
     routes = [read_route(table, names, file, place) for place, table in enumerate(given)]
     return NotifySettings(receivers=tuple(receivers), routes=tuple(routes))
 
 
 def tables_of(values: Mapping[str, Any], key: str, file: str, at_most: int) -> list[dict[str, Any]]:
-    """The tables of a list in the file."""
+    """The tables under a key of the file; raises SettingsError for another type."""
     tables = values.get(key, [])
     if not isinstance(tables, list) or not all(isinstance(one, dict) for one in tables):
         raise SettingsError(f"{file}: {key}: must be tables; write [[{key}]]")
@@ -189,7 +189,7 @@ def tables_of(values: Mapping[str, Any], key: str, file: str, at_most: int) -> l
 
 
 def read_receiver(values: dict[str, Any], file: str, place: int) -> ReceiverTable:
-    """One receiver, checked; its secrets' files are read once to see that they can be."""
+    """One receiver, checked; files with secrets are read once to see that they are readable."""
     where = f"receivers[{place}]"
     for key in _SECRETS:
         if not isinstance(values.get(key, ""), str):
@@ -224,7 +224,7 @@ def read_receiver(values: dict[str, Any], file: str, place: int) -> ReceiverTabl
 
 
 def read_route(values: dict[str, Any], receivers: Iterable[str], file: str, place: int) -> Route:
-    """One route, checked. One that says nothing of severity takes what is critical."""
+    """One route, checked. One without a matcher for severity takes critical alerts."""
     where = f"routes[{place}]"
     values = dict(values)
     if not isinstance(values.get("continue", False), bool):

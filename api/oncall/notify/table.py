@@ -25,14 +25,14 @@ class ReceiverTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 def secret_of(table: ReceiverTable, key: str, where: str) -> str:
-    """A receiver's `url` or `key`, from the file where that is how it is given."""
+    """A receiver's `url` or `key`, from the file if the table names one."""
     file: str = getattr(table, f"{key}_file")
     given: str = getattr(table, key)
     return read_secret(f"{where}.{key}_file", file) if file else given
 
 
 def read_secret(where: str, file: str) -> str:
-    """The one line of a file with a secret. Raises SettingsError, without what is in it."""
+    """The single line of a file with a secret. Raises SettingsError, without its content."""
     try:
         with Path(file).open("rb") as opened:
             raw = opened.read(SECRET_BYTES_MAX + 1)

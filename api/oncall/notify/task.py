@@ -1,7 +1,7 @@
-"""The notifier: takes alerts from the evaluator, plans, keeps, and lets receivers be told.
+"""The notifier: takes alerts from the evaluator, plans notices, keeps and sends them.
 
-Only the process that evaluates notifies. What it knows is in the inventory: another that takes over
-goes on where it stopped. Until it has evaluated a rule group, what was told of it stands.
+Only the process that evaluates notifies. Its state is in the inventory: a process that takes over
+goes on where it stopped. Until it has evaluated a rule group, the notified state stands.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from api.oncall.notify.settings import NotifierSettings, NotifySettings
 from collector.contract.errors import InventoryError
 
 PLAN_SECONDS = 1.0
-"""How often it is looked whether there is something to say."""
+"""How often the notifier checks for notices that are due."""
 QUIET_PLAN_SECONDS = 5.0
 """The same while nothing happens: only intervals pass."""
 SILENCES_SECONDS = 5.0
@@ -57,13 +57,13 @@ class Book:
         self._evaluated[group.key] = now_ns
 
     def begin(self, now_ns: int) -> None:
-        """Forget everything: this process begins to look now."""
+        """Forget everything: this process begins to lead now."""
         self._groups.clear()
         self._evaluated.clear()
         self.since_ns = now_ns
 
     def scene(self) -> Scene:
-        """What is known. Groups that are no longer evaluated, while others are, are gone."""
+        """All alerts. Groups that are no longer evaluated, while others are, are gone."""
         groups, evaluated = dict(self._groups), dict(self._evaluated)
         newest_ns = max(evaluated.values(), default=0)
         standing: list[Standing] = []
@@ -90,7 +90,7 @@ class Book:
 
 
 class Notifier:
-    """Plans what to tell the receivers of the file, and keeps it. ``clock``: unix seconds."""
+    """Plans notices for the receivers of the file, and keeps them. ``clock``: unix seconds."""
 
     def __init__(
         self,
@@ -117,11 +117,11 @@ class Notifier:
 
     @property
     def is_impatient(self) -> bool:
-        """Whether a talk waits for its first word."""
+        """Whether a group of alerts waits for its first notice."""
         return any(talk.number == 0 for talk in (self._talks or {}).values())
 
     def silences_changed(self) -> None:
-        """Somebody has made or ended a silence: ask for them again."""
+        """A client has made or ended a silence: read them again."""
         self._silences_at_s = float("-inf")
 
     async def plan_once(self) -> Plan | None:
@@ -132,10 +132,10 @@ class Notifier:
         try:
             made = await self._plan()
         except InventoryError as error:
-            # Whether it was kept is not known: ask again.
+            # Whether it was kept is not known: read again.
             self._talks = None
             if not self._is_failing:
-                log.warning("nobody can be notified: %s", error)
+                log.warning("cannot notify any receiver: %s", error)
             self._is_failing = True
             self._metrics.notify_errors.inc()
             return None
@@ -171,7 +171,7 @@ class Notifier:
         return made
 
     def _look(self, talks: dict[str, Talk], now_ns: int) -> Plan:
-        """What follows from what is known; in a thread."""
+        """The plan from what is known; in a thread."""
         scene = self._book.scene()
         matchers = [matcher for route in self._settings.routes for matcher in route.matchers]
         matchers += [matcher for silence in self._silences for matcher in silence.matchers]
@@ -186,7 +186,7 @@ class Notifier:
         )
 
     async def _ask_silences(self, now_s: float, now: dt.datetime) -> None:
-        """Ask for silences, if what is known of them is old."""
+        """Read silences again, if those in memory are old."""
         if 0 <= now_s - self._silences_at_s < SILENCES_SECONDS:
             return
         self._silences_at_s = now_s
@@ -194,7 +194,7 @@ class Notifier:
 
 
 class Notifying:
-    """Everything that tells people; the evaluator calls `notify`."""
+    """All ways of notification; the evaluator calls `notify`."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class Notifying:
             self._watch(each.name)
 
     def _watch(self, name: str) -> None:
-        """Show what waits for a receiver."""
+        """Export a receiver's queue length as a metric."""
         self._metrics.watch(
             "fabric_service_notices_waiting", lambda: self._backlogs[name][0], receiver=name
         )
@@ -241,9 +241,9 @@ class Notifying:
         )
 
     async def notify(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
-        """The alerts of a group after its evaluation, all that stand. Returns soon, never raises.
+        """All standing alerts of a group after its evaluation. Returns soon, never raises.
 
-        What could not be told or kept is told after the next evaluation.
+        What could not be sent or kept is sent after the next evaluation.
         """
         self._see_lead(now_ns)
         if self.notifier is not None:
@@ -259,13 +259,11 @@ class Notifying:
             sender.offer(entries)
 
     def silences_changed(self) -> None:
-        """A silence was made or ended."""
         if self.notifier is not None:
             self.notifier.silences_changed()
             self._news.set()
 
     async def run(self) -> None:
-        """Plan and send, until cancelled."""
         if self._client is None:
             return
         try:
@@ -281,7 +279,7 @@ class Notifying:
             await self._client.aclose()
 
     async def _plan_on(self, notifier: Notifier) -> None:
-        """Plan again and again: soon when there is news, else every few seconds."""
+        """Plan soon when there is news, else every few seconds."""
         while True:
             self._see_lead(round(self._clock() * NS))
             made = await notifier.plan_once()
@@ -298,12 +296,12 @@ class Notifying:
             self._news.clear()
 
     async def _count_on(self) -> None:
-        """Keep in mind what waits, for those who look at the service's own numbers."""
+        """Count what waits, for the service's own metrics."""
         while True:
             try:
                 found = await asyncio.to_thread(self._inventory.notices.backlogs)
             except InventoryError:
-                found = {}  # said where notices are planned
+                found = {}  # logged where notices are planned
             now = moment(self._clock())
             for name in self._backlogs:
                 one = found.get(name)
@@ -312,7 +310,7 @@ class Notifying:
             await asyncio.sleep(BACKLOG_SECONDS)
 
     def _see_lead(self, now_ns: int) -> None:
-        """What was known before this process lost the lead, or had it, is old."""
+        """Forget what was known from before this process gained the lead."""
         leads = self._lead.is_held()
         if leads and not self._was_leading:
             self._book.begin(now_ns)

@@ -1,4 +1,4 @@
 """Rule files at work: checked and tested by hand (`fabricscope rules`), evaluated by the service.
 
-What a rule means stands in `alerts.rulebook`; here it meets PromQL, files, stores and people.
+`alerts.rulebook` defines what a rule means; this package connects it to PromQL, files and stores.
 """

@@ -1,6 +1,6 @@
-"""What stands, as `/api/v1/rules` and `/api/v1/alerts` of Prometheus say it.
+"""Rules and alerts in the form of Prometheus' `/api/v1/rules` and `/api/v1/alerts`.
 
-Rules are this process' own files; what came of them is in the inventory, whoever evaluates.
+Rules are this process' own files; their state is in the inventory, whichever process evaluates.
 """
 
 from __future__ import annotations
@@ -50,7 +50,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The token of the first group."""
 
     def has(self, rule: Rule) -> bool:
-        """Whether a rule is wanted."""
         if self.kind and rule.is_alert != (self.kind == "alert"):
             return False
         if self.names and rule.name not in self.names:
@@ -63,7 +62,7 @@ class UnknownToken(Exception):  # noqa: N818 - reads as the statement it is
 
 
 class RuleBook:
-    """Reads only; for any thread. ``interval_s``: of groups that say nothing."""
+    """Reads only; for any thread. ``interval_s``: of groups that set none."""
 
     def __init__(self, shelf: Shelf, inventory: Inventory, interval_s: float) -> None:
         self._shelf = shelf
@@ -71,7 +70,7 @@ class RuleBook:
         self._interval_s = interval_s
 
     def files(self) -> list[RuleFile]:
-        """Every rule file and what came of it."""
+        """Every rule file and its state."""
         return self._shelf.files
 
     def alerts(self) -> list[Document]:
@@ -104,7 +103,7 @@ class RuleBook:
         return answer
 
     def _group(self, group: Group, state: GroupState | None, wanted: Wanted) -> Document:
-        """A group with the rules that are wanted."""
+        """A group with its wanted rules."""
         known = Known(group, state)
         return {
             "name": group.name,
@@ -122,7 +121,7 @@ class RuleBook:
 
 
 class Known:
-    """What is known of a group's last evaluation, by the place of each rule."""
+    """The state of a group's last evaluation, by the place of each rule."""
 
     def __init__(self, group: Group, state: GroupState | None) -> None:
         self._ids = rule_ids(group)
@@ -136,20 +135,20 @@ class Known:
         self.evaluated = NEVER if self._health is None else rfc3339(self._health.evaluated_ns)
 
     def alerts(self, place: int) -> list[Alert]:
-        """The alerts of a rule that are pending or firing."""
+        """Pending and firing alerts of a rule."""
         found = self._alerts.get(self._ids[place], {})
         return [alert for _, alert in sorted(found.items()) if is_active(alert)]
 
     def health(self, place: int) -> Document:
-        """How the evaluation of a rule went; nothing is known of one that was added since."""
+        """Health of a rule's last evaluation; unknown for a rule that was added since."""
         there = self._places.get(self._ids[place])
         if there is None or self._health is None:
             return {"health": "unknown", "evaluationTime": 0, "lastEvaluation": NEVER}
         error = self._health.errors.get(there, "")
-        said = {"health": "err", "lastError": error} if error else {"health": "ok"}
+        result = {"health": "err", "lastError": error} if error else {"health": "ok"}
         times = self._health.rule_seconds
         seconds = times[there] if there < len(times) else 0
-        return {**said, "evaluationTime": seconds, "lastEvaluation": self.evaluated}
+        return {**result, "evaluationTime": seconds, "lastEvaluation": self.evaluated}
 
 
 # --- documents ----------------------------------------------------------------------------------
@@ -195,7 +194,6 @@ def alert_document(alert: Alert) -> Document:
 
 
 def is_active(alert: Alert) -> bool:
-    """Whether it is pending or firing."""
     return alert.state is not AlertState.INACTIVE
 
 
@@ -236,19 +234,18 @@ def rfc3339(time_ns: int) -> str:
 
 
 def is_wanted(group: Group, wanted: Wanted) -> bool:
-    """Whether a group is."""
     if wanted.groups and group.name not in wanted.groups:
         return False
     return not wanted.files or group.file in wanted.files
 
 
 def token_of(group: Group) -> str:
-    """What a page begins with."""
+    """The page token of a group."""
     return hashlib.sha1(group.key.encode(), usedforsecurity=False).hexdigest()
 
 
 def meets(labels: Mapping[str, str], selector: Selector) -> bool:
-    """Whether a rule's labels meet a selector; a label that it lacks is empty."""
+    """Whether a rule's labels match a selector; an absent label is empty."""
     return all(
         is_match(labels.get(each.label, ""), each.operator, each.value)
         for each in selector.matchers
@@ -256,7 +253,7 @@ def meets(labels: Mapping[str, str], selector: Selector) -> bool:
 
 
 def is_match(value: str, operator: str, wanted: str) -> bool:
-    """Whether one label meets one matcher. Patterns are RE2's, of which Arrow brings the engine."""
+    """Whether one label matches one matcher. Patterns are RE2's, by Arrow's engine."""
     if "~" not in operator:
         return (value == wanted) == (operator == "=")
     try:

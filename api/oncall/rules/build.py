@@ -1,4 +1,4 @@
-"""The rule pack as files of one's own, with other thresholds; and as a list of what is in it."""
+"""The rule pack as files with the user's thresholds, and as a list of its rules."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def read_value(name: str, text: str) -> object:
     try:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:
-        return text  # whoever turns the knob says what is wrong with it
+        return text  # the check of the knob reports what is wrong
 
 
 def write_pack(
     folder: Path, given: Mapping[str, object], *, keeps_firing: bool = True
 ) -> list[Path]:
-    """Write the pack's files with these knobs turned. Files of others are never overwritten.
+    """Write the pack's files with these knobs turned. Never overwrites files of other origin.
 
     ``keeps_firing``: False leaves `keep_firing_for` out, which older evaluators refuse.
     """
@@ -83,7 +83,7 @@ def write_pack(
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file may be written there: nothing is there, or something that we wrote."""
+    """Whether a file may be written: the path is free, or the file is one that we wrote."""
     if path.is_symlink():
         return False
     if not path.exists():
@@ -93,14 +93,14 @@ def is_ours(path: Path) -> bool:
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file so that a Prometheus that reloads meanwhile sees the old one or the new."""
+    """Atomic: a Prometheus that reloads meanwhile sees the old file or the new."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_text(text, "utf-8")
     fresh.replace(path)
 
 
 class PackRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of the pack, for people who choose."""
+    """One rule of the pack, as `rules list` shows it."""
 
     name: str
     is_alert: bool
@@ -115,11 +115,10 @@ class PackRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pack_rules() -> list[PackRule]:
-    """Every rule of the pack, as it is shipped."""
     templates = pack_templates()
     listed: list[PackRule] = []
     for file, text in fill_pack().items():
-        # The header is one line that the template has not.
+        # The header is one line that the template lacks.
         lines = templates[file].splitlines()
         rules = [rule for group in parse_rules(text, file) for rule in group.rules]
         begins = [rule.line - 2 for rule in rules]
@@ -131,7 +130,7 @@ def pack_rules() -> list[PackRule]:
 
 
 def describe(rule: Rule, theme: str, knobs: Sequence[str]) -> PackRule:
-    """A rule with the knobs that its own lines ask for; where the runbooks are is not one."""
+    """A rule with the knobs that its own lines use; the runbooks' address is not one."""
     return PackRule(
         name=rule.name,
         is_alert=rule.is_alert,

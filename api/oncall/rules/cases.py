@@ -133,14 +133,14 @@ class QueryCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InputSeries(msgspec.Struct, frozen=True):
-    """A series that is there before any rule is evaluated; None: no sample at that interval."""
+    """A series that exists before any rule is evaluated; None: no sample at that interval."""
 
     labels: dict[str, str]
     values: Values
 
 
 class TestCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One test: series, and what should come of them."""
+    """One test: series, and the expected results."""
 
     __test__ = False
     """Not one of pytest's."""
@@ -159,14 +159,13 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last_ms(self) -> int:
-        """The last moment that anything is asked about, since the start."""
+        """The last moment with an expectation, since the start."""
         times = [case.time_ms for case in self.alert_cases]
         times += [case.time_ms for case in self.query_cases]
         return max(times, default=0)
 
     @property
     def title(self) -> str:
-        """How people find it."""
         return f"{self.name} (test {self.number})" if self.name else f"test {self.number}"
 
 
@@ -185,7 +184,7 @@ class TestFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_tests(text: str, file: str) -> TestFile:
-    """The tests of a file's text. Raises RuleFileError with all that is wrong."""
+    """Raises RuleFileError with everything that is wrong."""
     problems = Problems()
     root = read_yaml(text, problems, TEST_FILE_BYTES_MAX)
     if problems or root is None:
@@ -200,7 +199,7 @@ def read_tests(text: str, file: str) -> TestFile:
 
 
 def to_raw(root: Node, file: str) -> RawFile:
-    """The document in its shape; a RuleFileError says where it has another one."""
+    """The document in its shape; a RuleFileError names where it deviates."""
     try:
         return msgspec.convert(Plain().of(root), RawFile)
     except msgspec.ValidationError as error:
@@ -213,13 +212,13 @@ def to_raw(root: Node, file: str) -> RawFile:
 
 
 class Plain:
-    """Makes dicts, lists and texts of nodes; what is null is left out. Aliases are repeated."""
+    """Converts nodes to dicts, lists and texts, without nulls. Aliases are repeated."""
 
     def __init__(self) -> None:
         self._nodes = 0
 
     def of(self, node: Node) -> object:
-        """The node's content; depth is bounded by who read the document."""
+        """The node's content; the reader of the document has bounded the depth."""
         self._nodes += 1
         if self._nodes > NODES_MAX:
             raise ParseError("", f"over {NODES_MAX} values, with those that aliases repeat")
@@ -257,25 +256,24 @@ def locate(root: Node, path: str, words: str) -> int:
 
 
 def plain_words(words: str) -> str:
-    """A sentence of msgspec's in the words of the format."""
+    """A message of msgspec's in the terms of the format."""
     for theirs, ours in (("`object`", "a map"), ("`array`", "a list"), ("`str`", "text")):
         words = words.replace(theirs, ours)
     return words[:1].lower() + words[1:]
 
 
 class Reader:
-    """Reads the texts of a file that has its shape, and gathers what is wrong with them."""
+    """Reads the texts of a file that has its shape, and collects what is wrong with them."""
 
     def __init__(self, root: Node, problems: Problems) -> None:
         self._root = root
         self._problems = problems
 
     def line(self, path: str) -> int:
-        """Where something stands."""
         return locate(self._root, path, "")
 
     def read(self, path: str, text: str, read: Callable[[str], Read], otherwise: Read) -> Read:
-        """What a reader makes of a text; what it refuses is a problem of the file."""
+        """The reader's result; what it refuses becomes a problem of the file."""
         try:
             return read(text)
         except (ParseError, NotationError) as error:
@@ -283,7 +281,6 @@ class Reader:
             return otherwise
 
     def file(self, raw: RawFile, file: str) -> TestFile:
-        """The whole file."""
         evaluation_ms = self.read("$.evaluation_interval", raw.evaluation_interval, duration_ms, 0)
         if len(raw.tests) > TESTS_MAX:
             self._problems.add(self.line("$.tests"), f"over {TESTS_MAX} tests")
@@ -307,7 +304,6 @@ class Reader:
         )
 
     def test(self, raw: RawTest, number: int, evaluation_ms: int) -> TestCase:
-        """One test."""
         path = f"$.tests[{number}]"
         interval_ms = self.read(f"{path}.interval", raw.interval, duration_ms, 0)
         case = TestCase(
@@ -339,15 +335,12 @@ class Reader:
         return case
 
     def series(self, raw: RawSeries, path: str) -> InputSeries:
-        """A series of the input."""
-
         def read(values: str) -> InputSeries:
             return InputSeries(*read_series(raw.series, values))
 
         return self.read(path, raw.values, read, InputSeries({}, []))
 
     def alert_case(self, raw: RawAlertCase, path: str) -> AlertCase:
-        """What should fire."""
         if not raw.alertname:
             self._problems.add(self.line(path), "an item of alert_rule_test without alertname")
         return AlertCase(
@@ -361,7 +354,7 @@ class Reader:
         )
 
     def query_case(self, raw: RawQueryCase, path: str) -> QueryCase:
-        """What an expression should give. promtool reads the expected labels when it compares."""
+        """Unreadable labels fail only this case: promtool reads them when it compares."""
         expected: list[ExpectedSample] = []
         problem = ""
         for place, one in enumerate(raw.exp_samples):

@@ -24,23 +24,23 @@ class Lint(enum.StrEnum):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check has found. With `--lint fatal` warnings are problems."""
+    """The result of a check. With `--lint fatal` warnings are problems."""
 
     files: int
     rules: int
     problems: list[Problem]
     warnings: list[Problem]
     left_out: dict[str, int]
-    """By file: problems that are more than anybody would read."""
+    """By file: how many problems past the bound are not listed."""
 
     @property
     def is_bad(self) -> bool:
-        """Whether a Prometheus would refuse a file, or somebody wants no warnings."""
+        """Whether a Prometheus would refuse a file, or warnings are fatal."""
         return bool(self.problems)
 
 
 def check_files(paths: Iterable[str], lint: Lint) -> Checked:
-    """Read every file and say all that is wrong. A SettingsError if a path does not exist."""
+    """Read every file and report all problems. A SettingsError if a path does not exist."""
     found = find_rule_files(paths)
     problems: list[Problem] = []
     left_out: dict[str, int] = {}
@@ -65,7 +65,7 @@ def check_files(paths: Iterable[str], lint: Lint) -> Checked:
 
 
 def warnings_of(groups: Sequence[Group]) -> list[Problem]:
-    """What is probably wrong with rules that can be evaluated, in the order of the files."""
+    """Lint warnings about valid rules, in the order of the files."""
     linter = Linter([rule for group in groups for rule in group.rules], load_catalog())
     warnings = [
         Problem(group.file, rule.line, f"{rule.name}: {text}")

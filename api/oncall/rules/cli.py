@@ -27,14 +27,13 @@ from collector.contract.errors import RuleFileError
 
 EXIT_FAILED = 1
 TEXT_COLUMNS = 110
-"""The width where no terminal says one."""
+"""The width without a terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The words and flags of `rules`."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="WHAT")
 
-    check = verbs.add_parser("check", help="say what is wrong with rule files")
+    check = verbs.add_parser("check", help="report what is wrong with rule files")
     check.add_argument("paths", nargs="+", metavar="FILE|DIR")
     check.add_argument(
         "--lint",
@@ -73,7 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     verbs: dict[str, Callable[[argparse.Namespace, Console], int]] = {
@@ -86,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def console_of(arguments: argparse.Namespace) -> Console:
-    """Where to print: in colour on a terminal, never broken by us in the middle of a line."""
+    """In colour on a terminal; lines are never wrapped."""
     plain = arguments.no_color
     width = None if sys.stdout.isatty() else TEXT_COLUMNS
     return Console(
@@ -112,7 +110,6 @@ def count(number: int, what: str) -> str:
 
 
 def run_check(arguments: argparse.Namespace, console: Console) -> int:
-    """`rules check`."""
     checked = check_files(arguments.paths, Lint(arguments.lint))
     for problem in checked.problems:
         console.print(f"[bold red]error[/]   {escape(str(problem))}")
@@ -121,10 +118,10 @@ def run_check(arguments: argparse.Namespace, console: Console) -> int:
     for file, left_out in checked.left_out.items():
         console.print(f"[bold red]error[/]   {escape(file)}: {left_out} more")
     size = f"{count(checked.files, 'file')}, {count(checked.rules, 'rule')}"
-    said = [count(len(checked.problems), "error")] if checked.problems else []
-    said += [count(len(checked.warnings), "warning")] if checked.warnings else []
+    counts = [count(len(checked.problems), "error")] if checked.problems else []
+    counts += [count(len(checked.warnings), "warning")] if checked.warnings else []
     style = "bold red" if checked.is_bad else "green"
-    console.print(f"[{style}]{size}: {', '.join(said) or 'well'}[/]")
+    console.print(f"[{style}]{size}: {', '.join(counts) or 'well'}[/]")
     return EXIT_FAILED if checked.is_bad else 0
 
 
@@ -132,7 +129,6 @@ def run_check(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def run_test(arguments: argparse.Namespace, console: Console) -> int:
-    """`rules test`."""
     dialect = Dialect(arguments.dialect)
     failed = 0
     for name in arguments.paths:
@@ -141,7 +137,7 @@ def run_test(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def run_test_file(path: Path, dialect: Dialect, wanted: str, console: Console) -> bool:
-    """Run one file's tests and say what came of them; whether all is well."""
+    """Run one file's tests and print the results; whether all passed."""
     try:
         file, book, empty = load_test_file(path)
     except RuleFileError as error:
@@ -179,7 +175,7 @@ def load_test_file(path: Path) -> tuple[TestFile, Book, list[str]]:
 
 
 def show_result(path: Path, result: TestResult, console: Console) -> None:
-    """What did not come as expected in one test."""
+    """Print what was not as expected in one test."""
     title = f"{path}:{result.case.line}: {result.case.title}"
     console.print(f"[bold red]FAILED[/] [bold]{escape(title)}[/]")
     for failure in result.failures:
@@ -187,7 +183,7 @@ def show_result(path: Path, result: TestResult, console: Console) -> None:
 
 
 def show_failure(failure: Failure, console: Console) -> None:
-    """Expected and got, side by side, and where to look."""
+    """Expected and got, side by side, and a hint."""
     where = f"line {failure.line}: " if failure.line else ""
     console.print(f"  {where}{failure.kind} {escape(failure.name)} at {span(failure.time_ms)}")
     if failure.error:
@@ -199,7 +195,7 @@ def show_failure(failure: Failure, console: Console) -> None:
 
 
 def show_sides(failure: Failure, console: Console) -> None:
-    """A table of what was expected and what came."""
+    """A table of what was expected and what was found."""
     table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 3, 0, 0))
     table.add_column("expected", overflow="fold")
     table.add_column("got", overflow="fold")
@@ -216,7 +212,6 @@ def show_sides(failure: Failure, console: Console) -> None:
 
 
 def run_build(arguments: argparse.Namespace, console: Console) -> int:
-    """`rules build`."""
     written = write_pack(
         arguments.out,
         read_knobs(arguments.knobs, arguments.set),
@@ -229,7 +224,6 @@ def run_build(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def run_list(arguments: argparse.Namespace, console: Console) -> int:
-    """`rules list`."""
     rules = pack_rules()
     if arguments.json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(rules)).decode() + "\n")
@@ -242,7 +236,6 @@ def run_list(arguments: argparse.Namespace, console: Console) -> int:
 
 
 def table_of(rules: Sequence[PackRule]) -> Table:
-    """The alerts of the pack."""
     table = Table(show_edge=False, pad_edge=False)
     for name in ("alert", "severity", "for", "theme", "what it means", "knobs"):
         table.add_column(name, overflow="fold")
@@ -269,7 +262,7 @@ LABEL = re.compile(r"\{\{-?\s*\$labels\.(\w+)[^{}]*\}\}")
 
 
 def plain_summary(text: str) -> str:
-    """A summary for people who read no templates.
+    """A summary without template syntax.
 
     >>> plain_summary("{{ $labels.host }} drops {{ $value | humanize }} packets")
     '<host> drops <value> packets'

@@ -1,6 +1,6 @@
-"""One rule at one moment: ask its expression, and make alerts or series of the answer.
+"""One rule at one moment: evaluate its expression, and turn the result into alerts or series.
 
-It blocks, and runs in threads of its own: people's questions never wait for rules.
+It blocks, and runs in threads of its own: clients' queries never wait for rules.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class RuleOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What the evaluation of one rule came to."""
+    """The result of one rule's evaluation."""
 
     seconds: float
     error: str = ""
@@ -64,7 +64,6 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, group: Group, now_ns: int, interval_s: float) -> Moment:
-        """The moment of a group."""
         return cls(
             now_ns=now_ns,
             asked_ns=now_ns - round((group.query_offset_s or 0.0) * NS),
@@ -73,7 +72,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asker:
-    """Asks PromQL's engine; whatever runs can be stopped. For any thread."""
+    """Queries PromQL's engine; a running query can be stopped. For any thread."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -82,7 +81,7 @@ class Asker:
         self._is_stopped = False
 
     def ask(self, text: str, time_ns: int, timeout_s: float) -> list[Found]:
-        """The rows of an expression's answer at a moment. Raises QueryError or StoreError."""
+        """The rows of an expression's result at a moment. Raises QueryError or StoreError."""
         grid = Grid(time_ns // NS_PER_MS, 1, 1)
         running = self._engine.start(
             Question(text=text, grid=grid, is_range=False, timeout_s=timeout_s)
@@ -104,9 +103,9 @@ class Asker:
         raise RuleError("rule result is not a vector or scalar")
 
     def stop(self) -> bool:
-        """End what runs, also inside the store, and begin nothing more; whether all has ended.
+        """End running queries, also inside the store, and begin no more; whether all have ended.
 
-        To be asked again until then: a question may have been between two parts.
+        Call it until it returns True: a query may have been between two parts.
         """
         with self._guard:
             self._is_stopped = True
@@ -127,7 +126,7 @@ class RuleEvaluator:
     def evaluate(
         self, group: Group, rule: Rule, standing: Mapping[Labels, Alert], at: Moment
     ) -> RuleOutcome:
-        """One rule. It never raises: why there is no result is part of the outcome."""
+        """Never raises: why there is no result is part of the outcome."""
         started = time.perf_counter()
         alerts: dict[Labels, Alert] | None = None
         made: Sequence[Sample] = ()
@@ -140,7 +139,7 @@ class RuleEvaluator:
             else:
                 made = recorded(rule, found, at.asked_ns, group.limit)
         except RuleLimitError as over:
-            # As Prometheus: what stood is forgotten.
+            # As Prometheus: the standing alerts are forgotten.
             alerts, error = {}, str(over)
         except FabricscopeError as failure:
             error = str(failure) or type(failure).__name__
@@ -178,7 +177,7 @@ class RuleEvaluator:
         return alerts
 
     def _expand_at(self, rule: Rule, at: Moment) -> Expand:
-        """How templates are expanded at a moment; they ask questions of the same moment."""
+        """How templates are expanded at a moment; they query the same moment."""
         answers: dict[str, list[Found]] = {}
 
         def query(text: str) -> Sequence[Found]:
@@ -210,7 +209,7 @@ class RuleEvaluator:
 
 
 def recorded(rule: Rule, found: Sequence[Found], time_ns: int, limit: int) -> list[Sample]:
-    """The samples that a recording rule makes of an answer."""
+    """The samples that a recording rule makes of a result."""
     made: dict[Series, Sample] = {}
     for row in found:
         labels = {name: value for name, value in row.labels.items() if name != METRIC_LABEL}
@@ -226,7 +225,7 @@ def recorded(rule: Rule, found: Sequence[Found], time_ns: int, limit: int) -> li
 
 
 def is_sound(series: Series) -> bool:
-    """Whether the store may have a series: a template can make labels of any length."""
+    """Whether the store may take a series: a template can make labels of any length."""
     try:
         check_labels(series.full_labels({}))
     except FabricscopeError:
@@ -248,7 +247,7 @@ def metrics_read(expression: str) -> frozenset[str | None]:
 
 
 def needs(rule: Rule, unwritten: Sequence[Sample]) -> bool:
-    """Whether a rule may read samples of its group that are not in the store yet.
+    """Whether a rule may read samples of its group that are not stored yet.
 
     A name without a colon may be one that an alias of ours stands for.
     """
@@ -266,4 +265,4 @@ def needs(rule: Rule, unwritten: Sequence[Sample]) -> bool:
 
 
 Explain = Callable[[Sequence[Alert]], Sequence[Alert]]
-"""Says more about alerts: one for each, with the same labels, in the same order."""
+"""Adds explanations: one alert for each, with the same labels, in the same order."""

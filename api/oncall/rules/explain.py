@@ -1,4 +1,4 @@
-"""What is said of alerts: which incidents explain, what the page says, where it can be seen."""
+"""Explanations of alerts: the incident behind them, its summary, and links to the evidence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STANDING = IncidentQuery(state=IncidentState.OPEN)
 
 
 def explain_by_incidents(inventory: Inventory, external_url: str) -> Explain:
-    """Marks alerts by the incidents that are open. It blocks; raises InventoryError."""
+    """Marks alerts by the open incidents. It blocks; raises InventoryError."""
 
     def explain(alerts: Sequence[Alert]) -> Sequence[Alert]:
         if not alerts:
@@ -31,7 +31,7 @@ def explain_by_incidents(inventory: Inventory, external_url: str) -> Explain:
 
 
 def with_dashboards(explain: Explain, grafana_url: str) -> Explain:
-    """The same, and each alert with the address of its dashboard at that time; none without URL."""
+    """Adds to each alert a link to its dashboard at that time; none without URL."""
     if not grafana_url:
         return explain
 
@@ -42,7 +42,7 @@ def with_dashboards(explain: Explain, grafana_url: str) -> Explain:
 
 
 def linked(alert: Alert, grafana_url: str) -> Alert:
-    """An alert with the address of its dashboard; one that its rule gives stands."""
+    """An alert with a link to its dashboard; one that its rule gives wins."""
     given = alert.annotations.get(ANNOTATION, "")
     # Ours of an earlier round does not: the alert may have ended since.
     if given and not given.startswith(f"{grafana_url.rstrip('/')}/d/"):

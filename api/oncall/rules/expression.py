@@ -43,7 +43,7 @@ def written_back(expression: str) -> str:
 
 
 def text_of(node: Node) -> str:
-    """A plan as text. A chain of operators leans to the left: it is walked in a loop."""
+    """A chain of operators leans to the left: it is walked in a loop."""
     chain: list[Binary] = []
     while isinstance(node, Binary):
         chain.append(node)
@@ -82,17 +82,14 @@ def text_of_one(node: Node) -> str:  # noqa: PLR0911 - a table
 
 
 def quoted(text: str) -> str:
-    """A string in quotes."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def duration_text(milliseconds: int) -> str:
-    """A duration, as in a range."""
     return write_duration(milliseconds / 1000)
 
 
 def selector_text(select: Select) -> str:
-    """A metric and its matchers."""
     metric = select.selector.metric or ""
     matchers = sorted(
         f"{each.label}{each.operator}{quoted(each.value)}"
@@ -123,7 +120,7 @@ def aggregate_text(node: Aggregate) -> str:
 
 
 def modifiers_of(binary: Binary) -> str:
-    """What stands between an operator and its right side."""
+    """The modifiers between an operator and its right side."""
     text = " bool" if binary.return_bool else ""
     matching = binary.matching
     is_vectors = kind_of(binary.left) is kind_of(binary.right) is Kind.VECTOR
@@ -133,7 +130,7 @@ def modifiers_of(binary: Binary) -> str:
 
 
 def matching_text(matching: Matching) -> str:
-    """Which series meet which."""
+    """Vector matching: `on`, `ignoring`, `group_left`, `group_right`."""
     text = ""
     if matching.on or matching.labels:
         text = f" {'on' if matching.on else 'ignoring'} ({', '.join(matching.labels)})"

@@ -1,4 +1,4 @@
-"""Rule files from disk, read whole and checked: for people who check and test them by hand."""
+"""Rule files from disk, read whole and checked, for `fabricscope rules`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
 
 def find_rule_files(paths: Iterable[str]) -> list[Path]:
-    """The files that are named, and those of the folders that are; a SettingsError if none is."""
+    """The named files, and those in the named folders; a SettingsError if there are none."""
     found: list[Path] = []
     for name in paths:
         path = Path(name)
@@ -100,7 +100,7 @@ def problems_of(rule: Rule) -> list[str]:
 
 
 def match_rule_files(patterns: Sequence[str], beside: Path) -> tuple[list[Path], list[str]]:
-    """The files that patterns of a test file mean, relative to it; and patterns without a match."""
+    """The files that match patterns of a test file, relative to it; and unmatched patterns."""
     found: list[Path] = []
     empty: list[str] = []
     for pattern in patterns:

@@ -1,4 +1,4 @@
-"""What a person should see of an expectation that failed: both sides, and where to look."""
+"""The report of a failed expectation: both sides, and a hint."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ def show_labels(labels: Mapping[str, str]) -> str:
 
 
 def show_row(labels: Mapping[str, str], value: float) -> str:
-    """One row of an answer."""
     return f"{show_labels(labels)} {value!r}"
 
 
 def show_alert(alert: ExpectedAlert) -> str:
-    """An alert in some lines: who it is, then what it says."""
+    """An alert in some lines: its labels, then its annotations."""
     named = {name: value for name, value in alert.labels.items() if name != ALERT_NAME}
-    said = [f"    {name}: {printable(text)}" for name, text in sorted(alert.annotations.items())]
-    return "\n".join([show_labels(named), *said])
+    notes = [f"    {name}: {printable(text)}" for name, text in sorted(alert.annotations.items())]
+    return "\n".join([show_labels(named), *notes])
 
 
 def span(milliseconds: int) -> str:
@@ -54,7 +53,7 @@ def span(milliseconds: int) -> str:
 def about_alerts(
     case: AlertCase, firing: Sequence[ExpectedAlert], seen: Sequence[Alert], names: Collection[str]
 ) -> str:
-    """Where to look when other alerts fire than expected; empty: nothing comes to mind."""
+    """A hint when other alerts fire than expected; empty: none."""
     if case.alert_name not in names:
         near = difflib.get_close_matches(case.alert_name, names, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
@@ -71,7 +70,7 @@ def about_alerts(
 
 
 def compare_closest(expected: Sequence[ExpectedAlert], firing: Sequence[ExpectedAlert]) -> str:
-    """What differs between the first alert that is expected and missing, and the nearest one."""
+    """The differences between the first missing alert and the nearest one that fires."""
     missing = next((one for one in expected if one not in firing), None)
     extra = [one for one in firing if one not in expected]
     if missing is None or not extra:
@@ -90,7 +89,7 @@ def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
 
 
 def about_rows(expected: Sequence[Row], got: Sequence[Row]) -> str:
-    """Where to look when an expression gives other rows than expected."""
+    """A hint when an expression gives other rows than expected."""
     if [dict(labels) for labels, _ in expected] != [dict(labels) for labels, _ in got]:
         without = [{k: v for k, v in labels.items() if k != METRIC_LABEL} for labels, _ in got]
         if [dict(labels) for labels, _ in expected] == without:

@@ -1,7 +1,7 @@
-"""What a rule may say and probably does not mean: names that nobody has, rates of levels.
+"""Warnings about valid rules that are probably wrong: unknown names, rates of gauges.
 
-Nothing here refuses a rule. Of metrics that the catalog does not know nothing is said, except of
-those that are called as ours are.
+Nothing here refuses a rule. Metrics that the catalog does not know get no warning, except
+those with our prefix.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OURS = "fabric_"
 """How the names of our metrics begin."""
 
 SCRAPE_LABELS = frozenset({"cluster", "instance"})
-"""What a Prometheus adds to everything that it scrapes, or people tell it to add."""
+"""Labels that a Prometheus adds to everything it scrapes, or is configured to add."""
 
 HISTOGRAM_PARTS = ("_bucket", "_sum", "_count")
 RATES = frozenset({"rate", "irate", "increase"})
@@ -39,13 +39,13 @@ SET_OPERATORS = frozenset({"and", "unless"})
 NEAR = 0.75
 """How much alike two names are before one is offered for the other."""
 DEPTH_MAX = 64
-"""Recording rules that read recording rules that … further than that nobody follows labels."""
+"""Depth of recording rules reading recording rules to which labels are followed."""
 
 LabelSet = frozenset[str]
 
 
 class Linter:
-    """Looks at rules with all others in sight: what one reads, another may record."""
+    """Checks rules with all others in sight: what one reads, another may record."""
 
     def __init__(self, rules: Sequence[Rule], catalog: Catalog) -> None:
         self._catalog = catalog
@@ -55,22 +55,22 @@ class Linter:
         """Labels of recorded series; None: not known, or being looked for."""
 
     def warnings(self, rule: Rule, group: Group) -> list[str]:
-        """What is probably wrong with a rule whose expression can be read; each once."""
+        """Each warning once. The rule's expression must be readable."""
         plan = plan_of_rule(rule.expression)
-        said = [*self._about_alert(rule, group), *self._about_names(plan)]
-        said += [*self._about_rates(plan), *self._about_labels(plan)]
-        return list(dict.fromkeys(said))
+        found = [*self._about_alert(rule, group), *self._about_names(plan)]
+        found += [*self._about_rates(plan), *self._about_labels(plan)]
+        return list(dict.fromkeys(found))
 
     def _about_alert(self, rule: Rule, group: Group) -> Iterator[str]:
-        """What whoever is woken will miss."""
+        """What the on-call person would lack."""
         if not rule.is_alert:
             return
         if "severity" not in rule.labels:
-            yield "no label severity: nobody can tell whether to get up for it"
+            yield "no label severity: the on-call person cannot see how urgent it is"
         if "summary" not in rule.annotations:
-            yield "no annotation summary: say in one line what is wrong, and where"
+            yield "no annotation summary: describe in one line what is wrong, and where"
         if not any(name.startswith("runbook") for name in rule.annotations):
-            yield "no annotation runbook_url: say what to do"
+            yield "no annotation runbook_url: link to what to do"
         if group.interval_s is not None and 0 < rule.for_s < group.interval_s:
             yield (
                 f"for is {write_duration(rule.for_s)}, shorter than the group's interval of "
@@ -78,7 +78,7 @@ class Linter:
             )
 
     def _about_names(self, plan: Node) -> Iterator[str]:
-        """Series that nobody has."""
+        """Series that no source or rule produces."""
         for node in nodes_of(plan):
             name = node.selector.metric if isinstance(node, Select) else None
             if name is None or name in self._records:
@@ -89,7 +89,7 @@ class Linter:
                 yield f"the catalog has no {name}{near(name, self._names)}"
 
     def _metric(self, name: str) -> Metric | None:
-        """The catalog's metric of a series; of a histogram all parts are series."""
+        """The catalog's metric of a series, also of the parts of a histogram."""
         metric = self._catalog.metric(name)
         if metric is not None:
             return metric
@@ -100,7 +100,7 @@ class Linter:
         return None
 
     def _about_rates(self, plan: Node) -> Iterator[str]:
-        """Rates of what is no counter: each fall is taken for a reset."""
+        """Rates of metrics that are no counters: each fall is taken for a reset."""
         for node in nodes_of(plan):
             if not isinstance(node, Call) or node.function not in RATES:
                 continue
@@ -113,7 +113,7 @@ class Linter:
                 yield f"{node.function}() of {name}, a {metric.kind}: deriv() or delta() is meant"
 
     def _about_labels(self, plan: Node) -> Iterator[str]:
-        """Labels in `by` and `on` that what is read has not."""
+        """Labels in `by` and `on` that the series lack."""
         for node in nodes_of(plan):
             if isinstance(node, Aggregate) and not node.without:
                 yield from self._lacking("by", node.labels, node.expression)
@@ -133,7 +133,7 @@ class Linter:
     # --- labels --------------------------------------------------------------------------------
 
     def labels_of(self, node: Node, depth: int) -> LabelSet | None:  # noqa: PLR0911 - a table
-        """The labels that a vector may have, without the metric's name; None: nobody knows."""
+        """The labels that a vector may have, without the metric's name; None: not known."""
         node = bare(node)
         if depth <= 0:
             return None
@@ -186,7 +186,7 @@ class Linter:
         if node.operator in SET_OPERATORS:
             return left
         if left is None or right is None:
-            # A number has no labels, and neither has a vector of which nothing is known.
+            # A number has no labels, and neither has an unknown vector.
             return None if matching.on or matching.group else one_known(node, left, right)
         if node.operator == "or":
             return left | right
@@ -232,7 +232,7 @@ def metrics_in(node: Node) -> list[str]:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """An offer for a name that nobody has.
+    """A suggestion for an unknown name.
 
     >>> near("fabric_port_stat", ["fabric_port_state"])
     '; did you mean fabric_port_state?'

@@ -1,4 +1,4 @@
-"""PromQL over series that are held in memory: what unit tests of rules are answered from.
+"""PromQL over series that are held in memory: unit tests of rules evaluate on them.
 
 The evaluation is the service's own; only where samples come from differs. A store on disk would
 ask its engine some milliseconds for each selector, and a test file has thousands of them, most of
@@ -79,7 +79,6 @@ class Series:
         return True
 
     def arrays(self) -> tuple[Ints, Floats]:
-        """The samples as arrays."""
         if self._arrays is None:
             self._arrays = (np.array(self.times_ms, np.int64), np.array(self.values, np.float64))
         return self._arrays
@@ -103,7 +102,7 @@ class MemoryStore:
         return known
 
     def find(self, selector: Selector) -> list[Series]:
-        """The series that a selector means. No series ever goes away: their number is a version."""
+        """The series that match. No series ever goes away: their number is a version."""
         known = self._found.get(selector)
         if known is None or known[0] != len(self._series):
             of_name = self._of_metric.get(selector.metric or "", [])
@@ -119,7 +118,6 @@ def meets(labels: Labels, selector: Selector) -> bool:
 
 
 def agrees(matcher: Matcher, value: str) -> bool:
-    """Whether a label's value meets a matcher."""
     match matcher.operator:
         case "=":
             return value == matcher.value
@@ -156,7 +154,7 @@ class MemoryReader(Reader):
     """Reads for one question from series in memory, those samples that are visible yet."""
 
     def __init__(self, store: MemoryStore, until_ms: int, deadline: float) -> None:
-        # Nothing of the store on disk: every method that would ask it is another one here.
+        # Nothing of the store on disk: every method that would query it is overridden.
         self._memory_store = store
         self._until_ms = until_ms
         self._deadline = deadline
@@ -166,16 +164,15 @@ class MemoryReader(Reader):
         self.peak_samples = 0
 
     def stop(self) -> None:
-        """Nobody waits for the answer any more."""
         self._stopped.set()
 
     def find(self, strands: list[Strand], from_ms: int, to_ms: int) -> Found:  # noqa: ARG002 - no days here
-        """The series that match; there are no aliases, so there is one strand."""
+        """There are no aliases, so there is one strand."""
         rows = SeriesRows(self._memory_store.find(strands[0].selector))
         return Found(rows, {}, None, "", {}, in_order=True)
 
     def parts(self, found: Found, after_ms: int, to_ms: int) -> list[Found]:  # noqa: ARG002 - all fits
-        """One part."""
+        """All in one part."""
         return [found]
 
     def raw(self, found: Found, after_ms: int, to_ms: int) -> Samples:
@@ -211,7 +208,7 @@ class MemoryEvaluation(Evaluation):
     """An evaluation without an engine that could reduce samples where they lie."""
 
     def __init__(self, reader: Reader, frame: Frame, subquery_step_ms: int) -> None:
-        # Parts are read side by side by helpers; in memory all is one part.
+        # The base class reads parts in parallel; in memory all is one part.
         super().__init__(reader, frame, Notes(), ThreadPoolExecutor(1))
         self._subquery_step_ms = subquery_step_ms
 
@@ -219,7 +216,7 @@ class MemoryEvaluation(Evaluation):
         return False
 
     def _subquery(self, node: Subquery, grid: Grid) -> Windows:
-        """A subquery that names no step is asked at every evaluation, as promtool does."""
+        """A subquery without a step is evaluated at every evaluation, as promtool does."""
         if node.step_ms is None:
             node = msgspec.structs.replace(node, step_ms=self._subquery_step_ms)
         return super()._subquery(node, grid)
@@ -230,7 +227,7 @@ parse_once = lru_cache(PARSED_MAX)(parse_query)
 
 
 class MemoryEngine:
-    """Answers questions of rules: they give vectors, or a scalar, which becomes one."""
+    """Evaluates rules' expressions: they give vectors, or a scalar, which becomes one."""
 
     def __init__(self, store: MemoryStore, dialect: Dialect, subquery_step_ms: int) -> None:
         self._store = store
@@ -238,7 +235,7 @@ class MemoryEngine:
         self._subquery_step_ms = subquery_step_ms
 
     def ask(self, text: str, grid: Grid, until_ms: int = END_MS) -> Vector:
-        """The answer at every step; samples after ``until_ms`` are not there yet."""
+        """The result at every step; samples after ``until_ms`` do not exist yet."""
         plan = plan_of_rule(text)
         frame = Frame(
             grid=grid, lookback_ms=LOOKBACK_MS_DEFAULT, dialect=self._dialect, catalog=None
@@ -257,7 +254,7 @@ NOT_FOR_RULES = "rule result is not a vector or scalar"
 
 
 def plan_of_rule(text: str) -> Node:
-    """The plan of a rule's expression; a QueryError also for what no rule can use."""
+    """A QueryError also for expressions that no rule can use."""
     plan = parse_once(text)
     if kind_of(plan) not in {Kind.VECTOR, Kind.SCALAR}:
         raise bad_data(NOT_FOR_RULES)

@@ -25,7 +25,7 @@ VALUES_BYTES_MAX = 1 << 20
 """Text of one series' values; longer ones are written with `x`."""
 
 STALE_MARKER: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
-"""The NaN by which Prometheus says that a series has ended; its bits make it, not its value."""
+"""The NaN by which Prometheus marks a series' end; its bits make it, not its value."""
 
 SHOWN_MAX = 60
 """Characters of a word that an error repeats."""
@@ -86,7 +86,7 @@ def read_metric(text: str) -> dict[str, str]:
 
 
 def read_values(text: str, read_other: ReadWord | None = None) -> Values:
-    """The values in this text. ``read_other`` is asked about words of a notation that knows more.
+    """The values in this text. ``read_other`` reads words of a larger notation.
 
     >>> read_values("1 2+3x2 _ _x2 5-1x1 7x1")
     [1.0, 2.0, 5.0, 8.0, None, None, None, 5.0, 4.0, 7.0, 7.0]
@@ -135,7 +135,7 @@ def read_word(word: str, read_other: ReadWord | None = None) -> Iterator[float |
 
 
 def count_of(text: str) -> int:
-    """How often something is repeated."""
+    """The number after `x`."""
     if len(text) > len(str(VALUES_MAX)):
         raise NotationError(f"{text[:SHOWN_MAX]} repetitions; at most {VALUES_MAX}")
     return int(text)

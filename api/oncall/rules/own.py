@@ -1,6 +1,6 @@
-"""The service's own numbers as series in its own store: rules about it need no other server.
+"""The service's own metrics as series in its own store: rules about it need no other server.
 
-Every process writes its own, whether it leads or not. A process is told from others by its host's
+Every process writes its own, whether it leads or not. A process is identified by its host's
 name and the port that it listens on; after a restart its counters begin anew in the same series,
 which PromQL understands.
 """
@@ -43,13 +43,13 @@ class OwnNumbers:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Write until cancelled. The first time after a while: there is nothing to say before."""
+        """Write until cancelled. The first time after a while: before, the counters are empty."""
         while True:
             await asyncio.sleep(OWN_SECONDS)
             await self.write()
 
     async def write(self) -> int:
-        """Write all numbers as they are now; how many there were."""
+        """Write the current values; returns their number."""
         samples = self.samples(round(self._clock() * NS))
         left_out = max(0, len(samples) - OWN_SERIES_MAX)
         try:
@@ -64,7 +64,7 @@ class OwnNumbers:
         return len(samples) - left_out
 
     def samples(self, now_ns: int) -> list[Sample]:
-        """All numbers of the registry, with where they are from."""
+        """The registry's values, with labels for host and port."""
         return [
             Sample(Series(sample.name, {**sample.labels, **self._place}), sample.value, now_ns)
             for family in self._metrics.registry.collect()

@@ -1,4 +1,4 @@
-"""The rules of a service, put together."""
+"""Wiring of the service's rules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from api.promql.engine import Engine
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts that others hold: the task, what it came to, and the service's own numbers."""
+    """The parts that other modules hold: the task, the answers, and the service's own metrics."""
 
     shelf: Shelf
     task: RuleTask
@@ -39,7 +39,7 @@ def make_rules(
     clock: Callable[[], float],
     hooks: Hooks = NO_HOOKS,
 ) -> Rules:
-    """Everything for a service. The engine is shared with people's questions, the threads are not.
+    """All parts for a service. The engine is shared with clients' queries, the threads are not.
 
     Rule files are read at once, so that the first answer has them.
     """

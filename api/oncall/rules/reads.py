@@ -1,4 +1,4 @@
-"""What a rule's expression reads and what the rule writes: who has to be evaluated before whom."""
+"""What a rule's expression reads and what the rule writes: the order of evaluation."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ ASKS = re.compile(r"\{\{.*\bquery\b.*\}\}", re.DOTALL)
 
 
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
-    """What an evaluation of a rule looks at."""
+    """What an evaluation of a rule reads."""
 
     selectors: tuple[Selector, ...]
     anything: bool
-    """Its templates ask for what nobody knows before."""
+    """Its templates query series that are only known when they are expanded."""
     ahead: bool
     """It may look at what comes after the moment of the evaluation, or at fixed moments."""
 
 
 def reads_of(rule: Rule) -> Reads:
-    """What a rule reads; a QueryError if its expression cannot be read."""
+    """Raises QueryError if the expression cannot be parsed."""
     selectors: list[Selector] = []
     ahead = False
     for node in nodes_of(plan_of_rule(rule.expression)):
@@ -102,5 +102,5 @@ class Writers:
 
 
 def may_meet(selector: Selector, known: Mapping[str, str]) -> bool:
-    """Whether a series of which some labels are known may be meant by a selector."""
+    """Whether a selector may match a series of which some labels are known."""
     return all(agrees(each, known[each.label]) for each in selector.matchers if each.label in known)

@@ -1,4 +1,4 @@
-"""One evaluation of a group on its way: what its rules have made so far."""
+"""One evaluation of a group in progress: the results of its rules so far."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class GroupRun:
         self.left_out = 0
 
     def take(self, place: int, outcome: RuleOutcome) -> None:
-        """The outcome of the rule at a place. A rule that failed leaves all as it was."""
+        """Record the outcome of a rule. A failed rule leaves its alerts and series as they were."""
         name = self.ids[place]
         before = self.state.series.get(name, set())
         self.seconds.append(outcome.seconds)
@@ -50,7 +50,7 @@ class GroupRun:
         self._mark_stale(before - self.series[name])
 
     def fail(self, place: int, error: str) -> None:
-        """The rule at a place could not even be asked."""
+        """The rule could not be evaluated at all."""
         self.take(place, RuleOutcome(seconds=0.0, error=error))
 
     def end_what_is_gone(self) -> None:
@@ -58,7 +58,7 @@ class GroupRun:
         for name, alerts in self.state.alerts.items():
             if name not in self.alerts and (left := ended(alerts, self.at.now_ns)):
                 self.alerts[name] = left
-        # A rule that was changed may go on with the series of the one before.
+        # A changed rule may continue the series of the one before.
         made = set().union(*self.series.values())
         for name, series in self.state.series.items():
             if name not in self.series:
@@ -73,7 +73,6 @@ class GroupRun:
         }
 
     def document(self, seconds: float) -> GroupDocument:
-        """How it went."""
         return GroupDocument(
             file=self.group.file,
             name=self.group.name,
@@ -87,7 +86,6 @@ class GroupRun:
         )
 
     def _mark_stale(self, over: set[Series]) -> None:
-        """Say of series that they have ended."""
         for series in sorted(over, key=lambda one: (one.metric, one.labels)):
             self.unwritten.append(Sample(series, STALE, self.at.asked_ns))
 
@@ -103,7 +101,7 @@ def explain_all(
         log.warning("alerts cannot be explained: %s", error)
         explained = [alert for _, alert in flat]
     after: dict[str, StandingAlerts] = {rule: {} for rule in alerts}
-    for (rule, alert), said in zip(flat, explained, strict=True):
-        assert said.labels == alert.labels, "an explanation makes no other alert"
-        after[rule][alert.labels] = said
+    for (rule, alert), marked in zip(flat, explained, strict=True):
+        assert marked.labels == alert.labels, "an explanation makes no other alert"
+        after[rule][alert.labels] = marked
     return after

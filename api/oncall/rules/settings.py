@@ -1,4 +1,4 @@
-"""What the rules are set up with; `api.http.settings` makes it of the service's settings."""
+"""The settings of rules; `api.http.settings` makes it of the service's settings."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class RuleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of groups that name none."""
     external_labels: dict[str, str]
     public_url: str
-    """What links in alerts begin with."""
+    """Prefix of links in alerts."""
     port: int
     """Where the service listens: it names the instance in the service's own metrics."""

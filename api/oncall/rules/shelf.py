@@ -1,7 +1,7 @@
 """Which rules there are: those of the pack that is shipped, and those of a folder of the user's.
 
-Files are looked at every few seconds. One that changed is read again; one that cannot be used is
-named, and what it last said goes on being evaluated, while the others are loaded.
+Files are checked every few seconds. One that changed is read again; one that cannot be used is
+reported, and its last valid rules stay in force, while the others are loaded.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ log = logging.getLogger(__name__)
 
 
 class FileState(enum.StrEnum):
-    """What came of a file."""
+    """The state of a rule file."""
 
     LOADED = "loaded"
     KEPT = "kept"
-    """It cannot be used as it is now: what it said before is evaluated."""
+    """It cannot be used as it is now: its last valid rules are evaluated."""
     REFUSED = "refused"
     """It cannot be used, and never could: nothing of it is evaluated."""
 
 
 class RuleFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule file and what came of it."""
+    """A rule file and its state."""
 
     name: str
     state: FileState
@@ -73,7 +73,7 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """What a look at one file gave: its text, or why there is none."""
+    """One read of a file: its text, or why there is none."""
 
     stamp: Stamp | None
     text: str = ""
@@ -81,7 +81,7 @@ class Read(msgspec.Struct, frozen=True):
 
 
 class Shelf:
-    """The rule files, as they were last looked at. For any thread. ``clock``: unix seconds."""
+    """The rule files, as last read. For any thread. ``clock``: unix seconds."""
 
     def __init__(
         self, settings: RuleSettings, metrics: ServiceMetrics, clock: Callable[[], float]
@@ -105,12 +105,12 @@ class Shelf:
 
     @property
     def files(self) -> list[RuleFile]:
-        """Every file, by name."""
+        """By name."""
         return [self._files[name] for name in sorted(self._files)]
 
     @property
     def groups(self) -> list[Group]:
-        """All groups, in the order of files and, in a file, of the text."""
+        """In the order of files and, in a file, of the text."""
         return [group for file in self.files for group in file.groups]
 
     def knows(self, file: str) -> bool:
@@ -124,7 +124,7 @@ class Shelf:
         return not (self._folder_is_away and file.startswith(f"{self._settings.folder}"))
 
     def look(self) -> bool:
-        """Look at all files; whether anything is evaluated that was not before, or the reverse."""
+        """Check all files; whether the evaluated rules have changed."""
         with self._guard:
             before = self.groups
             self._look_at_pack()
@@ -140,7 +140,7 @@ class Shelf:
     # --- the pack ------------------------------------------------------------------------------
 
     def _look_at_pack(self) -> None:
-        """The pack: read at the start, and again when the file of knobs changes."""
+        """Read the pack at the start, and again when the file of knobs changes."""
         path = self._settings.knobs
         stamp = stamp_of(Path(path)) if path else NO_FILE
         if not self._settings.pack or self._stamps.get(path, NEVER) == stamp:
@@ -162,7 +162,7 @@ class Shelf:
         return any(name.startswith(f"{PACK}/") for name in self._files)
 
     def _knobs(self, read: Read) -> dict[str, object]:
-        """The user's knobs; runbooks are this service's, unless they say where else."""
+        """The user's knobs; runbooks are this service's, unless a knob names another address."""
         if read.error:
             raise SettingsError(read.error)
         try:
@@ -175,7 +175,7 @@ class Shelf:
     # --- the user's folder ---------------------------------------------------------------------
 
     def _look_at_folder(self) -> None:
-        """The user's files: those that are new or have changed are read, others are dropped."""
+        """Read the user's files that are new or have changed; drop those that are gone."""
         if not self._settings.folder:
             return
         folder = Path(self._settings.folder)
@@ -209,7 +209,6 @@ class Shelf:
         return not name.startswith(f"{PACK}/") and name != self._settings.knobs
 
     def _look_at(self, name: str) -> None:
-        """One of the user's files."""
         path = Path(name)
         stamp = stamp_of(path)
         if stamp is not None and self._stamps.get(name) == stamp:
@@ -240,7 +239,7 @@ class Shelf:
         )
 
     def _check_room(self, name: str, groups: Sequence[Group]) -> None:
-        """Raise RuleFileError if there are too many rules with these."""
+        """Raise RuleFileError if these groups would exceed the bound on rules."""
         others = [group for file in self.files if file.name != name for group in file.groups]
         all_groups = [*others, *groups]
         rules = sum(len(group.rules) for group in all_groups)
@@ -252,7 +251,7 @@ class Shelf:
             raise RuleFileError(name, [(0, detail)])
 
     def _refuse(self, name: str, error: str) -> None:
-        """Keep what a file said before, and say why."""
+        """Keep a file's last valid rules, and record why."""
         error = error[:ERROR_CHARS_MAX]
         had = self._files.get(name)
         if had is None or had.error != error:
@@ -268,7 +267,6 @@ class Shelf:
         self._files = {**self._files, file.name: file}
 
     def _drop(self, name: str) -> None:
-        """Forget a file."""
         self._files = {known: file for known, file in self._files.items() if known != name}
 
 
@@ -276,7 +274,7 @@ class Shelf:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """What tells a file from what it was before; None if it is not there."""
+    """Changes whenever the file does; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -285,7 +283,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def read_small(path: Path, bytes_max: int) -> Read:
-    """A plain file's text, if it is not too large."""
+    """A regular file's text, if it is not too large."""
     stamp = stamp_of(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, for ever
@@ -333,7 +331,7 @@ def problems_of(rule: Rule) -> Iterator[str]:
 
 
 def told(error: FabricscopeError) -> str:
-    """An error with all that is wrong with a file, a line each."""
+    """An error with everything that is wrong with a file, a line each."""
     if not isinstance(error, RuleFileError):
         return str(error)
     lines = [f"line {line}: {detail}" if line else detail for line, detail in error.problems]

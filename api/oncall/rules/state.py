@@ -1,7 +1,7 @@
-"""What stands of every rule group: in memory while this process leads, and in the inventory.
+"""The alerts of every rule group: in memory while this process leads, and in the inventory.
 
-The inventory has what was last kept, so that another process, or this one after a restart, goes on
-from there, and so that any process can answer what stands.
+The inventory has the last kept state, so that another process, or this one after a restart, goes on
+from there, and so that any process can list the alerts.
 """
 
 from __future__ import annotations
@@ -51,41 +51,40 @@ class GroupDocument(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     name: str
     rules: tuple[str, ...]
-    """The ids of its rules, in order: `health` speaks of places."""
+    """The ids of its rules, in order: `health` refers to places."""
     health: GroupHealth
 
 
 class GroupState:
-    """What stands of one group. For one task at a time."""
+    """The state of one group. For one task at a time."""
 
     def __init__(self, file: str, name: str) -> None:
         self.file = file
         self.name = name
         self.alerts: dict[str, StandingAlerts] = {}
-        """By the rule's id; also of rules that the group no longer has, until all is told."""
+        """By the rule's id; also of rules that the group no longer has, until all notifications are
+        sent."""
         self.series: dict[str, set[Series]] = {}
-        """By the rule's id: what it last made, so that what vanishes gets its stale marker."""
+        """By the rule's id: its last series, so that what vanishes gets its stale marker."""
         self.kept: dict[tuple[str, str], str] = {}
-        """Documents as the inventory has them, by rule and fingerprint."""
+        """Documents in the inventory, by rule and fingerprint."""
         self.document: GroupDocument | None = None
         self.is_recalled = False
         """It comes from the inventory, and was not evaluated since."""
 
     @property
     def key(self) -> str:
-        """The group's."""
         return f"{self.file};{self.name}"
 
     def all_alerts(self) -> list[Alert]:
-        """Those of all rules."""
         return [alert for alerts in self.alerts.values() for alert in alerts.values()]
 
     def alert_count(self) -> int:
-        """How many there are, resolved ones too."""
+        """Includes resolved alerts."""
         return sum(map(len, self.alerts.values()))
 
     def resume(self, group: Group, now_ns: int, interval_s: float) -> None:
-        """Before the first evaluation of what was recalled: go on, or restore after an outage."""
+        """Before the first evaluation of a recalled state: continue, or restore after an outage."""
         if not self.is_recalled:
             return
         self.is_recalled = False
@@ -103,17 +102,17 @@ class GroupState:
 
 
 def digest(data: bytes) -> str:
-    """A name that any database takes, whatever stands in the text."""
+    """An id that any database takes, whatever the text contains."""
     return blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
 
 
 def group_id(key: str) -> str:
-    """A group's name in the inventory."""
+    """A group's id in the inventory."""
     return digest(key.encode())
 
 
 def rule_ids(group: Group) -> list[str]:
-    """The rules' names in the inventory, in order.
+    """The rules' ids in the inventory, in order.
 
     A rule with the same name, expression and labels is the same rule, wherever it stands in its
     group: its alerts go on when a file changes. Of several that are the same, each has its own.
@@ -128,14 +127,14 @@ def rule_ids(group: Group) -> list[str]:
 
 
 def identity_of(rule: Rule) -> bytes:
-    """What makes a rule the same rule."""
+    """What makes two rules the same."""
     return msgspec.json.encode(
         (rule.is_alert, rule.name, rule.expression, sorted(rule.labels.items()))
     )
 
 
 def fingerprint(labels: Labels) -> str:
-    """An alert's name in the inventory."""
+    """An alert's id in the inventory."""
     return digest(canonical_bytes(labels))
 
 
@@ -143,7 +142,7 @@ def fingerprint(labels: Labels) -> str:
 
 
 def write_alert(alert: Alert) -> tuple[str, bool]:
-    """An alert as its document, and whether that is without annotations, which are too large."""
+    """An alert as its document, and whether annotations were dropped because they are too large."""
     document = msgspec.json.encode(
         AlertDocument(
             labels=dict(alert.labels),
@@ -162,7 +161,6 @@ def write_alert(alert: Alert) -> tuple[str, bool]:
 
 
 def read_alert(document: str) -> Alert:
-    """An alert out of its document."""
     found = msgspec.json.decode(document, type=AlertDocument)
     return Alert(
         labels=canonical_labels(found.labels),
@@ -177,7 +175,6 @@ def read_alert(document: str) -> Alert:
 
 
 def read_group(kept: KeptGroup) -> GroupDocument:
-    """A group out of its row."""
     return msgspec.json.decode(kept.document, type=GroupDocument)
 
 
@@ -185,7 +182,7 @@ def read_group(kept: KeptGroup) -> GroupDocument:
 
 
 def recall(inventory: Inventory) -> dict[str, GroupState]:
-    """What stands, by the groups' keys. Raises InventoryError."""
+    """The states of all groups, by key. Raises InventoryError."""
     groups, alerts = inventory.alerts.standing()
     states: dict[str, GroupState] = {}
     by_id: dict[str, GroupState] = {}
@@ -215,7 +212,7 @@ class Keeper:
     def keep(
         self, state: GroupState, alerts: Mapping[str, Iterable[Alert]], document: GroupDocument
     ) -> bool:
-        """Keep what an evaluation came to, only what changed, in one transaction.
+        """Keep an evaluation's changes, in one transaction.
 
         False, and nothing is kept, if another process leads by now. Raises InventoryError.
         """
@@ -253,12 +250,11 @@ class Keeper:
 
 
 def row(group: str, key: tuple[str, str], document: str) -> KeptAlert:
-    """An alert as it is kept."""
     return KeptAlert(rule_group=group, rule=key[0], fingerprint=key[1], document=document)
 
 
 def ended(alerts: Mapping[Labels, Alert], now_ns: int) -> StandingAlerts:
-    """The alerts of a rule that is no more: what fired is over, and is told for a while."""
+    """The alerts of a removed rule: what fired is resolved, and is sent for a while."""
     after: StandingAlerts = {}
     for labels, alert in alerts.items():
         if alert.state is AlertState.FIRING:

@@ -1,9 +1,9 @@
 """The task that evaluates rule groups, each at its interval, in the one process that leads.
 
 A group's moments are multiples of its interval plus an offset by its name, as Prometheus has them:
-a restart keeps the rhythm, and not all groups are evaluated at once. Moments at which the group
-before was still at work are left out and counted. What stands is kept in the inventory before
-anybody is told; a process that has lost the lease meanwhile tells nobody.
+a restart keeps the rhythm, and not all groups are evaluated at once. Moments at which the
+last evaluation was still running are left out and counted. Alerts are kept in the inventory before
+receivers are notified; a process that has lost the lease meanwhile notifies none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ STOP_AGAIN_SECONDS = 0.1
 """Questions that are stopped when the service stops get five seconds to end."""
 
 Notify = Callable[[Group, Sequence[Alert], int], Awaitable[None]]
-"""Tells people: the group, all of its alerts, those lately resolved too, and the moment (ns)."""
+"""Notifies: the group, all of its alerts, those lately resolved too, and the moment (ns)."""
 Result = TypeVar("Result")
 
 log = logging.getLogger(__name__)
@@ -57,20 +57,18 @@ class LostLead(Exception):  # noqa: N818 - reads as the statement it is
 
 
 def as_they_are(alerts: Sequence[Alert]) -> Sequence[Alert]:
-    """No explanation."""
     return alerts
 
 
-async def tell_nobody(group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
-    """No notification."""
+async def no_notification(group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
     del group, alerts, now_ns
 
 
 class Hooks(msgspec.Struct, frozen=True, kw_only=True):
-    """What others do with alerts. `explain` runs in a thread."""
+    """What other parts do with alerts. `explain` runs in a thread."""
 
     explain: Explain = as_they_are
-    notify: Notify = tell_nobody
+    notify: Notify = no_notification
 
 
 NO_HOOKS = Hooks()
@@ -111,14 +109,14 @@ class RuleTask:
         self._inventory = inventory
         self._lead = lead
         self._keeper = Keeper(inventory, lead, metrics)
-        # Groups that write at the same time may both tell a new series' labels: that does no harm.
+        # Groups that write at the same time may both write a new series' labels: no harm.
         self._own = own
         self._metrics = metrics
         self._clock = clock
         self._interval_s = interval_s
         self._hooks = hooks
         self._states: dict[str, GroupState] | None = None
-        """None: another process leads, or what stands has to be asked for again."""
+        """None: another process leads, or the states have to be read again."""
         self._last_ns: dict[str, int] = {}
         """The moment of each group that was evaluated last, or was the last when it came up."""
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -152,12 +150,12 @@ class RuleTask:
             await self._stop()
 
     async def prepare(self) -> bool:
-        """Know what stands, if this process leads; whether it does."""
+        """Read the states, if this process leads; whether it does."""
         if not self._lead.is_held():
             self.forget()
             return False
         if self._states is None:
-            if self._running:  # it will write yet: what stands is not known before
+            if self._running:  # it will still write: the states are not known before
                 return False
             try:
                 self._states = await asyncio.to_thread(recall, self._inventory)
@@ -168,7 +166,7 @@ class RuleTask:
         return True
 
     async def once(self) -> int:
-        """Evaluate all groups that are due now, and wait for them; how many there were."""
+        """Evaluate all groups that are due now, and wait for them; returns their number."""
         await asyncio.to_thread(self._shelf.look)
         if not await self.prepare():
             return 0
@@ -178,12 +176,12 @@ class RuleTask:
         return len(due)
 
     def forget(self) -> None:
-        """Another process leads: what stands is no longer known here."""
+        """Another process leads: the states are no longer known here."""
         self._states = None
         self._last_ns.clear()
 
     def due(self) -> list[tuple[Group, int]]:
-        """The groups whose moment has come, those that wait longest first, each with its moment.
+        """The groups that are due, those that wait longest first, each with its moment.
 
         A group that has just come up begins at its next moment, as in Prometheus.
         """
@@ -205,11 +203,11 @@ class RuleTask:
         return [(group, moment_ns) for _, group, moment_ns in found]
 
     def interval_of(self, group: Group) -> float:
-        """How often a group is evaluated, in seconds."""
+        """Seconds between two evaluations of a group."""
         return max(group.interval_s or self._interval_s, GROUP_INTERVAL_S_MIN)
 
     def _all_groups(self, states: Mapping[str, GroupState]) -> list[Group]:
-        """Those of the files, and those that stand and are in no file any more."""
+        """The groups of the files, and those with alerts that are in no file any more."""
         groups = {group.key: group for group in self._shelf.groups}
         for key, state in states.items():
             if key not in groups:
@@ -217,7 +215,7 @@ class RuleTask:
         return list(groups.values())
 
     def _begin(self) -> None:
-        """Begin what is due, as far as there is room."""
+        """Start what is due, as far as there is room."""
         room = GROUPS_AT_ONCE - len(self._running)
         if room <= 0 or not self._lead.is_held():
             return
@@ -227,14 +225,14 @@ class RuleTask:
             )
 
     def _reap(self) -> None:
-        """Let go of what has ended; a bug ends the service, loudly."""
+        """Collect finished evaluations; a bug in one ends the service."""
         for key, task in list(self._running.items()):
             if task.done():
                 del self._running[key]
                 task.result()
 
     async def _stop(self) -> None:
-        """End the threads, and what they ask."""
+        """Stop the threads and their queries."""
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)
@@ -247,7 +245,7 @@ class RuleTask:
     # --- one group -----------------------------------------------------------------------------
 
     async def evaluate(self, group: Group, moment_ns: int) -> None:
-        """Evaluate a group for a moment. What cannot be kept is said, and evaluated anew."""
+        """Evaluate a group for a moment. What cannot be kept is logged, and evaluated again."""
         states = self._states
         if states is None:
             return
@@ -260,7 +258,7 @@ class RuleTask:
                 return
             await self._evaluate(group, state, moment_ns)
         except (InventoryError, SettingsError) as error:
-            self._states = None  # it may have been kept nevertheless
+            self._states = None  # the inventory may have kept it nevertheless
             self._say("inventory_away", str(error))
         except LostLead:
             self.forget()
@@ -281,7 +279,7 @@ class RuleTask:
         self._last_ns[group.key] = moment_ns
 
     async def _evaluate(self, group: Group, state: GroupState, moment_ns: int) -> None:
-        """Evaluate, explain, keep, write, tell: in this order."""
+        """Evaluate, explain, keep, write, notify: in this order."""
         interval_s = self.interval_of(group)
         state.resume(group, moment_ns, interval_s)
         started = time.perf_counter()
@@ -294,10 +292,10 @@ class RuleTask:
         document = run.document(time.perf_counter() - started)
         await self._keep(group, state, alerts, document)
         state.alerts = alerts
-        # Told before the series are written: a store that is away holds up no page.
+        # Notified before the series are written: an unavailable store delays no page.
         await self._hooks.notify(group, state.all_alerts(), moment_ns)
         self._metrics.rule_samples_left_out.inc(run.left_out)
-        # Should the store fail, what has ended is marked the next time.
+        # Should the store fail, the next evaluation marks what has ended.
         state.series = run.with_what_was()
         await self._own.write(run.unwritten)
         state.series = run.series
@@ -309,7 +307,7 @@ class RuleTask:
         alerts: Mapping[str, StandingAlerts],
         document: GroupDocument,
     ) -> None:
-        """Keep what stands; a group that has ended, and of which all is told, is forgotten."""
+        """Keep the state; forget a group that has ended and whose notifications are all sent."""
         given = {rule: list(some.values()) for rule, some in alerts.items()}
         if not group.rules and not any(given.values()):
             is_kept = await asyncio.to_thread(self._keeper.forget, state.key)
@@ -322,7 +320,7 @@ class RuleTask:
             raise LostLead
 
     async def _evaluate_rule(self, run: GroupRun, place: int) -> None:
-        """One rule of a group, after what it may read has been written."""
+        """Evaluate one rule, after the samples that it may read have been written."""
         rule, name = run.group.rules[place], run.ids[place]
         if needs(rule, run.unwritten):
             try:
@@ -353,13 +351,13 @@ class RuleTask:
                 log.warning("rule %s of %s: %s", rule.name, run.group.key, outcome.error)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """The result of something that blocks, from a thread for rules."""
+        """Run blocking work in a thread for rules."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    # --- what is said --------------------------------------------------------------------------
+    # --- results --------------------------------------------------------------------------
 
     def _say(self, outcome: str, why: str) -> None:
-        """Count how an evaluation ended; say what is wrong when it begins."""
+        """Count how an evaluation ended; log an error when it begins."""
         self._metrics.rule_rounds.labels(outcome).inc()
         if why and not self._is_failing:
             log.warning("rules cannot be evaluated: %s", why)

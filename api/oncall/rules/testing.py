@@ -1,8 +1,8 @@
-"""Runs unit tests of rules: series go in, rules are evaluated, what fires is compared.
+"""Runs unit tests of rules: series go in, rules are evaluated, alerts are compared.
 
-What counts is promtool's verdict. As there, every rule of every group is evaluated at each
+The results are promtool's. As there, every rule of every group is evaluated at each
 `evaluation_interval` from the start of a test to its last `eval_time`, one after the other, and
-what a rule writes is seen by those after it. Where the order cannot be seen, a rule is evaluated at
+rules see what earlier rules write. Where the order cannot be seen, a rule is evaluated at
 all moments with one question (`api.oncall.rules.reads.blocks_of`).
 """
 
@@ -38,7 +38,7 @@ LabelKey = frozenset[tuple[str, str]]
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that did not come as expected. Rows are as people read them."""
+    """A failed expectation. Rows are formatted for the terminal."""
 
     line: int
     """In the test file; 0: it is about the whole test."""
@@ -56,7 +56,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TestResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one test."""
+    """The result of one test."""
 
     __test__ = False
 
@@ -65,7 +65,7 @@ class TestResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Book:
-    """The rules of a test file in the order of their evaluation, and what may be done at once."""
+    """The rules of a test file in order of evaluation, and which can be evaluated at once."""
 
     def __init__(self, groups: Iterable[Group], order: Sequence[str]) -> None:
         places = {name: place for place, name in enumerate(order)}
@@ -75,13 +75,12 @@ class Book:
         self.blocks = blocks_of([rule for _, rule in self.rules])
 
     def names(self) -> set[str]:
-        """Of all alerts."""
         return {rule.name for _, rule in self.rules if rule.is_alert}
 
 
 @dataclass
 class RuleState:
-    """A rule in the course of a test."""
+    """A rule's state during a test."""
 
     group: Group
     rule: Rule
@@ -92,17 +91,17 @@ class RuleState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing happens when nothing is found."""
+        """Whether an empty result changes nothing."""
         return not self.standing and not self.written
 
     @property
     def offset_ms(self) -> int:
-        """How far in the past the expression is asked."""
+        """How far in the past the expression is evaluated."""
         return round((self.group.query_offset_s or 0.0) * 1000)
 
 
 def run_tests(file: TestFile, book: Book, dialect: Dialect) -> Iterable[TestResult]:
-    """What comes of each test of a file, one after the other."""
+    """The result of each test of a file, in order."""
     for case in file.tests:
         run = Run(case, book, dialect, file.evaluation_ms)
         run.evaluate()
@@ -110,7 +109,7 @@ def run_tests(file: TestFile, book: Book, dialect: Dialect) -> Iterable[TestResu
 
 
 class Run:
-    """One test being run. Everything it makes is its own."""
+    """One test being run, with state of its own."""
 
     def __init__(self, case: TestCase, book: Book, dialect: Dialect, evaluation_ms: int) -> None:
         self._case = case
@@ -159,7 +158,7 @@ class Run:
                 series.add(self._case.start_ms + number * self._case.interval_ms, value)
 
     def _at_once(self, state: RuleState) -> None:
-        """One question for all moments; where it has no answer, one for each."""
+        """One query for all moments; where it fails, one for each."""
         start_ms = self._time_ms(0) - state.offset_ms
         try:
             vector = self._engine.ask(
@@ -196,13 +195,13 @@ class Run:
             step += 1
 
     def _ask(self, text: str, step: int, offset_ms: int = 0) -> list[Row]:
-        """What a question finds at the moment of a step, of what is there by then."""
+        """The result at the moment of a step, of samples that exist by then."""
         now_ms = self._time_ms(step)
         vector = self._engine.ask(text, Grid(now_ms - offset_ms, 1, 1), until_ms=now_ms)
         return rows_of(vector)
 
     def _take(self, state: RuleState, step: int, rows: Sequence[Row]) -> None:
-        """One evaluation of a rule has found these rows."""
+        """Record the rows of one evaluation of a rule."""
         samples = rows
         try:
             if state.rule.is_alert:
@@ -215,7 +214,7 @@ class Run:
         self._write(state, step, samples)
 
     def _alert(self, state: RuleState, step: int, rows: Sequence[Row]) -> list[Row]:
-        """Move a rule's alerts on; the series that tell of them."""
+        """Advance a rule's alerts; returns their `ALERTS` series."""
         found = [Found(labels, value) for labels, value in rows]
         now_ns = self._time_ms(step) * NS_PER_MS
 
@@ -250,7 +249,7 @@ class Run:
         ]
 
     def _write(self, state: RuleState, step: int, samples: Sequence[Row]) -> None:
-        """Store what a rule gives; what it gave before and does not now has ended."""
+        """Store a rule's samples; series of the last evaluation that are missing now have ended."""
         now_ms = self._time_ms(step)
         written: dict[LabelKey, Mapping[str, str]] = {}
         for labels, value in samples:
@@ -282,7 +281,7 @@ class Run:
     # --- comparison ----------------------------------------------------------------------------
 
     def failures(self, *, is_fuzzy: bool) -> list[Failure]:
-        """What did not come as expected, in promtool's order."""
+        """Failed expectations, in promtool's order."""
         ended = min(self._errors, default=None)
         cases = sorted(self._case.alert_cases, key=lambda one: one.time_ms)
         found = [
@@ -340,7 +339,7 @@ class Run:
 
 
 def labels_of(rule: Rule, found: Mapping[str, str]) -> Mapping[str, str]:
-    """The labels of a row: of an alert as they were found, of a record as it is stored."""
+    """The labels of a row: of an alert as found, of a recording rule as stored."""
     if rule.is_alert:
         return found
     labels = {**found, METRIC_LABEL: rule.name, **rule.labels}
@@ -356,7 +355,6 @@ def check_recorded(rows: Sequence[Row], limit: int) -> None:
 
 
 def rows_of(vector: Vector) -> list[Row]:
-    """The rows of a vector of one step."""
     present = np.flatnonzero(vector.present[:, 0]).tolist()
     return [(vector.labels[row], float(vector.values[row, 0])) for row in present]
 

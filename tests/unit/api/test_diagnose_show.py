@@ -143,7 +143,7 @@ def test_many_ranks_are_cut_to_those_that_matter() -> None:
 
 def test_a_report_without_jobs_says_so() -> None:
     empty = msgspec.structs.replace(a_diagnosis(), jobs=[])
-    assert "No job: none of the files tells of collectives." in shown(empty)
+    assert "No job: none of the files has collectives." in shown(empty)
 
 
 def test_json_is_one_line_that_reads_back() -> None:

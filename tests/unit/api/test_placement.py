@@ -345,7 +345,7 @@ def test_hosts_with_too_few_gpus_are_refused() -> None:
     del stand.known.gpus["node0001"]
     answer = stand.place(4, gpus_per_host=8)
     assert answer.refused[0].reason == "it has 4 GPUs, and 8 are wanted"
-    assert any(words.startswith("gpus: 1 usable hosts do not tell") for words in answer.unknown)
+    assert any(words.startswith("gpus: 1 usable hosts do not report") for words in answer.unknown)
 
 
 @pytest.mark.parametrize(
@@ -397,7 +397,7 @@ def test_without_rates_only_shares_are_told() -> None:
     answer = Stand(changed(tree(), alter=silent)).place(6)
     assert answer.sets[0].expected_bandwidth_bits_per_second is None
     assert answer.sets[0].bandwidth_share == 1.0
-    assert any(words.startswith("rates: no link tells") for words in answer.unknown)
+    assert any(words.startswith("rates: no link's rate is known") for words in answer.unknown)
 
 
 def test_a_rate_that_is_not_told_is_taken_for_the_usual_one() -> None:
@@ -407,7 +407,7 @@ def test_a_rate_that_is_not_told_is_taken_for_the_usual_one() -> None:
 
     answer = Stand(changed(tree(), alter=silent)).place(4)
     assert answer.sets[0].expected_bandwidth_bits_per_second == RATE
-    assert "rates: 1 links do not tell theirs; taken for 400 Gb/s, as most have" in answer.unknown
+    assert "rates: 1 links have no known rate; taken as 400 Gb/s, as most have" in answer.unknown
 
 
 def test_a_host_whose_cables_nobody_knows_is_refused() -> None:

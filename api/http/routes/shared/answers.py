@@ -11,7 +11,7 @@ JSON = "application/json"
 
 
 def answer(body: msgspec.Struct) -> Response:
-    """The struct as JSON; what is no finite number is null."""
+    """The struct as JSON; NaN and infinities are null."""
     return Response(msgspec.json.encode(body), media_type=JSON)
 
 
@@ -42,6 +42,6 @@ def inline_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def body_of(kind: type[msgspec.Struct], *, is_required: bool = True) -> dict[str, Any]:
-    """The interface's description of a JSON body, which is read under our own bounds."""
+    """The OpenAPI description of a JSON body, which is read under our own bounds."""
     content = {JSON: {"schema": inline_schema(kind)}}
     return {"requestBody": {"required": is_required, "content": content}}

@@ -33,7 +33,7 @@ async def read_body(request: Request, ingest: Ingest, held: contextlib.ExitStack
                 held.enter_context(ingest.hold(len(chunk)))
             chunks.append(chunk)
     except ClientDisconnect as error:
-        # Nobody reads this answer; it is for our own count, which must not show a bug of ours.
+        # No client reads this answer; it is for our own count, which must not show a bug of ours.
         raise Problem(400, "cut off", f"the sender left after {size} bytes") from error
     return b"".join(chunks)
 

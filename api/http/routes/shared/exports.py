@@ -1,4 +1,4 @@
-"""Answers of any size: the form that a client asks for, and their pieces."""
+"""Answers of any size: the format that a client accepts, and the stream."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEDIA_TYPES = {
 
 
 def negotiate(accept: str) -> ExportFormat:
-    """The format that the Accept header asks for; JSON if it asks for none of ours."""
+    """The format in the Accept header; JSON if it names none of ours."""
     wanted = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
     for chosen in (ExportFormat.ARROW, ExportFormat.NDJSON):
         if MEDIA_TYPES[chosen] in wanted:

@@ -1,4 +1,4 @@
-"""Look-ups by a name in a request: the thing, or a 404 that offers names that are near."""
+"""Look-ups by a name in a request: the thing, or a 404 that suggests similar names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from api.http.context import Context
 
 
 async def find_job(request: Request, parts: Context, name: str) -> Job | RedirectResponse:
-    """The job of this name; for an alias, the way to the job that it is. 404 if there is none."""
+    """The job of this name; for an alias, a redirect to its job. 404 if there is none."""
     found = await asyncio.to_thread(parts.inventory.jobs.get, name)
     if found is None:
         raise Problem(
@@ -33,7 +33,7 @@ async def find_job(request: Request, parts: Context, name: str) -> Job | Redirec
 
 
 def find_incident(parts: Context, name: str) -> Incident:
-    """The incident of this id; a 404 offers ids that are near."""
+    """A 404 suggests similar ids."""
     found = parts.incidents.get(name) if len(name) <= NAME_CHARS_MAX else None
     if found is None:
         near = offer(name, [one.id for one in parts.incidents.list(limit=PAGE_MAX)])
@@ -42,7 +42,7 @@ def find_incident(parts: Context, name: str) -> Incident:
 
 
 def find_host(parts: Context, fleet: Fleet, name: str) -> Host:
-    """The host of this name; a 404 offers names that are near."""
+    """A 404 suggests similar names."""
     found = parts.inventory.hosts.get(name) if len(name) <= NAME_CHARS_MAX else None
     if found is None:
         near = offer(name, fleet.hosts)

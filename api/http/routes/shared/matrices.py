@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-FLOATS = "Base64 of little-endian 32-bit floats, row after row; NaN is what nobody saw."
+FLOATS = "Base64 of little-endian 32-bit floats, row after row; NaN is what was not observed."
 BYTES = "Base64 of one byte for each cell, row after row."
 
 
@@ -21,12 +21,12 @@ class PackedMatrixOut(BaseModel):
 
 
 def pack_floats(values: npt.NDArray[np.float64]) -> PackedMatrixOut:
-    """A matrix as it is answered. Numbers too large for it are infinite there."""
+    """Numbers too large for 32 bits become infinite."""
     with np.errstate(over="ignore"):
         small = values.astype("<f4")
     return PackedMatrixOut(rows=values.shape[0], columns=values.shape[1], data=encoded(small))
 
 
 def encoded(values: npt.NDArray[np.generic]) -> str:
-    """The bytes of an array as text."""
+    """Base64 of the bytes."""
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")

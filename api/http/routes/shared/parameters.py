@@ -36,7 +36,7 @@ RANGE_MS_DEFAULT = 300_000
 
 
 def range_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tuple[int, int]:
-    """The stretch of time that was asked for, in unix milliseconds."""
+    """The time range of the request, in unix milliseconds."""
     now_ms = round(parts.clock() * 1000)
     if job.state is JobState.ENDED:
         ended = max(job.last_seen, job.ended_at or job.last_seen)

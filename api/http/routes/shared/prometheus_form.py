@@ -1,6 +1,6 @@
 """The parameters of Prometheus' HTTP API: from the address, from a form in the body, or from both.
 
-The texts of the errors are Prometheus' own: people search for them.
+The texts of the errors are Prometheus' own: users search for them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,6 @@ class Form:
         return values[0] if values else ""
 
     def texts(self, name: str) -> list[str]:
-        """Every value."""
         return list(self._values.get(name, ()))
 
     def time_ms(self, name: str, default_ms: int | None) -> int | None:
@@ -109,7 +108,6 @@ class Form:
         return int(text)
 
     def selectors(self) -> list[Selector]:
-        """Every `match[]`."""
         texts = self.texts("match[]")
         if len(texts) > SELECTORS_MAX:
             msg = f"{len(texts)} selectors; SELECTORS_MAX is {SELECTORS_MAX}"
@@ -147,7 +145,7 @@ class Form:
 
 
 def invalid(name: str, why: str, *, rule: str = "") -> QueryError:
-    """The answer to a parameter that cannot be read."""
+    """The answer to a parameter that cannot be parsed."""
     return bad_data(f'invalid parameter "{name}": {why}', rule=rule)
 
 
@@ -208,10 +206,7 @@ def parse_match(text: str) -> Selector:
 
 
 async def read_form(request: Request) -> Form:
-    """The request's parameters.
-
-    Async, because FastAPI sends every other dependency through a thread.
-    """
+    """Async, because FastAPI sends every other dependency through a thread."""
     values = parse_fields(request.scope["query_string"])
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if request.method == "POST" and media_type == FORM_TYPE:
@@ -239,7 +234,7 @@ def parse_fields(encoded: bytes) -> dict[str, list[str]]:
 
 
 async def read_form_body(request: Request) -> bytes:
-    """The body of a form, as far as it may be long."""
+    """The body of a form, up to the bound."""
     body = bytearray()
     try:
         async for chunk in request.stream():
@@ -263,7 +258,7 @@ MEANINGS = {
     "step": "From one moment to the next: seconds or a duration, as `30s`.",
     "timeout": "How long the query may take: seconds or a duration.",
     "lookback_delta": "How old a series' newest sample may be; 5m by default.",
-    "stats": "`true` or `all`: also say how much was read and how long it took.",
+    "stats": "`true` or `all`: also report how much was read and how long it took.",
     "limit": "How many series, names or values at most; 0 for no limit.",
     "match[]": "A selector; may be given several times.",
     "metric": "The one metric of interest.",
@@ -273,7 +268,7 @@ MEANINGS = {
     "rule_group[]": "Only groups of this name; may be given several times.",
     "file[]": "Only groups of this file; may be given several times.",
     "exclude_alerts": "`true`: rules without their alerts.",
-    "group_limit": "How many groups at most; `groupNextToken` says where the next page begins.",
+    "group_limit": "How many groups at most; `groupNextToken` is where the next page begins.",
     "group_next_token": "`groupNextToken` of the page before.",
 }
 
@@ -317,5 +312,4 @@ def endpoint(
 
 
 def success(data: object) -> Response:
-    """Data in the envelope."""
     return Response(envelope(orjson.dumps(data)), media_type=JSON)

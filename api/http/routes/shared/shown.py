@@ -42,7 +42,6 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, incident: Incident) -> IncidentOut:
-        """The incident in short."""
         verdict = incident.verdict
         return cls(
             id=incident.id,
@@ -69,7 +68,7 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HoldOut(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's word that it is draining or out. Unix nanoseconds."""
+    """An operator's or action's statement that it is draining or out. Unix nanoseconds."""
 
     id: str
     host: str
@@ -80,12 +79,11 @@ class HoldOut(msgspec.Struct, frozen=True, kw_only=True):
     until_ns: int | None
     """When it ends by itself."""
     ended_ns: int | None
-    """When somebody ended it."""
+    """When it was ended."""
     ended_by: str
 
     @classmethod
     def of(cls, kept: KeptHold) -> HoldOut:
-        """The hold as it is answered."""
         hold = kept.hold
         return cls(
             id=kept.id,

@@ -1,4 +1,4 @@
-"""Server-sent events: what happens, told as it happens, and what a client missed.
+"""Server-sent events: news as they happen, and those that a client missed.
 
 Written out by hand (WHATWG HTML §9.2): a message is a few lines of text. The library for it,
 sse-starlette, keeps whether to stop in one place for the whole process; here two services may live
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "text/event-stream"
 RETRY_MS = 3_000
-"""What a client that lost its connection is told to wait: short beside the evaluation's interval
+"""How long a client that lost its connection waits: short beside the evaluation's interval
 and long enough that a hundred of them do not storm a service that restarts."""
 NUMBER_DIGITS_MAX = 18
 """Of an event's number; more fit no 64-bit number."""
@@ -51,16 +51,16 @@ class HasNumber(Protocol):
         """Of this news."""
 
 
-Told = TypeVar("Told", bound=HasNumber)
-Show = Callable[[Told], bytes | None]
+Numbered = TypeVar("Numbered", bound=HasNumber)
+Show = Callable[[Numbered], bytes | None]
 """News as an event; None: this client does not want them."""
 
 
 class MissedOut(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of `missed`: changes that this client will not be told."""
+    """The data of `missed`: changes that this client will not get."""
 
     count: int | None
-    """How many; null if nobody knows."""
+    """How many; null if that is not known."""
     why: str
     hint: str
 
@@ -73,7 +73,7 @@ class LiveResponse(StreamingResponse):
         self._subscription = subscription
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream; the place among the listeners is given back however it ends."""
+        """Stream; the subscription is released however the stream ends."""
         async with self._subscription:
             await super().__call__(scope, receive, send)
 
@@ -97,8 +97,8 @@ class LiveResponse(StreamingResponse):
             log.info("a live stream's client did not read for %.0f s: dropped", LIVE_SEND_SECONDS)
 
 
-def listen_to(hub: Hub[Told]) -> Subscription[Told]:
-    """A place among the listeners; a Problem if there is none."""
+def listen_to(hub: Hub[Numbered]) -> Subscription[Numbered]:
+    """A subscription; a Problem if there is no room."""
     try:
         return hub.subscribe()
     except TooManySubscribers as error:
@@ -107,7 +107,7 @@ def listen_to(hub: Hub[Told]) -> Subscription[Told]:
 
 
 def read_number(text: str | None) -> int | None:
-    """The number of an event; None if none was given, a Problem if it is none."""
+    """The number of an event; None if there is none, a Problem if it is no number."""
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX):
@@ -115,15 +115,15 @@ def read_number(text: str | None) -> int | None:
     return int(text)
 
 
-class Opening(msgspec.Struct, Generic[Told], frozen=True, kw_only=True):
-    """What a client is told before it listens."""
+class Opening(msgspec.Struct, Generic[Numbered], frozen=True, kw_only=True):
+    """What a client gets before it listens."""
 
     number: int
-    changes: Sequence[Told] = ()
+    changes: Sequence[Numbered] = ()
     missed: MissedOut | None = None
 
-    def pieces(self, show: Show[Told]) -> list[bytes]:
-        """That it missed something, and what it did not."""
+    def pieces(self, show: Show[Numbered]) -> list[bytes]:
+        """A note about lost changes, and the changes that were not lost."""
         shown = [piece for each in self.changes if (piece := show(each)) is not None]
         return [*([message("missed", self.missed)] if self.missed is not None else []), *shown]
 
@@ -131,9 +131,9 @@ class Opening(msgspec.Struct, Generic[Told], frozen=True, kw_only=True):
 def look_back(
     seen: int | None,
     span: tuple[int, int] | None,
-    read: Callable[[int, int], Sequence[Told]],
+    read: Callable[[int, int], Sequence[Numbered]],
     hint: str,
-) -> Opening[Told]:
+) -> Opening[Numbered]:
     """What happened since the event that a client saw last; nothing if it saw none.
 
     ``span``: the oldest and newest numbers that are kept. ``read`` gives those after a number, at
@@ -156,7 +156,7 @@ def look_back(
 
 
 async def pass_on(
-    subscription: Subscription[Told], latest: int, show: Show[Told], hint: str
+    subscription: Subscription[Numbered], latest: int, show: Show[Numbered], hint: str
 ) -> AsyncIterator[bytes]:
     """News after a number as they come, until the client or the service ends it."""
     while True:
@@ -167,7 +167,8 @@ async def pass_on(
         if news is None:
             yield quiet(latest)
         elif isinstance(news, Missed):
-            # It is too slow. Its place is what it has read: it comes back and gets the rest.
+            # The client is too slow. Its place is what it has read: it reconnects and gets the
+            # rest.
             why = "this client reads too slowly; it is disconnected and may resume"
             yield message("missed", MissedOut(count=news.count, why=why, hint=hint))
             return
@@ -178,7 +179,7 @@ async def pass_on(
 
 
 def quiet(number: int) -> bytes:
-    """A sign of life. An id without data moves the client's place and shows nothing."""
+    """A keep-alive. An id without data moves the client's place and shows nothing."""
     return f": quiet\nid: {number}\n\n".encode()
 
 

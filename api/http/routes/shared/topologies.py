@@ -1,4 +1,4 @@
-"""The topology that a request asks for, and the names in it."""
+"""The topology for a request, and the names in it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MS_PER_SECOND = 1_000
 
 
 async def find(parts: Context, at: str | None) -> BuiltTopology:
-    """The topology at the moment that was asked for."""
+    """The topology at the moment of the request."""
     moment = None
     if at:
         seconds = parse_time_ms(at, "at") / MS_PER_SECOND
@@ -32,7 +32,7 @@ async def find(parts: Context, at: str | None) -> BuiltTopology:
 
 
 def choose(whole: Topology, hosts: list[str], tier: int | None) -> Topology:
-    """The part of the topology that was asked for."""
+    """The part of the topology that the request selects."""
     if len(hosts) > TOPOLOGY_HOSTS_ASKED_MAX:
         raise Problem(
             422,
@@ -51,7 +51,7 @@ def choose(whole: Topology, hosts: list[str], tier: int | None) -> Topology:
 
 
 def find_or_refuse(whole: Topology, text: str, name: str) -> Endpoint:
-    """What a name stands for; a 404 offers names that are near."""
+    """A 404 suggests similar names."""
     try:
         return find_endpoint(whole, text)
     except NoSuchName as error:
@@ -59,6 +59,6 @@ def find_or_refuse(whole: Topology, text: str, name: str) -> Endpoint:
 
 
 def port_of(text: str) -> PortId:
-    """A port as people write it: host/device/port, or switch/port."""
+    """A port as operators write it: host/device/port, or switch/port."""
     host, slash, rest = text.partition("/")
     return PortId.parse(f"{host}/{host}/{rest}" if slash and "/" not in rest else text)

@@ -1,4 +1,4 @@
-"""Notification receivers, one file each: it posts one notice, and says what became of it.
+"""Notification receivers, one file each: it posts one notice and returns the outcome.
 
 A file in this folder is all that a new one needs: a subclass of `Receiver`, or of
 `api.oncall.notify.posting.PostingReceiver` for those that are posted JSON, whose ``name`` is the
@@ -50,7 +50,7 @@ class Receiver(abc.ABC):
 
     @abc.abstractmethod
     async def send(self, notice: Notice) -> Outcome:
-        """Try once. It returns within the receiver's time-out and raises nothing."""
+        """Send once. Returns within the receiver's time-out and raises nothing."""
 
 
 @cache
@@ -69,5 +69,4 @@ def discover() -> Mapping[str, type[Receiver]]:
 
 
 def make_receiver(table: ReceiverTable, means: Means) -> Receiver:
-    """The receiver that a table of the file describes."""
     return discover()[table.type](table, means)

@@ -1,4 +1,4 @@
-"""E-mail (`mailto://`) and everything else that Apprise knows.
+"""E-mail (`mailto://`) and every other service that Apprise supports.
 
 Apprise is imported when the first notice is sent, and it blocks: it has a thread of its own. It
 gives every mail a new Message-ID; ours is in the header `X-Fabricscope-Notice` and in the text.
@@ -25,18 +25,18 @@ MAIL_SCHEMES = ("mailto://", "mailtos://")
 
 
 class AppriseReceiver(Receiver):
-    """Hands notices to Apprise. It answers yes or no, and rarely why."""
+    """Hands notices to Apprise, which answers yes or no, and rarely why."""
 
     name = "apprise"
 
     def __init__(self, table: ReceiverTable, means: Means) -> None:
         super().__init__(table, means)
-        # One thread a receiver: one that hangs must not take those of everybody else.
+        # One thread a receiver: one that hangs must not take the threads of the others.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"apprise-{table.name}")
         self._is_busy = False
 
     async def send(self, notice: Notice) -> Outcome:
-        """Try once. What takes too long goes on in its thread, and the next attempt waits."""
+        """A send that takes too long goes on in its thread, and the next attempt waits."""
         try:
             url = secret_of(self._table, "url", f"receiver {self._table.name}")
         except SettingsError as error:
@@ -58,11 +58,9 @@ class AppriseReceiver(Receiver):
         return future.result()
 
     def _freed(self, _: object) -> None:
-        """The thread has ended its work."""
         self._is_busy = False
 
     def _notify(self, url: str, notice: Notice) -> Outcome:
-        """Call Apprise; in the thread."""
         try:
             import apprise  # noqa: PLC0415 - heavy, and only for those who use it
         except ImportError:
@@ -86,7 +84,7 @@ class AppriseReceiver(Receiver):
 
 
 def with_header(url: str, notice_id: str) -> str:
-    """The address with the notice's id as a header, where there are headers.
+    """The address with the notice's id as a header, for protocols with headers.
 
     >>> with_header("mailto://mx.example?to=a", "12"), with_header("ntfy://topic", "12")
     ('mailto://mx.example?to=a&%2BX-Fabricscope-Notice=12', 'ntfy://topic')

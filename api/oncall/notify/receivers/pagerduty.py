@@ -7,7 +7,7 @@ from api.oncall.notify.message import pagerduty_event
 from api.oncall.notify.posting import PostingReceiver
 
 EVENTS_URL = "https://events.pagerduty.com/v2/enqueue"
-"""Where events go, unless `url` says otherwise (the EU's service region has its own)."""
+"""Where events go, unless `url` is set (the EU's service region has its own)."""
 
 
 class PagerDutyReceiver(PostingReceiver):
@@ -18,7 +18,6 @@ class PagerDutyReceiver(PostingReceiver):
     default_url = EVENTS_URL
 
     def body(self, notice: Notice, key: str) -> object:
-        """An event; the key is a part of it."""
         return pagerduty_event(notice, key, self._means.external_url)
 
 

@@ -8,12 +8,11 @@ from api.oncall.notify.posting import PostingReceiver
 
 
 class SlackReceiver(PostingReceiver):
-    """Posts a message to a channel. Slack does not know repetitions: one may be shown twice."""
+    """Posts a message to a channel. Slack does not recognise repetitions and may show one twice."""
 
     name = "slack"
 
     def body(self, notice: Notice, key: str) -> object:
-        """Blocks, and the same as text."""
         del key
         return slack_message(notice, self._means.external_url)
 

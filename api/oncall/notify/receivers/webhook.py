@@ -10,17 +10,16 @@ from api.oncall.notify.posting import PostingReceiver
 
 
 class WebhookReceiver(PostingReceiver):
-    """Whatever takes Alertmanager's webhooks; a `key` becomes a bearer token."""
+    """For receivers of Alertmanager's webhooks; a `key` becomes a bearer token."""
 
     name = "webhook"
 
     def body(self, notice: Notice, key: str) -> object:
-        """Alertmanager's, version 4."""
+        """Alertmanager's body, version 4."""
         del key
         return webhook_body(notice, self._means.external_url)
 
     def headers(self, key: str) -> Mapping[str, str]:
-        """The token, where there is one."""
         return {"Authorization": f"Bearer {key}"} if key else {}
 
 
