@@ -72,7 +72,8 @@ def usage(verbs: dict[str, Registered]) -> str:
     return (
         "usage: fabricscope VERB [OPTION…]\n\n"
         "Finds the link, NIC, host, GPU or rank that makes a training job slow.\n\n"
-        f"{lines}\n\n`fabricscope VERB --help` describes a verb; `fabricscope --version` prints the version."
+        f"{lines}\n\nfabricscope VERB --help describes a verb; fabricscope --version prints the"
+        " version."
     )
 
 
