@@ -30,10 +30,10 @@ class Verb(Protocol):
     """What a verb's module offers."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Say what the verb takes."""
+        """Add the verb's flags and arguments."""
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Do it; the exit status."""
+        """Returns the exit status."""
 
 
 class Registered(NamedTuple):
@@ -57,7 +57,7 @@ def registered() -> dict[str, Registered]:
 
 
 def load_verb(name: str, module: str) -> Verb:
-    """The verb's module; a SettingsError that says what to install, if packages are missing."""
+    """Raises SettingsError with what to install, if packages are missing."""
     try:
         return cast("Verb", importlib.import_module(module))
     except ModuleNotFoundError as error:
@@ -67,18 +67,18 @@ def load_verb(name: str, module: str) -> Verb:
 
 
 def usage(verbs: dict[str, Registered]) -> str:
-    """What `fabricscope --help` says."""
     width = max(len(name) for name in verbs)
     lines = "\n".join(f"  {name:<{width}}  {verb.help}" for name, verb in verbs.items())
     return (
         "usage: fabricscope VERB [OPTION…]\n\n"
-        "Says which link, NIC, host, GPU or rank makes a training job slow.\n\n"
-        f"{lines}\n\nfabricscope VERB --help tells more; fabricscope --version says which this is."
+        "Finds the link, NIC, host, GPU or rank that makes a training job slow.\n\n"
+        f"{lines}\n\nfabricscope VERB --help describes a verb; fabricscope --version prints the"
+        " version."
     )
 
 
 def run(words: list[str]) -> int:
-    """Do what the command line says; the exit status."""
+    """Run a command line; the exit status."""
     verbs = registered()
     if not words or words[0] in {"-h", "--help", "help"}:
         print(usage(verbs))

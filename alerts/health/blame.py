@@ -1,12 +1,12 @@
-"""How much each verdict speaks against whom, by the table of causes: behind every risk. Pure.
+"""Charges: how much each verdict counts against each thing, by the table of causes. Pure.
 
 A charge's weight answers: *if this verdict is right and a job used this thing now, would the job
-suffer from the thing?* Hence a congested or mis-routed switch port says nothing against the hosts
-behind it, work that is uneven says nothing against anybody, and a victim is never charged. A link's
-trouble counts for the cable in full, and for the NIC and its host by half until somebody is named.
+suffer from the thing?* Hence a congested or mis-routed switch port does not count against the hosts
+behind it, uneven work counts against nothing, and a victim is never charged. A link's trouble
+counts for the cable in full, and for the NIC and its host by half until the end is known.
 
-Half-lives follow the nature of the fault, not its cost: what was heat or another program is gone
-tomorrow, while a cable that flapped yesterday flaps again. The figures are ours, between these:
+Half-lives follow the nature of the fault, not its cost: heat or another program is gone tomorrow,
+while a cable that flapped yesterday flaps again. The figures are ours, between these:
 gpud counts flaps over 12 h, Azure over 24 h, UFM lets a port back after two clean hours, NVIDIA's
 catalogue wants a reset for most GPU errors, and an NVLink recovery count announced a dead link five
 days ahead.
@@ -27,16 +27,15 @@ from collector.contract.errors import IdentityError
 from collector.contract.verdict import Cause, Culprit, Reason
 
 FINDING_SHARE = 0.5
-"""What a machine's counters show and no job feels yet is half as bad as what a judge has said: it
-makes a thing suspect, never degraded."""
+"""A fault in a machine's counters that no job feels yet counts half as much as a verdict: it makes
+a thing suspect, never degraded."""
 CULPRITS_MAX = 64
-"""Accomplices that are charged. A verdict with more names a program's trouble, not theirs."""
+"""Accomplices that are charged. A verdict with more is about a program, not about them."""
 TEXT_CHARS_MAX = 300
-"""Of a sentence that is kept with a charge."""
+"""Of the sentence kept with a charge."""
 
 
 def blame_of(cause: Cause, reason: Reason) -> Blame:
-    """How much this verdict speaks against whom."""
     return by_reason(cause, reason).blame or cause.facts.blame
 
 
@@ -44,7 +43,7 @@ def blame_of(cause: Cause, reason: Reason) -> Blame:
 
 
 def charges_of(incident: Incident) -> list[Charge]:
-    """What an incident says against each thing that it accuses: each thing once, the most of it.
+    """The charges of an incident: each accused thing once, with its largest weight.
 
     Several hosts that are accused together share the blame. Victims are not charged.
     """
@@ -74,14 +73,13 @@ def charges_of(incident: Incident) -> list[Charge]:
 
 
 def ended_ns(incident: Incident) -> int:
-    """When a closed incident was last seen."""
     return incident.verdict.until_ns or incident.last_seen_ns
 
 
 def accused(culprit: Culprit, blame: Blame) -> Iterator[tuple[Target, float, Target]]:
     """The things that a culprit names, the weight against each, and the nearest thing named.
 
-    A name that nothing can have (it came from outside) names nothing.
+    An invalid name (names come from outside) names nothing.
     """
     parts = list(parts_of(culprit))
     weights = {
@@ -100,7 +98,6 @@ def accused(culprit: Culprit, blame: Blame) -> Iterator[tuple[Target, float, Tar
 
 
 def parts_of(culprit: Culprit) -> Iterator[Target]:
-    """Every thing that a culprit names."""
     try:
         if culprit.host:
             yield Target.of_host(culprit.host)
@@ -122,16 +119,16 @@ def parts_of(culprit: Culprit) -> Iterator[Target]:
 
 
 def signs_of(findings: Iterable[Finding], incidents: Iterable[Incident]) -> list[Charge]:
-    """What findings say against things that no open incident speaks of: weak charges.
+    """Weak charges from findings about things that no open incident covers.
 
-    Counters of an idle host show a dead cable that no job feels yet. Only what machines show
-    clearly by themselves counts, and nothing that an incident accuses or explains: that is said
-    already, or a symptom.
+    Counters of an idle host show a dead cable that no job feels yet. Only clear findings of
+    machines count, and none about things that an incident accuses or explains: those are charged
+    already, or symptoms.
     """
-    spoken_of = by_machine(incidents)
+    covered = by_machine(incidents)
     found: dict[Target, Charge] = {}
     for finding in findings:
-        if not is_sign(finding) or is_among(finding.culprit, spoken_of):
+        if not is_sign(finding) or is_among(finding.culprit, covered):
             continue
         blame = blame_of(finding.cause, finding.reason)
         for target, weight, about in accused(finding.culprit, blame):
@@ -155,7 +152,7 @@ def signs_of(findings: Iterable[Finding], incidents: Iterable[Incident]) -> list
 
 
 def is_sign(finding: Finding) -> bool:
-    """Whether a finding speaks for itself: a machine's own, clear, and no effect of others'."""
+    """Whether a finding counts by itself: a machine's own, clear, and no effect of others'."""
     is_machines_own = not finding.job and not finding.is_context
     return (
         is_machines_own
@@ -165,7 +162,7 @@ def is_sign(finding: Finding) -> bool:
 
 
 def by_machine(incidents: Iterable[Incident]) -> dict[str, list[Culprit]]:
-    """Everybody whom incidents speak of, accused or victim, by host and by switch."""
+    """All culprits, accomplices and victims of incidents, by host and by switch."""
     found: dict[str, list[Culprit]] = {}
     for incident in incidents:
         verdict = incident.verdict
@@ -176,6 +173,5 @@ def by_machine(incidents: Iterable[Incident]) -> dict[str, list[Culprit]]:
 
 
 def is_among(culprit: Culprit, known: dict[str, list[Culprit]]) -> bool:
-    """Whether a culprit may be one of these."""
     near = [*known.get(culprit.host, ()), *known.get(culprit.switch, ())]
     return any(same_thing(culprit, one) for one in near)

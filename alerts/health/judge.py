@@ -1,9 +1,9 @@
 """From charges, holds and silence to a state and a risk. Pure.
 
-Independent charges add up as chances do: a thing is well if none of them comes true. The state says
-why one should care: *degraded* is certain and now, *suspect* is weak, past, or silence, and nothing
-measured ever takes a thing out. Between entering and leaving a state lies a band, so that a risk
-that wavers by its noise does not make a scheduler waver.
+Independent charges add up as chances do: a thing is well if none of them comes true. *Degraded* is
+certain and now, *suspect* is weak, past, or silence, and no measurement ever takes a thing out.
+Between entering and leaving a state lies a band, so that noise in a risk does not flip what a
+scheduler sees.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from alerts.health.model import Charge, HealthState, Hold, Standing
 
 RISK_DIGITS = 2
 RISK_STEP = 10.0**-RISK_DIGITS
-"""Risks are told in steps of this: a decaying risk then changes its value, and with it everybody's
-copy of the answer, once in a minute rather than at every look."""
+"""Risks are reported in steps of this: a decaying risk then changes its value, and invalidates
+clients' cached answers, once in a minute rather than at every evaluation."""
 CHARGES_KEPT_MAX = 50
-"""Of one thing, the heaviest: what a person reads. All of them count."""
+"""Of one thing, the heaviest, for people to read. All of them count towards the risk."""
 
 DEGRADED_FROM, DEGRADED_KEPT = 0.5, 0.4
-"""More likely than not a job would suffer, by what is open; left again below the second."""
+"""More likely than not a job would suffer from open incidents; left again below the second."""
 SUSPECT_FROM, SUSPECT_KEPT = 0.2, 0.15
 """One chance in five that the next job suffers is worth another host while there are others. A
 verdict moves by a few hundredths from one evaluation to the next, hence the band."""
 SILENCE_RISK = 0.5
-"""Of a host that has stopped reporting: dead and alive are as likely, and nobody would know."""
+"""Of a host that has stopped reporting: dead and alive are equally likely."""
 
 
 def combine(risks: Sequence[float]) -> float:

@@ -1,4 +1,4 @@
-"""The words of health: states, things, charges against them, holds, and where a thing stands."""
+"""Types of health: states, targets, charges against them, holds, and standings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class HealthState(enum.StrEnum):
     """Whether a thing can be used, from best to worst."""
 
     HEALTHY = "healthy"
-    """It reports, and nothing that weighs is known against it."""
+    """It reports, and no charge of weight is known."""
     SUSPECT = "suspect"
-    """Something weak, or past, speaks against it, or nothing has been heard of it for minutes."""
+    """A weak or past charge counts against it, or it has not reported for minutes."""
     DEGRADED = "degraded"
-    """An open incident speaks against it, clearly: the next job would suffer now."""
+    """An open incident counts clearly against it: the next job would suffer now."""
     DRAINING = "draining"
-    """Somebody said so: what runs on it may end, nothing new should begin."""
+    """Set by an operator or program: what runs on it may end, nothing new should begin."""
     OUT = "out"
-    """Somebody said so: it is taken out. Nothing measured ever says this by itself."""
+    """Set by an operator or program: it is taken out. No measurement ever sets this."""
 
 
 SEVERITY = {state: place for place, state in enumerate(HealthState)}
@@ -33,7 +33,7 @@ SEVERITY = {state: place for place, state in enumerate(HealthState)}
 
 
 class TargetKind(enum.StrEnum):
-    """What sort of thing."""
+    """Kinds of things that have a health."""
 
     HOST = "host"
     DEVICE = "device"
@@ -54,17 +54,15 @@ class Target(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of_host(cls, host: str) -> Target:
-        """A host."""
         return cls(TargetKind.HOST, host, host)
 
     @classmethod
     def of_device(cls, host: str, device: str) -> Target:
-        """A NIC of a host."""
         return cls(TargetKind.DEVICE, host, str(DeviceId(host, device)))
 
     @classmethod
     def of_gpu(cls, host: str, gpu: str) -> Target:
-        """A GPU of a host, by its index."""
+        """``gpu`` is its index on the host."""
         return cls(TargetKind.GPU, host, str(GpuId(host, gpu)))
 
     @classmethod
@@ -74,12 +72,11 @@ class Target(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of_switch(cls, switch: str) -> Target:
-        """A switch as a whole."""
         return cls(TargetKind.SWITCH, switch, switch)
 
     @property
     def within_host(self) -> str:
-        """Its name without its host's, for sentences about that host: `link mlx5_0/1`.
+        """Its name without its host, for sentences about that host: `link mlx5_0/1`.
 
         >>> Target.of_gpu("node3", "2").within_host, Target.of_host("node3").within_host
         ('gpu 2', '')
@@ -93,7 +90,7 @@ WHOLE = (TargetKind.HOST, TargetKind.SWITCH)
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What one incident, or one finding that is no incident's, says against one thing."""
+    """What one incident, or one finding outside of incidents, counts against one thing."""
 
     target: Target
     incident: str
@@ -102,9 +99,9 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     reason: Reason
     confidence: float
     weight: float
-    """How much the cause speaks against this very thing, 0 to 1."""
+    """How much the cause counts against this very thing, 0 to 1."""
     half_life_s: float
-    """Once it is over its risk halves in so long."""
+    """Once it is over, its risk halves in this time."""
     since_ns: int
     until_ns: int | None
     """None while it stands: what stands does not decay."""
@@ -115,7 +112,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_certain(self) -> bool:
-        """Whether somebody judged it and it goes on: only this makes a thing degraded."""
+        """Whether it comes from an open incident: only this makes a thing degraded."""
         return bool(self.incident) and self.until_ns is None
 
     def risk_at(self, now_ns: int) -> float:
@@ -138,7 +135,7 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody's word that a thing is draining or out."""
+    """An operator's or program's statement that a thing is draining or out."""
 
     target: Target
     state: HealthState
@@ -147,20 +144,18 @@ class Hold(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     since_ns: int
     until_ns: int | None
-    """When it ends by itself; None: when somebody ends it."""
+    """When it expires; None: it stands until a client ends it."""
 
     def stands_at(self, now_ns: int) -> bool:
-        """Whether it holds at a moment."""
         return self.until_ns is None or now_ns < self.until_ns
 
     @property
     def short(self) -> str:
-        """In a few words: who and why."""
         return f"{self.state} by {self.by}: {self.reason}"
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a thing stands at a moment."""
+    """The state and risk of a thing at one time."""
 
     state: HealthState
     risk: float
@@ -169,11 +164,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """The heaviest first."""
     hold: Hold | None = None
     silent_since_ns: int | None = None
-    """The last that was heard of it, if that is too long ago."""
+    """Its last report, if that is too long ago."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """A thing went from one state to another."""
+    """A change of a thing's state."""
 
     target: Target
     time_ns: int
@@ -181,4 +176,4 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     was: HealthState
     risk: float
     why: str
-    """In a few words; empty when it is well again."""
+    """Short; empty when it is well again."""

@@ -1,8 +1,8 @@
-"""How sure a verdict is: the share of verdicts with evidence like this that should be right. Pure.
+"""Confidence of a verdict: the share of verdicts with such evidence that should be right. Pure.
 
-Evidence gives a raw score: independent pieces (what the job's own times say, what machines say)
-leave doubt that multiplies. A table (CALIBRATION) makes it a share: 0.9 is meant to be nine of ten,
-and the scoreboard shows whether it is.
+Evidence gives a raw score: the doubts that independent pieces leave (the job's own times, findings
+of machines) multiply. The table CALIBRATION maps it to a share: 0.9 is meant to be nine of ten, and
+the scoreboard shows whether it is.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ right and the wrong one was the least certain, which is too few to fit a curve t
 
 
 def confidence(root: Finding, symptoms: Sequence[Finding], support: Sequence[Finding]) -> float:
-    """0 to 1, from the finding that stands for the verdict and those beside it."""
+    """0 to 1, from the verdict's root finding and those beside it."""
     doubt = 1.0 - accusing(root)
     for kind in (symptoms, support):
         others = [one for one in kind if one is not root]
@@ -32,7 +32,7 @@ def confidence(root: Finding, symptoms: Sequence[Finding], support: Sequence[Fin
 
 
 def accusing(finding: Finding) -> float:
-    """How clearly a finding accuses the one whom it names: less where there are other suspects."""
+    """How clearly a finding accuses its culprit: less where there are other suspects."""
     if not finding.suspects:
         return finding.strength
     shares = sorted((suspect.share for suspect in finding.suspects), reverse=True)

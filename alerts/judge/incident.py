@@ -1,13 +1,13 @@
-"""From verdicts to incidents: what is said again and again, by whomever, is one thing. Pure.
+"""From verdicts to incidents: verdicts that repeat belong to one incident. Pure.
 
-Every few seconds somebody judges the last minutes anew. Most verdicts then repeat what is known,
+Every few seconds the evaluator judges the last minutes again. Most verdicts then repeat known ones
 with a little more evidence; some give the same trouble another name; some are about what is over.
-`advance` takes what stands and what was said now, and gives what stands afterwards.
+`advance` takes the incidents and the new verdicts, and returns the incidents afterwards.
 
 An incident keeps its explanation (cause and culprit) unless another one is clearly more certain, or
-nobody has given its own for a while: whoever was woken by it must not find another name each time
-that they look. What comes and goes is one incident. What has been closed is opened again only by
-evidence from after its end.
+no verdict has repeated its own for a while: the on-call person must not find another name at each
+look. Trouble that comes and goes is one incident. Only evidence from after its end opens a closed
+incident again.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ NS = 1_000_000_000
 OPEN_CONFIDENCE = 0.5
 """Below it a verdict is more likely wrong than right: it may support an incident, not begin one."""
 MARGIN = 0.15
-"""By so much another explanation must be more certain to replace one that stands: confidence moves
-by a few hundredths from one evaluation to the next, with the noise of the window."""
+"""How much more certain another explanation must be to replace the present one: confidence moves by
+a few hundredths from one evaluation to the next, with the noise of the window."""
 SWITCH_SECONDS = 30
-"""An explanation that nobody has repeated for so long (six evaluations) gives way to one that is
-said now, however certain."""
+"""An explanation that no verdict has repeated for this long (six evaluations) gives way to a new
+one, however certain."""
 CLOSE_SECONDS = 60
-"""What has not been seen for so long is over: an agent that was away for some of its reports, or a
-job's checkpoint, is no end."""
+"""An incident without evidence for this long is over: an agent that missed some of its reports, or
+a job's checkpoint, is no end."""
 CLOSE_INTERMITTENT_SECONDS = 600
-"""The same for what comes and goes by its nature: links flap every few minutes."""
+"""The same for causes that come and go by nature: links flap every few minutes."""
 REOPEN_SECONDS = 1_800
-"""What comes back within half an hour of its end is the same incident."""
+"""Trouble that comes back within half an hour of its end is the same incident."""
 ONSET_SECONDS = 15
 """Two troubles of one job that begin so close together are one: starts are known to a cell of the
 window (5 s), and a switch is read every 10 s. Independent faults coincide more rarely."""
@@ -49,11 +49,11 @@ MOVED_COST = 1.25
 """A growth of the lost time that is news."""
 
 OPEN_MAX = 200
-"""Incidents that stand at once. A cluster with more of them has one trouble that nobody merged, and
-more would only hide it. Past it, what is new is left out and counted."""
+"""Incidents open at once. A cluster with more of them has one trouble that was not merged, and more
+would only hide it. Past it, new ones are left out and counted."""
 KEPT_MAX = 1_000
-"""Incidents that are looked through in a round, the closed ones among them: of those the oldest are
-forgotten first, and cannot be opened again."""
+"""Incidents examined in a round, closed ones included: of those the oldest are forgotten first, and
+cannot be opened again."""
 SYMPTOMS_KEPT_MAX = 50
 """Other explanations that an incident remembers; more are counted."""
 HISTORY_MAX = 50
@@ -63,7 +63,7 @@ JOBS_MAX = 100
 
 
 class IncidentState(enum.StrEnum):
-    """Whether it goes on."""
+    """Whether an incident goes on."""
 
     OPEN = "open"
     CLOSED = "closed"
@@ -82,7 +82,7 @@ class News(enum.StrEnum):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that happened to an incident, and what it said from then on."""
+    """One change of an incident, and its explanation from then on."""
 
     time_ns: int
     news: News
@@ -90,7 +90,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     culprit: Culprit
     confidence: float
     was_cause: Cause | None = None
-    """What it had said before, where that changed."""
+    """The explanation before, where it changed."""
     was_culprit: Culprit | None = None
 
 
@@ -102,13 +102,13 @@ class Symptom(msgspec.Struct, frozen=True):
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
-    """One trouble, from the moment at which it was first said. Times are unix nanoseconds."""
+    """One trouble, from its first verdict on. Times are unix nanoseconds."""
 
     id: str
-    """In order of time; its last two words can be said over a telephone."""
+    """Sorts by time; its last two words are pronounceable over a telephone."""
     state: IncidentState
     verdict: Verdict
-    """As it stands now, or stood at the end; ``until_ns`` is None while it is open."""
+    """The latest, or that at the end; ``until_ns`` is None while the incident is open."""
     first_said_ns: int
     last_seen_ns: int
     """The last evidence for it."""
@@ -117,7 +117,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     closed_ns: int | None = None
     """When it was closed, which is later than its end."""
     jobs: tuple[str, ...] = ()
-    """All that ever suffered from it."""
+    """All jobs that ever suffered from it."""
     symptoms: tuple[Symptom, ...] = ()
     symptoms_seen: int = 0
     """How many other explanations were merged into it: all that are kept and, past them, as many
@@ -128,18 +128,17 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether it goes on."""
         return self.state is IncidentState.OPEN
 
     @property
     def close_ns(self) -> int:
-        """How long it may not be seen and goes on nevertheless."""
+        """How long it stays open without evidence."""
         comes_and_goes = self.verdict.cause.facts.comes_and_goes or self.reopened > 0
         return (CLOSE_INTERMITTENT_SECONDS if comes_and_goes else CLOSE_SECONDS) * NS
 
 
 class Change(msgspec.Struct, frozen=True):
-    """News of an incident, with the incident as it is since then."""
+    """News of an incident, with the incident as it is after it."""
 
     news: News
     incident: Incident
@@ -147,7 +146,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Advance(msgspec.Struct, frozen=True):
-    """What stands after a round."""
+    """The result of a round."""
 
     incidents: list[Incident]
     """All that are open, and those closed ones that may still be opened again; in order."""
@@ -158,15 +157,15 @@ class Advance(msgspec.Struct, frozen=True):
     """Verdicts that would have been incidents, past OPEN_MAX."""
 
 
-# What says the same -------------------------------------------------------------------------------
+# Which verdicts agree ----------------------------------------------------------------------------
 
 
 def confirms(verdict: Verdict, standing: Verdict) -> bool:
-    """Whether it says what stands, with the same names or fewer of them."""
+    """Whether it repeats the standing verdict, with the same names or fewer of them."""
     if verdict.cause is not standing.cause:
         return False
     if verdict.culprit == standing.culprit:
-        # Where nobody is named, only the job tells whose trouble it is.
+        # Without a culprit only the job identifies the trouble.
         return bool(names_of(verdict.culprit)) or bool({*verdict.jobs} & {*standing.jobs})
     return same_thing(verdict.culprit, standing.culprit) and (
         names_of(verdict.culprit) < names_of(standing.culprit)
@@ -174,7 +173,7 @@ def confirms(verdict: Verdict, standing: Verdict) -> bool:
 
 
 def refines(verdict: Verdict, standing: Verdict) -> bool:
-    """Whether it says what stands, with more names: a hang is a stall with somebody to name."""
+    """Whether it repeats the standing verdict with more names: a hang is a stall with a culprit."""
     is_same = verdict.cause is standing.cause
     is_named_now = standing.cause is Cause.STALL and verdict.cause is Cause.HANG
     return (is_same or is_named_now) and names_of(standing.culprit) < names_of(verdict.culprit)
@@ -192,18 +191,18 @@ def advance(
     still: Collection[str] = (),
     late: Collection[Culprit] = (),
 ) -> Advance:
-    """What stands after these verdicts were given.
+    """Apply a round's verdicts to the incidents.
 
-    ``seen_from_ns`` is where the window began that was judged: a trouble that began before it seems
-    to begin there. ``still`` are jobs that run and in which nothing has moved for the whole window:
-    who judges it sees no stop in it, and a job that hung before hangs on. ``late`` are ranks and
-    hosts that come late for the whole window: by itself that is unequal work, but who is known to
-    have begun to come late still does. The order of verdicts and of incidents makes no difference.
+    ``seen_from_ns`` is the start of the judged window: a trouble that began before it seems to
+    begin there. ``still`` are jobs that run and in which nothing has moved for the whole window:
+    detectors see no stop in it, and a job that hung before still hangs. ``late`` are ranks and
+    hosts that come late for the whole window: by itself that is unequal work, but a culprit of an
+    open incident is then still late. The order of verdicts and of incidents makes no difference.
     """
     work = Round(incidents, now_ns, seen_from_ns)
     order = sorted(range(len(verdicts)), key=lambda place: rank_of(verdicts[place]))
     incident_of = [""] * len(verdicts)
-    # Who confirms what stands is heard first: others are then held against what it says now.
+    # Verdicts that confirm an incident come first: others are compared with its updated state.
     waiting = []
     for place in order:
         if found := work.confirm(verdicts[place]):
@@ -218,7 +217,7 @@ def advance(
 
 
 def rank_of(verdict: Verdict) -> tuple[object, ...]:
-    """The order in which verdicts are heard: the surest first, then by what they say."""
+    """The order in which verdicts are placed: the surest first, then by content."""
     names = sorted(map(str, names_of(verdict.culprit)))
     return (-verdict.confidence, str(verdict.cause), names, verdict.since_ns, verdict.until_ns or 0)
 
@@ -240,7 +239,7 @@ class Round:
     # --- placing ---------------------------------------------------------------------------------
 
     def confirm(self, verdict: Verdict) -> str:
-        """Give a verdict to the open incident that says the same; empty if there is none."""
+        """Give a verdict to the open incident that it confirms; empty if there is none."""
         for incident in self._standing.values():
             if incident.is_open and confirms(verdict, incident.verdict):
                 self._update(incident, verdict)
@@ -279,9 +278,9 @@ class Round:
         return None
 
     def _is_past(self, verdict: Verdict, incident: Incident) -> bool:
-        """Whether a closed incident is meant: the same names, soon after it or about its time.
+        """Whether a closed incident is meant: the same names, during it or soon after.
 
-        Its symptoms of before are in the window for some minutes more, and are still its own.
+        Its earlier symptoms stay in the window for some minutes, and are still its own.
         """
         closed_ns = incident.closed_ns or incident.last_seen_ns
         if is_known_symptom(verdict, incident) and self._evidence_ns(verdict) <= closed_ns:
@@ -291,7 +290,7 @@ class Round:
         return verdict.since_ns <= closed_ns + REOPEN_SECONDS * NS
 
     def _is_same_trouble(self, verdict: Verdict, incident: Incident) -> bool:
-        """Whether a job that an incident has would suffer from both, from the same time on.
+        """Whether a job of the incident suffers from both, from the same time on.
 
         Where the incident's own explanation was given in this round, the two must have begun
         together; where it was not, they must have overlapped.
@@ -307,9 +306,9 @@ class Round:
         )
 
     def _is_its_slowness(self, verdict: Verdict, incident: Incident) -> bool:
-        """Whether a job is slow since the incident began: then it goes on, though nobody says why.
+        """Whether a job is slow since the incident began: then it goes on without a new reason.
 
-        Not where nothing but slowness was ever said: then it is another trouble's name.
+        Not where slowness is all that the incident itself has: then it is another trouble.
         """
         began_ns = incident.verdict.since_ns + ONSET_SECONDS * NS
         has_job = bool({*verdict.jobs} & {*incident.jobs})
@@ -329,11 +328,11 @@ class Round:
             return False
         if self._now_ns - incident.confirmed_ns < SWITCH_SECONDS * NS:
             return verdict.confidence >= min(1.0, standing.confidence + MARGIN)
-        # What began before the window is no change any more and may not be said; the slowness that
-        # it causes still is.
+        # A cause that began before the window is no change any more and detectors may miss it; the
+        # slowness that it causes they still find.
         return not is_bare(verdict) or verdict.confidence >= standing.confidence
 
-    # --- what becomes of an incident -------------------------------------------------------------
+    # --- changes of an incident ------------------------------------------------------------------
 
     def _begin(self, verdict: Verdict) -> str:
         if verdict.confidence < OPEN_CONFIDENCE:
@@ -401,11 +400,11 @@ class Round:
         )
 
     def _change(self, incident: Incident, verdict: Verdict) -> None:
-        """A better explanation: it is said from now on, and the old one is remembered."""
+        """A better explanation replaces the old one, which becomes a symptom."""
         old = incident.verdict
         left = Symptom(old.cause, old.culprit)
         kept = tuple(each for each in incident.symptoms if each != left)
-        said = msgspec.structs.replace(
+        explanation = msgspec.structs.replace(
             verdict,
             since_ns=self._since(old, verdict),
             until_ns=None,
@@ -414,7 +413,7 @@ class Round:
         )
         changed = msgspec.structs.replace(
             incident,
-            verdict=said,
+            verdict=explanation,
             last_seen_ns=max(incident.last_seen_ns, self._evidence_ns(verdict)),
             confirmed_ns=self._now_ns,
             jobs=join(incident.jobs, verdict.jobs),
@@ -424,7 +423,7 @@ class Round:
         self._keep(changed, News.CHANGED)
 
     def _return(self, incident: Incident, verdict: Verdict) -> None:
-        """A closed incident is heard of: from after its end, it goes on; else it is only late."""
+        """A verdict on a closed incident: later evidence reopens it, else it only came late."""
         closed_ns = incident.closed_ns or incident.last_seen_ns
         if self._evidence_ns(verdict) <= closed_ns:
             if confirms(verdict, incident.verdict):
@@ -448,7 +447,7 @@ class Round:
 
     def _keep(self, incident: Incident, news: News | None = None) -> None:
         self._standing[incident.id] = incident
-        # What an incident went through in one round is one piece of news: the first.
+        # All changes of an incident in one round are one piece of news: the first.
         if news is not None:
             self._news.setdefault(incident.id, news)
             if news is News.REOPENED:
@@ -460,7 +459,7 @@ class Round:
         return verdict.until_ns is None or verdict.until_ns >= self._now_ns
 
     def _evidence_ns(self, verdict: Verdict) -> int:
-        """The latest time that a verdict speaks of."""
+        """The latest time that a verdict covers."""
         return self._now_ns if verdict.until_ns is None else min(verdict.until_ns, self._now_ns)
 
     def _since(self, old: Verdict, new: Verdict) -> int:
@@ -475,8 +474,8 @@ class Round:
     def _costs(self, incident: Incident, verdict: Verdict) -> tuple[Cost, ...]:
         """What it has cost so far, for each job.
 
-        A window tells the cost of what it shows. Of an incident that began before it, the time
-        since the last look is added at the rate that the window shows.
+        A window shows only its own cost. For an incident that began before it, the time since the
+        last round is added at the rate that the window shows.
         """
         total = {cost.job: cost for cost in incident.verdict.costs}
         elapsed_s = max(0, self._evidence_ns(verdict) - incident.last_seen_ns) / NS
@@ -488,14 +487,14 @@ class Round:
     # --- the end ---------------------------------------------------------------------------------
 
     def stand(self, still: Collection[str]) -> None:
-        """Jobs that stood and stand still: their incidents are seen, and cost all of the time."""
+        """Incidents of jobs that still stand: they go on, and cost all of the time."""
         for incident in self._open_of(Family.STUCK):
             jobs = set(incident.jobs) & set(still)
             if jobs:
                 self._go_on(incident, partial(stood_in, jobs))
 
     def stay_late(self, late: Collection[Culprit]) -> None:
-        """Who came late and still does: their incidents are seen, and cost what they did."""
+        """Incidents of culprits that still come late: they go on, at the same cost rate."""
         for incident in self._open_of(Family.RANK):
             if any(same_thing(one, incident.verdict.culprit) for one in late):
                 self._go_on(incident, lambda cost, seconds: grown(cost, cost, seconds))
@@ -508,7 +507,7 @@ class Round:
         ]
 
     def _go_on(self, incident: Incident, spend: Callable[[Cost, float], Cost]) -> None:
-        """Seen now, by what the window takes for normal; costs as of so many seconds more."""
+        """Confirm an incident now, and add the cost of the time since it was last seen."""
         elapsed_s = max(0, self._now_ns - incident.last_seen_ns) / NS
         if not elapsed_s:
             return
@@ -523,7 +522,7 @@ class Round:
         )
 
     def end(self, incident_of: list[str]) -> Advance:
-        """Close what is over, forget what is long over, and tell what happened."""
+        """Close what is over, forget what is long over, and return the changes."""
         changes = []
         kept = []
         for incident in self._standing.values():
@@ -535,7 +534,7 @@ class Round:
                 if not (is_over and now.is_open):
                     changes.append(Change(news, now, self._now_ns))
             if now.is_open and is_over:
-                # What was over when it was first said is told as such, once.
+                # An incident that was over at its first verdict is reported once, as closed.
                 now = settled(
                     msgspec.structs.replace(now, state=IncidentState.CLOSED, closed_ns=self._now_ns)
                 )
@@ -558,23 +557,23 @@ def is_named(verdict: Verdict, incident: Incident) -> bool:
 
 
 def is_known_symptom(verdict: Verdict, incident: Incident) -> bool:
-    """It was merged into the incident before."""
+    """Whether it was merged into the incident before."""
     return Symptom(verdict.cause, verdict.culprit) in incident.symptoms
 
 
 def is_bare(verdict: Verdict) -> bool:
-    """Whether only a job's own times speak: that bytes are slow, and not why."""
+    """Whether a job's own times are the only evidence: bytes are slow, the reason is unknown."""
     return verdict.cause is Cause.SLOW_LINK and verdict.reason is Reason.UNKNOWN
 
 
 def is_victim(verdict: Verdict, incident: Incident) -> bool:
-    """It accuses somebody whom the incident explains, or names as an accomplice."""
+    """Whether its culprit is a victim or an accomplice in the incident."""
     others = (*incident.verdict.victims, *incident.verdict.accomplices)
     return bool(names_of(verdict.culprit)) and verdict.culprit in others
 
 
 def stood_in(jobs: Collection[str], cost: Cost, elapsed_s: float) -> Cost:
-    """What a job has lost after so many seconds more, all of them if it is one of these."""
+    """A job's cost after ``elapsed_s`` more: all of them are lost if it is one of ``jobs``."""
     return stood(cost, elapsed_s) if cost.job in jobs else cost
 
 
@@ -595,12 +594,11 @@ def settled(incident: Incident) -> Incident:
 
 
 def join(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[str, ...]:
-    """Both, in the order in which they came."""
     return tuple(dict.fromkeys((*old, *new)))[:JOBS_MAX]
 
 
 def with_turn(incident: Incident, news: News, before: Incident | None, now_ns: int) -> Incident:
-    """With one more line in its history; what falls out of it is the second oldest."""
+    """With one more line in its history; past HISTORY_MAX the second oldest is dropped."""
     verdict = incident.verdict
     has_changed = before is not None and (before.verdict.cause, before.verdict.culprit) != (
         verdict.cause,
@@ -622,7 +620,7 @@ def with_turn(incident: Incident, news: News, before: Incident | None, now_ns: i
 
 
 def is_news(before: Incident, after: Incident) -> bool:
-    """Whether somebody who watches wants to hear of it."""
+    """Whether an update matters to a subscriber."""
     old, new = before.verdict, after.verdict
     lost_before, lost_after = lost_seconds(old), lost_seconds(new)
     return (
@@ -637,11 +635,10 @@ def is_news(before: Incident, after: Incident) -> bool:
 
 
 def lost_seconds(verdict: Verdict) -> float:
-    """What it has cost so far, over all jobs."""
     return sum(cost.lost_seconds for cost in verdict.costs)
 
 
 def standing_verdicts(incidents: Iterable[Incident]) -> list[Verdict]:
-    """What is said now: the verdicts of all that are open, the costliest first."""
-    said = (each.verdict for each in incidents if each.is_open)
-    return sorted(said, key=lambda each: (-lost_seconds(each), *rank_of(each)))
+    """The verdicts of all open incidents, the costliest first."""
+    verdicts = (each.verdict for each in incidents if each.is_open)
+    return sorted(verdicts, key=lambda each: (-lost_seconds(each), *rank_of(each)))

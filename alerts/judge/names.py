@@ -1,4 +1,4 @@
-"""Names of culprits held against each other, and names for incidents. Pure."""
+"""Comparison of culprits by their names, and ids for incidents. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collector.contract.verdict import Culprit, Verdict
 
 NS = 1_000_000_000
 REMEMBERED_MAX = 1_000
-"""Culprits whose names are kept at hand: as many as incidents are looked through in a round."""
+"""Culprits whose names are cached: as many as a round examines incidents."""
 
 
 def same_thing(one: Culprit, other: Culprit) -> bool:
@@ -44,13 +44,12 @@ def is_given(name: str | int | None) -> bool:
 
 @lru_cache(maxsize=REMEMBERED_MAX)
 def names_of(culprit: Culprit) -> frozenset[tuple[str, object]]:
-    """The names that it has."""
     fields = ((name, getattr(culprit, name)) for name in Culprit.__struct_fields__)
     return frozenset((name, value) for name, value in fields if is_given(value))
 
 
 SYLLABLES = ("bdfghjklmnprstvz", "aiou")
-"""Sixteen consonants and four vowels: a word of five letters holds sixteen bits and can be said."""
+"""Sixteen consonants and four vowels: five letters hold sixteen bits, pronounceably."""
 
 
 def word_of(number: int) -> str:
@@ -72,12 +71,12 @@ def word_of(number: int) -> str:
 
 
 def name_incident(verdict: Verdict, now_ns: int, taken: Iterable[str] = ()) -> str:
-    """The id of an incident that begins now: the moment, and two words that only it has."""
+    """The id of an incident that begins now: the time, and two words that make it unique."""
     moment = dt.datetime.fromtimestamp(now_ns // NS, tz=dt.UTC)
     salt = 0
     while True:
-        said = (now_ns, str(verdict.cause), sorted(map(str, names_of(verdict.culprit))), salt)
-        bits = int.from_bytes(blake2b(repr(said).encode(), digest_size=4).digest())
+        content = (now_ns, str(verdict.cause), sorted(map(str, names_of(verdict.culprit))), salt)
+        bits = int.from_bytes(blake2b(repr(content).encode(), digest_size=4).digest())
         name = f"{moment:%Y%m%d-%H%M%S}-{word_of(bits >> 16)}-{word_of(bits & 0xFFFF)}"
         if name not in set(taken):
             return name

@@ -1,7 +1,7 @@
 """Which port, cable, switch, host or rank a culprit is, and whether two culprits are one. Pure.
 
-A cable has two ends and up to two names; whoever names one end means the same cable as whoever
-names the other. So culprits are compared as places of the window: rows of ports, cables, hosts.
+A cable has two ends and up to two names, and findings may name either end. So culprits are compared
+as places of the window: rows of ports, cables, hosts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was looked for and is not the cause, and why: only where there was data to look at. Pure."""
+"""Causes and reasons that a verdict excludes, and why: only where there was data. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from collector.contract.cause_facts import Absence
 from collector.contract.verdict import Cause, Layer, Reason, RuledOut
 
 NAMES = {"ports": "port", "gpus": "GPU", "hosts": "host"}
-"""What is looked at, in words."""
 
 
 def ruled_out(
     window: Window, root: Finding, symptoms: Sequence[Finding], findings: Sequence[Finding]
 ) -> Iterator[RuledOut]:
     """Everything that had data, would explain the same, and was not found."""
-    said: set[str] = {str(root.cause), str(root.reason)}
+    listed: set[str] = {str(root.cause), str(root.reason)}
     for one in (root, *symptoms):
         for each in one.ruled_out:
-            if each.what not in said:
-                said.add(each.what)
+            if each.what not in listed:
+                listed.add(each.what)
                 yield each
     checks: list[tuple[Cause | Reason, Absence | None]] = []
     if root.cause.facts.layer is not Layer.COMPUTE:
@@ -32,7 +31,7 @@ def ruled_out(
         checks += [(reason, reason.facts.absence) for reason in Reason]
     found = {str(word) for one in findings for word in (one.cause, one.reason)}
     for what, absence in checks:
-        if absence is None or str(what) in said | found:
+        if absence is None or str(what) in listed | found:
             continue
         if count := read(getattr(window, absence.of), absence.readings):
             why = f"{absence.why} ({counted(count, NAMES[absence.of])})"
@@ -40,7 +39,7 @@ def ruled_out(
 
 
 def counted(count: int, thing: str) -> str:
-    """How many were looked at.
+    """The count in words.
 
     >>> counted(1, "GPU"), counted(12, "port")
     ('1 GPU was read', '12 ports were read')
@@ -49,7 +48,7 @@ def counted(count: int, thing: str) -> str:
 
 
 def read(things: Things, readings: Sequence[str]) -> int:
-    """How many things have any of these readings with any value."""
+    """How many things have a value in any of these readings."""
     rows: set[int] = set()
     for name in readings:
         found = things.readings.get(name)

@@ -1,10 +1,10 @@
 """Two jobs whose bytes meet on one cable between switches. Pure.
 
 Each has a fair way for itself and is slow only while the other sends too: by itself each looks
-like a job with a slow NIC, the one whose flow the hash has put there. What tells it apart is time.
+like a job with a slow NIC, the one whose flow the hash has put there. Time separates the two cases.
 Where two flows share a cable each gets a half, so an operation takes longer by half of the time in
-which the other sends; a slow NIC is slow whoever sends. So the time that both send, halved, is held
-against what operations take too long: it must rise and fall with it, and be about as much.
+which the other sends; a slow NIC is slow at any time. So the time that both send, halved, is
+compared with the excess time of operations: it must rise and fall with it, and be about as much.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ transfer; another job that sends for 40 % of the time then accounts for 0.4 of i
 OPERATIONS_LEAST = 8
 """Of each kind, before rhythms are compared."""
 PAIRS_MAX = 512
-"""Pairs of communicators that are held against each other: those on the fullest cables first."""
+"""Pairs of communicators that are compared: those on the fullest cables first."""
 
 
 class Meeting(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class Meeting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def shared_cable(window: Window, job: JobWindow, symptom: Finding) -> Finding | None:
-    """What explains a job's slow transfers by another one's bytes on the same cable, if it does."""
+    """Congestion by another job's bytes on the same cable, if that explains the slow transfers."""
     span = span_of(window.ports, symptom)
     if job.paths is None or span is None:
         return None
@@ -127,7 +127,7 @@ def ways(job: JobWindow, shares: dict[int, float]) -> list[tuple[str, list[int]]
 def meeting(
     symptom: Finding, own: tuple[JobWindow, str], theirs: tuple[JobWindow, str], row: int
 ) -> Meeting | None:
-    """How well one communicator's sending explains what another one's operations take too long."""
+    """How well one communicator's sending explains the excess time of another one's operations."""
     job, name = own
     operations = job.operations
     rows = slowest_kind(job, name, symptom)
@@ -160,13 +160,13 @@ def meeting(
 
 
 def within(symptom: Finding, ends: Ints) -> Flags:
-    """Which operations ended while the finding lasted."""
+    """Operations that ended while the finding lasted."""
     inside: Flags = (ends >= symptom.since_ns) & (ends <= symptom.last_ns)
     return inside
 
 
 def usual_of(took: Floats, inside: Flags) -> float:
-    """What an operation takes while nothing is wrong; where it always was, its faster tenth."""
+    """Usual duration (ns): the median outside the finding, or the fastest tenth if it has none."""
     if (~inside).sum() >= OPERATIONS_LEAST:
         return float(np.median(took[~inside]))
     return float(np.quantile(took, 0.1))
@@ -193,7 +193,7 @@ def slowest_kind(job: JobWindow, communicator: str, symptom: Finding) -> Ints | 
 
 
 def busy_time(job: JobWindow, communicator: str) -> tuple[Ints, Floats] | None:
-    """Moments, and for how long until then a communicator's bytes were on their way."""
+    """Times (ns), and how long (ns) until each of them a communicator had been sending."""
     operations = job.operations
     if communicator not in operations.communicators:
         return None
@@ -212,7 +212,7 @@ def busy_time(job: JobWindow, communicator: str) -> tuple[Ints, Floats] | None:
 
 
 def busy_until(busy: tuple[Ints, Floats], moments: Ints) -> Floats:
-    """For how long it had been sending at these moments."""
+    """How long (ns) it had been sending at these times."""
     origin = busy[0][0]
     found: Floats = np.interp(moments - origin, busy[0] - origin, busy[1])
     return found

@@ -1,14 +1,14 @@
 """From findings to verdicts: one root, its victims explained by it, what was ruled out. Pure.
 
-A job's own times say that it suffers and whom they accuse (`straggler`, `slow_link`, `hang`,
-`stall`); machines say what is wrong with them, whoever suffers (a port that loses packets, a GPU
-that throttles). A verdict is the join: the machine's finding that the accused, or the way of the
-slow bytes, has at the same time. Where several do, the one nearest to the root stands: a cable that
-damages packets also makes queues, pauses and marks, and never the other way round. What a root
+A job's own times show that it suffers and accuse a rank or link (`straggler`, `slow_link`, `hang`,
+`stall`); readings of machines show faults whether or not a job suffers (a port that loses packets,
+a GPU that throttles). A verdict joins the two: the machine's finding at the accused, or on the path
+of the slow bytes, at the same time. Of several the judge takes the one nearest to the root: a cable
+that damages packets also makes queues, pauses and marks, and never the other way round. What a root
 explains is its victim and no verdict of its own.
 
-Nobody is accused early: evidence comes at different speeds (collectives within seconds, switches at
-their next poll), so a verdict waits until what could speak for a better one has had its turn
+The judge does not accuse early: evidence arrives at different speeds (collectives within seconds,
+switches at their next poll), so a verdict waits until evidence for a better one had time to arrive
 (`waits`).
 """
 
@@ -45,37 +45,37 @@ ROOTS = tuple(
         if depth is not None
     )
 )
-"""Depths of all that machines find about the network, from the root of trouble to its symptoms."""
+"""Depths of all network findings of machines, from the root of trouble to its symptoms."""
 
 TOGETHER_NS = 30 * NS
-"""Two findings that begin within so long of each other may be cause and effect: a switch that is
-asked every ten seconds sees things up to twenty late."""
+"""Two findings that begin within this time of each other may be cause and effect: a switch that is
+polled every ten seconds shows things up to twenty seconds late."""
 HARD_WAIT_NS = 3 * NS
 SOFT_WAIT_NS = 8 * NS
 BARE_WAIT_NS = 11 * NS
-"""How long ago it must have begun: for what a counter proves; for what may be another's effect; and
-for what only the job's own times tell. Agents read every five seconds and switches are asked every
-ten: by then whoever has something to say has been heard."""
+"""How long ago a case must have begun: one that a counter proves; one that may be another's effect;
+and one that only the job's own times show. Agents read every five seconds and switches are polled
+every ten: by then all evidence has arrived."""
 STRENGTH_MIN = 0.3
-"""Weaker findings explain others and are never said by themselves."""
+"""Weaker findings explain others and never become verdicts."""
 ALONE_STRENGTH_MIN = 0.6
-"""What machines find is said without a job that suffers measurably only if it is this clear: jobs
-hide a part of their communication behind computing."""
+"""A machine's finding becomes a verdict without a job that suffers measurably only if it is this
+clear: jobs hide a part of their communication behind computing."""
 SHARE_MIN = 0.05
-"""Of a job's bytes that must cross a place for it to be to blame: one of twenty equal ways."""
+"""Share of a job's bytes that must cross a place before it is blamed: one of twenty equal paths."""
 CASES_MAX = 256
-"""Cases that are weighed against each other, each with each. More at once are one trouble with many
-signs, and its root is among those that are felt or clear."""
+"""Cases that are compared pairwise. More at once are one trouble with many signs, and its root is
+among those that a job feels or that are clear."""
 SWITCH_LINKS_MIN = 4
 """Links of one switch that go down within the same minutes before the switch is blamed: two bad
 cables are chance, a card or a reboot takes many."""
 VICTIMS_MAX = 64
 EVIDENCE_MAX = 24
-"""Of one verdict: what a person reads."""
+"""Of one verdict: as much as a person reads."""
 
 
 class Case(msgspec.Struct, kw_only=True):
-    """A verdict in the making: a root, who suffers from it, and what it explains."""
+    """A verdict in the making: a root, the jobs that suffer from it, and what it explains."""
 
     root: Finding
     culprit: Culprit
@@ -84,16 +84,16 @@ class Case(msgspec.Struct, kw_only=True):
     explained: list[Finding] = []
     """Machines' findings that are its effects."""
     support: list[Finding] = []
-    """Machines' findings that say why, beside the root itself."""
+    """Machines' findings that give the reason, beside the root itself."""
 
     @property
     def is_bare(self) -> bool:
-        """Whether only a job's own times speak."""
+        """Whether a job's own times are the only evidence."""
         return bool(self.root.job) and not self.support
 
 
 def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Verdict]:
-    """What is wrong in this window, the most costly first; nothing is an answer too."""
+    """The verdicts on this window, the most costly first; often none."""
     found = detect_all(window) if findings is None else findings
     solid = [one for one in found if not one.is_context and one.strength >= STRENGTH_MIN]
     around = {job.job: Surroundings(window, job) for job in window.jobs}
@@ -109,7 +109,7 @@ def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Ver
     return sorted(verdicts, key=lambda one: (-cost_of(one), one.since_ns, repr(one.culprit)))
 
 
-# Who explains whom -------------------------------------------------------------------------------
+# What explains what ------------------------------------------------------------------------------
 
 
 def overlaps(one: Finding, other: Finding) -> bool:
@@ -127,12 +127,10 @@ def root_rank(finding: Finding) -> int:
 
 
 def is_network(finding: Finding) -> bool:
-    """Whether it is about links, NICs and switches."""
     return finding.cause.facts.layer is Layer.NETWORK
 
 
 def is_standstill(finding: Finding) -> bool:
-    """Whether it says that a job does not move."""
     return finding.cause.facts.family is Family.STUCK
 
 
@@ -142,7 +140,7 @@ def network_cases(
     machines: Sequence[Finding],
     around: dict[str, Surroundings],
 ) -> list[Case]:
-    """Slow transfers with whatever explains them, and what ports tell without any."""
+    """Slow transfers with the findings that explain them, and ports' findings without any."""
     ports = [one for one in machines if is_network(one)]
     cases: dict[int, Case] = {}
     bare: list[Case] = []
@@ -174,8 +172,8 @@ def network_cases(
 def blame(window: Window, finding: Finding, symptom: Finding, around: Surroundings) -> float:
     """How much a port's finding explains a slow transfer; 0: not at all.
 
-    By where it is (accused by the job's own times, or on the way of the slow bytes), how near to
-    the root, how clear, and whether both began together.
+    Counts its place (accused by the job's own times, or on the path of the slow bytes), its
+    distance to the root, its strength, and whether both began together.
     """
     accused = max(
         (
@@ -197,9 +195,9 @@ def blame(window: Window, finding: Finding, symptom: Finding, around: Surroundin
 
 
 def is_felt(window: Window, finding: Finding, around: dict[str, Surroundings]) -> bool:
-    """Whether what a port tells matters although no job's times show it: a job's bytes cross it.
+    """Whether a port's finding matters although no job's times show it: a job's bytes cross it.
 
-    Without any job that is known (nobody sends collectives) everything clear matters.
+    Where no job is known (no client sends collectives) every clear finding matters.
     """
     if finding.strength < ALONE_STRENGTH_MIN:
         return False
@@ -211,7 +209,7 @@ def is_felt(window: Window, finding: Finding, around: dict[str, Surroundings]) -
 def compute_cases(
     window: Window, findings: Sequence[Finding], machines: Sequence[Finding]
 ) -> list[Case]:
-    """Late ranks, with what their GPUs and hosts say about it."""
+    """Late ranks, with the findings on their GPUs and hosts."""
     cases = []
     for symptom in findings:
         if symptom.cause.facts.family is not Family.RANK or not symptom.job:
@@ -228,7 +226,7 @@ def compute_cases(
             Case(root=symptom, culprit=symptom.culprit, symptoms=[symptom], support=reasons)
         )
     if not window.jobs:
-        # Nobody tells what jobs do: what a machine shows by itself is all there is.
+        # No client reports what jobs do: readings of machines are the only evidence.
         cases += [
             Case(root=one, culprit=one.culprit)
             for one in machines
@@ -276,12 +274,12 @@ def standstill_cases(
 
 
 def names_somebody(culprit: Culprit) -> bool:
-    """Whether anybody is accused: a job alone is no culprit."""
+    """Whether there is a culprit: a job alone is none."""
     return bool(culprit.host or culprit.switch) or culprit.rank is not None
 
 
 def is_part_of(finding: Finding, place: Surroundings) -> bool:
-    """Whether a machine's finding is about something that the job itself runs on."""
+    """Whether a machine's finding concerns something that the job itself uses."""
     return place.share_of(finding.culprit) > 0.0
 
 
@@ -289,7 +287,7 @@ def is_part_of(finding: Finding, place: Surroundings) -> bool:
 
 
 def foremost(cases: Sequence[Case]) -> list[Case]:
-    """The cases that are looked at: those that somebody feels first, then the clearest."""
+    """At most CASES_MAX: those that a job feels first, then the clearest."""
     order = sorted(
         cases, key=lambda case: (not case.symptoms, -case.root.strength, repr(case.root))
     )
@@ -330,7 +328,7 @@ def by_switch(window: Window, cases: Sequence[Case]) -> list[Case]:
 
 
 def merged(window: Window, cases: Sequence[Case]) -> list[Case]:
-    """One case for one culprit and cause, whoever suffers."""
+    """One case for one culprit and cause, over all jobs that suffer."""
     kept: list[Case] = []
     for case in sorted(cases, key=lambda each: (each.root.since_ns, repr(each.culprit))):
         for other in kept:
@@ -374,10 +372,10 @@ def without_effects(window: Window, cases: Sequence[Case]) -> list[Case]:
 def is_effect(window: Window, case: Case, other: Case) -> bool:
     """Whether a case is explained by another one of the same time.
 
-    A stall in which nobody is accused is the effect of a hang that names somebody, and nothing else
-    is said of a job that stands still, nor of what holds it up. A slow transfer without a named
-    culprit is the effect of any named one in the same job; a network case on the same cable as one
-    nearer to the root is its effect, and so is a softer one that nobody feels near a harder one.
+    A stall without a culprit is the effect of a hang that has one, and a job that stands still, or
+    what holds it up, gets no other verdict. A slow transfer without a culprit is the effect of any
+    case with one in the same job; a network case on the same cable as one nearer to the root is its
+    effect, and so is a softer one that no job feels near a harder one.
     """
     share_a_job = bool(set(jobs_of(case)) & set(jobs_of(other)))
     is_place = is_same(window.ports, case.culprit, other.culprit)
@@ -396,16 +394,15 @@ def is_effect(window: Window, case: Case, other: Case) -> bool:
 
 
 def jobs_of(case: Case) -> list[str]:
-    """Jobs that suffer from it."""
     names = [one.job for one in case.symptoms if one.job]
     return list(dict.fromkeys(names))
 
 
-# Saying ------------------------------------------------------------------------------------------
+# Verdicts ----------------------------------------------------------------------------------------
 
 
 def waits(window: Window, case: Case) -> bool:
-    """Whether it is too early to say it: others may still explain it better."""
+    """Whether it is too early for a verdict: late evidence may still give a better explanation."""
     if not window.is_live:
         return False
     age_ns = window.to_ns - min([case.root.since_ns, *(one.since_ns for one in case.symptoms)])
@@ -419,7 +416,6 @@ def waits(window: Window, case: Case) -> bool:
 def to_verdict(
     window: Window, case: Case, findings: Sequence[Finding], around: dict[str, Surroundings]
 ) -> Verdict:
-    """The case in the words of a verdict."""
     root = case.root
     reason = root.reason
     if reason is Reason.UNKNOWN and case.support:
@@ -449,18 +445,17 @@ def to_verdict(
 
 
 def unique(findings: Iterable[Finding]) -> list[Finding]:
-    """Each finding once."""
     return list({id(one): one for one in findings}.values())
 
 
 def layer_of(root: Finding, reason: Reason) -> Layer:
-    """Where it lies; of a standstill the reason decides."""
+    """The cause's layer; of a standstill that of the reason."""
     own = root.cause.facts.layer
     return reason.facts.layer if own is Layer.UNKNOWN else own
 
 
 def victims_of(window: Window, case: Case) -> list[Culprit]:
-    """Who only looks guilty: named by findings that this case explains, and not the culprit."""
+    """Things that only look guilty: named by findings that this case explains, not the culprit."""
     named = [
         *(victim for one in (case.root, *case.symptoms) for victim in one.victims),
         *(one.culprit for one in case.explained),
@@ -483,14 +478,14 @@ def costs_of(case: Case) -> tuple[Cost, ...]:
 
 
 def cost_of(verdict: Verdict) -> float:
-    """GPU-hours lost in all, for sorting."""
+    """GPU-hours lost in all jobs, for sorting."""
     return sum(cost.gpu_hours for cost in verdict.costs)
 
 
 def jobs_around(
     window: Window, culprit: Culprit, around: dict[str, Surroundings]
 ) -> tuple[str, ...]:
-    """Jobs whose bytes cross a place, where none of them says that it suffers."""
+    """Jobs whose bytes cross a place, where no job's times show that it suffers."""
     row = port_row(window.ports, culprit)
     if row is None and not culprit.switch and not culprit.host:
         return (culprit.job,) if culprit.job else ()
@@ -498,7 +493,7 @@ def jobs_around(
 
 
 def clock_error(window: Window, jobs: Iterable[str]) -> int | None:
-    """The largest doubt about the clocks of these jobs' hosts."""
+    """The largest clock error of these jobs' hosts; None: no job's clocks were compared."""
     names = set(jobs)
     errors = [job.clock_error_ns for job in window.jobs if job.job in names]
     known = [error for error in errors if error is not None]

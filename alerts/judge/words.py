@@ -1,7 +1,7 @@
-"""Verdicts in words: what is wrong, who it is and what to do, for somebody woken at three. Pure.
+"""Verdicts in words: what is wrong, the culprit and what to do, for the on-call person. Pure.
 
-A sentence says what the verdict's fields say and no more: what nobody measured is not mentioned,
-and a culprit is called by the names that are known. Names come from outside, so what is put into a
+A sentence states the verdict's fields and no more: what was not measured is not mentioned, and a
+culprit is called by the names that are known. Names come from outside, so what is put into a
 command that people may copy is quoted as a shell needs it.
 """
 
@@ -17,47 +17,47 @@ from collector.contract.figures import duration, share, shown
 from collector.contract.verdict import Cause, Cost, Culprit, Reason, Verdict
 
 CULPRITS_NAMED_MAX = 8
-"""So many are named in a sentence; of more, how many there are."""
+"""Named in one sentence; further ones are counted."""
 INFERRED_JOB_PREFIX = "inferred-"
-"""Names of jobs that nobody gave begin so; a sentence is clearer without them."""
+"""Begins the names that the service made up for jobs without one; sentences leave them out."""
 CHANGE_SAID_MIN = 1.05
 """A change below a twentieth is not worth words: steps vary as much by themselves."""
 RDMA_DEVICE_PREFIXES = ("mlx", "bnxt_re", "irdma", "rocep", "ibp", "hfi", "qib", "efa")
-"""How the kernel names devices that the RDMA tools can open; others are plain interfaces."""
+"""Kernel names of devices that the RDMA tools can open; others are plain interfaces."""
 
 SURE = ((0.9, "almost certain"), (0.7, "likely"), (0.5, "more likely than not"))
-"""Words for a confidence from so much on. 0.9 is meant to be nine of ten."""
+"""Words for a confidence from this value on."""
 UNSURE = "a suspicion"
 
 
 def summary(verdict: Verdict) -> str:
-    """One sentence: who does what, why, and what it costs."""
+    """One sentence: the culprit, what it does, why, and what it costs."""
     facts, own = verdict.cause.facts, by_reason(verdict.cause, verdict.reason)
     culprits = (verdict.culprit, *verdict.accomplices)
     because = verdict.reason.facts.because
-    is_nobody = verdict.culprit == Culprit(job=verdict.culprit.job)
-    if is_nobody and verdict.cause is Cause.STALL:
+    is_unnamed = verdict.culprit == Culprit(job=verdict.culprit.job)
+    if is_unnamed and verdict.cause is Cause.STALL:
         return stall_sentence(verdict)
-    if is_nobody:
-        said = facts.unnamed
+    if is_unnamed:
+        sentence = facts.unnamed
     else:
         one, several = own.does or facts.does
         is_host = facts.family is Family.RANK and is_whole_host(culprits)
         who = f"The ranks on {names(culprits)}" if is_host else capital(names(culprits))
-        said = f"{who} {several if is_host or len(culprits) > 1 else one}"
+        sentence = f"{who} {several if is_host or len(culprits) > 1 else one}"
     if because and own.does is None and not is_said(verdict):
-        said += f", because {because}"
+        sentence += f", because {because}"
     effects = [words for words in (slower(verdict), cost(verdict.costs)) if words]
-    return f"{said}{': ' if effects else ''}{', and '.join(effects)}."
+    return f"{sentence}{': ' if effects else ''}{', and '.join(effects)}."
 
 
 def is_whole_host(culprits: Sequence[Culprit]) -> bool:
-    """Whether the culprits are hosts and nothing on them: it is their ranks that come late."""
+    """Whether the culprits are hosts and nothing on them: then their ranks come late."""
     return all(one == Culprit(job=one.job, host=one.host) and one.host for one in culprits)
 
 
 def stall_sentence(verdict: Verdict) -> str:
-    """A stall that nobody is accused of: which job, how long, and why nobody is."""
+    """A stall without a culprit: which job stands, how long, and why."""
     jobs = sorted({*verdict.jobs, verdict.culprit.job} - {""})
     named = [shown(job) for job in jobs if not job.startswith(INFERRED_JOB_PREFIX)]
     who = f"Job {named[0]}" if len(jobs) == len(named) == 1 else "The job"
@@ -68,17 +68,17 @@ def stall_sentence(verdict: Verdict) -> str:
         does = f"stood still for {duration((verdict.until_ns - verdict.since_ns) / 1e9)}"
     known = verdict.reason.facts.because
     because = f", because {known}" if known else ""
-    return f"{who} {does}{because}; nobody can be blamed on this evidence."
+    return f"{who} {does}{because}; this evidence names no culprit."
 
 
 def action(verdict: Verdict) -> str:
-    """What to do next: first what to look at, then what to change."""
+    """What to do next: first what to inspect, then what to change."""
     facts = verdict.cause.facts
     keeps_own = by_reason(verdict.cause, verdict.reason).keeps_action
     text = ("" if keeps_own else verdict.reason.facts.action) or facts.action
     culprit = verdict.culprit
     remove = remove_words(culprit)
-    said = text.format_map(
+    advice = text.format_map(
         {
             "who": names((culprit, *verdict.accomplices)) or "the ranks that are late",
             "host": shown(culprit.host) or "its host",
@@ -93,10 +93,10 @@ def action(verdict: Verdict) -> str:
             "measure": measure_words(culprit),
         }
     )
-    return f"{said} {facts.afterwards}".rstrip()
+    return f"{advice} {facts.afterwards}".rstrip()
 
 
-# Who ---------------------------------------------------------------------------------------------
+# The culprit -------------------------------------------------------------------------------------
 
 
 def name(culprit: Culprit) -> str:
@@ -125,7 +125,7 @@ def name(culprit: Culprit) -> str:
 
 
 def names(culprits: Sequence[Culprit]) -> str:
-    """Several culprits in one breath: ranks by their hosts, and a host with its ranks once.
+    """Several culprits in one phrase: ranks by their hosts, and a host with its ranks once.
 
     >>> names([Culprit(rank=1, host="a"), Culprit(rank=3, host="b")])
     'ranks 1 (a) and 3 (b)'
@@ -152,7 +152,7 @@ def names(culprits: Sequence[Culprit]) -> str:
 
 
 def ranks_by_host(by_host: Mapping[str, Sequence[int]]) -> str:
-    """Ranks with where they are: one host after them, several in brackets."""
+    """Ranks with their hosts: one host after them, several in brackets."""
     if len(by_host) == 1:
         ((host, own),) = by_host.items()
         return rank_words(own) + (f" on {shown(host)}" if host else "")
@@ -161,7 +161,6 @@ def ranks_by_host(by_host: Mapping[str, Sequence[int]]) -> str:
 
 
 def rank_words(ranks: Sequence[int]) -> str:
-    """Ranks with their noun."""
     return f"{'rank' if len(set(ranks)) == 1 else 'ranks'} {ranges(ranks)}"
 
 
@@ -179,21 +178,21 @@ def ranges(numbers: Sequence[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    said: list[str] = []
+    parts: list[str] = []
     for first, last in runs:
-        said += [f"{first}-{last}"] if last > first + 1 else map(str, range(first, last + 1))
-    return listed(said)
+        parts += [f"{first}-{last}"] if last > first + 1 else map(str, range(first, last + 1))
+    return listed(parts)
 
 
 def listed(parts: Sequence[str]) -> str:
-    """Parts in one line, the last after `and`; of too many how many more there are."""
+    """Parts in one line, the last after `and`; past CULPRITS_NAMED_MAX how many more there are."""
     if len(parts) > CULPRITS_NAMED_MAX:
         parts = [*parts[:CULPRITS_NAMED_MAX], f"{len(parts) - CULPRITS_NAMED_MAX:,} more"]
     return " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 
 def switch_name(culprit: Culprit) -> str:
-    """The switch and its port, as far as they are known."""
+    """The switch and its port; empty if neither is known."""
     if not culprit.switch:
         return f"port {shown(culprit.switch_port)}" if culprit.switch_port else ""
     switch = f"switch {shown(culprit.switch)}"
@@ -201,18 +200,16 @@ def switch_name(culprit: Culprit) -> str:
 
 
 def gpu_words(culprit: Culprit) -> list[str]:
-    """The GPU, if it is known."""
     return [f"GPU {culprit.gpu}"] if culprit.gpu is not None else []
 
 
 def in_brackets(parts: Sequence[str]) -> str:
-    """What is known besides, after a name."""
-    said = ", ".join(part for part in parts if part)
-    return f" ({said})" if said else ""
+    joined = ", ".join(part for part in parts if part)
+    return f" ({joined})" if joined else ""
 
 
 def capital(text: str) -> str:
-    """A sentence's beginning; names of hosts stay as they are.
+    """With a capital at the start of a sentence; names of hosts stay as they are.
 
     >>> capital("rank 3 on a"), capital("node3's NIC eth0"), capital("drain a")
     ('Rank 3 on a', "node3's NIC eth0", 'Drain a')
@@ -225,12 +222,12 @@ def capital(text: str) -> str:
 
 
 def is_said(verdict: Verdict) -> bool:
-    """Whether the culprit's name already says the reason: a NIC that is slow because of the NIC."""
+    """Whether the culprit's name already gives the reason: a NIC, slow because of the NIC."""
     return verdict.reason is Reason.NIC and bool(verdict.culprit.device)
 
 
 def slower(verdict: Verdict) -> str:
-    """How much longer transfers take, where that was measured."""
+    """How much longer transfers take; empty where that was not measured."""
     for each in verdict.evidence:
         if each.metric == "collective_transfer" and each.baseline and each.baseline > 0:
             ratio = each.value / each.baseline
@@ -250,11 +247,11 @@ def cost(costs: Sequence[Cost]) -> str:
     more = f" ({others:,} more {'job loses' if others == 1 else 'jobs lose'} time too)"
     now, without = worst.step_seconds, worst.step_seconds_without
     if now is not None and without is not None and now > without * CHANGE_SAID_MIN:
-        said = f"a step{f' of {job}' if job else ''} takes {compared(now, without)}"
+        loss = f"a step{f' of {job}' if job else ''} takes {compared(now, without)}"
     else:
-        said = f"{job or 'the job'} has lost {duration(worst.lost_seconds)}"
-        said += f", {share(worst.lost_share)} of its time meanwhile" if worst.lost_share > 0 else ""
-    return said + (more if others else "")
+        loss = f"{job or 'the job'} has lost {duration(worst.lost_seconds)}"
+        loss += f", {share(worst.lost_share)} of its time meanwhile" if worst.lost_share > 0 else ""
+    return loss + (more if others else "")
 
 
 def compared(value_seconds: float, usual_seconds: float) -> str:
@@ -267,7 +264,7 @@ def compared(value_seconds: float, usual_seconds: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """A factor.
+    """A factor in two or three figures.
 
     >>> times(30.4), times(2.34), times(1.25)
     ('30 times', '2.3 times', '1.25 times')
@@ -286,16 +283,15 @@ def sure(confidence: float) -> str:
     return f"{word} ({share(confidence)})"
 
 
-# What to look at ---------------------------------------------------------------------------------
+# What to inspect ---------------------------------------------------------------------------------
 
 
 def quoted(text: str) -> str:
-    """A name as a shell takes it: nobody's host name becomes a command."""
+    """A name quoted for a shell, so that no host name becomes a command."""
     return shlex.quote(shown(text))
 
 
 def is_rdma(device: str) -> bool:
-    """Whether the RDMA tools know the device."""
     return device.startswith(RDMA_DEVICE_PREFIXES)
 
 
@@ -323,7 +319,7 @@ def inspect_words(culprit: Culprit) -> str:
 
 
 def measure_words(culprit: Culprit) -> str:
-    """How to measure a link's bandwidth, and what to hold it against."""
+    """How to measure a link's bandwidth, and what to compare it with."""
     against = "and compare with the same between two healthy hosts"
     host = shown(culprit.host)
     if culprit.device and is_rdma(culprit.device):

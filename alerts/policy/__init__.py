@@ -1,6 +1,6 @@
-"""What should be done with hosts, by a policy that somebody wrote: when to drain, when to return.
+"""When to drain hosts and when to return them, by an operator's policy.
 
-`model` has a policy's words, `file` reads one, `action` is the record of one drain from its wish to
-its end, `decide` makes wishes and refusals of the fleet's health and what was done before. Pure:
-nothing here reads a clock, a file of the user or a database, and nothing is done.
+`model` has a policy's types, `file` reads one, `action` is the record of one drain from its wish to
+its end, `decide` computes wishes and refusals from the fleet's health and past actions, `record`
+turns them into actions. Pure: nothing here reads a clock or a database, or acts on a host.
 """

@@ -1,6 +1,6 @@
-"""An action: the record of one drain, from its wish to its end, and who had a word in it.
+"""An action: the record of one drain, from its wish to its end, with each actor's part.
 
-States and how they follow each other:
+States and their order:
 
     shadowed ─────────────────────► shadowed, with an end   (nothing was ever done)
     proposed ─► standing ─► ended
@@ -26,7 +26,7 @@ from collector.contract.verdict import Cause, Reason
 HISTORY_MAX = 50
 """Events of one action that are kept: the first, and the latest."""
 EXECUTORS_MAX = 16
-"""Executors whose last word is kept: one for each scheduler of a site."""
+"""Executors whose last report is kept: one for each scheduler of a site."""
 
 
 class ActionState(enum.StrEnum):
@@ -44,7 +44,7 @@ STATE_OF = {
     Mode.APPROVE: ActionState.PROPOSED,
     Mode.ENFORCE: ActionState.STANDING,
 }
-"""What a wish becomes."""
+"""The first state of an action, by its rule's mode."""
 
 
 class Refused(enum.StrEnum):
@@ -53,19 +53,19 @@ class Refused(enum.StrEnum):
     UNKNOWN_HOST = "unknown_host"
     """A verdict names it, and no agent reports by that name."""
     STALE_EVIDENCE = "stale_evidence"
-    """Verdicts are old, cannot be read, or the host is silent."""
+    """Verdicts are old or unreadable, or the host is silent."""
     BREAKER = "breaker"
     """Too many hosts at once: look for what they have in common."""
     REJECTED = "rejected"
-    """A person said no, or took the host back, while the same incident stood."""
+    """An operator refused, or took the host back, while the same incident was open."""
     COOLDOWN = "cooldown"
-    """It came back a short while ago."""
+    """The host came back less than `cooldown_s` ago."""
     QUIET_HOURS = "quiet_hours"
     SHARE_LIMIT = "share_limit"
     EXPIRED = "expired"
-    """Nobody answered the proposal in time."""
+    """No operator answered the proposal in time."""
     WITHDRAWN = "withdrawn"
-    """What the proposal rested on is over, or the policy has changed."""
+    """The evidence for the proposal is gone, or the policy has changed."""
     HOLDS_LIMIT = "holds_limit"
     """The inventory holds as many things as it can (HOLDS_MAX)."""
 
@@ -80,17 +80,17 @@ class Ending(enum.StrEnum):
     REPLACED = "replaced"
     """Another hold took its place."""
     POLICY = "policy"
-    """The policy's mode has changed: what was only shadowed is now done, or the other way round."""
+    """The policy's mode has changed: shadowed actions are now done, or the other way round."""
 
 
 class Outcome(enum.StrEnum):
-    """Whether a shadowed drain would have been right, by what came later."""
+    """Whether a shadowed drain would have been right, by later evidence."""
 
     WAITING = "waiting"
     CONFIRMED = "confirmed"
     """The trouble went on at this host for long enough that a drain would have paid."""
     CLEARED = "cleared"
-    """It was over soon, or turned out to be another's."""
+    """The trouble was over soon, or another host was the culprit."""
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +110,6 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, rule: Rule, charge: Charge) -> Why:
-        """The verdict behind a charge."""
         return cls(
             rule=rule.name,
             incident=charge.incident,
@@ -124,14 +123,14 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def short(self) -> str:
-        """In a few words, as schedulers show them: `slow_link (nic) of device mlx5_0, incident`."""
+        """As schedulers show it: `slow_link (nic) of device mlx5_0, incident`."""
         reason = "" if self.reason is Reason.UNKNOWN else f" ({self.reason})"
         of = f" of {self.about}" if self.about else ""
         return f"{self.cause}{reason}{of}, {self.incident}"
 
 
 class What(enum.StrEnum):
-    """What happened to an action."""
+    """Kinds of events of an action."""
 
     SHADOWED = "shadowed"
     PROPOSED = "proposed"
@@ -154,7 +153,7 @@ FIRST = {
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened to an action: when, by whom, in a sentence."""
+    """One event of an action: time, kind, actor, and a sentence."""
 
     time_ns: int
     what: What
@@ -163,7 +162,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of the host came to."""
+    """The result of a check of the host."""
 
     time_ns: int
     passed: bool
@@ -171,7 +170,7 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor last said of it: what it did to the scheduler, or could not do."""
+    """An executor's last report: what it did to the scheduler, or could not do."""
 
     executor: str
     outcome: str
@@ -181,10 +180,10 @@ class Applied(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WrongState(FabricscopeError):  # noqa: N818 - reads as the statement it is
-    """What was asked of an action cannot be done in its state."""
+    """The requested change of an action is not allowed in its state."""
 
     def __init__(self, action: Action, wanted: Iterable[ActionState]) -> None:
-        # One whose time is up is still called by its last state.
+        # An expired action still has its last state.
         over = "" if action.state in {ActionState.ENDED, ActionState.REFUSED} else " or over"
         states = " or ".join(wanted)
         super().__init__(f"action {action.id} is {action.state}{over}; it must be {states}")
@@ -204,7 +203,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence for people and schedulers."""
     at_ns: int
     until_ns: int | None
-    """When it ends by itself. Of a proposal: when that expires."""
+    """When it expires; None: never. Of a proposal: when that expires."""
     why: Why | None = None
     """None: an operator's."""
     refused: Refused | None = None
@@ -224,15 +223,13 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         return self.why is not None
 
     def is_live(self, now_ns: int) -> bool:
-        """Whether it holds its host, would hold it, or waits for a word."""
+        """Whether it holds its host, would hold it, or waits for an answer."""
         return self.ended_ns is None and (self.until_ns is None or now_ns < self.until_ns)
 
     def stands(self, now_ns: int) -> bool:
-        """Whether it holds its host."""
         return self.state is ActionState.STANDING and self.is_live(now_ns)
 
     def as_hold(self) -> Hold:
-        """The hold that it is while it stands."""
         return Hold(
             target=Target.of_host(self.host),
             state=self.hold,
@@ -243,7 +240,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# What happens to an action -----------------------------------------------------------------------
+# Changes of an action ----------------------------------------------------------------------------
 
 
 def begun(action: Action, words: str = "") -> Action:
@@ -261,7 +258,7 @@ def noted(action: Action, event: Event) -> Action:
 
 
 def approved(action: Action, by: str, words: str, now_ns: int, until_ns: int | None) -> Action:
-    """A proposal that a person has granted: it stands from now on."""
+    """A proposal that an operator has granted: it stands from now on."""
     need(action, now_ns, ActionState.PROPOSED)
     standing = msgspec.structs.replace(
         action, state=ActionState.STANDING, until_ns=until_ns, at_ns=now_ns
@@ -270,7 +267,7 @@ def approved(action: Action, by: str, words: str, now_ns: int, until_ns: int | N
 
 
 def refused(action: Action, why: Refused, by: str, words: str, now_ns: int) -> Action:
-    """A proposal to which the answer was no."""
+    """A proposal that was refused, expired or was withdrawn."""
     if action.ended_ns is not None or action.state is not ActionState.PROPOSED:
         raise WrongState(action, [ActionState.PROPOSED])
     over = msgspec.structs.replace(
@@ -280,9 +277,9 @@ def refused(action: Action, why: Refused, by: str, words: str, now_ns: int) -> A
 
 
 def ended(action: Action, why: Ending, by: str, words: str, now_ns: int) -> Action:
-    """What stood, or stood in shadow, and is over.
+    """A hold, or a shadow of one, that is over.
 
-    A shadow that nobody has judged, and against which nothing spoke any more, was no hit.
+    A shadow without an outcome whose host was clean in the end counts as CLEARED.
     """
     if action.ended_ns is not None or action.state not in HOLDING:
         raise WrongState(action, HOLDING)
@@ -299,40 +296,39 @@ def ended(action: Action, why: Ending, by: str, words: str, now_ns: int) -> Acti
 
 
 def extended(action: Action, until_ns: int | None, words: str, now_ns: int) -> Action:
-    """The same, for longer."""
     need(action, now_ns, *HOLDING)
     longer = msgspec.structs.replace(action, until_ns=until_ns)
     return noted(longer, Event(time_ns=now_ns, what=What.EXTENDED, by=action.by, words=words))
 
 
 def judged(action: Action, outcome: Outcome, words: str, now_ns: int) -> Action:
-    """A shadow of which it is known whether it would have been right."""
-    said = msgspec.structs.replace(action, outcome=outcome)
-    return noted(said, Event(time_ns=now_ns, what=What.JUDGED, by=action.by, words=words))
+    """A shadow with its outcome."""
+    after = msgspec.structs.replace(action, outcome=outcome)
+    return noted(after, Event(time_ns=now_ns, what=What.JUDGED, by=action.by, words=words))
 
 
 def checked(action: Action, check: Checked, by: str) -> Action:
-    """Somebody has tested the host."""
+    """With the result of a test of the host."""
     need(action, check.time_ns, *HOLDING)
-    said = msgspec.structs.replace(action, check=check)
-    return noted(said, Event(time_ns=check.time_ns, what=What.CHECKED, by=by, words=check.words))
+    after = msgspec.structs.replace(action, check=check)
+    return noted(after, Event(time_ns=check.time_ns, what=What.CHECKED, by=by, words=check.words))
 
 
-def applied(action: Action, said: Applied) -> Action:
-    """An executor's word, in the place of what it said before; the same again is no news.
+def applied(action: Action, report: Applied) -> Action:
+    """With an executor's report in the place of its last one; a repetition adds no history.
 
-    Also of what has ended: that is when executors give hosts back.
+    Ended actions take reports, too: that is when executors give hosts back.
     """
     if action.state in {ActionState.SHADOWED, ActionState.PROPOSED, ActionState.REFUSED}:
         raise WrongState(action, [ActionState.STANDING, ActionState.ENDED])
-    before = [each for each in action.applied if each.executor == said.executor]
-    others = [each for each in action.applied if each.executor != said.executor]
-    told = msgspec.structs.replace(action, applied=(*others, said)[-EXECUTORS_MAX:])
-    if before and (before[0].outcome, before[0].words) == (said.outcome, said.words):
-        return told
-    words = f"{said.outcome}: {said.words}" if said.words else said.outcome
+    before = [each for each in action.applied if each.executor == report.executor]
+    others = [each for each in action.applied if each.executor != report.executor]
+    after = msgspec.structs.replace(action, applied=(*others, report)[-EXECUTORS_MAX:])
+    if before and (before[0].outcome, before[0].words) == (report.outcome, report.words):
+        return after
+    words = f"{report.outcome}: {report.words}" if report.words else report.outcome
     return noted(
-        told, Event(time_ns=said.time_ns, what=What.APPLIED, by=said.executor, words=words)
+        after, Event(time_ns=report.time_ns, what=What.APPLIED, by=report.executor, words=words)
     )
 
 

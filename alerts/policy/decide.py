@@ -1,8 +1,8 @@
-"""What a policy wants now: drains, refusals by name, returns. Pure.
+"""What a policy wants now: drains, refusals with their reason, returns. Pure.
 
-`decide` is asked every few seconds with the fleet's health, with what was done before, and with its
-own memory of the last time. It does nothing itself: whoever asks writes the answer down, and lets
-hosts be held or not. Nothing is wanted on doubt: every `if` that is not sure ends in a refusal.
+The caller runs `decide` every few seconds with the fleet's health, past actions, and the memory
+that the last call returned. `decide` acts on nothing: the caller records the decision and holds
+hosts or not. In doubt a policy does not act: every uncertain condition ends in a refusal.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from alerts.policy.action import (
 from alerts.policy.model import Mode, Policy, ReturnOn, Rule
 
 CONFIRM_S = 900.0
-"""A trouble that goes on at a host for so long after the wish was worth a drain: a job that moves
+"""Trouble that goes on at a host for this long after the wish was worth a drain: a job that moves
 loses about as much (a checkpoint, a queue, a restart)."""
 SETTLED_S = float(REOPEN_SECONDS)
-"""After so long without it a trouble does not come back as the same incident."""
+"""After this long without it, trouble does not come back as the same incident."""
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):
-    """How the fleet stands, by name of host."""
+    """The fleet's health, by name of host."""
 
     hosts: Collection[str]
-    """All of them; whoever has no standing is well."""
+    """All of them; a host without a standing is well."""
     standings: Mapping[str, Standing] = {}
     stale: tuple[str, ...] = ()
-    """What of the evidence cannot be trusted, in sentences."""
+    """Why evidence cannot be trusted, in sentences; empty: it can."""
 
 
 class Key(msgspec.Struct, frozen=True, order=True):
@@ -50,18 +50,18 @@ class Key(msgspec.Struct, frozen=True, order=True):
 
 
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
-    """What is carried from one time to the next. Lost, it makes a policy wait, never act."""
+    """State between two decisions. If it is lost, the policy waits longer; it never acts sooner."""
 
     matched: Mapping[Key, int] = {}
-    """Since when each rule is met, look for look."""
+    """Since when each rule is met without interruption."""
     clean: Mapping[str, int] = {}
-    """Since when nothing open speaks against a host that is held."""
+    """Since when no open charge counts against a held host."""
     tripped_ns: int | None = None
-    """When the breaker was last passed."""
+    """When the breaker last tripped."""
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
-    """A host should be held. ``mode`` says whether that is done, proposed, or only written down."""
+    """A host should be held; ``mode``: that is done, proposed, or only recorded."""
 
     host: str
     rule: Rule
@@ -71,7 +71,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A drain that is not wanted after all: which, and why not."""
+    """A drain that a limit or an operator stops, and why."""
 
     drain: Drain
     refused: Refused
@@ -95,7 +95,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """It is known whether a shadowed drain would have been right."""
+    """The outcome of a shadowed drain."""
 
     action: Action
     outcome: Outcome
@@ -103,7 +103,7 @@ class Judgement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted now. A host is in at most one of drains and refusals."""
+    """The result of `decide`. A host is in at most one of drains and refusals."""
 
     drains: tuple[Drain, ...]
     refusals: tuple[Refusal, ...]
@@ -111,22 +111,19 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     extensions: tuple[Extension, ...]
     judgements: tuple[Judgement, ...]
     breaker_until_ns: int | None
-    """While the breaker is open: until when, if nothing more comes."""
+    """While the breaker is open: until when, if no more hosts become due."""
     memory: Memory
 
 
 def decide(
     policy: Policy, board: Board, actions: Iterable[Action], memory: Memory, now_ns: int
 ) -> Decision:
-    """What the policy wants now.
-
-    ``actions``: all that are live, and those of the past that began or ended within `look_back_s`.
-    """
+    """``actions``: all live ones, and past ones that began or ended within `look_back_s`."""
     return _Round(policy, board, actions, memory, now_ns).decide()
 
 
 def look_back_s(policy: Policy) -> float:
-    """How far back the past matters."""
+    """How far back past actions matter."""
     return max(policy.limits.cooldown_s, policy.breaker.within_s, policy.breaker.rest_s, 86_400.0)
 
 
@@ -152,7 +149,7 @@ class _Round:
         self._board = board
         self._now_ns = now_ns
         self._memory = memory
-        # One whose time is up and of which nobody has said so yet is here too.
+        # Includes expired actions whose end is not recorded yet.
         known = list(actions)
         self._open = [each for each in known if each.ended_ns is None]
         self._live = [each for each in self._open if each.is_live(now_ns)]
@@ -160,7 +157,6 @@ class _Round:
         self._is_quiet = policy.is_quiet(now_ns)
 
     def decide(self) -> Decision:
-        """The answer."""
         matched = {key: self._memory.matched.get(key, self._now_ns) for key, _, _ in self._met()}
         due = list(self._due(matched))
         tripped_ns = self._trip(due)
@@ -178,7 +174,7 @@ class _Round:
             memory=Memory(matched=matched, clean=clean, tripped_ns=tripped_ns),
         )
 
-    # --- who is due ----------------------------------------------------------------------------
+    # --- due drains ----------------------------------------------------------------------------
 
     def _met(self) -> Iterator[tuple[Key, Rule, Charge]]:
         """Rules that hosts meet, each host's heaviest charge first."""
@@ -209,9 +205,9 @@ class _Round:
         yield from sorted(found.values(), key=lambda each: (-each.drain.why.risk, each.drain.host))
 
     def _is_held(self, host: str, mode: Mode) -> bool:
-        """Whether there is nothing left to want: somebody holds it, or it is proposed.
+        """Whether the host is held already, or proposed.
 
-        What is only shadowed is no hold to a rule that acts.
+        A shadow is no hold to a rule that acts.
         """
         standing = self._board.standings.get(host)
         if standing is not None and standing.hold is not None:
@@ -224,10 +220,10 @@ class _Round:
     # --- the breaker ---------------------------------------------------------------------------
 
     def _trip(self, due: Sequence[_Due]) -> int | None:
-        """When the breaker was last passed: now, if too many hosts became due within its time.
+        """When the breaker last tripped: now, if too many hosts became due within its time.
 
-        A host that was refused for something else before is not new: it waits for room, or for the
-        morning. One that the breaker itself has refused counts for as long as it is due.
+        A host that was refused for another reason before is not new: it waits for room, or for the
+        end of quiet hours. One that the breaker itself refused counts for as long as it is due.
         """
         breaker = self._policy.breaker
         since_ns = self._now_ns - round(breaker.within_s * NS)
@@ -258,18 +254,18 @@ class _Round:
             return self._now_ns
         return min((each.at_ns for each in refusals), default=due.since_ns)
 
-    # --- who is granted ------------------------------------------------------------------------
+    # --- granted drains ------------------------------------------------------------------------
 
     def _choose(
         self, wanted: Sequence[Drain], *, is_open: bool
     ) -> tuple[list[Drain], list[Refusal]]:
-        """The drains for which there is no reason against, and the others with their reason."""
+        """The drains without an objection, and the others with their first one."""
         held = self._held_hosts()
         shadowed = {each.host for each in self._live if each.state is ActionState.SHADOWED}
         drains: list[Drain] = []
         refusals: list[Refusal] = []
         for drain in wanted:
-            # A shadow takes room from shadows alone: what acts must not wait for what does not.
+            # A shadow takes room from shadows only: real drains must not wait for it.
             taken = held | shadowed if drain.mode is Mode.SHADOW else held
             against = self._objections(drain, is_open=is_open, taken=len(taken - {drain.host}))
             if (found := next(against, None)) is not None:
@@ -280,7 +276,7 @@ class _Round:
         return drains, refusals
 
     def _held_hosts(self) -> set[str]:
-        """Hosts that somebody holds, or that are proposed."""
+        """Hosts that are held, by policy or operator, or proposed."""
         held = {
             host for host, standing in self._board.standings.items() if standing.hold is not None
         }
@@ -289,7 +285,7 @@ class _Round:
     def _objections(
         self, drain: Drain, *, is_open: bool, taken: int
     ) -> Iterator[tuple[Refused, str]]:
-        """What speaks against a drain, the gravest first."""
+        """Reasons against a drain, the gravest first."""
         limits, host, fleet = self._policy.limits, drain.host, len(self._board.hosts)
         standing = self._board.standings.get(host)
         if host not in self._board.hosts:
@@ -302,8 +298,8 @@ class _Round:
             breaker = self._policy.breaker
             words = f"more than {breaker.hosts_max} hosts became due within {breaker.within_s:g} s"
             yield Refused.BREAKER, f"{words}: look for what they have in common"
-        if (words_of_no := self._said_no(drain)) is not None:
-            yield Refused.REJECTED, words_of_no
+        if (rejection := self._rejection(drain)) is not None:
+            yield Refused.REJECTED, rejection
         if (back_ns := self._came_back_ns(drain)) is not None:
             words = f"{host} came back {(self._now_ns - back_ns) / NS:.0f} s ago"
             yield Refused.COOLDOWN, f"{words}; cooldown_s is {limits.cooldown_s:g}"
@@ -314,19 +310,19 @@ class _Round:
             bounds = f"share_max {limits.share_max:g}, hosts_max {limits.hosts_max}"
             yield Refused.SHARE_LIMIT, f"{words} ({bounds})"
 
-    def _said_no(self, drain: Drain) -> str | None:
-        """A person's word against draining this host for this incident."""
+    def _rejection(self, drain: Drain) -> str | None:
+        """An operator's refusal to drain this host for this incident."""
         for each in self._past:
             if each.host != drain.host or each.why is None:
                 continue
             if each.why.incident != drain.why.incident:
                 continue
             if each.refused is Refused.REJECTED or each.ended_why is Ending.OPERATOR:
-                return f"{each.ended_by} said no to action {each.id}"
+                return f"{each.ended_by} rejected action {each.id}"
         return None
 
     def _came_back_ns(self, drain: Drain) -> int | None:
-        """When the host last came back, if that is not long enough ago."""
+        """When the host last came back, if that is less than `cooldown_s` ago."""
         states = (ActionState.SHADOWED,) if drain.mode is Mode.SHADOW else (ActionState.ENDED,)
         since_ns = self._now_ns - round(self._policy.limits.cooldown_s * NS)
         back = [
@@ -341,10 +337,10 @@ class _Round:
         ]
         return max(back, default=None)
 
-    # --- what ends -----------------------------------------------------------------------------
+    # --- ends ----------------------------------------------------------------------------------
 
     def _clean(self) -> dict[str, int]:
-        """Since when nothing speaks against each host that the policy holds, in truth or shadow."""
+        """Since when each host that the policy holds, also in shadow, has no open charge."""
         if self._board.stale:
             return {}
         held = {each.host for each in self._live if each.is_policys and each.state in HOLDING}
@@ -355,7 +351,6 @@ class _Round:
         }
 
     def _ends(self, clean: Mapping[str, int], accused: Collection[str]) -> Iterator[End]:
-        """What is over, and why."""
         for action in self._open:
             if not action.is_live(self._now_ns):
                 yield self._expired(action)
@@ -367,14 +362,14 @@ class _Round:
 
     def _expired(self, action: Action) -> End:
         if action.state is ActionState.PROPOSED:
-            words = "nobody answered in time"
+            words = "no operator answered in time"
             return End(action=action, refused=Refused.EXPIRED, words=words)
         return End(action=action, why=Ending.TTL, words="its time is up")
 
     def _end_of(
         self, action: Action, rule: Rule | None, clean: Mapping[str, int], accused: Collection[str]
     ) -> End | None:
-        """The end of an action that is live, if it has come."""
+        """The end of a live action; None: it goes on."""
         mode = self._policy.mode_of(rule) if rule is not None else Mode.OFF
         if action.state is ActionState.PROPOSED:
             return self._withdrawn(action, mode, accused)
@@ -385,12 +380,12 @@ class _Round:
         return self._returned(action, rule, clean.get(action.host))
 
     def _withdrawn(self, action: Action, mode: Mode, accused: Collection[str]) -> End | None:
-        """A proposal whose ground is gone."""
+        """A proposal without its reason any more."""
         words = ""
         if mode is not Mode.APPROVE:
             words = "the policy no longer proposes it"
         elif action.host not in accused and not self._board.stale:
-            words = "nothing that its rule asks for speaks against the host any more"
+            words = "its rule no longer applies to the host"
         return End(action=action, refused=Refused.WITHDRAWN, words=words) if words else None
 
     def _returned(self, action: Action, rule: Rule, clean_ns: int | None) -> End | None:
@@ -399,7 +394,7 @@ class _Round:
             return End(action=action, why=Ending.CHECK, words=action.check.words)
         clean_s = 0.0 if clean_ns is None else (self._now_ns - clean_ns) / NS
         if ReturnOn.CLEAN in rule.return_on and clean_ns is not None and clean_s >= rule.clean_s:
-            words = f"nothing open has spoken against it for {clean_s:.0f} s"
+            words = f"no open incident has accused it for {clean_s:.0f} s"
             return End(action=action, why=Ending.CLEAN, words=words)
         return None
 
@@ -419,10 +414,10 @@ class _Round:
             if is_accused and left_ns < rule.ttl_s * NS / 2:
                 yield Extension(action=action, until_ns=rule.until_ns(self._now_ns))
 
-    # --- what would have been right ------------------------------------------------------------
+    # --- outcomes of shadows -------------------------------------------------------------------
 
     def _charge_of(self, action: Action) -> Charge | None:
-        """What the action's incident says against its host now."""
+        """What the action's incident counts against its host now."""
         standing = self._board.standings.get(action.host)
         if standing is None or action.why is None:
             return None
@@ -430,7 +425,7 @@ class _Round:
         return next((each for each in standing.charges if each.incident == incident), None)
 
     def _judgements(self) -> Iterator[Judgement]:
-        """Shadows of which it is known by now."""
+        """Shadows whose outcome is now known."""
         if self._board.stale:
             return
         for action in self._live:
@@ -443,7 +438,7 @@ class _Round:
 
 
 def is_clean(standing: Standing | None) -> bool:
-    """Whether a host reports and nothing that goes on speaks against it."""
+    """Whether a host reports and no open charge counts against it."""
     if standing is None:
         return True
     is_charged = any(charge.until_ns is None for charge in standing.charges)
@@ -451,9 +446,9 @@ def is_clean(standing: Standing | None) -> bool:
 
 
 def judge(at_ns: int, charge: Charge | None, now_ns: int) -> tuple[Outcome, str] | None:
-    """Whether a drain at a moment would have been right; None: nobody knows yet.
+    """Whether a drain at ``at_ns`` would have been right; None: not known yet.
 
-    ``charge`` is what the incident says against the host now; None: nothing, or nothing any more.
+    ``charge`` is what the incident counts against the host now; None: nothing.
     """
     confirm_ns, settled_ns = round(CONFIRM_S * NS), round(SETTLED_S * NS)
     if charge is not None:
@@ -464,5 +459,5 @@ def judge(at_ns: int, charge: Charge | None, now_ns: int) -> tuple[Outcome, str]
             return Outcome.CLEARED, f"it was over after {max(0, seen_ns - at_ns) / NS:.0f} s"
         return None
     if now_ns - at_ns >= confirm_ns + settled_ns:
-        return Outcome.CLEARED, "its incident says nothing against this host any more"
+        return Outcome.CLEARED, "its incident no longer accuses this host"
     return None

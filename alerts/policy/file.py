@@ -1,4 +1,4 @@
-"""A policy out of its file (TOML), every mistake named; and the policy that is shipped."""
+"""Reads a policy file (TOML) and names every mistake; holds the shipped policy."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ RULES_MAX = 100
 QUIET_MAX = 50
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 SECONDS_MAX = 366 * 86_400.0
-"""A year: more is never."""
+"""A year."""
 STANDS_S_MIN = 10.0
-"""Two evaluations: a verdict that was given once is no ground to take a host away."""
+"""Two evaluations: a verdict that was given once is no reason to take a host away."""
 SHARE_MAX_MAX = 0.25
-"""More of a fleet than this no policy may take: whoever wants to does it by hand."""
+"""The most of a fleet that a policy may take; beyond it operators act by hand."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TIME = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])")
@@ -70,7 +70,7 @@ class QuietTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PolicyTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file."""
+    """A whole policy file."""
 
     mode: Mode = Mode.SHADOW
     zone: str = "UTC"
@@ -83,12 +83,12 @@ class PolicyTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @cache
 def shipped_policy() -> Policy:
-    """The policy of whoever has written none: it acts in shadow only."""
+    """The policy of an installation without its own: it acts in shadow only."""
     return parse_policy(shipped_text(), "shipped.toml")
 
 
 def shipped_text() -> str:
-    """Its file, to begin one's own with."""
+    """The shipped file, as a start for an operator's own."""
     return files("alerts.policy").joinpath("shipped.toml").read_text("utf-8")
 
 
@@ -120,13 +120,12 @@ def parse_policy(text: str, place: str) -> Policy:
 
 
 class _Reading:
-    """One file that is being read: ``place`` names it in messages."""
+    """Checks one file: ``place`` names it in messages."""
 
     def __init__(self, place: str) -> None:
         self._place = place
 
     def policy(self, table: PolicyTable) -> Policy:
-        """What the table says."""
         self._need(len(table.rules) <= RULES_MAX, f"{len(table.rules)} rules; at most {RULES_MAX}")
         self._need(
             len(table.quiet) <= QUIET_MAX, f"{len(table.quiet)} quiet hours; at most {QUIET_MAX}"

@@ -1,6 +1,6 @@
-"""A policy's words: which verdicts drain a host, for how long, and what stops that.
+"""Types of a policy: which verdicts drain a host, for how long, and what stops that.
 
-Durations are seconds; moments are unix nanoseconds and always arguments.
+Durations are seconds; times are unix nanoseconds and always arguments.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Mode(enum.StrEnum):
 
     OFF = "off"
     SHADOW = "shadow"
-    """Write down what would have been done, and whether that would have been right."""
+    """Record what would have been done, and whether that would have been right."""
     APPROVE = "approve"
-    """Propose, and wait for a person."""
+    """Propose, and wait for an operator."""
     ENFORCE = "enforce"
 
 
@@ -37,7 +37,7 @@ class ReturnOn(enum.StrEnum):
     """What gives a host back before its time is over."""
 
     CLEAN = "clean"
-    """Nothing open speaks against it for `clean_s`, while it reports."""
+    """No open incident accuses it for `clean_s`, while it reports."""
     CHECK = "check"
     """A run of nccl-tests on it passed (`POST /v1/hosts/{host}/check`)."""
 
@@ -49,7 +49,6 @@ class Match(msgspec.Struct, frozen=True):
     reason: Reason | None = None
 
     def meets(self, charge: Charge) -> bool:
-        """Whether a charge is of this kind."""
         return charge.cause is self.cause and self.reason in {None, charge.reason}
 
 
@@ -66,17 +65,17 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """Of the verdict against the host itself (confidence times weight): from here on the host is
     `degraded` by this alone. A cable whose bad end is unknown stays below."""
     stands_s: float = 120.0
-    """So long the same incident must have spoken against the host, look for look."""
+    """How long the same incident must have accused the host without interruption."""
     hold: HealthState = HealthState.DRAINING
     """DRAINING or OUT."""
     ttl_s: float | None = 24 * HOUR_S
-    """A hold ends after so long by itself; it is drawn out while its incident is open. None: when
-    evidence, a check or a person ends it."""
+    """A hold expires after this time; it is extended while its incident is open. None: evidence, a
+    check or an operator ends it."""
     clean_s: float = 2 * HOUR_S
     return_on: frozenset[ReturnOn] = frozenset(ReturnOn)
 
     def meets(self, charge: Charge) -> bool:
-        """Whether a charge is one that this rule acts upon: judged, open, and clear enough."""
+        """Whether this rule acts on a charge: from an open incident, and clear enough."""
         return (
             charge.is_certain
             and charge.confidence >= self.confidence_min
@@ -85,22 +84,22 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def until_ns(self, now_ns: int) -> int | None:
-        """When a hold that begins, or is drawn out, now would end by itself."""
+        """When a hold that begins, or is extended, now would expire."""
         return None if self.ttl_s is None else now_ns + round(self.ttl_s * NS)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a policy never passes, however sure it is."""
+    """What a policy never exceeds, however sure it is."""
 
     share_max: float = 0.02
-    """Of the fleet that may be held at once, by anybody: where operators hold as much, the policy
-    adds nothing."""
+    """Share of the fleet that may be held at once, operators' holds included: where operators hold
+    as much, the policy adds nothing."""
     hosts_max: int = 16
     """The same, as a number. The lower of both counts."""
     cooldown_s: float = 6 * HOUR_S
-    """A host that came back is not taken again for so long: what comes back wants a person."""
+    """A host that came back is not taken again for this long: recurring trouble needs a person."""
     proposal_s: float = 4 * HOUR_S
-    """How long a proposal waits for a person."""
+    """How long a proposal waits for an operator."""
 
     def room(self, fleet: int) -> int:
         """How many hosts of a fleet may be held.
@@ -112,13 +111,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Breaker(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When so many hosts are accused at once, something else is wrong: then nothing is done."""
+    """Stops all drains when many hosts are accused at once: then something else is wrong."""
 
     hosts_max: int = 4
     """Hosts that become due within `within_s`. One more opens the breaker."""
     within_s: float = 600.0
     rest_s: float = HOUR_S
-    """How long it stays open after it was last passed."""
+    """How long it stays open after it last tripped."""
 
 
 class Quiet(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,7 +157,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. The default drains nothing: it has no rules."""
+    """A whole policy. The default drains nothing: it has no rules."""
 
     mode: Mode = Mode.SHADOW
     zone: str = "UTC"
@@ -175,11 +174,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return min(self.mode, rule.mode, key=REACH.__getitem__)
 
     def rule(self, name: str) -> Rule | None:
-        """The rule of this name."""
         return next((rule for rule in self.rules if rule.name == name), None)
 
     def is_quiet(self, now_ns: int) -> bool:
-        """Whether nothing may be changed at a moment."""
         if not self.quiet:
             return False
         moment = dt.datetime.fromtimestamp(now_ns // NS, tz=ZoneInfo(self.zone))

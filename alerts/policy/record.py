@@ -1,6 +1,6 @@
-"""A decision as records: what is written down of it. Pure.
+"""Turns a decision into actions to be stored. Pure.
 
-The service keeps them in its inventory, a simulation in a list; both do the same with them.
+The service keeps them in its inventory, a simulation in a list.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from alerts.policy.decide import Decision, Drain, End, Refusal
 from alerts.policy.model import Mode, Policy
 
 BY_POLICY = "policy"
-"""Who did it, where no person did."""
+"""The actor, where no person acted."""
 REFUSED_AGAIN_S = 3_600.0
-"""The same refusal is written down once in so long: a policy is asked every few seconds."""
+"""The same refusal is recorded once in this time: `decide` runs every few seconds."""
 
 
 class Records(msgspec.Struct, frozen=True):
-    """What a decision changes."""
+    """Actions that a decision begins or changes."""
 
     begun: list[Action]
     """New ones: shadowed, proposed, standing or refused."""
@@ -41,7 +41,7 @@ class Records(msgspec.Struct, frozen=True):
     """Known ones, as they are from now on."""
 
     def onto(self, actions: Iterable[Action]) -> dict[str, Action]:
-        """All actions by id, after this."""
+        """All actions by id, with these changes applied."""
         known = {each.id: each for each in actions}
         return known | {each.id: each for each in (*self.begun, *self.changed)}
 
@@ -53,8 +53,8 @@ def record(
     now_ns: int,
     name: Callable[[], str],
 ) -> Records:
-    """What to write down. ``actions`` as `decide` saw them; ``name`` gives ids that nobody has."""
-    said = {
+    """``actions`` as `decide` received them; ``name`` gives unused ids."""
+    recorded = {
         said_of(each.host, each.why, each.refused)
         for each in actions
         if each.refused is not None
@@ -65,7 +65,7 @@ def record(
     new += [
         turned_down(each, now_ns, name())
         for each in decision.refusals
-        if said_of(each.drain.host, each.drain.why, each.refused) not in said
+        if said_of(each.drain.host, each.drain.why, each.refused) not in recorded
     ]
     changed = {each.action.id: over(each, now_ns) for each in decision.ends}
     for extension in decision.extensions:
@@ -81,12 +81,11 @@ def record(
 
 
 def said_of(host: str, why: Why, refused: Refused) -> tuple[str, str, str, Refused]:
-    """By what a refusal is known as the same."""
+    """The key by which two refusals are the same."""
     return host, why.rule, why.incident, refused
 
 
 def drained(policy: Policy, drain: Drain, now_ns: int, number: str) -> Action:
-    """The beginning of an action that was granted."""
     state = STATE_OF[drain.mode]
     until_ns = drain.until_ns
     if state is ActionState.PROPOSED:
@@ -107,7 +106,6 @@ def drained(policy: Policy, drain: Drain, now_ns: int, number: str) -> Action:
 
 
 def turned_down(refusal: Refusal, now_ns: int, number: str) -> Action:
-    """An action that ended before it began."""
     drain = refusal.drain
     action = Action(
         id=number,
@@ -127,7 +125,7 @@ def turned_down(refusal: Refusal, now_ns: int, number: str) -> Action:
 
 
 def said_by(hold: Hold, number: str) -> Action:
-    """A person's own action: it stands at once, and no policy ends it."""
+    """An operator's own action: it stands at once, and no policy ends it."""
     action = Action(
         id=number,
         host=hold.target.host,
@@ -142,7 +140,6 @@ def said_by(hold: Hold, number: str) -> Action:
 
 
 def over(end: End, now_ns: int) -> Action:
-    """An action that has come to its end."""
     if end.refused is not None:
         return refused(end.action, end.refused, BY_POLICY, end.words, now_ns)
     assert end.why is not None, "an end is a refusal or an ending"

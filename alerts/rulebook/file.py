@@ -1,7 +1,7 @@
 """Reads Prometheus' rule files, as strictly as Prometheus 3 does. Pure: text in, groups out.
 
-Expressions and templates are texts here; whether they mean something is asked where they can be
-evaluated. Everything that is wrong with a file is told at once, with its line.
+Expressions and templates are plain texts here; the engine that evaluates them checks them. All
+problems of a file are reported at once, with their lines.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 def parse_rules(text: str, file: str) -> list[Group]:
     """The groups of a rule file's text; `file` is its name in messages and in the groups.
 
-    Raises RuleFileError with all that is wrong.
+    Raises RuleFileError with all problems.
     """
     problems = Problems()
     root = read_yaml(text, problems, RULE_FILE_BYTES_MAX)
@@ -82,9 +82,9 @@ def parse_rules(text: str, file: str) -> list[Group]:
 
 
 def duplicate_rules(groups: Iterable[Group]) -> list[tuple[Rule, int]]:
-    """Rules of the same name and labels, and how often they are there: they overwrite each other.
+    """Rules of the same name and labels, with their number: they overwrite each other.
 
-    Prometheus loads them, and promtool warns; so it is for the caller to say.
+    Prometheus loads them, and promtool warns; so the caller decides whether to warn.
     """
 
     def identity(rule: Rule) -> tuple[str, Labels]:
@@ -136,7 +136,7 @@ def write_duration(seconds: float) -> str:
 
 
 class FileReader:
-    """Makes groups of a document; what is wrong is added to the problems, and reading goes on."""
+    """Makes groups of a document; reading goes on after a problem."""
 
     def __init__(self, file: str, problems: Problems) -> None:
         self.file = file
@@ -146,11 +146,10 @@ class FileReader:
         """The group and the rule that is being read, for messages."""
 
     def wrong(self, line: int, detail: str) -> None:
-        """One more problem, of the group or rule that is being read."""
+        """Add a problem of the group or rule that is being read."""
         self.problems.add(line, f"{self.where}: {detail}" if self.where else detail)
 
     def groups(self, root: Node) -> list[Group]:
-        """All groups of the file."""
         document = self.fields(root, "a rule file")
         self.check_known(document, FILE_FIELDS, "a rule file")
         nodes = self.items(document.fields.get("groups"), "groups")
@@ -254,7 +253,7 @@ class FileReader:
             self.wrong(given.lines["record"], f"{quoted(name)} cannot be the name of a metric")
 
     def check_recording(self, given: Fields, rule: Rule) -> None:
-        """Only alerts wait, and only alerts have something to say."""
+        """Only alerts have `for`, `keep_firing_for` and annotations."""
         values = {
             "for": rule.for_s,
             "keep_firing_for": rule.keep_firing_for_s,
@@ -275,11 +274,11 @@ class FileReader:
         return Fields(node.line)
 
     def check_known(self, given: Fields, known: tuple[str, ...], what: str) -> None:
-        """Prometheus refuses a field that it does not know: it is a slip, and would do nothing."""
+        """Prometheus refuses an unknown field: it is a mistake, and would do nothing."""
         for name in given.fields:
             if name not in known:
-                told = f"{what} has no field {quoted(name)}; {near(name, known)}"
-                self.wrong(given.lines[name], told)
+                detail = f"{what} has no field {quoted(name)}; {near(name, known)}"
+                self.wrong(given.lines[name], detail)
 
     def items(self, node: Node | None, name: str) -> list[Node]:
         """The items of a list. Nothing at all is a list without any."""
@@ -296,7 +295,7 @@ class FileReader:
         return "" if node is None else self.word(node, name, most)
 
     def word(self, node: Node, name: str, most: int) -> str:
-        """A text within a bound, and nothing at all as the empty one."""
+        """A text within a bound; null is the empty text."""
         if not isinstance(node, Scalar):
             self.wrong(node.line, f"{name} is {kind_of(node)}; it must be text")
             return ""
@@ -333,18 +332,15 @@ class FileReader:
         return int(node.text)
 
     def labels(self, given: Fields) -> dict[str, str]:
-        """The labels of a group or a rule."""
         found = self.texts(given, "labels", LABELS_MAX)
         if METRIC_LABEL in found:
             self.wrong(given.lines["labels"], f"{METRIC_LABEL} is not for rules to set")
         return found
 
     def annotations(self, given: Fields) -> dict[str, str]:
-        """The annotations of a rule."""
         return self.texts(given, "annotations", ANNOTATIONS_MAX)
 
     def texts(self, given: Fields, name: str, most: int) -> dict[str, str]:
-        """A map from names to texts."""
         node = given.fields.get(name)
         if node is None or (isinstance(node, Scalar) and node.is_null):
             return {}
@@ -364,6 +360,6 @@ class FileReader:
 
 
 def near(name: str, known: tuple[str, ...]) -> str:
-    """What somebody who wrote `name` may have meant, as a message ends."""
+    """The end of a message: the known name that is close to `name`, or all of them."""
     meant = difflib.get_close_matches(name[:LABEL_NAME_BYTES_MAX], known, n=1)
     return f"did you mean {meant[0]}?" if meant else f"known: {', '.join(known)}"

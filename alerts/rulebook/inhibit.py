@@ -1,8 +1,8 @@
-"""Which alerts an incident explains: they are its symptoms, and page nobody.
+"""Inhibition: alerts that an incident explains are its symptoms and do not page.
 
-While an incident names a root, its victims' alerts say no more than that they suffer. What an
-incident covers is said once, as scopes with labels (`covered_by`): the service marks alerts with
-it, and it becomes series (`fabric_incident_victim`) by which an Alertmanager can do the same.
+While an incident names a root, its victims' alerts only repeat that they suffer. `covered_by` gives
+what an incident covers, as scopes with labels: the service marks alerts with it, and writes it as
+series (`fabric_incident_victim`) by which an Alertmanager can do the same.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ NETWORK_THEMES = frozenset({"loss", "errors", "links", "pause", "congestion", "b
 MACHINE_THEMES = frozenset({"gpus"})
 JOB_THEMES = frozenset({"stragglers", "collectives"})
 SPREADING_THEMES = frozenset({"pause", "congestion", "bursts"})
-"""What back-pressure carries through a fabric, to ports that nobody has listed as victims."""
+"""Back-pressure carries these through a fabric, to ports that no verdict lists as victims."""
 
 ONSET_SECONDS = 120
-"""An alert that began so much before an incident is not its symptom. Starts of incidents are known
-to a cell of the window; of an alert, to the range of its expression."""
+"""An alert that began this long before an incident is not its symptom. Starts of incidents are
+known to a cell of the window; of an alert, to the range of its expression."""
 COVERED_MAX = 200
 """Things that one incident covers, the accused first. An outage has more victims; their jobs, and
 the fabric's scope, cover what is left."""
@@ -43,8 +43,7 @@ class Covered(msgspec.Struct, frozen=True):
     themes: frozenset[str]
 
     def has(self, labels: Mapping[str, str]) -> bool:
-        """Whether an alert with these labels is among them."""
-        # A fabric is everybody's; a job's troubles are its ranks', too.
+        # The fabric's scope covers every alert; a job's covers those of its ranks, too.
         scopes = {"fabric": None, "job": ("job", "rank")}.get(self.scope, (self.scope,))
         if scopes is not None and labels.get(SCOPE_LABEL) not in scopes:
             return False
@@ -69,7 +68,7 @@ def covered_by(incident: Incident) -> list[Covered]:
 
 
 def things_of(culprit: Culprit, family: Family) -> Iterable[Covered]:
-    """What alerts call somebody: trouble of links does not explain a GPU's, nor the reverse."""
+    """A culprit as alerts label it: trouble of links does not explain a GPU's, nor the reverse."""
     if family is not Family.RANK:
         if culprit.switch:
             # A switch is a host whose device is the switch itself.
@@ -109,7 +108,7 @@ def explained(alerts: Sequence[Alert], incidents: Sequence[Incident]) -> list[Al
 
 
 def mark(alert: Alert, covered: Iterable[tuple[Incident, Sequence[Covered]]]) -> Alert:
-    """The alert, marked if something explains it; a mark of earlier is taken off otherwise."""
+    """The alert, marked if an incident explains it; otherwise without an earlier mark."""
     labels = dict(alert.labels)
     annotations = {name: text for name, text in alert.annotations.items() if name != INHIBITED_BY}
     if not labels.get(INCIDENT_LABEL):
@@ -124,16 +123,16 @@ def mark(alert: Alert, covered: Iterable[tuple[Incident, Sequence[Covered]]]) ->
 
 
 def told(alert: Alert, incidents: Mapping[str, Incident], external_url: str) -> Alert:
-    """An alert about an incident, with what the incident says: verdict, action, cost, evidence."""
+    """An alert about an incident, with the incident's verdict, action, cost and evidence."""
     incident = incidents.get(alert.incident)
     if incident is None:
         return alert
     verdict = incident.verdict
-    said = {
+    added = {
         "verdict": verdict.summary,
         "action": verdict.action,
         "cost": cost_words(verdict.costs) if verdict.costs else "",
         "evidence_url": f"{external_url.rstrip('/')}/v1/incidents/{incident.id}",
     }
-    annotations = {**alert.annotations, **{name: text for name, text in said.items() if text}}
+    annotations = {**alert.annotations, **{name: text for name, text in added.items() if text}}
     return msgspec.structs.replace(alert, annotations=annotations)

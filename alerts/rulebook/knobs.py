@@ -1,4 +1,4 @@
-"""Thresholds of the rule pack: what can be turned, its default, and where that comes from.
+"""Thresholds ("knobs") of the rule pack: meaning, default, and the source of the default.
 
 The pack is written as templates (`alerts/rules/templates/*.yaml`) in which `${name}` stands for a
 knob of `alerts/rules/knobs.toml`, and `${causes:…}` for words of the table of causes. `fill_pack`
@@ -26,7 +26,7 @@ KNOB = re.compile(r"\$\{([a-z][a-z0-9_]*)\}")
 
 OWNERS = {Layer.COMPUTE: "compute", Layer.UNKNOWN: "platform"}
 OWNER_OF_REST = "network"
-"""Who owns an incident's alert, by its cause's layer."""
+"""The team that owns an incident's alert, by its cause's layer."""
 
 KNOB_TEXT_MAX = 400
 """Characters of one knob's value: a list of XIDs, or the address of the runbooks."""
@@ -35,7 +35,7 @@ Value = int | float | str
 
 
 class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that can be turned."""
+    """One threshold or text that an operator can set."""
 
     value: Value
     """The default. A duration is text, as rule files write it (`5m`)."""
@@ -43,7 +43,7 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     meaning: str
     """One sentence."""
     source: str
-    """Where the default comes from. It says so where it is a choice of ours."""
+    """Where the default comes from; choices of ours are named as such."""
 
 
 Knobs = Mapping[str, Knob]
@@ -57,7 +57,7 @@ def default_knobs() -> dict[str, Knob]:
 
 
 def turn(given: Mapping[str, object], knobs: Knobs) -> dict[str, Knob]:
-    """The knobs with other values. Raises SettingsError for a name or a value that cannot be."""
+    """The knobs with other values. Raises SettingsError for an unknown name or a wrong value."""
     turned = dict(knobs)
     for name, value in given.items():
         if name not in knobs:
@@ -114,13 +114,13 @@ def pack_templates() -> dict[str, str]:
 
 
 def with_causes(template: str) -> str:
-    """A template with what the table of causes says, as branches of Go's templates."""
-    says = [(cause.facts.alert, [cause]) for cause in Cause]
+    """A template with the texts of the table of causes, as branches of Go's templates."""
+    texts = [(cause.facts.alert, [cause]) for cause in Cause]
     owned = [
         (owner, [cause for cause in Cause if cause.facts.layer is layer])
         for layer, owner in OWNERS.items()
     ]
-    template = template.replace("${causes:alert}", branches(says, "{{ $labels.cause }}"))
+    template = template.replace("${causes:alert}", branches(texts, "{{ $labels.cause }}"))
     return template.replace("${causes:owner}", branches(owned, OWNER_OF_REST))
 
 
@@ -130,11 +130,11 @@ def branches(texts: Sequence[tuple[str, Sequence[str]]], otherwise: str) -> str:
     >>> branches([("late", ["a", "b"])], "else")
     '{{ if eq $labels.cause "a" "b" }}late{{ else }}else{{ end }}'
     """
-    said = "{{ "
+    written = "{{ "
     for text, causes in texts:
         names = " ".join(f'"{cause}"' for cause in causes)
-        said += f"if eq $labels.cause {names} }}}}{text}{{{{ else "
-    return f"{said}}}}}{otherwise}{{{{ end }}}}"
+        written += f"if eq $labels.cause {names} }}}}{text}{{{{ else "
+    return f"{written}}}}}{otherwise}{{{{ end }}}}"
 
 
 HEADER = """\

@@ -1,10 +1,10 @@
 """The life of alerts: pending, firing, resolved, forgotten. Pure, and exactly as Prometheus has it.
 
 An expression answers with rows. Each row is an alert: pending until it has been there for the
-rule's `for`, then firing, and when it is gone again resolved. A resolved alert is remembered for a
-quarter of an hour, so that everybody who was told that it fires is told that it is over.
+rule's `for`, then firing, and when it is gone again resolved. A resolved alert is kept for a
+quarter of an hour, so that every receiver of the firing alert also gets its end.
 
-Where an expression could not be evaluated, nobody calls `advance`: the alerts stay as they are.
+Where an expression could not be evaluated, the caller skips `advance`: the alerts stay as they are.
 """
 
 from __future__ import annotations
@@ -24,40 +24,40 @@ Expand = Callable[[str, Mapping[str, str], float], str]
 ALERTS_METRIC = "ALERTS"
 """The series that is 1 while an alert is pending or firing."""
 FOR_STATE_METRIC = "ALERTS_FOR_STATE"
-"""The series that has since when (unix seconds) an alert's expression has held."""
+"""The series whose value is when (unix seconds) an alert's expression began to hold."""
 STATE_LABEL = "alertstate"
-"""The label of `ALERTS` that says which of the two."""
+"""The label of `ALERTS`: pending or firing."""
 
 RESOLVED_RETENTION_S = 15 * 60
-"""So long a resolved alert is remembered and sent again, as Prometheus does: an Alertmanager that
-was away meanwhile learns that it is over."""
+"""How long a resolved alert is kept and sent again, as by Prometheus: an Alertmanager that was away
+meanwhile learns that it is over."""
 OUTAGE_TOLERANCE_S = 60 * 60
-"""Prometheus' `--rules.alert.for-outage-tolerance`: after a longer outage nobody knows whether an
-expression held all the time, and the wait begins anew."""
+"""Prometheus' `--rules.alert.for-outage-tolerance`: after a longer outage it is unknown whether an
+expression held all the time, and the wait starts again."""
 FOR_GRACE_PERIOD_S = 10 * 60
 """Prometheus' `--rules.alert.for-grace-period`: after a restart no restored alert fires sooner, so
-that what was only blind for a while can settle. Rules that wait less than this are not restored."""
+that missing data can arrive first. Rules that wait less than this are not restored."""
 SEND_FAILURES_BRIDGED = 4
-"""A firing alert is said to last for so many rounds: Prometheus' factor, by which an Alertmanager
-survives that some evaluations or deliveries fail, and resolves by itself once we are gone."""
+"""A firing alert's end is set this many rounds ahead: Prometheus' factor, by which an Alertmanager
+bridges failed evaluations or deliveries, and resolves by itself once the service is gone."""
 
 FOUND_MAX = 50_000
 """Rows that one rule may find. A fabric of ten thousand hosts with eight ports has fewer ports in
-trouble at once than this; more means that a rule has no threshold, and nobody could read it."""
+trouble at once than this; more means that a rule has no threshold."""
 RESOLVED_MAX = 50_000
-"""Resolved alerts that one rule remembers from earlier evaluations: one whose labels change all the
-time would make more. The oldest are forgotten first; they have been sent before."""
+"""Resolved alerts that one rule keeps from earlier evaluations: one whose labels change all the
+time would make more. The oldest are dropped first; they have been sent before."""
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """An alert as it is told to somebody. Times are unix nanoseconds."""
+    """An alert as it is sent to an Alertmanager. Times are unix nanoseconds."""
 
     labels: Labels
     annotations: dict[str, str]
     starts_ns: int
     """When it fired."""
     ends_ns: int
-    """When it was over; of one that fires, until when this may be believed."""
+    """When it was over; of one that fires, until when the receiver may assume so."""
 
 
 def advance(
@@ -100,7 +100,7 @@ def advance(
 def rows_as_alerts(
     rule: Rule, found: Sequence[Found], now_ns: int, expand: Expand
 ) -> dict[Labels, Alert]:
-    """What was found, as alerts that are all new."""
+    """The rows as new alerts. Raises RuleError past FOUND_MAX or for rows with equal labels."""
     if len(found) > FOUND_MAX:
         raise RuleError(
             f"the expression gives {len(found)} rows; a rule has at most {FOUND_MAX} (FOUND_MAX):"
@@ -126,9 +126,9 @@ def rows_as_alerts(
 
 
 def alert_labels(rule: Rule, row: Found, expand: Expand) -> Labels:
-    """Who the alert is: the row's labels, over them the rule's, and the rule's name above all.
+    """The row's labels, overridden by the rule's, and by the rule's name.
 
-    A rule's label that comes out empty takes the row's away, because an empty label is none.
+    A rule's label that comes out empty removes the row's, because an empty label is none.
     """
     labels = {name: value for name, value in row.labels.items() if name != METRIC_LABEL}
     for name, text in rule.labels.items():
@@ -143,7 +143,7 @@ def filled(text: str, row: Found, expand: Expand) -> str:
 
 
 def when_it_holds(rule: Rule, before: Alert | None, fresh: Alert, now_ns: int) -> Alert:
-    """An alert whose row was found. What was resolved begins anew."""
+    """An alert whose row was found. A resolved one starts again."""
     if before is None or before.state is AlertState.INACTIVE:
         alert = fresh
     else:
@@ -159,7 +159,7 @@ def when_it_holds(rule: Rule, before: Alert | None, fresh: Alert, now_ns: int) -
 
 
 def when_it_ceased(rule: Rule, alert: Alert, now_ns: int) -> Alert | None:
-    """An alert whose row was not found; None: it is forgotten."""
+    """An alert whose row was not found; None: it is dropped."""
     if alert.state is AlertState.PENDING:
         return None
     if alert.state is AlertState.INACTIVE:
@@ -174,12 +174,12 @@ def when_it_ceased(rule: Rule, alert: Alert, now_ns: int) -> Alert | None:
 
 
 def is_remembered(alert: Alert, now_ns: int) -> bool:
-    """Whether a resolved alert is still to be told about."""
+    """Whether a resolved alert is still sent."""
     return alert.resolved_ns is not None and now_ns - alert.resolved_ns <= RESOLVED_RETENTION_S * NS
 
 
 def remembered(resolved: list[Alert], now_ns: int) -> list[Alert]:
-    """The resolved alerts without those past the bound: all of this moment, then the latest."""
+    """The resolved alerts within RESOLVED_MAX: all of this evaluation, then the latest."""
     if len(resolved) <= RESOLVED_MAX:
         return resolved
     just_now = [alert for alert in resolved if alert.resolved_ns == now_ns]
@@ -193,10 +193,10 @@ def restored(
 ) -> dict[Labels, Alert]:
     """The alerts with which a rule goes on after a restart, before its first evaluation.
 
-    `kept` is what stood after the last evaluation before the outage. Of what fires, nothing
-    changes: the first evaluation resolves what is over, and says so; forgetting it would leave
-    whoever was paged without an end. What is resolved is remembered for as long as it would have
-    been. What is pending, waits on; see `restored_pending`.
+    `kept` are the alerts after the last evaluation before the outage. Firing ones stay: the first
+    evaluation resolves and sends those that are over; dropping them would leave a paged person
+    without an end. Resolved ones are kept for as long as without the outage. Pending ones wait on;
+    see `restored_pending`.
     """
     after: dict[Labels, Alert] = {}
     for alert in kept:
@@ -210,12 +210,12 @@ def restored(
 
 
 def restored_pending(rule: Rule, alert: Alert, last_evaluated_ns: int, now_ns: int) -> Alert | None:
-    """A pending alert after an outage; None: its wait begins anew.
+    """A pending alert after an outage; None: its wait starts again.
 
     As Prometheus restores `for`:
 
     - After an outage longer than the tolerance nothing is known any more.
-    - The outage does not count: nobody saw the expression hold. The time that it had held before
+    - The outage does not count: the expression was not evaluated. The time that it had held before
       does.
     - At least the grace period remains, so that a service that has just come back, with the data
       of its agents still on the way, does not page for its own absence.
@@ -229,7 +229,7 @@ def restored_pending(rule: Rule, alert: Alert, last_evaluated_ns: int, now_ns: i
         return None
     remaining_ns = for_ns - max(0, last_evaluated_ns - alert.active_ns)
     if remaining_ns <= 0:
-        # The rule has been made less patient meanwhile: the next evaluation decides.
+        # The rule's `for` has become shorter meanwhile: the next evaluation decides.
         return alert
     if for_ns < grace_ns:
         return None
@@ -262,11 +262,11 @@ def to_send(
     resend_s: float,
     interval_s: float,
 ) -> list[Outgoing]:
-    """What is to be told now, to somebody who was last told of each alert at `last_sent`.
+    """The alerts to send now to a receiver that last got each of them at `last_sent`.
 
-    Pending alerts are nobody's business yet. News (it fires, it is over) goes out at once, all else
-    again after `resend_s`. Prometheus waits for *longer* than that, which for a group that is
-    evaluated every minute makes its default of one minute two; here it is one.
+    Pending alerts are not sent. News (it fires, it is over) goes out at once, all else again after
+    `resend_s`. Prometheus waits for *longer* than that, which for a group that is evaluated every
+    minute makes its default of one minute two; here it is one.
     """
     valid_ns = round(SEND_FAILURES_BRIDGED * max(interval_s, resend_s) * NS)
     resend_ns = round(resend_s * NS)
@@ -291,7 +291,7 @@ def to_send(
 
 
 def last_news(alert: Alert) -> int | None:
-    """When the last thing happened to an alert that others have to know; None: nothing yet."""
+    """When an alert last fired or ended; None: it is pending."""
     if alert.state is AlertState.FIRING:
         return alert.active_ns if alert.fired_ns is None else alert.fired_ns
     if alert.state is AlertState.INACTIVE and alert.fired_ns is not None:

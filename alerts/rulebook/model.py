@@ -1,4 +1,4 @@
-"""The words of rules: groups, rules, alerts. As Prometheus means them."""
+"""Types of rules: groups, rules, alerts, with Prometheus' meaning."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collector.contract.identity import Labels
 NS = 1_000_000_000
 
 ALERT_NAME = "alertname"
-"""The label that has an alert's name."""
 INCIDENT_LABEL = "incident"
 """The label of an alert that is about an incident: its id."""
 INHIBITED_BY = "inhibited_by"
@@ -29,41 +28,41 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     expression: str
     """PromQL, as it stands in the file."""
     for_s: float = 0.0
-    """So long the expression must hold before the alert fires."""
+    """How long the expression must hold before the alert fires."""
     keep_firing_for_s: float = 0.0
-    """So long the alert goes on after the expression has ceased to hold."""
+    """How long the alert fires on after the expression has ceased to hold."""
     labels: Mapping[str, str] = {}
-    """Added to what is found; values may be templates, for alerts. The group's are among them."""
+    """Added to the row's; values may be templates, for alerts. The group's are among them."""
     annotations: Mapping[str, str] = {}
     line: int = 0
     """Where it begins in its file; 0: not known."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Rules that are evaluated one after the other, at the same moment."""
+    """Rules that are evaluated in order, for the same time."""
 
     file: str
     name: str
     """Unique in its file."""
     rules: tuple[Rule, ...]
     interval_s: float | None = None
-    """None: what the service is set to."""
+    """None: the service's setting."""
     limit: int = 0
     """Alerts, or recorded series, that one rule may make; past it the evaluation fails. 0: none."""
     query_offset_s: float | None = None
-    """Expressions are asked so long in the past: data may come late."""
+    """Expressions are evaluated this far in the past, for data that comes late."""
 
     @property
     def key(self) -> str:
-        """What names it among all groups, as Prometheus writes it."""
+        """Unique among all groups, as Prometheus writes it."""
         return f"{self.file};{self.name}"
 
 
 class AlertState(enum.StrEnum):
-    """Where an alert is in its life."""
+    """Prometheus' states of an alert."""
 
     INACTIVE = "inactive"
-    """Resolved, and remembered until everybody has been told."""
+    """Resolved, and kept until every receiver has been notified."""
     PENDING = "pending"
     FIRING = "firing"
 
@@ -86,7 +85,6 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The rule's name."""
         return dict(self.labels).get(ALERT_NAME, "")
 
     @property
@@ -108,10 +106,10 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class GroupHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How a group's last evaluation went."""
+    """The result of a group's last evaluation."""
 
     evaluated_ns: int
-    """The moment that it was for."""
+    """The time for which expressions were evaluated."""
     seconds: float
     """How long it took."""
     errors: dict[int, str] = {}

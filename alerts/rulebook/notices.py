@@ -1,15 +1,15 @@
-"""What to tell whom, and when. Pure: standing alerts and what was told in, notices out.
+"""Plans notifications. Pure: standing alerts and earlier notifications in, notices out.
 
-Alerts that belong together are one talk with a receiver: those of one incident, or those with the
-same labels (`group_by`). A talk begins a little after its first alert, so that the others can join.
-After that the receiver hears of it again when something is new, at most once an interval; when
-nothing is, after the much longer repeat interval; and once more when it is over.
+Alerts that belong together are one talk (a notification group) with a receiver: those of one
+incident, or those with the same labels (`group_by`). Its first notice goes out a little after its
+first alert, so that the others can join. The receiver gets further notices on changes, at most one
+an interval; without changes after the much longer repeat interval; and a last one when it is over.
 
-An incident is one page: alerts that join it later say nothing new. Only another culprit does.
+An incident is one page: alerts that join it later are no news. Only another culprit is.
 
-Whoever was told that something fires is told that it ended, also where it was silenced or
-explained by an incident meanwhile; in between it is not mentioned again. What this process has not
-evaluated yet, after a restart, is taken to go on.
+A receiver that got a firing alert also gets its end, even if the alert was silenced or explained by
+an incident meanwhile; in between it is not mentioned again. Alerts that this process has not
+evaluated yet, after a restart, are taken to go on.
 """
 
 from __future__ import annotations
@@ -27,31 +27,30 @@ from collector.contract.identity import Labels, canonical_labels
 
 SEVERITY_LABEL = "severity"
 CRITICAL = "critical"
-"""The severity that pages, unless a route says otherwise."""
+"""The severity that pages, unless a route has other matchers."""
 GROUP_BY_DEFAULT = (ALERT_NAME, "cluster")
 
 CULPRIT_LABELS = ("host", "gpu", "rank", "device", "port", "switch", "switch_port")
-"""The names by which an alert says who it is about, the widest first."""
+"""Labels that name an alert's culprit, the widest first."""
 
 GONE_SECONDS = 15 * 60
-"""Alerts of a rule group that nobody has evaluated for so long, while others were, are over: its
-file was removed. As long as Prometheus remembers what is resolved."""
+"""Alerts of a rule group that was not evaluated for this long, while others were, are over: its
+file was removed. As long as Prometheus keeps resolved alerts."""
 
 TALKS_MAX = 10_000
-"""Groups of alerts that somebody is being told about. Nobody reads ten thousand; what is new past
-it is left out and counted."""
+"""Open talks, over all receivers. New alerts past it are left out and counted."""
 TOLD_MAX = 2_000
-"""Alerts of one talk that are told apart. What comes past it is not mentioned one by one."""
+"""Alerts of one talk that are tracked one by one. Further ones are no news."""
 LINES_MAX = 100
-"""Alerts that one notice describes: a page of text. Of more it gives the number."""
+"""Alerts that one notice describes: a page of text. Further ones are counted."""
 
 _FNV_OFFSET, _FNV_PRIME, _FNV_MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 _FINGERPRINTS_KEPT = 65_536
-"""Alerts whose fingerprint is remembered: every one is asked for each second."""
+"""Alerts whose fingerprint is cached: each is needed every second."""
 
 Fits = Callable[[str, str], bool]
-"""Whether all of a text (second) matches a pattern (first). The caller's, because Python's own
-engine can be made to run for ever by a pattern."""
+"""Whether all of a text (second) matches a pattern (first). The caller provides it, because a
+pattern can make Python's own engine run for ever."""
 
 
 @lru_cache(_FINGERPRINTS_KEPT)
@@ -87,7 +86,6 @@ class Matcher(msgspec.Struct, frozen=True):
     value: str
 
     def meets(self, labels: Mapping[str, str], fits: Fits) -> bool:
-        """Whether labels meet it."""
         given = labels.get(self.label, "")
         match self.operator:
             case Operator.IS:
@@ -100,7 +98,7 @@ class Matcher(msgspec.Struct, frozen=True):
 
 
 class Silence(msgspec.Struct, frozen=True, kw_only=True):
-    """Alerts that meet all matchers page nobody between two moments (unix nanoseconds)."""
+    """Alerts that meet all matchers do not page between two times (unix nanoseconds)."""
 
     id: str
     matchers: tuple[Matcher, ...]
@@ -111,21 +109,20 @@ class Silence(msgspec.Struct, frozen=True, kw_only=True):
     updated_ns: int
 
     def mutes(self, labels: Mapping[str, str], now_ns: int, fits: Fits) -> bool:
-        """Whether an alert with these labels is silenced now."""
         return self.starts_ns <= now_ns < self.ends_ns and all(
             matcher.meets(labels, fits) for matcher in self.matchers
         )
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """Which alerts a receiver gets, and how often it hears of them. Seconds."""
+    """Which alerts a receiver gets, and how often. Seconds."""
 
     receiver: str
     matchers: tuple[Matcher, ...] = ()
     group_by: tuple[str, ...] = GROUP_BY_DEFAULT
     """Alerts that agree in these labels are one talk; those of an incident are in any case."""
     group_wait_s: float = 10.0
-    """From the first alert to the first notice: what has the same cause comes within two rounds of
+    """From the first alert to the first notice: alerts of the same cause come within two rounds of
     the agents' reports."""
     group_interval_s: float = 300.0
     """Between two notices of a talk that has news."""
@@ -133,14 +130,14 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     """Between two notices of a talk that has none: twice a shift, as Alertmanager."""
     send_resolved: bool = True
     goes_on: bool = False
-    """An alert that takes this route is offered to those behind it, too."""
+    """An alert that takes this route is offered to later routes, too."""
 
 
-# --- what is known ------------------------------------------------------------------------------
+# --- inputs and state ---------------------------------------------------------------------------
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """An alert as receivers see it: with the labels that tell this installation from others."""
+    """An alert as receivers see it: with the labels that identify this installation."""
 
     labels: Labels
     alert: Alert
@@ -150,27 +147,26 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """Its short name."""
         return fingerprint(self.labels)
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process has seen."""
+    """The alerts and evaluations that this process has seen."""
 
     alerts: tuple[Standing, ...]
     evaluated: Mapping[str, int]
     """When each rule group was last evaluated, unix nanoseconds."""
     since_ns: int
-    """Since when this process looks."""
+    """When this process started to evaluate."""
 
     def is_known(self, source: str) -> bool:
-        """Whether an alert of this rule group that is not here has ended."""
+        """Whether an alert of this rule group that is not in the scene has ended."""
         latest_ns = max(self.evaluated.values(), default=self.since_ns)
         return source in self.evaluated or latest_ns - self.since_ns > GONE_SECONDS * NS
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """What a notice says of one alert. Unix nanoseconds."""
+    """One alert in a notice. Unix nanoseconds."""
 
     labels: Labels
     annotations: dict[str, str]
@@ -181,17 +177,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """The alert's short name."""
         return fingerprint(self.labels)
 
     @property
     def is_critical(self) -> bool:
-        """Whether it is of the severity that pages."""
         return (SEVERITY_LABEL, CRITICAL) in self.labels
 
     @classmethod
     def of(cls, one: Standing) -> Line:
-        """The alert as it stands."""
         alert = one.alert
         return cls(
             labels=one.labels,
@@ -203,24 +196,24 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Status(enum.StrEnum):
-    """What a notice says of its group."""
+    """State of a notice's group."""
 
     FIRING = "firing"
     RESOLVED = "resolved"
 
 
 class Why(enum.StrEnum):
-    """What made a notice necessary."""
+    """Reasons for a notice."""
 
     FIRST = "first"
     CHANGED = "changed"
-    """Alerts have come or gone, or an incident accuses somebody else."""
+    """Alerts have come or gone, or an incident names another culprit."""
     REPEAT = "repeat"
     OVER = "over"
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
-    """What a receiver was told about a group of alerts. Unix nanoseconds."""
+    """A notification group: what a receiver got about a group of alerts. Unix nanoseconds."""
 
     key: str
     receiver: str
@@ -231,24 +224,23 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     planned_ns: int = 0
     """When the last of them was made."""
     told: dict[str, str] = {}
-    """Alerts that it said fire, by fingerprint, and their rule groups."""
+    """Alerts sent as firing, by fingerprint, and their rule groups."""
     lines: tuple[Line, ...] = ()
     explanation: str = ""
     send_resolved: bool = True
     group_interval_s: float = 0.0
-    """Both as the route said when something was last told."""
+    """Both from the route at the last notice."""
 
     @property
     def is_incident(self) -> bool:
-        """Whether it is about an incident."""
         return any(name == INCIDENT_LABEL for name, _ in self.labels)
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to tell a receiver, once. Unix nanoseconds."""
+    """One notification for one receiver. Unix nanoseconds."""
 
     id: str
-    """The same however often it is tried: by it a receiver can tell a repetition."""
+    """The same at every delivery attempt, so that a receiver can drop repetitions."""
     group: str
     """The talk's key."""
     receiver: str
@@ -265,33 +257,32 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_critical(self) -> bool:
-        """Whether it is worth more than others, when there is no room for all."""
+        """Critical notices have priority when there is no room for all."""
         return any(line.is_critical for line in self.lines)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What follows from a scene."""
+    """The talks after a scene, and the notices that are due."""
 
     talks: dict[str, Talk]
-    """All of them, as they are now."""
     notices: list[Notice]
     forgotten: list[str]
-    """Keys of talks that are over; nothing older about them may be sent any more."""
+    """Keys of talks that are over; older notices about them must not be sent any more."""
     left_out: int
-    """Alerts that found no room among the talks."""
+    """Alerts past TALKS_MAX."""
 
     @property
     def changed(self) -> list[Talk]:
-        """Talks to be kept with the notices."""
-        spoken = {notice.group for notice in self.notices}
-        return [talk for key, talk in self.talks.items() if key in spoken]
+        """Talks to be stored with the notices."""
+        groups = {notice.group for notice in self.notices}
+        return [talk for key, talk in self.talks.items() if key in groups]
 
 
 # --- planning -----------------------------------------------------------------------------------
 
 
 class Gathered(msgspec.Struct, kw_only=True):
-    """Alerts that belong together for a receiver."""
+    """Alerts of one talk."""
 
     route: Route
     labels: Labels
@@ -307,7 +298,6 @@ def plan(
     silences: Iterable[Silence] = (),
     fits: Fits,
 ) -> Plan:
-    """The notices that are due, and the talks after them."""
     muting = [one for one in silences if one.starts_ns <= now_ns < one.ends_ns]
     groups = gather(routes, scene, now_ns, muting, fits)
     outlook = Outlook(scene, now_ns)
@@ -325,8 +315,8 @@ def plan(
         if next_talk is not None:
             after[key] = next_talk
         elif talk.number:
-            # Of one in which nothing was said, nothing is kept; what may still wait to be sent is
-            # the end of an earlier talk about the same.
+            # A talk without a notice was not stored; a notice that still waits under its key is the
+            # end of an earlier talk.
             forgotten.append(key)
     left_out = 0
     for key, group in groups.items():
@@ -368,7 +358,7 @@ def gather(
 
 
 def routes_of(routes: Sequence[Route], labels: Mapping[str, str], fits: Fits) -> list[Route]:
-    """The routes that an alert takes: the first that it meets, and more where that says so."""
+    """The routes that an alert takes: the first that it meets, and more while `goes_on` is set."""
     taken: list[Route] = []
     for route in routes:
         if all(matcher.meets(labels, fits) for matcher in route.matchers):
@@ -379,10 +369,10 @@ def routes_of(routes: Sequence[Route], labels: Mapping[str, str], fits: Fits) ->
 
 
 def open_talk(key: str, group: Gathered, now_ns: int) -> Talk:
-    """A talk in which nothing was said.
+    """A talk without a notice.
 
-    It begins when its first alert fired, also where that was before a crash that lost what was
-    planned: then its notices have the same names as those that may have been sent.
+    It begins when its first alert fired, even before a crash that lost the plan: then its notices
+    have the same ids as those that may have been sent.
     """
     fired = (Line.of(one).starts_ns for one in group.firing)
     return Talk(
@@ -401,7 +391,7 @@ def group_labels(route: Route, labels: Mapping[str, str]) -> Labels:
 
 
 def group_key(receiver: str, labels: Labels) -> str:
-    """A talk's name. It has no route in it, so that a changed route goes on with what is open.
+    """A talk's key. It does not contain the route, so that open talks survive a changed route.
 
     >>> group_key("oncall", (("alertname", "LinkDown"), ("cluster", "a")))
     'oncall{alertname="LinkDown",cluster="a"}'
@@ -419,7 +409,7 @@ class Outlook:
         self._by_name = {one.fingerprint: one for one in scene.alerts}
 
     def advance(self, talk: Talk, group: Gathered | None) -> tuple[Talk | None, Notice | None]:
-        """The talk after now, None when it is over, and what is to be said."""
+        """The talk afterwards (None: it is over), and the notice that is due."""
         talk = self._by_this_clock(talk)
         firing = group.firing if group is not None else []
         if talk.number == 0:
@@ -429,7 +419,7 @@ class Outlook:
         if not on and not firing:
             return self._end(talk)
         if group is None:
-            return talk, None  # silenced, explained, or not ours to know yet
+            return talk, None  # silenced, explained, or not evaluated yet
         route = group.route
         joined = [one for one in firing if one.fingerprint not in talk.told]
         left = len(on) < len(talk.told)
@@ -444,7 +434,7 @@ class Outlook:
         return talk, None
 
     def _by_this_clock(self, talk: Talk) -> Talk:
-        """The talk, where a clock that was set back made its past a future: as if it were now."""
+        """The talk without times in the future, which a clock that was set back leaves."""
         if max(talk.planned_ns, talk.opened_ns) <= self._now_ns:
             return talk
         return msgspec.structs.replace(
@@ -454,14 +444,14 @@ class Outlook:
         )
 
     def _goes_on(self, name: str, source: str) -> bool:
-        """Whether an alert that was told has not ended, as far as is known."""
+        """Whether an alert that was sent has not ended, as far as is known."""
         one = self._by_name.get(name)
         if one is not None:
             return one.alert.state is not AlertState.INACTIVE
         return not self._scene.is_known(source)
 
     def _begin(self, talk: Talk, group: Gathered | None) -> tuple[Talk | None, Notice | None]:
-        """A talk in which nothing was said yet."""
+        """A talk without a notice yet."""
         if group is None:
             return None, None
         if self._now_ns - talk.opened_ns < group.route.group_wait_s * NS:
@@ -471,7 +461,7 @@ class Outlook:
     def _speak(
         self, talk: Talk, group: Gathered, on: Mapping[str, str], why: Why
     ) -> tuple[Talk, Notice]:
-        """The talk with a notice of what fires, and of what has ended since the last one."""
+        """The talk with a notice of the firing alerts, and of those that ended since the last."""
         firing = sorted((Line.of(one) for one in group.firing), key=importance)
         ended = [] if not group.route.send_resolved else self._ended(talk, on)
         lines = (*firing, *ended)
@@ -492,9 +482,9 @@ class Outlook:
         return after, self._notice(after, Status.FIRING, why, lines)
 
     def _end(self, talk: Talk) -> tuple[Talk | None, Notice | None]:
-        """A talk of which nothing is left: say so, unless nobody wants to know.
+        """A talk without alerts: send its end, if the route wants that.
 
-        Not sooner than the interval: what comes and goes would be told each time.
+        Not sooner than the interval: alerts that come and go would be sent each time.
         """
         if not talk.send_resolved:
             return None, None
@@ -504,7 +494,7 @@ class Outlook:
         return None, self._notice(last, Status.RESOLVED, Why.OVER, self._ended(talk, {}))
 
     def _ended(self, talk: Talk, on: Mapping[str, str]) -> tuple[Line, ...]:
-        """What was told and has ended, with its end where that is known."""
+        """Alerts that were sent and have ended, with their end where it is known."""
         ended: list[Line] = []
         for line in talk.lines:
             name = line.fingerprint
@@ -517,7 +507,7 @@ class Outlook:
         return tuple(ended)
 
     def _notice(self, talk: Talk, status: Status, why: Why, lines: tuple[Line, ...]) -> Notice:
-        """A notice of a talk that has already counted it."""
+        """A notice of a talk whose ``number`` already counts it."""
         return Notice(
             id=notice_id(talk),
             group=talk.key,
@@ -533,38 +523,38 @@ class Outlook:
 
 
 def notice_id(talk: Talk) -> str:
-    """The name of a talk's newest notice: no other has it, and it never changes."""
+    """The id of a talk's newest notice: unique, and the same after a restart."""
     text = f"{talk.key}\0{talk.opened_ns}\0{talk.number}"
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def importance(line: Line) -> tuple[bool, int, Labels]:
-    """What is worse, and then what is older, comes first."""
+    """Sorts the more severe, then the older, first."""
     return (not line.is_critical, line.starts_ns, line.labels)
 
 
 def explanation_of(firing: Sequence[Standing]) -> str:
-    """Whom the most important of these alerts accuses; jobs that join change nothing."""
+    """The culprit of the most important of these alerts; jobs that join do not change it."""
     if not firing:
         return ""
     first = dict(min((Line.of(one) for one in firing), key=importance).labels)
     return json.dumps([first.get(name, "") for name in CULPRIT_LABELS])
 
 
-def names_another(told: str, said: str) -> bool:
-    """Whether somebody else is accused than those who were woken have been told.
+def names_another(before: str, now: str) -> bool:
+    """Whether the culprit is another than in the last notice.
 
-    More names of the same thing are no news, nor is a better reason: they look at it already, and
-    the incident's page has it. Whoever was told of nobody wants to hear a name.
+    More names of the same thing are no news, nor is a better reason: the on-call person looks at it
+    already, and the incident's page has it. A first culprit after none is news.
 
     >>> names_another('["n1", "", "mlx5_0"]', '["n1", "7", "mlx5_0"]')
     False
     >>> names_another('["n1", "", "mlx5_0"]', '["n1", "7", "mlx5_1"]')
     True
     """
-    if not told or not said:
-        return bool(said)
-    both = list(zip(json.loads(told), json.loads(said), strict=False))
+    if not before or not now:
+        return bool(now)
+    both = list(zip(json.loads(before), json.loads(now), strict=False))
     if any(one and other and one != other for one, other in both):
         return True
     return any(other for _, other in both) and not any(one and other for one, other in both)

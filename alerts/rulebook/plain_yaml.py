@@ -1,11 +1,11 @@
-"""YAML as rule files mean it: scalars are text, everything knows its line, all is bounded. Pure.
+"""YAML for rule files: scalars are text, every node has its line, all is bounded. Pure.
 
 Go reads `yes` into a field of text as "yes" and `1e3` as "1e3"; YAML libraries of Python make them
-True and 1000.0. Therefore nothing is resolved here: whoever asks for a number reads one.
+True and 1000.0. Therefore nothing is resolved here: callers convert text to numbers.
 
-Read from the parser's events, not from its objects: an event costs no recursion and no expansion,
-so that a document that was made to explode (deep nests, aliases of aliases) is refused while it is
-read. An alias is the same node again, never a copy.
+The tree is built from the parser's events: an event costs no recursion and no expansion, so that a
+document that was made to explode (deep nests, aliases of aliases) is refused while it is read. An
+alias is the same node again, never a copy.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ DEPTH_MAX = 32
 ALIASES_MAX = 2_000
 """Uses of anchors in one file."""
 PROBLEMS_MAX = 50
-"""Problems of one file that are told; more are counted. Nobody mends more in one go."""
+"""Problems of one file that are listed; further ones are counted."""
 WORD_MAX = 80
 """Characters of a file that are repeated in a message."""
 
 NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-"""How YAML writes nothing, where it is not in quotes."""
+"""YAML's spellings of null, where not in quotes."""
 PLAIN_TAGS = frozenset(
     {None, "!", *(f"tag:yaml.org,2002:{name}" for name in ("str", "map", "seq"))}
 )
@@ -41,14 +41,14 @@ LOADER: type[yaml.BaseLoader | yaml.CBaseLoader] = (
 
 
 class Problems:
-    """What is wrong with a file, in order."""
+    """Problems of one file, in the order found."""
 
     def __init__(self) -> None:
         self.told: list[tuple[int, str]] = []
         self.left_out = 0
 
     def add(self, line: int, detail: str) -> None:
-        """One more; past the bound it is only counted."""
+        """Past PROBLEMS_MAX a problem is only counted."""
         if len(self.told) < PROBLEMS_MAX:
             self.told.append((line, detail))
         else:
@@ -78,7 +78,6 @@ class Scalar:
 
     @property
     def is_null(self) -> bool:
-        """Whether it says that there is nothing."""
         return self.is_plain and self.text in NULLS
 
 
@@ -104,7 +103,7 @@ Node = Scalar | Items | Fields
 
 
 def kind_of(node: Node) -> str:
-    """What a node is, as a message says it."""
+    """What a node is, for a message."""
     if isinstance(node, Items):
         return "a list"
     if isinstance(node, Fields):
@@ -113,12 +112,12 @@ def kind_of(node: Node) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text from the file for a message: short, and without surprises for a terminal."""
+    """A text from the file for a message: short, and without control characters."""
     return repr(text if len(text) <= WORD_MAX else f"{text[:WORD_MAX]}…")
 
 
 def read_yaml(text: str, problems: Problems, bytes_max: int) -> Node | None:
-    """The document of a text; None: there is none, or problems say why it cannot be read."""
+    """The document of a text; None: there is none, or ``problems`` has why it is unreadable."""
     try:
         check_size(text, bytes_max)
         return TreeBuilder(problems).build(events(text))
@@ -174,7 +173,7 @@ class TreeBuilder:
             if isinstance(event, yaml.DocumentStartEvent):
                 self.documents += 1
                 if self.documents > 1:
-                    # Prometheus leaves out what follows, without a word.
+                    # Prometheus ignores what follows, without a message.
                     raise NotReadable(
                         line_of(event), "a second document begins here; only one would be read"
                     )
@@ -189,7 +188,6 @@ class TreeBuilder:
         return self.root
 
     def scalar(self, event: yaml.ScalarEvent) -> None:
-        """A word."""
         self.count(1, line_of(event))
         self.check_tag(event)
         is_plain = event.style in {None, ""} and event.tag is None
@@ -199,7 +197,6 @@ class TreeBuilder:
         self.add(node, node.line)
 
     def begin(self, event: yaml.CollectionStartEvent) -> None:
-        """A list or a map begins."""
         line = line_of(event)
         self.count(1, line)
         self.check_tag(event)
@@ -211,7 +208,6 @@ class TreeBuilder:
         self.open.append(OpenNode(Fields(line) if is_map else Items(line), event.anchor))
 
     def end(self) -> None:
-        """The innermost list or map is complete."""
         done = self.open.pop()
         for line, merged in done.merges:
             self.merge(done.node, merged, line)
@@ -268,10 +264,9 @@ class TreeBuilder:
         target.lines[key.text] = key.line
 
     def merge(self, target: Node, merged: Node, line: int) -> None:
-        """Bring in the fields of `<<`; what the map says itself, and what came before, stands.
+        """Bring in the fields of `<<`; the map's own fields, and earlier merges, win.
 
-        Done once for each map, when it is complete: maps that merge maps that merge maps cost what
-        they have, not what they stand for.
+        Done once for each map, when it is complete, so that nested merges do not multiply the cost.
         """
         for source in merged.items if isinstance(merged, Items) else [merged]:
             if not isinstance(source, Fields) or not isinstance(target, Fields):
@@ -289,7 +284,7 @@ class TreeBuilder:
             raise NotReadable(line, f"over {NODES_MAX} values (NODES_MAX)")
 
     def check_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
-        """Tags make other things of a text than it says; rule files have no use for them."""
+        """Tags change the type of a text; rule files have no use for them."""
         if event.tag not in PLAIN_TAGS:
             self.problems.add(
                 line_of(event), f"the tag {quoted(event.tag or '')} has no meaning here"

@@ -28,7 +28,7 @@ WIDTH = 100
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `--json` prints. ``facts`` and ``unread`` are what the findings were made of."""
+    """What `--json` prints. ``facts`` and ``unread`` are the input of the findings."""
 
     host: str
     findings: list[Finding]
@@ -129,7 +129,7 @@ def finding_lines(finding: Finding) -> Iterator[str]:
 
 
 def unread_lines(unread: Unread) -> Iterator[str]:
-    """One setting that could not be read, and which checks may have missed something."""
+    """One setting that could not be read, and the checks that need it."""
     where = f"{unread.device} " if unread.device else ""
     detail = f": {unread.detail}" if unread.detail else ""
     checks = blinded(unread)

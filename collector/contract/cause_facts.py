@@ -1,4 +1,4 @@
-"""Of what an entry in the tables of causes and reasons consists: the types, and shared values.
+"""Types and shared values of the entries in the tables of causes and reasons.
 
 `collector.contract.causes` has the table of causes, `collector.contract.cause_reasons` that of the
 reasons behind them.
@@ -14,7 +14,7 @@ HOURS, DAYS = 3_600.0, 86_400.0
 
 
 class Layer(enum.StrEnum):
-    """Where in the stack a cause lies: whom to call."""
+    """Where in the stack a cause lies, and so which team to call."""
 
     COMPUTE = "compute"
     """GPU, host, data loading: a rank comes late."""
@@ -52,7 +52,7 @@ class Sought(msgspec.Struct, frozen=True):
 
 
 class Absence(msgspec.Struct, frozen=True):
-    """When a cause or reason is ruled out: these readings were there, and no finding came of them.
+    """When a cause or reason is ruled out: these readings were present and gave no finding.
 
     ``of`` is the attribute of a window that holds the readings: `ports`, `gpus` or `hosts`.
     """
@@ -60,7 +60,7 @@ class Absence(msgspec.Struct, frozen=True):
     of: str
     readings: tuple[str, ...]
     why: str
-    """What the silence of these readings means."""
+    """What these readings without a finding show."""
 
 
 TIMES = Sight("times of collectives", "times")
@@ -85,11 +85,11 @@ XID_EVENTS = Sight("GPU errors or XIDs", "events", ("xid",))
 BURST_EVENTS = Sight("queue or ECN counters", "events", ("burst",))
 
 
-# What it speaks against --------------------------------------------------------------------------
+# What it counts against --------------------------------------------------------------------------
 
 
 class Blame(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a cause speaks against each sort of thing, 0 to 1, and how long that is remembered.
+    """How much a cause counts against each kind of thing, 0 to 1, and for how long.
 
     ``host`` counts where the culprit has a host, whatever else it names.
     """

@@ -1,4 +1,4 @@
-"""What lies behind a cause: one entry a reason, with all that the product knows about it."""
+"""The reasons behind causes: one entry a reason, with all that the product knows about it."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Reason(enum.StrEnum):
             layer=Layer.COMPUTE,
             action=(
                 "On {host} run `nvidia-smi -q -d ECC,ROW_REMAPPER{gpu}` and `dmesg | grep -i xid`. "
-                "Drain {host}, do what NVIDIA's XID catalogue says of that number, and let it take "
-                "jobs again only after `dcgmi diag -r 3` passes."
+                "Drain {host}, do what NVIDIA's XID catalogue advises for that number, and let it "
+                "take jobs again only after `dcgmi diag -r 3` passes."
             ),
             runbook="gpu-xid",
             looks_for=Sought("GPU errors", (GPU_ERRORS, XID_EVENTS)),
@@ -268,8 +268,8 @@ class Reason(enum.StrEnum):
     NEIGHBOUR = (
         "neighbour",
         ReasonFacts(
-            title="somebody else's traffic",
-            because="somebody else's traffic is in the way",
+            title="other traffic",
+            because="other traffic is in the way",
             layer=Layer.NETWORK,
             action=(
                 "Find the sender: compare the bytes that come in by each port of {switch}. Limit "

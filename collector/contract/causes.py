@@ -49,7 +49,7 @@ class ByReason(msgspec.Struct, frozen=True, kw_only=True):
     depth: int | None = None
     blame: Blame | None = None
     does: tuple[str, str] | None = None
-    """It says the reason, too: the sentence then has no `because`."""
+    """It states the reason, too: the sentence then has no `because`."""
     keeps_action: bool = False
     """The reason's advice does not suit the cause: the cause's own stands."""
 
@@ -67,7 +67,7 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     cause what a higher one names, hardly ever the other way round. Numbers are unique and leave
     gaps. None: it stands behind all that have one."""
     is_soft: bool = False
-    """It is itself the effect of others: said only once the others had their turn."""
+    """It may itself be the effect of others: reported only after those had time to appear."""
     spreads: bool = False
     """Back-pressure carries it through the fabric: while it is open, alerts about pauses, queues
     and bursts are its symptoms at every port."""
@@ -120,7 +120,7 @@ class Cause(enum.StrEnum):
             # It is late for an unknown reason: as often the program as the machine.
             blame=Blame(host=0.5, gpu=0.5, half_life_s=6 * HOURS),
             does=("comes late to its collectives", "come late to their collectives"),
-            unnamed="Ranks wait for one that comes late; which one cannot be told",
+            unnamed="Ranks wait for one that comes late; which one is not known",
             alert="comes late to its collectives",
             action=(
                 "While it lasts, compare {host} with a peer: GPU clocks (`nvidia-smi dmon -s "
@@ -152,7 +152,7 @@ class Cause(enum.StrEnum):
             looks_for=Sought("slow links", (TIMES,)),
             blame=ONE_END,
             does=("moves bytes too slowly", "move bytes too slowly"),
-            unnamed="Bytes move too slowly; over which link cannot be told",
+            unnamed="Bytes move too slowly; over which link is not known",
             alert="moves bytes too slowly",
             action=(
                 "{measure}. If it is slower than that: {remove_lower}, swap the cable first, then "
@@ -190,7 +190,7 @@ class Cause(enum.StrEnum):
             ),
             blame=Blame(host=0.5, device=0.5, link=0.9, half_life_s=1 * DAYS),
             does=("loses or damages packets", "lose or damage packets"),
-            unnamed="Packets are lost or damaged; on which link cannot be told",
+            unnamed="Packets are lost or damaged; on which link is not known",
             alert="loses or damages packets",
             action=(
                 "{inspect}: which error counts grow, at both ends? {remove}, clean and reseat the "
@@ -226,7 +226,7 @@ class Cause(enum.StrEnum):
             ),
             blame=LINK_DOWN,
             does=("goes down and comes back", "go down and come back"),
-            unnamed="A link goes down and comes back; which one cannot be told",
+            unnamed="A link goes down and comes back; which one is not known",
             alert="has a link that is down or flaps",
             action=(
                 "{inspect}: when did it go down, and does it again? {remove}, reseat or swap the "
@@ -263,7 +263,7 @@ class Cause(enum.StrEnum):
             # Its root: a receiver that cannot keep up stops all that send to it.
             blame=Blame(host=0.9, device=0.9, link=0.5, half_life_s=6 * HOURS),
             does=("makes its senders pause", "make their senders pause"),
-            unnamed="Senders are paused; by whom cannot be told",
+            unnamed="Senders are paused; which receiver pauses them is not known",
             alert="makes its senders pause",
             action=(
                 "{inspect}: does it still send pause frames? {remove}; if pausing stops "
@@ -301,7 +301,7 @@ class Cause(enum.StrEnum):
             ),
             blame=PASSING_LOAD,
             does=("is sent more than it carries", "are sent more than they carry"),
-            unnamed="More is sent than a link carries; over which one cannot be told",
+            unnamed="More is sent than a link carries; over which one is not known",
             alert="is sent more than it carries",
             action=(
                 "Find out whose flows meet there: compare the bytes that come in by each port of "
@@ -328,7 +328,7 @@ class Cause(enum.StrEnum):
                 "is hit by bursts that fill its queue within milliseconds",
                 "are hit by bursts that fill their queues within milliseconds",
             ),
-            unnamed="Queues fill within milliseconds; at which port cannot be told",
+            unnamed="Queues fill within milliseconds; at which port is not known",
             alert="is hit by bursts",
             action=(
                 "Sample queue depth and bytes of {who} faster than once in 10 ms to see who sends "
@@ -342,14 +342,14 @@ class Cause(enum.StrEnum):
     HANG = (
         "hang",
         CauseFacts(
-            meaning="Nothing moves any more, and somebody can be named.",
+            meaning="Nothing moves any more, and a culprit can be named.",
             layer=Layer.UNKNOWN,
             family=Family.STUCK,
             stops_jobs=True,
             looks_for=Sought("ranks that hold up a hang", (DUMPS,)),
             blame=Blame(host=0.5, gpu=0.5, half_life_s=12 * HOURS),
             does=("holds up everybody", "hold up everybody"),
-            unnamed="Nothing moves any more; who holds it up cannot be told",
+            unnamed="Nothing moves any more; which rank holds it up is not known",
             alert="holds up everybody: nothing moves",
             action=(
                 "Before anything is restarted, take Flight Recorder dumps of all ranks, and run "
@@ -386,14 +386,14 @@ class Cause(enum.StrEnum):
     STALL = (
         "stall",
         CauseFacts(
-            meaning="Nothing moved for a while, and nobody can be named.",
+            meaning="Nothing moved for a while, and no culprit can be named.",
             layer=Layer.UNKNOWN,
             family=Family.STUCK,
             looks_for=Sought("stalls", (TIMES,)),
             blame=NO_BLAME,
             does=("stood still", "stood still"),
-            unnamed="Nothing moved for a while; nobody can be blamed on this evidence",
-            alert="Nothing moved for a while, and nobody can be named",
+            unnamed="Nothing moved for a while; this evidence names no culprit",
+            alert="Nothing moved for a while, and no culprit can be named",
             action=(
                 "Look for what all ranks share: storage, the scheduler, the fabric as a whole. Run "
                 "with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: next "

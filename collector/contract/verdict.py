@@ -1,7 +1,6 @@
-"""What can be wrong with a job, and whom it can be blamed on: the words of every verdict.
+"""The vocabulary of verdicts: causes, culprits, evidence, costs.
 
-The detectors' verdicts, the simulator's ground truth and the scoreboard that holds one against the
-other use these words and no others.
+The judge, the simulator's ground truth and the scoreboard that compares the two use only these.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = [
 
 
 class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whom a verdict names, by every name that is known; what does not apply is empty.
+    """What a verdict names as the culprit, by every known name; what does not apply is empty.
 
     ``device`` and ``port`` are as in the labels of `fabric_port_…` (`mlx5_3`, `1`), ``gpu`` is the
     index on its host, ``rank`` is the rank in ``job``. A link is named by both its ends.
@@ -35,11 +34,11 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One observation that speaks for a verdict: whoever doubts it can compute it again.
+    """One observation that supports a verdict, with what a reader needs to compute it again.
 
-    ``metric`` is a series of the catalog (with ``labels``: a PromQL selector), or a word for what
-    records of collectives tell (`collective_transfer`, `rank_gap`, `exit_ladder`…), which
-    `/v1/explain` answers as data. ``value`` is what was seen in the window, ``baseline`` what is
+    ``metric`` is a series of the catalog (with ``labels``: a PromQL selector), or a quantity
+    computed from records of collectives (`collective_transfer`, `rank_gap`, `exit_ladder`…), which
+    `/v1/explain` returns as data. ``value`` is what was seen in the window, ``baseline`` what is
     usual: the same before, or the peers at the same time.
     """
 
@@ -80,7 +79,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer: what is wrong, who it is, since when (unix nanoseconds), and how sure we are.
+    """One diagnosis: cause, culprit, start (unix nanoseconds) and confidence.
 
     ``until_ns`` is None while it lasts.
     """
@@ -91,7 +90,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     until_ns: int | None = None
     reason: Reason = Reason.UNKNOWN
     confidence: float = 1.0
-    """0 to 1: of a hundred verdicts that say 0.9, ninety are right."""
+    """0 to 1: of a hundred verdicts with 0.9, ninety are right."""
     layer: Layer = Layer.UNKNOWN
     summary: str = ""
     """One sentence for a tired person."""
@@ -102,7 +101,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     accomplices: tuple[Culprit, ...] = ()
     """More culprits of the same kind: of a hang, every rank that is to blame."""
     victims: tuple[Culprit, ...] = ()
-    """Who only looks guilty: explained by the culprit."""
+    """Things that only look guilty: the culprit explains their symptoms."""
     evidence: tuple[Evidence, ...] = ()
     ruled_out: tuple[RuledOut, ...] = ()
     costs: tuple[Cost, ...] = ()

@@ -7,11 +7,9 @@ import sys
 from importlib import resources
 
 SHIMS = ("steps", "client")
-"""Folders of such files."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Which file."""
     parser.add_argument(
         "file",
         nargs="?",

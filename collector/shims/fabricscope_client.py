@@ -10,14 +10,14 @@ Copy it beside your plug-in (``fabricscope shim client > fabricscope_client.py``
         placed = fabric.place(size=8, candidates=usable, same_leaf=True)
         print(placed.sets[0].hosts, placed.sets[0].why)
 
-Everything that goes wrong is an ``Error`` with the service's own words. ``Unreachable``: nobody
-answered. ``Refused``: the question, the token or the state is wrong, and asking again is of no use.
-``Doubt``: the service answers and does not trust what it knows; keep what you knew and do nothing.
+Every failure is an ``Error`` with the service's own message. ``Unreachable``: no answer.
+``Refused``: the request, the token or the state is wrong, and a retry is of no use. ``Doubt``: the
+service answers and does not trust its data; keep what you knew and do nothing.
 
-Questions are asked again, up to `retries` times with growing pauses, where that changes nothing: a
-question that may already have been carried out is only repeated if repeating it is harmless. A
+The client retries requests, up to `retries` times with growing pauses, where that is harmless: a
+request that the service may already have carried out is only repeated if it is idempotent. A
 client belongs to one thread. Times are unix nanoseconds where a name ends in ``_ns``, ISO 8601
-text otherwise. What a newer service adds is ignored. Python 3.10 or newer.
+text otherwise. Fields that a newer service adds are ignored. Python 3.10 or newer.
 """
 
 from __future__ import annotations
@@ -64,15 +64,15 @@ PAGE = 500
 
 
 class Error(Exception):
-    """What went wrong, in words for a person."""
+    """A failure, with a message for a person."""
 
 
 class Unreachable(Error):  # noqa: N818 - what it is
-    """Nobody answered, or not with what this service answers."""
+    """No answer, or none of this service."""
 
 
 class Refused(Error):  # noqa: N818
-    """The service said no. ``rule`` names what was broken, where it has a name."""
+    """The service refused. ``rule`` names the broken rule or limit, where it has a name."""
 
     def __init__(self, status: int, title: str, detail: str, rule: str) -> None:
         super().__init__(f"{title}: {detail}" if detail else title)
@@ -80,7 +80,7 @@ class Refused(Error):  # noqa: N818
 
 
 class Doubt(Refused):
-    """The service cannot trust what it knows, or is too busy: change nothing, and ask later."""
+    """The service cannot trust its data, or is too busy: change nothing, and retry later."""
 
 
 # --- what is answered ----------------------------------------------------------------------------
@@ -100,7 +100,7 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
-    """All hosts. While ``stale`` has sentences, act on nothing that you would not do blindly."""
+    """All hosts. While ``stale`` has sentences, do not act on their states."""
 
     counts: dict[str, int]
     stale: tuple[str, ...]
@@ -108,13 +108,12 @@ class Fleet:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The hosts, by name."""
         return self.items
 
 
 @dataclasses.dataclass(frozen=True)
 class SharedJob:
-    """A running job that a set has something in common with."""
+    """A running job that shares leaf switches or uplinks with a set."""
 
     job: str
     title: str
@@ -151,7 +150,7 @@ class RefusedHost:
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Sets, the best first; none: ``none_because`` says why."""
+    """Sets, the best first; without any, ``none_because`` has the reason."""
 
     as_of: float
     sets: tuple[PlacedSet, ...]
@@ -165,7 +164,7 @@ class Placement:
 
 @dataclasses.dataclass(frozen=True)
 class Culprit:
-    """Whom a verdict names; what does not apply is empty."""
+    """The culprit that a verdict names; what does not apply is empty."""
 
     job: str = ""
     rank: int | None = None
@@ -179,7 +178,7 @@ class Culprit:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """What is wrong with a job."""
+    """A diagnosis: cause, culprit, times, confidence."""
 
     cause: str
     culprit: Culprit
@@ -192,7 +191,7 @@ class Verdict:
 
 @dataclasses.dataclass(frozen=True)
 class JobVerdict:
-    """What is wrong with a job now; nothing is an answer too, if it ``is_fresh``."""
+    """Open verdicts on a job; none means that it is well, if ``is_fresh``."""
 
     job: str
     is_fresh: bool
@@ -234,7 +233,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Hold:
-    """Somebody's word that a host is draining or out."""
+    """An operator's or program's statement that a host is draining or out."""
 
     id: str
     host: str
@@ -286,7 +285,7 @@ T = TypeVar("T")
 
 
 def read(kind: type[T], value: object, where: str = "answer") -> T:
-    """What was answered as a type of this file; Unreachable if it is something else."""
+    """The answer as a type of this file. Raises Unreachable if it does not fit."""
     if not isinstance(value, dict):
         raise Unreachable(f"{where}: an object was expected, not {type(value).__name__}")
     hints = _hints(kind)
@@ -330,7 +329,7 @@ def _read(hint: Any, value: Any, where: str) -> Any:  # noqa: ANN401 - any type 
 
 
 class Client:
-    """Asks one service at `http[s]://host:port`, with a token if it wants one."""
+    """Client of one service at `http[s]://host:port`, with a token if it wants one."""
 
     def __init__(
         self,
@@ -364,7 +363,7 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """End the connection; the next question opens another."""
+        """Close the connection; the next request opens another."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -372,9 +371,9 @@ class Client:
     # --- health ---
 
     def health(self, wait_seconds: float = 0.0) -> Fleet:
-        """All hosts. With ``wait_seconds``: when something changes, or after so long at most.
+        """All hosts. With ``wait_seconds``: when something changes, or after that time.
 
-        Nothing is sent twice: an answer that has not changed is a few bytes.
+        Uses an entity tag: an answer that has not changed is a few bytes.
         """
         query: dict[str, Any] = {}
         headers = {}
@@ -392,7 +391,7 @@ class Client:
         return fleet
 
     def host_health(self, host: str) -> dict[str, Any]:
-        """Everything about one host: devices, links, GPUs, reasons, history. As it is answered."""
+        """One host's devices, links, GPUs, reasons and history, as the service's JSON."""
         found = self._ask("GET", f"/v1/hosts/{_quoted(host)}/health")[2]
         return typing.cast("dict[str, Any]", found)
 
@@ -428,21 +427,20 @@ class Client:
     # --- jobs and their trouble ---
 
     def register_job(self, job: str, hosts: Sequence[str] = (), **known: Any) -> Job:  # noqa: ANN401
-        """Say that a job runs, and where; ``known`` is what else the service may know of it.
+        """Register a running job; ``known`` are further fields of it.
 
-        `name`, `user`, `scheduler`, `cluster`, `ranks`, … The same again changes nothing.
+        `name`, `user`, `scheduler`, `cluster`, `ranks`, … A repetition changes nothing.
         """
-        said = {"id": job, "hosts": list(hosts), **known}
-        return read(Job, self._ask("POST", "/v1/jobs", body=said)[2], "job")
+        body = {"id": job, "hosts": list(hosts), **known}
+        return read(Job, self._ask("POST", "/v1/jobs", body=body)[2], "job")
 
     def end_job(self, job: str, ended_at: str) -> Job:
-        """Say that a job has ended; ISO 8601."""
-        said = {"ended_at": ended_at}
-        found = self._ask("PATCH", f"/v1/jobs/{_quoted(job)}", body=said)[2]
+        """Record a job's end; ISO 8601."""
+        body = {"ended_at": ended_at}
+        found = self._ask("PATCH", f"/v1/jobs/{_quoted(job)}", body=body)[2]
         return read(Job, found, "job")
 
     def verdict(self, job: str) -> JobVerdict:
-        """What is wrong with a job now."""
         return read(JobVerdict, self._ask("GET", f"/v1/jobs/{_quoted(job)}/verdict")[2], "verdict")
 
     def incidents(self, *, state: str = "", host: str = "", job: str = "") -> Iterator[Incident]:
@@ -462,43 +460,42 @@ class Client:
     def hold(
         self, host: str, state: str, *, reason: str, by: str, hours: float | None = None
     ) -> Hold:
-        """Say that a host is `draining` or `out`."""
-        said: dict[str, Any] = {"state": state, "reason": reason, "by": by}
+        """Set a host to `draining` or `out`."""
+        body: dict[str, Any] = {"state": state, "reason": reason, "by": by}
         if hours is not None:
-            said["hours"] = hours
-        return read(Hold, self._ask("PUT", f"/v1/hosts/{_quoted(host)}/hold", body=said)[2], "hold")
+            body["hours"] = hours
+        return read(Hold, self._ask("PUT", f"/v1/hosts/{_quoted(host)}/hold", body=body)[2], "hold")
 
     def release(self, host: str, *, by: str) -> Hold:
-        """End a hold."""
         path = f"/v1/hosts/{_quoted(host)}/hold"
         found = self._ask("DELETE", path, {"by": by}, is_repeatable=False)[2]
         return read(Hold, found, "hold")
 
     def actions(self, state: str = "") -> Actions:
-        """What was, is or would have been done with hosts. ``state="standing"``: what holds now."""
+        """Drains of hosts, past, present and shadowed. ``state="standing"``: present holds."""
         return read(Actions, self._ask("GET", "/v1/actions", {"state": state})[2], "actions")
 
     def approve(self, action: str, *, by: str, words: str = "") -> Action:
-        """Grant what is proposed."""
-        return self._said(action, "approve", {"by": by, "words": words})
+        """Grant a proposed action."""
+        return self._change(action, "approve", {"by": by, "words": words})
 
     def reject(self, action: str, *, by: str, words: str = "") -> Action:
-        """Refuse what is proposed."""
-        return self._said(action, "reject", {"by": by, "words": words})
+        """Refuse a proposed action."""
+        return self._change(action, "reject", {"by": by, "words": words})
 
     def undo(self, action: str, *, by: str, words: str = "") -> Action:
-        """End what stands."""
-        return self._said(action, "undo", {"by": by, "words": words})
+        """End a standing action."""
+        return self._change(action, "undo", {"by": by, "words": words})
 
     def applied(self, action: str, *, executor: str, outcome: str, words: str = "") -> Action:
-        """Say what came of an action in a scheduler: `done` or `failed`."""
-        said = {"executor": executor, "outcome": outcome, "words": words}
-        return self._said(action, "applied", said)
+        """Report the outcome of an action in a scheduler: `done` or `failed`."""
+        body = {"executor": executor, "outcome": outcome, "words": words}
+        return self._change(action, "applied", body)
 
-    def _said(self, action: str, what: str, said: dict[str, Any]) -> Action:
+    def _change(self, action: str, what: str, body: dict[str, Any]) -> Action:
         path = f"/v1/actions/{_quoted(action)}/{what}"
-        # What was granted once cannot be granted again; an executor's word can be repeated.
-        found = self._ask("POST", path, body=said, is_repeatable=what == "applied")[2]
+        # An approval works once; an executor's report can be repeated.
+        found = self._ask("POST", path, body=body, is_repeatable=what == "applied")[2]
         return read(Action, found, "action")
 
     # --- asking ---
@@ -514,10 +511,10 @@ class Client:
         more_seconds: float = 0.0,
         is_repeatable: bool = True,
     ) -> tuple[int, str, object]:
-        """Ask until there is an answer: status, entity tag and what was read.
+        """Send a request, with retries; status, entity tag and the decoded answer.
 
-        What is not repeatable goes over a connection of its own, so that nothing but the service
-        itself can be why no answer comes, and is not asked again if none does.
+        A request that is not repeatable uses a new connection, so that a missing answer is the
+        service's own, and is not sent again.
         """
         chosen = {key: value for key, value in (query or {}).items() if value not in ("", None)}
         target = self._base + path + ("?" + urllib.parse.urlencode(chosen) if chosen else "")
@@ -544,15 +541,15 @@ class Client:
                 status, answer_headers, answer = found
                 if status not in RETRY_STATUSES or tries > self._retries:
                     return self._taken(status, answer_headers, answer)
-                told = answer_headers.get("Retry-After", "")
-                again_seconds = float(told) if told.isdigit() else again_seconds
+                asked = answer_headers.get("Retry-After", "")
+                again_seconds = float(asked) if asked.isdigit() else again_seconds
             # Ten schedulers that were turned away together must not come back together.
             self._pause(min(again_seconds, PAUSE_SECONDS_MAX) * random.uniform(0.5, 1.5))  # noqa: S311
 
     def _credentials(self) -> dict[str, str]:
         token = self._token
         if self._token_file:
-            # Read each time: whoever renews it need not restart anything.
+            # Read each time, so that a renewed token needs no restart.
             try:
                 with open(self._token_file, encoding="utf-8") as file:  # noqa: PTH123 - one file
                     token = file.read().strip()
@@ -568,7 +565,7 @@ class Client:
         headers: dict[str, str],
         more_seconds: float,
     ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        """One question over the open connection, or over a new one."""
+        """One request over the open connection, or over a new one."""
         connection = self._connection or self._connect()
         self._connection = connection
         connection.timeout = self._timeout + more_seconds
@@ -593,7 +590,7 @@ class Client:
     def _taken(
         self, status: int, headers: http.client.HTTPMessage, answer: bytes
     ) -> tuple[int, str, object]:
-        """The answer, or what the service said against the question."""
+        """The decoded answer. Raises Refused or Doubt with the service's error."""
         if status == http.HTTPStatus.NOT_MODIFIED:
             return status, headers.get("ETag", ""), None
         try:
@@ -602,13 +599,13 @@ class Client:
             raise Unreachable(f"status {status}, and no JSON: {answer[:80]!r}") from error
         if status < http.HTTPStatus.BAD_REQUEST:
             return status, headers.get("ETag", ""), found
-        said = found if isinstance(found, dict) else {}
+        problem = found if isinstance(found, dict) else {}
         kind = Doubt if status in RETRY_STATUSES else Refused
         raise kind(
             status,
-            str(said.get("title") or f"status {status}"),
-            str(said.get("detail") or ""),
-            str(said.get("rule") or ""),
+            str(problem.get("title") or f"status {status}"),
+            str(problem.get("detail") or ""),
+            str(problem.get("rule") or ""),
         )
 
 

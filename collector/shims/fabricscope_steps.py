@@ -53,14 +53,14 @@ QUEUE_MAX = 16_384
 """Marks that wait: at ten spans a step and ten steps a second nearly three minutes without an
 agent, in 4 MB."""
 FLUSH_SECONDS = 1.0
-"""How long a mark waits at most. A dashboard needs no less, and a wake-up costs 50 microseconds."""
+"""The longest wait of a mark. Dashboards need no less, and a wake-up costs 50 microseconds."""
 BATCH_BYTES_MAX = 60_000
 """One datagram; Linux takes twice as much without tuning."""
 NAME_CHARACTERS_MAX = 64
 FILE_BYTES_MAX = 64 << 20
 """A file that reaches this is renamed to `….1` and a new one begun: 128 MB for each process."""
 EXIT_SECONDS = 0.5
-"""What the last marks may take when the program ends. A file system that hangs must not hold it."""
+"""Time for the last marks when the program ends. A file system that hangs must not hold it."""
 GPU_SPANS_MAX = 256
 """Pairs of CUDA events that wait to be read; an event takes memory of the driver."""
 
@@ -143,7 +143,7 @@ def configure(
 
 
 def flush(seconds: float = EXIT_SECONDS) -> bool:
-    """Write now and wait so long at most; returns whether everything was written."""
+    """Write now and wait up to ``seconds``; returns whether everything was written."""
     return _recorder.finish(seconds)
 
 
@@ -292,7 +292,7 @@ def find_destination(setting: str) -> str:
         return "unix:" + path.removeprefix("//")
     if setting:
         return setting
-    # The agent may be restarting at this moment: its folder shows that there is one.
+    # The agent may be restarting: its folder shows that there is one.
     return f"unix:{SOCKET}" if os.path.isdir(os.path.dirname(SOCKET)) else ""  # noqa: PTH112, PTH120
 
 
@@ -337,7 +337,7 @@ class Recorder:
             self._wake.set()
 
     def finish(self, seconds: float) -> bool:
-        """Let the thread write what waits and end; returns whether it did in time."""
+        """Let the thread write the queue and end; returns whether it did in time."""
         thread = self._thread
         if thread is None:
             return not self._queue
@@ -388,7 +388,7 @@ class Recorder:
         lines = [json.dumps(self._describe())]
         size = len(lines[0]) + 1
         while self._carried or self._queue:
-            # Taken, not looked at: while this thread looks, the oldest may go from a full queue.
+            # Popped, not peeked: a full queue may drop its oldest mark meanwhile.
             line, self._carried = self._carried, ""
             if not line:
                 name, *numbers = self._queue.popleft()
@@ -418,7 +418,7 @@ class Recorder:
         return {**facts, **self.given}
 
     def _send(self, batch: bytes, marks: int) -> bool:
-        """Whether the batch is gone; it is not when the agent is away or has too much to read."""
+        """Whether the batch was sent; not while the agent is away or its socket is full."""
         if not self.destination.startswith("unix:"):
             return self._append(batch)
         try:

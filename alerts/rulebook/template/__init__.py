@@ -26,7 +26,7 @@ __all__ = ["TemplateData", "TemplateError", "check", "expand", "expand_or_say"]
 
 @lru_cache(CACHED_MAX)
 def _kept(text: str) -> Template:
-    """Rules are expanded again and again; most of the time would go into reading them."""
+    """Cached: rules are expanded at every evaluation, and parsing costs most of the time."""
     return parse(text, NAMES)
 
 
@@ -35,7 +35,7 @@ def _parsed(text: str) -> Template:
 
 
 def expand(text: str, data: TemplateData) -> str:
-    """The text with what its actions give. Raises TemplateError."""
+    """Raises TemplateError."""
     if "{{" not in text:
         return text
     expanded = run(_parsed(text), data)

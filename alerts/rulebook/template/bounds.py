@@ -1,4 +1,4 @@
-"""How much a template may take. Rule files come from outside, and are expanded at every evaluation.
+"""Bounds of a template. Rule files come from outside, and are expanded at every evaluation.
 
 Prometheus has no such bounds; a template that a person wrote stays far below each of them.
 """

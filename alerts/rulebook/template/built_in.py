@@ -33,7 +33,6 @@ _SLICE_INDEXES_MAX = 3
 
 
 def negation(value: Value) -> bool:
-    """Whether a value is not true."""
     return not is_true(value)
 
 
@@ -123,7 +122,6 @@ def slice_of(value: Value, *indexes: Value) -> Value:
 
 
 def _bounds(indexes: Sequence[Value], size: int) -> tuple[int, int]:
-    """From where to where."""
     places = [_place(index, size) for index in indexes]
     for low, high in itertools.pairwise(places):
         if low > high:
@@ -154,7 +152,6 @@ def _check_comparable(value: Value) -> None:
 
 
 def equal(first: Value, *others: Value) -> bool:
-    """Whether the first is equal to any of the others."""
     if not others:
         raise CallError("missing argument for comparison")
     for other in others:
@@ -170,7 +167,6 @@ def equal(first: Value, *others: Value) -> bool:
 
 
 def unequal(first: Value, second: Value) -> bool:
-    """The opposite of `eq`."""
     return not equal(first, second)
 
 
@@ -190,7 +186,6 @@ def less(first: Value, second: Value) -> bool:
 
 
 def less_or_equal(first: Value, second: Value) -> bool:
-    """`lt` or `eq`."""
     return less(first, second) or equal(first, second)
 
 
@@ -200,7 +195,6 @@ def greater(first: Value, second: Value) -> bool:
 
 
 def greater_or_equal(first: Value, second: Value) -> bool:
-    """The opposite of `lt`."""
     return not less(first, second)
 
 

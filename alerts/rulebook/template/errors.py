@@ -1,4 +1,4 @@
-"""What goes wrong with a template, and where."""
+"""Errors of templates, with their place."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ DEFINITIONS = (
 """What Prometheus puts in front of every template; its error messages count these bytes too."""
 
 STARTED_AT_LINE = "started at line "
-"""How a complaint about the end of an action says where that began."""
+"""In an error about the end of an action, what precedes the line where the action began."""
 
 
 class TemplateError(FabricscopeError):
     """A template that cannot be read or expanded.
 
-    ``line`` begins at 1, ``column`` is bytes from the line's begin (None where Go's parser does
-    not say it), ``at`` is the piece of the template that failed, ``template`` the name of the
-    `define` that it is in.
+    ``line`` begins at 1, ``column`` is bytes from the line's begin (None where Go's parser gives
+    none), ``at`` is the piece of the template that failed, ``template`` the name of the `define`
+    that it is in.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class TemplateError(FabricscopeError):
         self.template = template
 
     def as_prometheus(self, name: str) -> str:
-        """The words in which Prometheus reports the same, for a template of this name."""
+        """Prometheus' message for the same error in a template of this name."""
         if not self.line:
             return f"error executing template {name}: {self.detail}"
         if self.column is None:
@@ -57,8 +57,8 @@ class TemplateError(FabricscopeError):
 
 
 class CallError(FabricscopeError):
-    """A function could not do what it was asked for; the runner says where it was called."""
+    """A function failed; the runner adds where it was called."""
 
 
 class BoundError(CallError):
-    """A template takes more than it may; nothing that it does afterwards matters."""
+    """A template exceeds a bound; its expansion stops."""

@@ -33,23 +33,22 @@ from alerts.rulebook.template.values import (
 from collector.contract.errors import FabricscopeError
 
 NIL_USED = "runtime error: invalid memory address or nil pointer dereference"
-"""What Go says where a row is used that is none."""
+"""Go's error where a row is used that is none."""
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A function and what it wants."""
+    """A function and the types of its arguments."""
 
     call: Callable[..., Any]
     wants: tuple[str, ...]
-    """Types in Go's words, the piped value last."""
+    """Names of types in Go, the piped value's last."""
     wants_more: str | None = None
-    """The type of further ones; None: there are none."""
+    """The type of further arguments; None: there are none."""
     steps: int = 0
-    """What a call counts for, besides what it works on."""
+    """Cost of a call, besides that of its arguments."""
 
 
 def all_functions(data: TemplateData) -> dict[str, Function]:
-    """The functions of one expansion."""
     asked = _Asked(data)
     return {
         **_PURE,
@@ -75,7 +74,7 @@ class _Asked:
         self.count = 0
 
     def query(self, expression: str) -> Rows:
-        """Ask. Raises CallError for what the engine refuses, and past the bounds."""
+        """Raises CallError for what the engine refuses, and past the bounds."""
         self.count += 1
         if self.count > QUERIES_MAX:
             raise BoundError(f"more than {QUERIES_MAX} queries in one template")
@@ -94,7 +93,6 @@ class _Asked:
 
 
 def first(rows: Rows | None) -> Row:
-    """The first row of an answer."""
     if rows is None or not rows.rows:
         raise CallError("first() called on vector with no elements")
     return rows.rows[0]
@@ -107,7 +105,6 @@ def _row(row: Row | None) -> Row:
 
 
 def value(row: Row | None) -> float:
-    """The value of a row."""
     return _row(row).value
 
 
@@ -142,7 +139,6 @@ def _simple(character: str, changed: str) -> str:
 
 
 def to_upper(text: str) -> str:
-    """In capitals."""
     return "".join(_simple(one, one.upper()) for one in text)
 
 
@@ -152,7 +148,6 @@ def to_lower(text: str) -> str:
 
 
 def title(text: str) -> str:
-    """Every word with a capital in front."""
     parts = []
     before = " "
     for one in text:
@@ -162,7 +157,6 @@ def title(text: str) -> str:
 
 
 def _separates(character: str) -> bool:
-    """Whether a word ends here."""
     if character.isascii():
         return not (character.isalnum() or character == "_")
     return not (character.isalpha() or character.isdecimal()) and character.isspace()
@@ -183,7 +177,6 @@ def _host_and_port(address: str) -> tuple[str, str] | None:
 
 
 def strip_port(address: str) -> str:
-    """The host of an address."""
     parts = _host_and_port(address)
     return address if parts is None else parts[0]
 

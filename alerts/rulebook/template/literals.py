@@ -99,7 +99,7 @@ def read_number(at: int, written: str) -> Number:
         raise ValueError(f'illegal number syntax: "{written}"') from error
     has_point = any(one in written for one in ".eEpP")
     if whole is None and not has_point:
-        # Go says so of `08` too.
+        # Go's message for `08`, too.
         raise ValueError(f'integer overflow: "{written}"')
     is_hex = written[:2].lower() == "0x" and not any(one in written for one in "pP")
     is_decimal = not is_hex and has_point

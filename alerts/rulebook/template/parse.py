@@ -1,4 +1,4 @@
-"""Templates read: Go's grammar of `text/template`, with its complaints."""
+"""Parses templates by Go's grammar of `text/template`, with its error messages."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Parser:
         return self._next()
 
     def _fail(self, detail: str) -> TemplateError:
-        """A complaint about the word that was looked at last."""
+        """An error at the last word."""
         last = self.words[max(0, min(self.next_word, len(self.words)) - 1)]
         return TemplateError(detail, line=last.line)
 
@@ -87,13 +87,11 @@ class _Parser:
         return word
 
     def _count(self) -> None:
-        """One node more."""
         self.nodes += 1
         if self.nodes > NODES_MAX:
             raise self._fail(f"the template has more than {NODES_MAX} pieces")
 
     def _enter(self) -> None:
-        """One level deeper."""
         self.nesting += 1
         if self.nesting > NESTING_MAX:
             raise self._fail(f"more than {NESTING_MAX} blocks or parentheses inside each other")
@@ -101,7 +99,6 @@ class _Parser:
     # --- pieces -------------------------------------------------------------------------------
 
     def template(self) -> nodes.Template:
-        """All of it."""
         pieces: list[nodes.Piece] = []
         while self._peek().kind is not Kind.END_OF_TEXT:
             if self._at_keyword("define"):

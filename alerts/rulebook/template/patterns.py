@@ -20,7 +20,7 @@ GROUPS_MAX = 9
 _ANY_BYTE = re.compile(r"(?<!\\)(?:\\\\)*\\C")
 r"""`\C`, which Go's RE2 does not know, and which could take a character apart."""
 _REFUSED = "Invalid regular expression: "
-"""How Arrow begins what RE2 says."""
+"""Arrow's prefix of RE2's errors."""
 _GO_WORDS = {
     "missing )": "missing closing )",
     "missing ]": "missing closing ]",
@@ -31,7 +31,7 @@ _GO_WORDS = {
     "trailing \\": "trailing backslash at end of expression",
     "invalid perl operator": "invalid or unsupported Perl syntax",
 }
-"""What Go says otherwise than RE2."""
+"""Errors that Go words otherwise than RE2."""
 _GROUP = re.compile(r"\((?!\?)|\(\?P?<(\w+)>")
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+)|(\$))", re.ASCII)
 
@@ -83,9 +83,9 @@ def _check(pattern: str, text: str) -> None:
         raise CallError("error parsing regexp: invalid escape sequence: `\\C`")
 
 
-def _complaint(said: str, pattern: str) -> str:
-    """What Arrow's RE2 says of a pattern, in the words of Go's."""
-    _, found, detail = said.partition(_REFUSED)
+def _complaint(message: str, pattern: str) -> str:
+    """An error of Arrow's RE2 in Go's words."""
+    _, found, detail = message.partition(_REFUSED)
     reason, _, part = detail.partition(": ")
     if not found or not reason:
         return f"error parsing regexp: `{pattern}`"

@@ -95,7 +95,6 @@ class _Written:
 
 
 def show(value: Value) -> str:
-    """What `{{ value }}` writes."""
     if value is None:
         return "<no value>"
     return write(value, "v", _PLAIN, follows=True)
@@ -114,7 +113,6 @@ def print_all(values: Sequence[Value], *, follows: bool = False) -> str:
 
 
 def print_line(values: Sequence[Value]) -> str:
-    """What `println` writes."""
     written = _Written()
     for number, value in enumerate(values):
         written.add(" " if number else "")
@@ -131,9 +129,9 @@ def _is_string(value: Value) -> bool:
 
 
 def write(value: Value, verb: str, flags: Flags, *, follows: bool = False) -> str:
-    """One value by one verb, or what Go says of a verb that does not suit it.
+    """One value by one verb, or Go's error text for a verb that does not suit it.
 
-    A row is a pointer to Go, which it marks (`&{…}`) unless it was asked to follow it.
+    A row is a pointer to Go, which it marks (`&{…}`) unless ``follows`` is set.
     """
     if verb == "T":
         return flags.pad(type_name(value))
@@ -179,7 +177,7 @@ def _write(value: Value, verb: str, flags: Flags, written: _Written, depth: int)
         case Arguments():
             _write_map(value.by_name, verb, flags, written, depth)
         case Rows():
-            # Go writes where in memory each row is; what it says is of more use.
+            # Go writes each row's address in memory; its content is of more use.
             _write_rows(value.rows, verb, flags, written, depth)
         case Row() | Root():
             _write_struct(fields_of(value), verb, flags, written, depth)
@@ -371,7 +369,6 @@ class _Printing:
         self.written = _Written()
 
     def directive(self, found: re.Match[str]) -> None:
-        """One directive."""
         self.is_bad_place = False
         flags = _read_flags(found["flags"])
         flags = self._sized(flags, found)
@@ -392,7 +389,6 @@ class _Printing:
             self.written.add(write(value, verb, flags))
 
     def _sized(self, flags: Flags, found: re.Match[str]) -> Flags:
-        """The flags with the width and the precision."""
         width = self._size(found["width_place"], found["width"], "%!(BADWIDTH)")
         if width is not None and width < 0:
             flags = msgspec.structs.replace(flags, minus=True, zero=False)
@@ -436,7 +432,7 @@ class _Printing:
         self.next = int(found[1]) - 1
 
     def say_extra(self) -> None:
-        """Name the values that no directive asked for."""
+        """Name the values that no directive uses."""
         if self.reordered or self.next >= len(self.values):
             return
         self.written.add("%!(EXTRA ")

@@ -1,4 +1,4 @@
-"""Templates expanded: Go's evaluation, with bounds on everything."""
+"""Expands templates: Go's evaluation, with bounds on everything."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class _NextRound(Exception):  # noqa: N818 - the same
 
 
 def run(template: nodes.Template, data: TemplateData) -> str:
-    """What a template gives. Raises TemplateError."""
+    """Raises TemplateError."""
     run = _Run(template, data)
     run.pieces(run.root, template.pieces)
     return "".join(run.output)
@@ -97,12 +97,11 @@ class _Run:
         )
 
     def _step(self, node: nodes.Node) -> None:
-        """Look at a node."""
         self.node = node
         self._charge(1)
 
     def _charge(self, steps: int) -> None:
-        """Count what was done, and stop where it is too much."""
+        """Count steps. Raises TemplateError past STEPS_MAX."""
         self.steps += steps
         if self.steps > STEPS_MAX:
             raise self._fail(f"the template takes more than {STEPS_MAX} steps")
@@ -121,7 +120,6 @@ class _Run:
     # --- pieces -------------------------------------------------------------------------------
 
     def pieces(self, dot: Value, pieces: Iterable[nodes.Piece]) -> None:
-        """Write what these pieces give."""
         self._enter()
         for piece in pieces:
             self._piece(dot, piece)
@@ -169,7 +167,7 @@ class _Run:
         rounds = self._rounds(value)
         inside, depth = len(self.variables), self.depth
         for index, element in rounds:
-            # A round of nothing takes time too.
+            # An empty round takes time too.
             self._charge(1)
             self._set_loop_variables(loop.pipeline, index, element)
             try:

@@ -14,21 +14,21 @@ from alerts.rulebook.template.errors import CallError
 
 
 def no_answer(_expression: str) -> Sequence[Found]:
-    """What `query` finds where nobody can be asked."""
+    """`query` where there is no store."""
     return ()
 
 
 class TemplateData(msgspec.Struct, frozen=True, kw_only=True):
-    """What a template may speak of."""
+    """The data that a template can use."""
 
     labels: Mapping[str, str]
     value: float
     external_labels: Mapping[str, str] = {}
     external_url: str = ""
     query: Callable[[str], Sequence[Found]] = no_answer
-    """Answers PromQL as of the evaluation's moment. It may raise a FabricscopeError."""
+    """Answers PromQL as of the evaluation's time. It may raise a FabricscopeError."""
     now_s: float = 0.0
-    """The evaluation's moment, unix seconds: what `now` gives."""
+    """The evaluation's time, unix seconds: what `now` gives."""
     name: str = "__alert_"
     """What errors call the template. Prometheus takes `__alert_` and the rule's name."""
 
@@ -84,7 +84,7 @@ Value = None | bool | int | float | str | dict[str, str] | Row | Rows | Argument
 STRING = "string"
 ANY = "interface {}"
 REFLECTED = "reflect.Value"
-"""Anything, of functions that look at what it is."""
+"""Any type, for functions that inspect it."""
 ROWS = "template.queryResult"
 ROW = "*template.sample"
 
@@ -123,7 +123,7 @@ def fits(value: Value, wanted: str) -> bool:
 
 
 def is_true(value: Value) -> bool:
-    """What `if` makes of a value: whatever is not zero or empty."""
+    """Truth in `if`: whatever is not zero or empty."""
     match value:
         case Rows():
             return bool(value.rows)

@@ -236,7 +236,7 @@ WHO = Row(
             Draw.HEAT,
             "Bursts of each port",
             "Bursts a second of the ports with most, a row for each direction: what lights up "
-            "together belongs to one collective, one alone is somebody else's traffic.",
+            "together belongs to one collective, one alone is other traffic.",
             {NAME: leading(BURSTS)},
             Unit.EVENTS_PER_SECOND,
             silence="No bursts.",

@@ -57,7 +57,7 @@ def test_a_sentence_names_the_culprit_if_there_is_one(cause: Cause, reason: Reas
     assert "node3's NIC mlx5_3" in words.summary(a_verdict(cause, reason, NIC))
     assert "ank 5 on node5 (GPU 2)" in words.summary(a_verdict(cause, reason, RANK))
     nobody = words.summary(a_verdict(cause, reason, Culprit()))
-    assert re.search(r"cannot be told|nobody can be blamed", nobody)
+    assert re.search(r"is not known|names no culprit", nobody)
 
 
 @pytest.mark.parametrize("cause", Cause)
@@ -172,7 +172,7 @@ def test_a_stall_says_how_long_and_accuses_nobody() -> None:
         until_ns=8_030_000_001,
         costs=(a_cost(),),
     )
-    blameless = "nobody can be blamed on this evidence."
+    blameless = "this evidence names no culprit."
     assert words.summary(stall) == f"Job llama stood still for 8.03 s; {blameless}"
     lasting = msgspec.structs.replace(stall, until_ns=None, jobs=("llama", "other"))
     assert words.summary(lasting) == f"2 jobs stand still; {blameless}"
@@ -183,7 +183,7 @@ def test_a_stall_says_how_long_and_accuses_nobody() -> None:
 @pytest.mark.parametrize("cause", Cause)
 def test_a_job_is_never_its_own_culprit(cause: Cause) -> None:
     said = words.summary(a_verdict(cause, Reason.UNKNOWN, Culprit(job="llama")))
-    assert re.search(r"cannot be told|nobody can be blamed", said)
+    assert re.search(r"is not known|names no culprit", said)
 
 
 @pytest.mark.parametrize("cause", Cause)
