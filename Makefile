@@ -34,15 +34,15 @@ python-ok:
 
 .PHONY: setup
 setup: python-ok ## prepare .venv (with .venv/bin/fabricscope) and nothing else
-	@$(PYTHON) -m tests.setup_venv
+	@$(PYTHON) -m tests.tools.setup_venv
 
 .PHONY: page
 page: python-ok ## build the built-in page into dashboards/page; needs no Node on this machine
-	@$(PYTHON) -m tests.setup_page
+	@$(PYTHON) -m tests.tools.setup_page
 
 .PHONY: demo
 demo: setup ## 256 simulated GPUs, real agents, the real service: ARGS="--fault slow_nic"
-	@$(PYTHON) -m tests.setup_page || echo "demo: goes on without the built-in page" >&2
+	@$(PYTHON) -m tests.tools.setup_page || echo "demo: goes on without the built-in page" >&2
 	@$(BIN)/fabricscope demo $(ARGS)
 
 .PHONY: score
@@ -58,7 +58,7 @@ check: setup ## formatting, lint, types, import contracts
 
 .PHONY: check-page
 check-page: page ## the built-in page's types, lint and unit tests
-	@echo "check: page"; $(PYTHON) -m tests.setup_page check
+	@echo "check: page"; $(PYTHON) -m tests.tools.setup_page check
 
 .PHONY: test
 test: check check-page pytest ## everything that must be green: checks, tests, a part of the long proofs
@@ -90,19 +90,19 @@ golden: setup ## rewrite the golden files; read the diff before you commit it
 
 .PHONY: docs
 docs: setup ## rewrite the generated tables in the documentation
-	@$(BIN)/python -m tests.docs_tables --write
+	@$(BIN)/python -m tests.tools.docs_tables --write
 
 .PHONY: peers
 peers: python-ok ## unpack the real programs that we test against under .peers/
-	@$(PYTHON) -m tests.peers unpack
+	@$(PYTHON) -m tests.tools.peers unpack
 
 .PHONY: peers-system
 peers-system: python-ok ## as root: install the peers that cannot run unpacked
-	@$(PYTHON) -m tests.peers system
+	@$(PYTHON) -m tests.tools.peers system
 
 .PHONY: lock
 lock: python-ok ## resolve the newest versions into the lock files
-	@$(PYTHON) -m tests.setup_venv lock
+	@$(PYTHON) -m tests.tools.setup_venv lock
 
 .PHONY: wheel
 wheel: setup page ## build the wheel, with the built-in page, into dist/

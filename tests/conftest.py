@@ -4,7 +4,7 @@
   run name it; with CI=true a missing peer is an error, so that nothing is skipped there unseen.
 - `golden(path, text)`: the text must equal the file; `make golden` rewrites the file instead.
 - A connection to anything but this machine's loopback is refused, whoever tries.
-- `@pytest.mark.rotating(parts)`: of each function's cases a rotating part runs (`tests.cut`).
+- `@pytest.mark.rotating(parts)`: of each function's cases a rotating part runs (`tests.tools.cut`).
 - Where several processes share the tests (`make test`), the longest files are begun first.
 """
 
@@ -21,8 +21,8 @@ from typing import Any, Protocol
 import hypothesis
 import pytest
 
-from tests import peers
-from tests.cut import CUT, VARIABLE
+from tests.tools import peers
+from tests.tools.cut import CUT, VARIABLE
 
 # No deadline: how long one example takes depends more on the machine's load than on the code.
 hypothesis.settings.register_profile("cut", deadline=None, max_examples=CUT.examples(100))

@@ -17,15 +17,15 @@ from urllib.parse import urlsplit
 import httpx
 from playwright.sync_api import Browser, expect
 
-from tests import peers
 from tests.bench.processes import say
 from tests.bench.report import Bar, BenchError, Result, Table, number
-from tests.browser import Watched, chromium, watched
-from tests.incidents import NS, slow_link
-from tests.page_data import END_S, Stage, served
-from tests.ports import free_port
-from tests.service import eventually
-from tests.setup_page import PAGE, WEB, read_json, tools_of_machine, tools_of_package
+from tests.stands.browser import Watched, chromium, watched
+from tests.stands.ports import free_port
+from tests.stands.service import eventually
+from tests.tools import peers
+from tests.tools.setup_page import PAGE, WEB, read_json, tools_of_machine, tools_of_package
+from tests.worlds.incidents import NS, slow_link
+from tests.worlds.page_data import END_S, Stage, served
 
 LOADS, QUICK_LOADS = 9, 2
 PAN_SECONDS, QUICK_PAN_SECONDS = 10, 1

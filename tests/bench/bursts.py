@@ -1,7 +1,7 @@
 """The fast sampler: what it costs, how late it is, and whether it finds bursts of a known shape.
 
 Cost: sixteen counters (both directions of loopback, eight times) at 1 kHz, all of them moving at
-every tick, because a counter that stands still costs half. Truth: `tests.shaped_link`.
+every tick, because a counter that stands still costs half. Truth: `tests.stands.shaped_link`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 from collector.bursts.plan import NS_PER_MS, RECEIVE, TRANSMIT, CounterPlan, Plan
 from collector.bursts.process import LiveSampler
-from tests import shaped_link
 from tests.bench.processes import say
 from tests.bench.report import Bar, Result, Table
+from tests.stands import shaped_link
 
 COUNTERS = 16
 SECONDS, QUICK_SECONDS = 30, 5

@@ -24,10 +24,11 @@ from collector.doors.host import Host
 from collector.sources.ib_fabric import IbFabric, Settings
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric as FabricKind
-from tests import ib_fabric, peers
 from tests.bench.processes import say
 from tests.bench.report import Bar, BenchError, Result, Table, number, quantile
-from tests.ib_fabric import Fabric
+from tests.stands import ib_fabric
+from tests.stands.ib_fabric import Fabric
+from tests.tools import peers
 
 HOSTS = 33
 SWITCH_PORTS = 32

@@ -27,7 +27,7 @@ from api.jobs.correlate.fabric import FabricReader, frames_of
 from api.jobs.correlate.heat import Quantity, heat_of
 from api.jobs.correlate.window import look
 from collector.contract.identity import PortId, metric_id
-from tests.topologies import AT, cable
+from tests.worlds.topologies import AT, cable
 
 START_S = 1_794_700_000
 SECONDS, PERIOD_S = 3_600, 10

@@ -26,8 +26,8 @@ from api.fleet.placement.ways import Ways
 from api.http.routes.placement import read_ask
 from tests.bench.processes import say
 from tests.bench.report import Bar, BenchError, Result, Table, number, quantile
-from tests.placements import Stand
-from tests.topologies import RATE, changed, simulated_topology
+from tests.worlds.placements import Stand
+from tests.worlds.topologies import RATE, changed, simulated_topology
 
 HOSTS, NICS, HOSTS_PER_POD = 4_096, 8, 32
 JOBS, HOSTS_PER_JOB = 64, 24

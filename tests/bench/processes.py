@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 
-from tests import peers
 from tests.bench.report import KIB, MIB, BenchError
+from tests.tools import peers
 
 READY_SECONDS = 60.0
 STOP_SECONDS = 60.0

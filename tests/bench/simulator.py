@@ -21,7 +21,7 @@ from simulator.topology.model import Fabric
 from simulator.topology.spec import ClusterSpec
 from tests.bench.processes import say
 from tests.bench.report import Bar, BenchError, Result, Table, number
-from tests.simulated import make_snapshot
+from tests.worlds.simulated import make_snapshot
 
 HOUR_SECONDS = 3600
 WARM_SECONDS, QUICK_WARM_SECONDS = 30, 8

@@ -29,7 +29,7 @@ from collector.switches.snmp.client import COLUMNS_PER_REQUEST, open_session
 from collector.switches.snmp.model import Credentials, Oid
 from tests.bench.processes import find_peer, say
 from tests.bench.report import Bar, BenchError, Result, Table, number
-from tests.snmp_hostile import PATIENT_SECONDS, recorded, target
+from tests.doubles.snmp_hostile import PATIENT_SECONDS, recorded, target
 
 SWITCHES, QUICK_SWITCHES = 128, 4
 FEW_SWITCHES, QUICK_FEW_SWITCHES = 8, 2

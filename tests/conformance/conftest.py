@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from api.data.inventory.repository import Inventory
-from tests import postgres
+from tests.stands import postgres
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ import pytest
 from api.http.settings import ServiceSettings
 from collector.cli import main
 from collector.contract.errors import SettingsError
-from tests.acting import Stage, acting
-from tests.service import eventually
+from tests.stands.acting import Stage, acting
+from tests.stands.service import eventually
 
 pytestmark = pytest.mark.slow(20)
 

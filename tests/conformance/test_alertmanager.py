@@ -22,10 +22,10 @@ from api.oncall.evaluate.lead import Lead
 from api.oncall.notify import alertmanager
 from api.oncall.notify.settings import AlertmanagerTable
 from api.oncall.notify.task import Notifying
-from tests import peers
-from tests.alerting import GROUP, Listener, make_alert
-from tests.ports import free_port
-from tests.service import eventually
+from tests.stands.alerting import GROUP, Listener, make_alert
+from tests.stands.ports import free_port
+from tests.stands.service import eventually
+from tests.tools import peers
 
 CONFIG = """\
 route:

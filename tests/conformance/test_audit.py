@@ -18,12 +18,12 @@ from collector.reading.configuration.reader import ConfigurationReader
 from collector.sources.configuration import Configuration, Settings, series_of
 from simulator.interfaces.host_trees import HostTrees
 from simulator.topology.model import Fabric
-from tests.audit_cases import CASES, Changes, change, facts_of
 from tests.conftest import Golden
 from tests.fixtures.trees import has_tree, tree_of
-from tests.service import InProcess, in_process
-from tests.simulated import make_topology
-from tests.simulated_jobs import make_full_snapshot
+from tests.stands.service import InProcess, in_process
+from tests.worlds.audit_cases import CASES, Changes, change, facts_of
+from tests.worlds.simulated import make_topology
+from tests.worlds.simulated_jobs import make_full_snapshot
 
 NOW = 1_794_700_000.0
 ALL_CASES = sorted(path.name for path in CASES.iterdir() if has_tree(path))

@@ -14,8 +14,8 @@ from collector.contract.catalog import Metric, load_catalog
 from dashboards.grafana.boards import host
 from dashboards.grafana.model import Panel
 from dashboards.grafana.substitute import ALL, substituted
-from tests.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
+from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
 OURS = re.compile(r"\bfabric_(?:gpu|nic|port|host)_\w+")
 EMPTY = {

@@ -12,8 +12,8 @@ from alerts.rulebook.inhibit import JOB_THEMES, MACHINE_THEMES, NETWORK_THEMES, 
 from dashboards.grafana.boards import alerts, capacity, fleet, itself
 from dashboards.grafana.model import Board, Draw, Panel
 from dashboards.grafana.substitute import ALL, substituted
-from tests.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
+from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
 NOW = round(time.time())
 BEFORE = NOW - 4 * 3_600

@@ -14,8 +14,8 @@ from dashboards.grafana.boards import congestion, port
 from dashboards.grafana.cable import ENDS, worst
 from dashboards.grafana.model import Board, Panel
 from dashboards.grafana.substitute import ALL, substituted
-from tests.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
+from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
 NOW = round(time.time())
 MINUTES = 15

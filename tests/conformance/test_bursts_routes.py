@@ -10,7 +10,7 @@ import pytest
 from api.base.limits import CAPTURES_PER_AGENT_MAX
 from collector.contract import wire
 from collector.contract.model import Event
-from tests.service import InProcess, eventually, in_process
+from tests.stands.service import InProcess, eventually, in_process
 
 NOW = 1_800_000_000.0
 NOW_NS = int(NOW) * 1_000_000_000

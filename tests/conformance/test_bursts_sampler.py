@@ -15,7 +15,7 @@ import pytest
 
 from collector.bursts.plan import NS_PER_MS, RECEIVE, TRANSMIT, CounterPlan, Plan
 from collector.bursts.process import PACKAGES, START, LiveSampler, Message
-from tests.service import eventually
+from tests.stands.service import eventually
 
 STEP = 1_000
 

@@ -13,7 +13,7 @@ from api.diagnose.page import page_data
 from api.diagnose.report import Diagnosis, Read
 from collector.contract.causes import Cause, cause_table
 from collector.contract.verdict import Reason
-from tests.service import in_process
+from tests.stands.service import in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("alerts", "api", "collector", "dashboards")

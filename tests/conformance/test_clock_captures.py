@@ -14,8 +14,8 @@ from alerts.window.clocks import align, correct
 from alerts.window.columns import Records
 from collector.contract.collective import Collective
 from collector.formats import Origin, discover
-from tests.captures import RINGS
-from tests.collectives import clock_errors, shift_clocks, to_columns
+from tests.tools.captures import RINGS
+from tests.worlds.collectives import clock_errors, shift_clocks, to_columns
 
 RUNS = sorted(path.name for path in RINGS.glob("*/") if (path / "inspector").is_dir())
 MS = 1_000_000

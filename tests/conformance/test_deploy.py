@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import peers
+from tests.tools import peers
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 

@@ -22,8 +22,8 @@ from api.diagnose.page import TEMPLATE
 from api.diagnose.report import Diagnosis
 from dashboards import PAGE
 from tests.conftest import Golden
-from tests.diagnosing import ROOT, diagnose, plain, report_of
-from tests.trace_format import check
+from tests.oracles.trace_format import check
+from tests.stands.diagnosing import ROOT, diagnose, plain, report_of
 
 FIXTURE = ROOT / "tests/fixtures/diagnose/net3"
 COMMUNICATOR = "0x4c2e4565980881"
@@ -439,7 +439,7 @@ def test_an_interrupted_run_leaves_nothing(
     os.mkfifo(pipe)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    command = [sys.executable, "-m", "tests.diagnosing", str(pipe)]
+    command = [sys.executable, "-m", "tests.stands.diagnosing", str(pipe)]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from api.diagnose.report import Diagnosis, JobReport
-from tests.captures import CAPTURES, HANGS, RINGS, WANTED
-from tests.diagnosing import report_of
+from tests.stands.diagnosing import report_of
+from tests.tools.captures import CAPTURES, HANGS, RINGS, WANTED
 
 RUNS = WANTED[RINGS.name]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from api.diagnose.report import Diagnosis, JobReport
-from tests.diagnosing import ROOT, report_of
+from tests.stands.diagnosing import ROOT, report_of
 
 LOGS = sorted((ROOT / "tests/fixtures/diagnose/net3/inspector").glob("*.gz"))
 START_US = 1_794_700_790_000_000

@@ -1,7 +1,7 @@
 """`diagnose` on real runs with known faults: it names who it was, and nobody where nothing was.
 
-Whole runs lie beside the repository (`tests.captures`); three that are cut short are our own, and
-every clone has them.
+Whole runs lie beside the repository (`tests.tools.captures`); three that are cut short are our own,
+and every clone has them.
 """
 
 import json
@@ -13,8 +13,8 @@ import pytest
 
 from api.diagnose.report import Diagnosis
 from collector.contract.verdict import Cause, Verdict
-from tests.captures import CAPTURES
-from tests.diagnosing import ROOT, diagnose, report_of
+from tests.stands.diagnosing import ROOT, diagnose, report_of
+from tests.tools.captures import CAPTURES
 
 OWN = ROOT / "tests/fixtures/diagnose"
 FIXTURE = OWN / "net3"

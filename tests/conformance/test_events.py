@@ -8,7 +8,7 @@ import pytest
 
 from collector.contract import wire
 from collector.contract.model import Event
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
 
 NOW_NS = time.time_ns()
 SECOND_NS = 1_000_000_000

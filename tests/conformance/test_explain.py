@@ -22,9 +22,9 @@ from simulator.score.run import play
 from simulator.score.simulated_service import Silent
 from simulator.topology.build import build
 from simulator.topology.model import Fabric
-from tests.by_hand import Rows, computed, is_again, transfers
-from tests.service import InProcess, eventually, in_process
-from tests.simulated_cluster import small_cluster, small_job, small_scenario
+from tests.stands.by_hand import Rows, computed, is_again, transfers
+from tests.stands.service import InProcess, eventually, in_process
+from tests.worlds.simulated_cluster import small_cluster, small_job, small_scenario
 
 NS = 1_000_000_000
 START_S = START_UNIX_NS // NS

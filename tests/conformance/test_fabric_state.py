@@ -18,9 +18,9 @@ from collector.contract.catalog import load_catalog
 from collector.contract.identity import LinkId, PortId
 from collector.contract.model import Sample, Series
 from simulator.topology.build import ClusterSpec, build
-from tests import link_ends
-from tests import remote_write as rw
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
+from tests.worlds import link_ends
+from tests.worlds import remote_write as rw
 
 NS = 1_000_000_000
 END_S = int(time.time()) - 60

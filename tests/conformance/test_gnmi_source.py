@@ -20,7 +20,7 @@ from collector.sources.gnmi import Gnmi, Settings
 from collector.switches.gnmi import board as board_module
 from collector.switches.gnmi import stream as stream_module
 from collector.switches.gnmi.model import Target
-from tests.gnmi_server import (
+from tests.doubles.gnmi_server import (
     SYNC,
     Certificates,
     GnmiServer,

@@ -24,9 +24,9 @@ from dashboards.grafana.annotations import (
 )
 from dashboards.grafana.failures import Unreachable
 from tests.conftest import Golden
-from tests.grafana_double import VIEWER, Fault
-from tests.grafana_stand import ROOT, Done, Stand, run, stand
-from tests.incidents import NS, slow_link
+from tests.doubles.grafana_double import VIEWER, Fault
+from tests.stands.grafana_stand import ROOT, Done, Stand, run, stand
+from tests.worlds.incidents import NS, slow_link
 
 BEGAN_NS = 1_763_000_000 * NS
 HOST = "grafana-test"

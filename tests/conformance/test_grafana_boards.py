@@ -1,7 +1,7 @@
 """Every question of every board answers with data, on our API and on a real Prometheus the same.
 
-The data is a simulated cluster with faults, RoCE and then InfiniBand (`tests.grafana_data`): what
-the one fabric does not have, the other has.
+The data is a simulated cluster with faults, RoCE and then InfiniBand (`tests.worlds.grafana_data`):
+what the one fabric does not have, the other has.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 from dashboards.grafana.boards import discover
 from dashboards.grafana.classic import to_classic
 from dashboards.grafana.model import Board, Panel, Query, Row, Variable
-from tests.grafana_ask import HttpSource, Series, Span
-from tests.grafana_data import DATA_SETS, kept_data, served
-from tests.grafana_judge import Outcome, Where, judge, metrics_asked
-from tests.grafana_prometheus import loaded_prometheus, requests_of
+from tests.oracles.grafana_ask import HttpSource, Series, Span
+from tests.oracles.grafana_judge import Outcome, Where, judge, metrics_asked
+from tests.oracles.grafana_prometheus import loaded_prometheus, requests_of
+from tests.worlds.grafana_data import DATA_SETS, kept_data, served
 
 SILENT: dict[Where, str] = {
     Where("host", "Network: paused, or without credit", "C"): "hosts tell ticks without credit; "

@@ -16,8 +16,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from dashboards.grafana.boards import discover
 from dashboards.grafana.jumps import uid_of
 from tests.conftest import Golden
-from tests.grafana_double import EDITOR, VIEWER, Fault, GrafanaDouble
-from tests.grafana_stand import BOARDS, FOLDER_UID, ROOT, SOURCE, Stand, run, run_alone, stand
+from tests.doubles.grafana_double import EDITOR, VIEWER, Fault, GrafanaDouble
+from tests.stands.grafana_stand import (
+    BOARDS,
+    FOLDER_UID,
+    ROOT,
+    SOURCE,
+    Stand,
+    run,
+    run_alone,
+    stand,
+)
 
 SERVICE = "http://127.0.0.1:9700"
 CALLS = ROOT / "tests/fixtures/grafana/push_calls.txt"

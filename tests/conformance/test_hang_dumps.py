@@ -16,7 +16,7 @@ from collector.contract.model import Event
 from collector.formats import HEAD_BYTES, Origin, Record, discover
 from collector.formats.flight_recorder import FORMAT
 from collector.parsing.plain_pickle import load_plain
-from tests.captures import HANGS
+from tests.tools.captures import HANGS
 
 pytestmark = pytest.mark.skipif(not HANGS.is_dir(), reason="no dumps beside the repository")
 

@@ -19,9 +19,9 @@ from api.http.routes import fleet_health
 from api.http.routes.shared import streams
 from api.oncall.evaluate import changes, lead, task
 from collector.contract.verdict import Verdict
-from tests.incidents import HOLDER, NS, Teller, slow_link, straggler
-from tests.service import InProcess, eventually, in_process
-from tests.streams import Listener
+from tests.stands.service import InProcess, eventually, in_process
+from tests.worlds.incidents import HOLDER, NS, Teller, slow_link, straggler
+from tests.worlds.streams import Listener
 
 ROOT = Path(__file__).parents[2]
 HOSTS = ("node1", "node3", "node4", "node9")

@@ -11,7 +11,7 @@ from api.data.inventory.actions import TooManyHoldsError
 from api.data.inventory.health import NumberedTurn
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, Sighting
-from tests.holding import end_hold, set_hold
+from tests.stands.holding import end_hold, set_hold
 
 START = dt.datetime(2026, 11, 15, 12, tzinfo=dt.UTC)
 START_NS = int(START.timestamp()) * NS

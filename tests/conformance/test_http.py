@@ -19,7 +19,7 @@ from api.http.boundary import speaks_prometheus
 from collector.contract import wire
 from collector.contract.model import Sample, Series
 from tests.conftest import Golden
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 DOCUMENT = FIXTURES / "openapi.json"

@@ -19,9 +19,10 @@ from simulator.interfaces.ibsim import Console, switch_id
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric as FabricKind
 from simulator.topology.model import Topology
-from tests import ib_fabric, peers
-from tests.ib_fabric import Fabric
-from tests.simulated import make_snapshot
+from tests.stands import ib_fabric
+from tests.stands.ib_fabric import Fabric
+from tests.tools import peers
+from tests.worlds.simulated import make_snapshot
 
 pytestmark = pytest.mark.peer(
     "ibsim", "opensm", "ibnetdiscover", "iblinkinfo", "perfquery", "ibqueryerrors"

@@ -16,10 +16,10 @@ from alerts.rulebook.inhibit import covered_by, explained
 from alerts.rulebook.model import Alert, AlertState
 from collector.contract.identity import Labels, canonical_labels
 from collector.contract.verdict import Cause, Culprit, Verdict
-from tests import peers
-from tests.incidents import slow_link, straggler
-from tests.ports import free_port
-from tests.service import eventually
+from tests.stands.ports import free_port
+from tests.stands.service import eventually
+from tests.tools import peers
+from tests.worlds.incidents import slow_link, straggler
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "alertmanager" / "alertmanager.yml"
 NS = 1_000_000_000

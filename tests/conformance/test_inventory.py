@@ -28,7 +28,7 @@ from api.data.inventory.sightings import Observation, PortValues, Sighting
 from api.data.inventory.tables import Base, DeviceKind
 from collector.contract.errors import InventoryError
 from collector.contract.identity import PortId
-from tests.cut import CUT
+from tests.tools.cut import CUT
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)

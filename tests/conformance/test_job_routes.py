@@ -22,7 +22,7 @@ from collector.contract import wire
 from collector.contract.collective import Collective, Operation, StepSpan
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
 
 
 @pytest.fixture(scope="module")

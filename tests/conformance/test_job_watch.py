@@ -13,7 +13,7 @@ from collector.contract import communicator as words
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation
 from collector.contract.model import Event, Sample, Series
-from tests.service import eventually, in_process
+from tests.stands.service import eventually, in_process
 
 
 def test_a_job_appears_after_its_first_records(

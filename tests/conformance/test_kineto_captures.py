@@ -18,7 +18,7 @@ from collector.contract.model import Event
 from collector.formats import HEAD_BYTES, Origin, Record
 from collector.formats.kineto import FORMAT
 from collector.parsing.intervals import length, merge
-from tests.captures import RINGS
+from tests.tools.captures import RINGS
 
 RUNS = sorted(path.name for path in RINGS.glob("*") if (path / "kineto").is_dir())
 OPERATIONS = {"AllReduce": Operation.ALL_REDUCE, "AllGather": Operation.ALL_GATHER}

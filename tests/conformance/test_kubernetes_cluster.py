@@ -21,8 +21,8 @@ from api.remote.kubernetes.access import Access, find_access
 from api.remote.kubernetes.client import Cluster
 from api.remote.kubernetes.errors import ObjectChanged, ObjectMissing, WatchGone
 from api.remote.kubernetes.lease import Leadership
-from tests.kubernetes_double import ADMIN, KubernetesDouble
-from tests.kubernetes_stand import ServiceDouble, action, run_once
+from tests.doubles.kubernetes_double import ADMIN, KubernetesDouble
+from tests.stands.kubernetes_stand import ServiceDouble, action, run_once
 
 Found = TypeVar("Found")
 Json = dict[str, Any]

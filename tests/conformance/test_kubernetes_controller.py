@@ -23,10 +23,10 @@ from api.remote.kubernetes.client import Cluster
 from api.remote.kubernetes.controller import Mode
 from api.remote.kubernetes.errors import ClusterAway, ClusterOdd, ClusterRefused
 from api.remote.kubernetes.lease import Leadership
-from tests.kubernetes_double import READER, STRANGER, WRITER, Fault, KubernetesDouble
-from tests.kubernetes_stand import LEASE, ServiceDouble, action, run_once, running
-from tests.ports import free_port
-from tests.service import eventually
+from tests.doubles.kubernetes_double import READER, STRANGER, WRITER, Fault, KubernetesDouble
+from tests.stands.kubernetes_stand import LEASE, ServiceDouble, action, run_once, running
+from tests.stands.ports import free_port
+from tests.stands.service import eventually
 
 TAINT = "fabricscope.io/unhealthy=draining:NoSchedule"
 LEAF = "topology.fabricscope.io/leaf"

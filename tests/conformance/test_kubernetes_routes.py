@@ -22,11 +22,11 @@ from api.remote.client import AsyncClient, Target
 from api.remote.kubernetes import gateway
 from api.remote.kubernetes.access import Access
 from api.remote.kubernetes.gateway import Gateway
-from tests.incidents import HOLDER, NS, Teller, slow_link
-from tests.kubernetes_double import WRITER, KubernetesDouble
-from tests.kubernetes_stand import run_once
-from tests.ports import free_port
-from tests.service import InProcess, eventually, in_process
+from tests.doubles.kubernetes_double import WRITER, KubernetesDouble
+from tests.stands.kubernetes_stand import run_once
+from tests.stands.ports import free_port
+from tests.stands.service import InProcess, eventually, in_process
+from tests.worlds.incidents import HOLDER, NS, Teller, slow_link
 
 HOSTS = ("node1", "node3", "node4", "node5", "node6")
 

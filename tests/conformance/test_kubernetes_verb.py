@@ -12,11 +12,11 @@ import httpx
 import pytest
 import yaml
 
-from tests.environment import clean_environment
-from tests.kubernetes_double import READER, WRITER, KubernetesDouble
-from tests.kubernetes_stand import LEASE, TOKEN, ServiceDouble, action
-from tests.ports import free_port
-from tests.service import ROOT, eventually, launch
+from tests.doubles.kubernetes_double import READER, WRITER, KubernetesDouble
+from tests.stands.environment import clean_environment
+from tests.stands.kubernetes_stand import LEASE, TOKEN, ServiceDouble, action
+from tests.stands.ports import free_port
+from tests.stands.service import ROOT, eventually, launch
 
 WAIT_SECONDS = 60
 

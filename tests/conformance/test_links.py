@@ -22,8 +22,8 @@ from collector.contract.identity import Labels, LinkId, PortId
 from simulator.topology.build import build
 from simulator.topology.model import Fabric
 from simulator.topology.spec import ClusterSpec
-from tests import link_ends
-from tests.link_ends import series
+from tests.worlds import link_ends
+from tests.worlds.link_ends import series
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CATALOG = load_catalog()

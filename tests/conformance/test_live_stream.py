@@ -12,9 +12,9 @@ import pytest
 from api.http.routes.shared import streams
 from api.oncall.evaluate import changes, lead, task
 from collector.contract.verdict import Verdict
-from tests.incidents import NS, Teller, slow_link, straggler
-from tests.service import InProcess, ServiceProcess, eventually, in_process
-from tests.streams import Listener
+from tests.stands.service import InProcess, ServiceProcess, eventually, in_process
+from tests.worlds.incidents import NS, Teller, slow_link, straggler
+from tests.worlds.streams import Listener
 
 
 class Stage:

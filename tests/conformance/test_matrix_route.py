@@ -18,10 +18,10 @@ from collector.contract import wire
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.topology.model import Fabric
-from tests.captures import RINGS
-from tests.service import InProcess, eventually, in_process
-from tests.simulated_cluster import GPUS_PER_HOST, JOB_HOSTS, small_job, small_scenario
-from tests.windows import capture_window
+from tests.stands.service import InProcess, eventually, in_process
+from tests.tools.captures import RINGS
+from tests.worlds.simulated_cluster import GPUS_PER_HOST, JOB_HOSTS, small_job, small_scenario
+from tests.worlds.windows import capture_window
 
 SECONDS, FROM_S, TO_S = 40.0, 10, 35
 EXPERTS, STAGES = "train", "pipe"

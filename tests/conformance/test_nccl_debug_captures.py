@@ -12,7 +12,7 @@ from collector.contract.communicator import communicator_rings, communicator_tre
 from collector.contract.model import Event
 from collector.formats import Origin
 from collector.formats.nccl_debug import FORMAT
-from tests.captures import RINGS
+from tests.tools.captures import RINGS
 
 RUNS = sorted(path.parent.name for path in RINGS.glob("*/nccl_debug"))
 

@@ -27,7 +27,7 @@ from api.oncall.notify.settings import NotifySettings
 from api.oncall.notify.table import ReceiverTable
 from api.oncall.notify.task import Book, Notifier
 from collector.contract.errors import InventoryError
-from tests.alerting import GROUP, Listener, make_alert
+from tests.stands.alerting import GROUP, Listener, make_alert
 
 START_S = 1_794_000_000.0
 RECEIVER = ReceiverTable(name="pager", type="webhook", url="http://127.0.0.1:9/")

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality as Temporality
 
 from api.base.limits import UNPACKED_BYTES_MAX
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
 
 NOW_NS = time.time_ns() // 1_000_000 * 1_000_000
 SECOND_NS = 1_000_000_000

@@ -14,8 +14,8 @@ import pytest
 
 from api.http import page_files
 from api.http.settings import ServiceSettings
-from tests.service import in_process
-from tests.setup_page import PAGE, pack
+from tests.stands.service import in_process
+from tests.tools.setup_page import PAGE, pack
 
 INDEX = b"<!doctype html><script type=module src=./assets/index-1a2b3c4d.js></script>" * 20
 SCRIPT = b"console.log('fabricscope');" * 100

@@ -19,9 +19,9 @@ from api.data.inventory.tables import JobState
 from api.fleet.placement import floors as placing
 from collector.contract.catalog import load_catalog
 from simulator.topology.build import ClusterSpec, build
-from tests import link_ends
-from tests.service import ROOT, InProcess, eventually, in_process
-from tests.topologies import RATE
+from tests.stands.service import ROOT, InProcess, eventually, in_process
+from tests.worlds import link_ends
+from tests.worlds.topologies import RATE
 
 SPEC = ClusterSpec(topology="rail", hosts=8, hosts_per_leaf=4, nics_per_host=2, gpus_per_host=2)
 ACTIVE = 4.0

@@ -15,9 +15,9 @@ import pytest
 
 from api.base.limits import FORM_BYTES_MAX, FORM_FIELDS_MAX, SELECTORS_MAX
 from collector.contract.catalog import load_catalog
-from tests import promql_oracle
-from tests import remote_write as rw
-from tests.service import InProcess, in_process
+from tests.oracles import promql_oracle
+from tests.stands.service import InProcess, in_process
+from tests.worlds import remote_write as rw
 
 NOW_MS = int(time.time()) * 1000
 """A whole second: sums of such moments are exact."""

@@ -8,8 +8,8 @@ import pytest
 
 from api.promql.engine import Engine, Question
 from api.promql.values import Dialect, Grid, Labels, Vector
-from tests.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
+from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
 NOW = round(time.time())
 

@@ -14,8 +14,8 @@ from api.promql import engine
 from api.promql.errors import QueryError
 from api.promql.fetch import Reader
 from api.promql.find import SeriesMemory
-from tests.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
-from tests.service import InProcess, eventually, in_process
+from tests.stands.service import InProcess, eventually, in_process
+from tests.worlds.remote_write import V1_HEADERS, TimeSeries, request_v1, snappy
 
 SERIES = 200
 ENDLESS = "SELECT sum(sipHash64(number)) AS sum FROM numbers(1000000000000)"

@@ -23,11 +23,11 @@ from typing import Any
 import pytest
 
 from api.oncall.rules import notation
-from tests import promql_oracle
-from tests.promql_oracle import Key, Reply, read_reply, show_time
-from tests.promql_random import START_MS
-from tests.remote_write import TimeSeries
-from tests.service import ROOT, ServiceProcess
+from tests.oracles import promql_oracle
+from tests.oracles.promql_oracle import Key, Reply, read_reply, show_time
+from tests.oracles.promql_random import START_MS
+from tests.stands.service import ROOT, ServiceProcess
+from tests.worlds.remote_write import TimeSeries
 
 FOLDER = ROOT / "tests/fixtures/promql"
 DAY_MS = 86_400_000

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from tests import promql_oracle
-from tests.promql_oracle import Pair
-from tests.promql_random import START_MS, Question
-from tests.remote_write import STALE, TimeSeries
-from tests.service import ROOT
+from tests.oracles import promql_oracle
+from tests.oracles.promql_oracle import Pair
+from tests.oracles.promql_random import START_MS, Question
+from tests.stands.service import ROOT
+from tests.worlds.remote_write import STALE, TimeSeries
 
 QUERIES = ROOT / "tests/fixtures/promql/queries.txt"
 COMPLIANCE = ROOT / "../shared/tools/promql_compare.py"

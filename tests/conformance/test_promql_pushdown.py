@@ -20,7 +20,7 @@ from api.promql.pieces import RangeCall
 from api.promql.range_functions import RANGE_FUNCTIONS
 from api.promql.values import Dialect, Grid, LabelRows, Windows
 from api.promql.windows import cut_windows, latest
-from tests.remote_write import STALE
+from tests.worlds.remote_write import STALE
 
 SERIES = 60
 NOW_MS = round(time.time() * 1000)

@@ -15,7 +15,7 @@ from api.promql import find
 from api.promql.engine import Engine, Question
 from api.promql.values import Dialect, Grid, Vector
 from collector.contract.identity import canonical_labels, metric_id, series_id
-from tests import clickhouse_http
+from tests.doubles import clickhouse_http
 
 NOW_MS = round(time.time()) * 1000
 

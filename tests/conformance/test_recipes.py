@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.environment import clean_environment
-from tests.recipes import RECIPES, ROOT, Recipe
+from tests.stands.environment import clean_environment
 from tests.test_tidy import repository_files
+from tests.tools.recipes import RECIPES, ROOT, Recipe
 
 pytestmark = pytest.mark.slow(60)
 
@@ -74,7 +74,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         follow(copy, recipe)
     goldens = "tests/conformance/test_sources.py::test_the_reading_is_exactly_what_is_expected"
     run(copy, "-m", "pytest", "-q", "-n0", "--update-golden", goldens, "-k", "entropy")
-    run(copy, "-m", "tests.docs_tables", "--write")
+    run(copy, "-m", "tests.tools.docs_tables", "--write")
     return copy
 
 

@@ -24,8 +24,8 @@ from api.data.store.store import RETAINED_TABLES, Store, StoreUrl
 from collector.contract import records, wire
 from collector.contract.collective import Collective, Operation, State, StepSpan, Timing
 from collector.contract.errors import WireError
-from tests import clickhouse_http
-from tests.service import InProcess, in_process
+from tests.doubles import clickhouse_http
+from tests.stands.service import InProcess, in_process
 
 NOW_MS = 1_800_000_000_000
 NOW_NS = NOW_MS * 1_000_000

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from api.base.limits import BODY_BYTES_MAX, UNPACKED_BYTES_MAX
-from tests import remote_write as rw
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
+from tests.worlds import remote_write as rw
 
 NOW_MS = int(time.time() * 1000)
 WRITTEN = "X-Prometheus-Remote-Write-{}-Written"

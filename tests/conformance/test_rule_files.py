@@ -11,7 +11,7 @@ import pytest
 
 from alerts.rulebook.file import parse_rules
 from collector.contract.errors import RuleFileError
-from tests import peers
+from tests.tools import peers
 
 PROMTOOL_SECONDS = 60
 

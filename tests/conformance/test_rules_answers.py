@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from api.http.settings import ServiceSettings
-from tests import promql_oracle, remote_write
-from tests.service import InProcess, eventually, in_process
+from tests.oracles import promql_oracle
+from tests.stands.service import InProcess, eventually, in_process
+from tests.worlds import remote_write
 
 pytestmark = pytest.mark.peer("prometheus")
 

@@ -19,8 +19,8 @@ from api.oncall.rules.cli import load_test_file
 from api.oncall.rules.testing import run_tests
 from api.promql.values import Dialect
 from collector.contract.errors import RuleFileError
-from tests import peers
-from tests.peers import ROOT
+from tests.tools import peers
+from tests.tools.peers import ROOT
 
 CORNERS = sorted(
     path

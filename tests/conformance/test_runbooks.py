@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 from api.http.settings import ServiceSettings
-from tests.service import in_process
+from tests.stands.service import in_process
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-of-decent-length"  # noqa: S105 - of a service that lives for a second

@@ -22,7 +22,7 @@ from simulator.score.marks import NS, Marks, Run, mark
 from simulator.score.run import FOLDER_PREFIX, no_detectors, play, run_all
 from simulator.score.simulated_service import Evaluator, SimulatedService
 from simulator.topology.build import ClusterSpec
-from tests.service import eventually, launch
+from tests.stands.service import eventually, launch
 
 FAULT_START_S, FAULT_END_S = 10.0, 30.0
 DELAY_S = 5.0

@@ -1,8 +1,8 @@
 """The floors of the scoreboard, on a fixed set of cases and a seed; `make score` runs them all.
 
 One fault of each cause, and what only looks like one, each on a cluster that its seed draws. No
-detector is tuned on this seed. A run takes two of the cases in turn (`tests.cut`) and runs them as
-a user does, so that the command needs no runs of its own.
+detector is tuned on this seed. A run takes two of the cases in turn (`tests.tools.cut`) and runs
+them as a user does, so that the command needs no runs of its own.
 """
 
 from pathlib import Path
@@ -12,8 +12,8 @@ import pytest
 
 from simulator.score.marks import Marks
 from simulator.score.report import Scoreboard
-from tests.cut import CUT
-from tests.service import launch
+from tests.stands.service import launch
+from tests.tools.cut import CUT
 
 TOP_1_MIN = 0.97
 PRECISION_MIN = 0.95

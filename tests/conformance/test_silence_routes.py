@@ -9,7 +9,7 @@ import pytest
 
 from api.data.inventory import notices
 from api.http.settings import ServiceSettings
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
 
 START_S = 1_794_000_000.0
 BODY = {

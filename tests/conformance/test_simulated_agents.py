@@ -40,9 +40,9 @@ from simulator.scenario import Scenario
 from simulator.snapshot import Happening, Snapshot
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric, Topology
-from tests.service import eventually, in_process
-from tests.simulated import START_UNIX_NS, make_topology
-from tests.simulated_jobs import JOB, make_blocks, make_full_snapshot, make_hang, make_step
+from tests.stands.service import eventually, in_process
+from tests.worlds.simulated import START_UNIX_NS, make_topology
+from tests.worlds.simulated_jobs import JOB, make_blocks, make_full_snapshot, make_hang, make_step
 
 SOURCES = (
     *("ethtool", "flight_recorder", "host", "ib_sysfs", "links", "nccl_debug", "nccl_inspector"),

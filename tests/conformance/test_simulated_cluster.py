@@ -19,8 +19,8 @@ from simulator.faults.places import nic_place
 from simulator.interfaces.fabric_tree import live_texts
 from simulator.snapshot import CollectiveBlock, Counts, Happening
 from simulator.topology.model import Fabric, LinkKind, Topology
-from tests.diagnosing import report_of
-from tests.simulated_cluster import (
+from tests.stands.diagnosing import report_of
+from tests.worlds.simulated_cluster import (
     HOSTS,
     JOB_HOSTS,
     WHEN,

@@ -43,8 +43,10 @@ from simulator.score.simulated_service import SimulatedService
 from simulator.snapshot import NS, Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric, Topology
-from tests import ib_fabric, peers, snmp_responder
-from tests.simulated import START_UNIX_NS, make_snapshot
+from tests.doubles import snmp_responder
+from tests.stands import ib_fabric
+from tests.tools import peers
+from tests.worlds.simulated import START_UNIX_NS, make_snapshot
 
 ABOUT_THE_POLL = (
     "fabric_switch_poll_",

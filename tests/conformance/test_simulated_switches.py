@@ -16,10 +16,11 @@ from simulator.snapshot import LinkCounters, Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric as FabricKind
 from simulator.topology.model import Topology
-from tests import ib_fabric, snmp_responder
-from tests.ib_fabric import Fabric
-from tests.simulated import make_snapshot
-from tests.snmp_responder import Agent, NoAnswerError
+from tests.doubles import snmp_responder
+from tests.doubles.snmp_responder import Agent, NoAnswerError
+from tests.stands import ib_fabric
+from tests.stands.ib_fabric import Fabric
+from tests.worlds.simulated import make_snapshot
 
 IF_OPERATIONAL_STATUS = "1.3.6.1.2.1.2.2.1.8"
 IF_IN_ERRORS = "1.3.6.1.2.1.2.2.1.14"

@@ -25,8 +25,8 @@ from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import NO_LINK, Fabric, Topology
 from simulator.topology.routing import route
 from simulator.topology.world import World
-from tests.service import InProcess, eventually, in_process
-from tests.simulated import make_snapshot
+from tests.stands.service import InProcess, eventually, in_process
+from tests.worlds.simulated import make_snapshot
 
 POLLER = "poller-0"
 FLOWS = 2000

@@ -22,10 +22,10 @@ from alerts.window.steps import infer_steps
 from collector.contract.collective import Collective
 from collector.contract.verdict import Cause
 from collector.formats import Origin, discover
-from tests.captures import HANGS, RINGS
-from tests.collectives import shift_clocks, to_columns
-from tests.late_jobs import make_window
-from tests.windows import capture_window
+from tests.tools.captures import HANGS, RINGS
+from tests.worlds.collectives import shift_clocks, to_columns
+from tests.worlds.late_jobs import make_window
+from tests.worlds.windows import capture_window
 
 LATE = {"compute5": 5, "cpu2": 2, "groups_cpu6": 6}
 """Runs with a late rank, and which."""

@@ -12,9 +12,9 @@ from api.data.inventory.actions import ACTIONS
 from api.remote.client import Client, Target
 from api.remote.slurm import cli, follow
 from collector.cli import main
-from tests.acting import Stage, acting
-from tests.service import eventually
-from tests.slurm_double import SlurmDouble
+from tests.doubles.slurm_double import SlurmDouble
+from tests.stands.acting import Stage, acting
+from tests.stands.service import eventually
 
 pytestmark = pytest.mark.slow(30)
 

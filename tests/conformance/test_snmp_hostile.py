@@ -19,9 +19,7 @@ from collector.switches.snmp import client
 from collector.switches.snmp.client import Session, open_session
 from collector.switches.snmp.model import Credentials, Oid, SnmpError, Walked
 from collector.switches.snmp.usm import User
-from tests import peers
-from tests.ports import free_port
-from tests.snmp_hostile import (
+from tests.doubles.snmp_hostile import (
     QUIET_SECONDS,
     Behaviour,
     Between,
@@ -33,6 +31,8 @@ from tests.snmp_hostile import (
     serve,
     target,
 )
+from tests.stands.ports import free_port
+from tests.tools import peers
 
 COLUMN: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1, 10)
 OTHER: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1, 16)

@@ -30,8 +30,8 @@ from simulator.interfaces.switch_tables import Reading as Kind
 from simulator.snapshot import Counts, Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric
-from tests import snmp_responder
-from tests.simulated import make_snapshot
+from tests.doubles import snmp_responder
+from tests.worlds.simulated import make_snapshot
 
 NARROW = {Syntax.COUNTER32, Syntax.GAUGE32, Syntax.TIMETICKS}
 WATTS_PER_UNIT = 1e-7

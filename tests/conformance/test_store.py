@@ -25,9 +25,9 @@ from api.data.store import migrate
 from api.data.store.store import READERS_MAX, RETAINED_TABLES, Store, StoreUrl
 from collector.contract.errors import StoreError
 from collector.contract.model import Event
-from tests import clickhouse_http
-from tests.remote_write import STALE, STALE_BITS
-from tests.service import eventually
+from tests.doubles import clickhouse_http
+from tests.stands.service import eventually
+from tests.worlds.remote_write import STALE, STALE_BITS
 
 BACKENDS = ("chdb", "clickhouse")
 NOW_MS = int(dt.datetime(2026, 11, 15, tzinfo=dt.UTC).timestamp() * 1000)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from collector.contract import wire
 from collector.contract.model import Sample, Series
-from tests import clickhouse_http
-from tests import remote_write as rw
-from tests.service import in_process
+from tests.doubles import clickhouse_http
+from tests.stands.service import in_process
+from tests.worlds import remote_write as rw
 
 NATIVE = {"Content-Type": wire.CONTENT_TYPE, "Content-Encoding": "zstd"}
 

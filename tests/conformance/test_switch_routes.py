@@ -16,7 +16,7 @@ from api.fabric.read import read_topology
 from collector.contract import wire
 from collector.contract.identity import LinkId, PortId
 from collector.contract.model import Sample, Series
-from tests.service import InProcess, eventually, in_process
+from tests.stands.service import InProcess, eventually, in_process
 
 LEAF_PORT = PortId("leaf-0", "leaf-0", "Ethernet1/4")
 NIC_PORT = PortId("node-0", "mlx5_0", "1")

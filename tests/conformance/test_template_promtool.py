@@ -11,10 +11,18 @@ from pathlib import Path
 import pytest
 
 from alerts.rulebook.template import TemplateData, TemplateError, check, expand_or_say
-from tests import peers
-from tests.cut import CUT
-from tests.template_cases import ACCEPTED, ASKED, EXTERNAL, EXTERNAL_URL, REFUSED, STORED, SUBJECT
-from tests.template_random import Maker
+from tests.oracles.template_cases import (
+    ACCEPTED,
+    ASKED,
+    EXTERNAL,
+    EXTERNAL_URL,
+    REFUSED,
+    STORED,
+    SUBJECT,
+)
+from tests.oracles.template_random import Maker
+from tests.tools import peers
+from tests.tools.cut import CUT
 
 pytestmark = pytest.mark.peer("promtool")
 

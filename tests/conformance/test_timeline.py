@@ -14,7 +14,7 @@ from api.http.routes import heat as heat_route
 from api.jobs.correlate import roll
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, Timing
-from tests.service import InProcess, eventually, in_process
+from tests.stands.service import InProcess, eventually, in_process
 
 NS = 1_000_000_000
 NOW_S = 1_794_700_120

@@ -11,9 +11,9 @@ import pytest
 
 from collector.agent.ship import make_client
 from collector.cli import main
-from tests.gnmi_server import make_certificates
-from tests.ports import free_port
-from tests.service import READY_SECONDS, eventually, launch
+from tests.doubles.gnmi_server import make_certificates
+from tests.stands.ports import free_port
+from tests.stands.service import READY_SECONDS, eventually, launch
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from api.data.inventory.token_model import Scope, Token
 from api.http.settings import ServiceSettings
 from api.http.tokens.scopes import INCLUDED, SCOPES
 from api.http.tokens.wish import Wish, issue
-from tests import remote_write as rw
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
+from tests.worlds import remote_write as rw
 
 DOCUMENT = Path(__file__).parents[1] / "fixtures" / "openapi.json"
 TOKEN = "a-token-of-decent-length"  # noqa: S105 - of a service that lives for a second

@@ -17,9 +17,9 @@ from collector.contract.catalog import load_catalog
 from collector.contract.identity import Labels, PortId
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Topology
-from tests import link_ends
-from tests.service import InProcess, in_process
-from tests.topologies import nic, swapped, topology_of
+from tests.stands.service import InProcess, in_process
+from tests.worlds import link_ends
+from tests.worlds.topologies import nic, swapped, topology_of
 
 SPEC = ClusterSpec(topology="rail", hosts=8, hosts_per_leaf=4, nics_per_host=4, gpus_per_host=4)
 SWAPPED = (nic(1, 2), nic(1, 3))

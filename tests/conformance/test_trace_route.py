@@ -29,10 +29,10 @@ from simulator.faults import discover
 from simulator.faults.model import Injection
 from simulator.readings.batches import Reporter
 from simulator.topology.model import Fabric
-from tests.incidents import NS, Teller
-from tests.service import InProcess, eventually, in_process
-from tests.simulated_cluster import GPUS_PER_HOST, JOB_HOSTS, small_job, small_scenario
-from tests.trace_format import Event, Trace, check
+from tests.oracles.trace_format import Event, Trace, check
+from tests.stands.service import InProcess, eventually, in_process
+from tests.worlds.incidents import NS, Teller
+from tests.worlds.simulated_cluster import GPUS_PER_HOST, JOB_HOSTS, small_job, small_scenario
 
 SECONDS, FROM_S, TO_S, FAULT_S = 40.0, 10, 38, 20.0
 RANKS = JOB_HOSTS * GPUS_PER_HOST

@@ -21,9 +21,9 @@ from alerts.window.model import Communicator, JobWindow, Rank, Window
 from alerts.window.split import split
 from collector.contract.collective import Collective
 from collector.formats import Origin, discover
-from tests.captures import RINGS
-from tests.collectives import shift_clocks, to_columns
-from tests.ring_jobs import make_window
+from tests.tools.captures import RINGS
+from tests.worlds.collectives import shift_clocks, to_columns
+from tests.worlds.ring_jobs import make_window
 
 SLOW = {"net3": 3, "half4": 4, "tree_net2": 2, "groups_net3": 3}
 """Runs with a slow NIC, and whose."""

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from api.oncall.evaluate import lead, task
-from tests.incidents import NS, Teller, slow_link, straggler
-from tests.service import InProcess, in_process
+from tests.stands.service import InProcess, in_process
+from tests.worlds.incidents import NS, Teller, slow_link, straggler
 
 NOW_S = int(time.time())
 """Near the true present: the store forgets what is older than its retention."""

@@ -39,9 +39,9 @@ from simulator.scenario import Scenario, plan
 from simulator.score.simulated_service import SimulatedService
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
-from tests import peers
-from tests.ports import free_port
-from tests.service import ServiceProcess, eventually
+from tests.stands.ports import free_port
+from tests.stands.service import ServiceProcess, eventually
+from tests.tools import peers
 
 NS = 1_000_000_000
 HOUR_S = 3_600

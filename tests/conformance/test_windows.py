@@ -19,8 +19,8 @@ from collector.contract.identity import metric_id, series_id
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.score.simulated_service import SimulatedService
-from tests.simulated_cluster import small_cluster, small_scenario
-from tests.topologies import simulated_topology
+from tests.worlds.simulated_cluster import small_cluster, small_scenario
+from tests.worlds.topologies import simulated_topology
 
 SECONDS = 40
 CELL = 5

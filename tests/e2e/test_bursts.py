@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import shaped_link
-from tests.service import ServiceProcess, eventually, launch
+from tests.stands import shaped_link
+from tests.stands.service import ServiceProcess, eventually, launch
 
 BURSTS, SMOOTH_SECONDS = 60, 2.0
 FAIR_MIN = 10

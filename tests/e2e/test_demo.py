@@ -15,8 +15,8 @@ import pytest
 
 from simulator.demo.run import hosts_by_cores, make_cluster
 from simulator.topology.model import Fabric
-from tests.environment import clean_environment
-from tests.service import eventually
+from tests.stands.environment import clean_environment
+from tests.stands.service import eventually
 
 pytestmark = pytest.mark.slow(100)
 

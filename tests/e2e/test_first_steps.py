@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.fixtures import trees
-from tests.service import READY_SECONDS, ServiceProcess, eventually, launch
+from tests.stands.service import READY_SECONDS, ServiceProcess, eventually, launch
 
 DEVICES = 2
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.bench.records import inspector_line
-from tests.environment import clean_environment
-from tests.service import ROOT, ServiceProcess, eventually, launch
+from tests.stands.environment import clean_environment
+from tests.stands.service import ROOT, ServiceProcess, eventually, launch
 
 RANKS, STEPS, LATE_RANK = 4, 40, 3
 STEP_US, TRANSFER_US, LATE_US = 100_000, 9_000, 30_000

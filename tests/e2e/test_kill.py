@@ -12,8 +12,8 @@ import pytest
 
 from collector.contract import wire
 from collector.contract.model import Sample, Series
-from tests import remote_write as rw
-from tests.service import ServiceProcess, eventually
+from tests.stands.service import ServiceProcess, eventually
+from tests.worlds import remote_write as rw
 
 KILLS = 20
 SEED = 20_261_115

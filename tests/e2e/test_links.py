@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.fixtures.trees import write_files
-from tests.service import ServiceProcess, eventually, launch
+from tests.stands.service import ServiceProcess, eventually, launch
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 

@@ -15,10 +15,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.browser import HEIGHT, PHONE_WIDTH, WIDTH, Watched, chromium, watched
-from tests.incidents import NS, slow_link
-from tests.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage, served
-from tests.service import ServiceProcess
+from tests.stands.browser import HEIGHT, PHONE_WIDTH, WIDTH, Watched, chromium, watched
+from tests.stands.service import ServiceProcess
+from tests.worlds.incidents import NS, slow_link
+from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage, served
 
 pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow(90)]
 
@@ -60,7 +60,7 @@ VIEWS = {
 """Every view and part of one; `{incident}` is the culprit's."""
 
 each_view = pytest.mark.rotating(6, "views")
-"""Of the views a run looks at two parts of six; the others come in turn (`tests.cut`)."""
+"""Of the views a run looks at two parts of six; the others come in turn (`tests.tools.cut`)."""
 
 Opener = Callable[[], AbstractContextManager[Watched]]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests import peers
-from tests.ports import free_port
-from tests.service import READY_SECONDS, ServiceProcess, eventually
+from tests.stands.ports import free_port
+from tests.stands.service import READY_SECONDS, ServiceProcess, eventually
+from tests.tools import peers
 
 CONFIG = """
 global: {{scrape_interval: 1s, external_labels: {{cluster: blue}}}}

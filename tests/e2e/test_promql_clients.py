@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from tests import peers
-from tests.ports import free_port
-from tests.promql_oracle import our_side
-from tests.remote_write import TimeSeries
-from tests.service import READY_SECONDS, ServiceProcess, eventually
+from tests.oracles.promql_oracle import our_side
+from tests.stands.ports import free_port
+from tests.stands.service import READY_SECONDS, ServiceProcess, eventually
+from tests.tools import peers
+from tests.worlds.remote_write import TimeSeries
 
 PORTS = ("1", "2")
 BYTES_PER_SECOND = 100

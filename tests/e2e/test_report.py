@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import PHONE_WIDTH, Watched, chromium, watched
-from tests.diagnosing import ROOT, diagnose
+from tests.stands.browser import PHONE_WIDTH, Watched, chromium, watched
+from tests.stands.diagnosing import ROOT, diagnose
 
 FIXTURE = ROOT / "tests/fixtures/diagnose/net3"
 HEAT = "canvas[aria-label^='Who comes late']"

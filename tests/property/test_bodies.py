@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 from api.base.limits import BODY_BYTES_MAX
 from collector.contract import wire
 from collector.contract.model import Event, Sample, Series
-from tests import remote_write as rw
-from tests.cut import CUT
-from tests.service import ServiceProcess, eventually
+from tests.stands.service import ServiceProcess, eventually
+from tests.tools.cut import CUT
+from tests.worlds import remote_write as rw
 
 if sys.version_info >= (3, 14):
     from compression import zstd

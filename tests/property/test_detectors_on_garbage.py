@@ -33,7 +33,7 @@ from api.jobs.correlate import things
 from api.jobs.correlate.readings import Target
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
-from tests.cut import CUT
+from tests.tools.cut import CUT
 
 START_NS = 1_800_000_000 * NS
 ODD = np.array([0.0, 1.0, 4.0, 0.5, 1e-300, 5.0, 1e3, 4e11, -1.0, 1e30, np.nan, np.inf, -np.inf])

@@ -16,7 +16,7 @@ from collector.doors.commands import Output
 from collector.parsing import infiniband_diags as diags
 from collector.reading.ufm import Ufm
 from collector.sources.ib_fabric import IbFabric, Settings
-from tests.fakes import HandHost
+from tests.doubles.fakes import HandHost
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures/sources/ib_fabric"
 OUTPUTS = sorted(path for path in FIXTURES.glob("*/tree/commands/*") if path.is_file())

@@ -19,7 +19,7 @@ from api.remote.kubernetes.objects import Node
 from api.remote.kubernetes.plan import TAINT_KEY, Known, plan_fleet
 from collector.contract.errors import SettingsError
 from collector.contract.node_labels import VALUE, label_value
-from tests.kubernetes_double import check_node, merge
+from tests.doubles.kubernetes_double import check_node, merge
 
 NOW = dt.datetime(2026, 11, 16, tzinfo=dt.UTC)
 NAMES = tuple(f"n{number}" for number in range(6))

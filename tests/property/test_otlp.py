@@ -16,7 +16,7 @@ from api.data.ingest.columns import Acceptance
 from api.data.ingest.otlp import OtlpSeries, decode_otlp, parse_json, parse_protobuf
 from api.data.ingest.otlp_names import label_name, metric_name
 from collector.contract.errors import WireError
-from tests.cut import CUT
+from tests.tools.cut import CUT
 
 NOW_MS = int(time.time() * 1000)
 ACCEPTANCE = Acceptance.at(NOW_MS, 30)

@@ -11,8 +11,8 @@ from api.base.limits import PLACEMENT_HOSTS_MAX, PLACEMENT_SETS_MAX
 from api.fleet.placement.model import CannotPlace
 from api.fleet.placement.place import place
 from api.http.routes.placement import PlacementAsked, read_ask
-from tests.placements import Stand
-from tests.topologies import simulated_topology
+from tests.worlds.placements import Stand
+from tests.worlds.topologies import simulated_topology
 
 STAND = Stand(
     simulated_topology(topology="rail", hosts=6, nics_per_host=2, hosts_per_leaf=3),

@@ -1,8 +1,8 @@
 """Whatever one asks of whatever series, we answer as a running Prometheus does.
 
-A run asks two parts of ten thousand questions in turn (`tests.cut`), `make test-all` all of them.
-PROMQL_SEED asks others. By hand, with a summary:
-`python -m tests.promql_oracle --count 10000 --seed 7`.
+A run asks two parts of ten thousand questions in turn (`tests.tools.cut`), `make test-all` all of
+them. PROMQL_SEED asks others. By hand, with a summary:
+`python -m tests.oracles.promql_oracle --count 10000 --seed 7`.
 """
 
 import os
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests import promql_oracle, promql_random
-from tests.cut import CUT
-from tests.promql_oracle import QUESTIONS_PER_DATA_SET
-from tests.promql_random import Level
+from tests.oracles import promql_oracle, promql_random
+from tests.oracles.promql_oracle import QUESTIONS_PER_DATA_SET
+from tests.oracles.promql_random import Level
+from tests.tools.cut import CUT
 
 DATA_SETS, PARTS_PER_DATA_SET = 40, 2
 SEED = int(os.environ.get("PROMQL_SEED", "1"))

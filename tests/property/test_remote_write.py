@@ -27,7 +27,7 @@ from collector.contract.identity import (
     metric_id,
     series_id,
 )
-from tests import remote_write as rw
+from tests.worlds import remote_write as rw
 
 NOW_MS = 1_800_000_000_000
 ACCEPTANCE = Acceptance(NOW_MS - 30 * MS_PER_DAY, NOW_MS + 600_000)

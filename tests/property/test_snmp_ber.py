@@ -13,7 +13,7 @@ from collector.switches.snmp.columns import Column
 from collector.switches.snmp.message import Answer, Community, bulk_request, get_request
 from collector.switches.snmp.model import Credentials, Oid
 from collector.switches.snmp.usm import Engine, User
-from tests.snmp_hostile import Request, read_request
+from tests.doubles.snmp_hostile import Request, read_request
 
 numbers = st.integers(0, (1 << 32) - 1)
 names: st.SearchStrategy[Oid] = st.builds(

@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from collector.agent.meter import Meter
 from collector.agent.spool import Spool
 from collector.contract import wire
-from tests.cut import CUT
-from tests.fakes import sample
+from tests.doubles.fakes import sample
+from tests.tools.cut import CUT
 
 BYTES_MAX = 1500
 BATCHES_MAX = 5

@@ -16,7 +16,7 @@ from collector.switches.snmp.model import Flaw, Oid, Value, Walked
 from collector.switches.snmp.plans import read_index
 from collector.switches.snmp.switch import Pace, SwitchReader
 from collector.switches.snmp.words import mac_of, network_address_of, text_of
-from tests.cut import CUT
+from tests.tools.cut import CUT
 
 SYSTEM: Oid = (1, 3, 6, 1, 2, 1, 1)
 NAMES: tuple[Oid, ...] = (

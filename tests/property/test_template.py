@@ -11,7 +11,7 @@ from alerts.rulebook.template.humanize import humanize
 from alerts.rulebook.template.lex import quoted
 from alerts.rulebook.template.literals import unquote
 from alerts.rulebook.template.numbers import write_float
-from tests.template_random import Maker
+from tests.oracles.template_random import Maker
 
 PIECES = st.sampled_from(
     ["{{", "}}", "{{-", "-}}", " ", "\n", "$labels", "$value", ".Labels.x", ".", "|", "(", ")",

@@ -15,7 +15,7 @@ from collector.contract import records, wire
 from collector.contract.collective import Collective, Operation, State, StepSpan, Timing
 from collector.contract.errors import WireError, WireTooLarge
 from collector.contract.model import Event, Sample, Series
-from tests.cut import CUT
+from tests.tools.cut import CUT
 
 if sys.version_info >= (3, 14):
     from compression import zstd

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests import architecture
-from tests.architecture import ROOT, WALKS, Step, Walk, draw, floor_of, mistakes
+from tests.tools import architecture
+from tests.tools.architecture import ROOT, WALKS, Step, Walk, draw, floor_of, mistakes
 
 PACKAGES = ("collector", "api", "alerts", "simulator", "dashboards")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.captures import SHARED, WANTED, missing
+from tests.tools.captures import SHARED, WANTED, missing
 
 OWN = Path(__file__).resolve().parent.parent / "fixtures/diagnose"
 OWN_BYTES_MAX = 600_000

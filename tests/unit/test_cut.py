@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from tests import conftest
-from tests.cut import ALL, EXAMPLES_MIN, VARIABLE, Cut, commits, current, parse
+from tests.tools.cut import ALL, EXAMPLES_MIN, VARIABLE, Cut, commits, current, parse
 
 COUNTS = st.integers(1, 40)
 MOMENTS = st.integers(0, 100_000)
@@ -78,7 +78,7 @@ def test_processes_that_a_run_starts_have_its_cut(monkeypatch: pytest.MonkeyPatc
     cut = current()
     assert os.environ[VARIABLE] == str(cut)
     assert not cut.is_all
-    monkeypatch.setattr("tests.cut.time.time", lambda: 0.0)
+    monkeypatch.setattr("tests.tools.cut.time.time", lambda: 0.0)
     assert current() == cut
 
 

@@ -25,8 +25,8 @@ from api.http.tokens.file import read_token_file
 from collector.agent.settings import AgentSettings
 from dashboards.grafana.connection import Target
 from dashboards.grafana.push import PushSettings, wanted_datasource
-from tests.ports import free_port
-from tests.service import serving
+from tests.stands.ports import free_port
+from tests.stands.service import serving
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

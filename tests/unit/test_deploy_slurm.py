@@ -11,7 +11,7 @@ import pytest
 from alerts.policy.file import parse_policy
 from alerts.policy.model import Mode
 from api.remote.slurm.cli import add_arguments
-from tests.environment import clean_environment
+from tests.stands.environment import clean_environment
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "slurm"
 SCRIPTS = ("healthcheck", "prolog", "epilog")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from alerts.detectors import discover
-from tests import docs_tables
-from tests.docs_tables import ROOT
+from tests.tools import docs_tables
+from tests.tools.docs_tables import ROOT
 
 PROSE = sorted(
     file

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from tests import peers, postgres
 from tests.conftest import Golden, is_local
-from tests.ports import free_port, own_ports
+from tests.stands import postgres
+from tests.stands.ports import free_port, own_ports
+from tests.tools import peers
 
 PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.conftest"]
 PYTEST += ["-c", "pyproject.toml"]

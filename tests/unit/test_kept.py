@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import kept as module
-from tests.kept import kept
+from tests.tools import kept as module
+from tests.tools.kept import kept
 
 MAKER = """
 import sys

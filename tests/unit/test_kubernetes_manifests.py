@@ -27,9 +27,9 @@ from api.remote.kubernetes.cli import LEASE
 from collector.agent.settings import load_settings
 from collector.contract.layers import Layer, combine
 from collector.sources import discover
-from tests.environment import clean_environment
-from tests.kubernetes_double import RIGHTS, WRITER
-from tests.kustomize import Json, build, containers_of, read_all
+from tests.doubles.kubernetes_double import RIGHTS, WRITER
+from tests.stands.environment import clean_environment
+from tests.stands.kustomize import Json, build, containers_of, read_all
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy/kubernetes"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import setup_page
-from tests.setup_page import Tools, is_new_enough, pack, parse_version
-from tests.setup_venv import SetupError
+from tests.tools import setup_page
+from tests.tools.setup_page import Tools, is_new_enough, pack, parse_version
+from tests.tools.setup_venv import SetupError
 
 LOCK = {
     "": {"name": "page"},

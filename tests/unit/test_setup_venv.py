@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import setup_venv
-from tests.setup_venv import Environment, SetupError, setup, uv_variables
+from tests.tools import setup_venv
+from tests.tools.setup_venv import Environment, SetupError, setup, uv_variables
 
 PYTHON = """#!/bin/sh
 shift 2

@@ -7,7 +7,7 @@ import pytest
 
 from alerts.detectors.bandwidth_regression import detect
 from alerts.window.model import Kind, Past
-from tests.ring_jobs import SIZE_BYTES, Group, make_job, make_window
+from tests.worlds.ring_jobs import SIZE_BYTES, Group, make_job, make_window
 
 KIND: Kind = ("0x00", "all_reduce", SIZE_BYTES)
 BUS_BYTES = 2 * SIZE_BYTES * 7 / 8

@@ -4,7 +4,7 @@ import pytest
 
 from alerts.signals.both_ways import sends_as_slowly
 from alerts.window.model import NS, Window
-from tests.ring_jobs import START_NS, Group, make_job, make_window
+from tests.worlds.ring_jobs import START_NS, Group, make_job, make_window
 
 SLOW = range(40, 60)
 STRETCH = (START_NS + 8 * NS, START_NS + 20 * NS)

@@ -2,7 +2,7 @@
 
 from alerts.detectors.congestion import detect
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.small_fabric import (
+from tests.worlds.small_fabric import (
     LINE,
     PACKET_BYTES,
     SENT,

@@ -7,7 +7,7 @@ from alerts.detectors.gpu_error import detect
 from alerts.window.model import NS
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.machines import GPUS_PER_HOST, GRID, gpu_values, machines, reordered
+from tests.worlds.machines import GPUS_PER_HOST, GRID, gpu_values, machines, reordered
 
 BAD = GPUS_PER_HOST + 5
 WHO = Culprit(host="node1", gpu=5)

@@ -6,7 +6,7 @@ import pytest
 from alerts.detectors.gpu_throttle import detect
 from alerts.window.model import Window
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.machines import GPUS_PER_HOST, GRID, gpu_values, machines, reordered
+from tests.worlds.machines import GPUS_PER_HOST, GRID, gpu_values, machines, reordered
 
 SLOW = 2 * GPUS_PER_HOST + 3
 

@@ -12,7 +12,7 @@ from alerts.window.split import split
 from collector.contract.collective import State
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.late_jobs import make_job, make_window, with_pending
+from tests.worlds.late_jobs import make_job, make_window, with_pending
 
 SPIN = {
     "utilization_ratio": (1.0, 1.0),

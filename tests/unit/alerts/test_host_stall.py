@@ -5,7 +5,7 @@ import pytest
 
 from alerts.detectors.host_stall import detect
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.machines import GRID, host_values, machines, reordered
+from tests.worlds.machines import GRID, host_values, machines, reordered
 
 BAD = 3
 DATA = "step_phase_seconds_total:data"

@@ -8,7 +8,7 @@ from alerts.window.columns import Records
 from alerts.window.model import Window
 from alerts.window.split import split
 from collector.contract.verdict import Culprit, Reason
-from tests.late_jobs import make_job, make_window
+from tests.worlds.late_jobs import make_job, make_window
 
 STEPS, RANKS = 40, 8
 

@@ -11,7 +11,7 @@ from alerts.rulebook.model import Alert, AlertState
 from api.oncall.evaluate.series import FoundSeries
 from collector.contract.identity import canonical_labels
 from collector.contract.verdict import Cause, Culprit, Verdict
-from tests.incidents import slow_link, straggler
+from tests.worlds.incidents import slow_link, straggler
 
 NS = 1_000_000_000
 NOW = 1_800_000_000 * NS

@@ -7,7 +7,7 @@ import pytest
 from alerts.signals.ladder import Ladder, ladder_of, ring_orders
 from alerts.signals.transfer import Stretch, slow_stretches
 from alerts.window.model import Communicator, JobWindow
-from tests.ring_jobs import Group, make_job
+from tests.worlds.ring_jobs import Group, make_job
 
 SLOW = range(30, 60)
 

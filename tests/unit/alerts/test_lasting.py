@@ -13,8 +13,8 @@ from alerts.window.columns import Records
 from alerts.window.model import NS, JobWindow, Rank
 from alerts.window.split import split
 from simulator.jobs.ladder import ring_exits
-from tests.collectives import shift_clocks
-from tests.ring_jobs import START_NS, Group, make_job, make_window
+from tests.worlds.collectives import shift_clocks
+from tests.worlds.ring_jobs import START_NS, Group, make_job, make_window
 
 RANKS = 8
 NIC = {2: 0.01, 3: 0.01}

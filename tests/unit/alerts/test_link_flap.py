@@ -6,7 +6,7 @@ from alerts.detectors.link_flap import COUNTERS, detect
 from alerts.window.model import NS
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.small_fabric import (
+from tests.worlds.small_fabric import (
     START_NS,
     STEP_NS,
     SmallFabric,

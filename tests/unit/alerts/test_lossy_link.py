@@ -5,7 +5,7 @@ import numpy as np
 from alerts.detectors.lossy_link import DAMAGE, DISCARDS, GAPS, RESENT, detect
 from alerts.window.model import NS
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.small_fabric import (
+from tests.worlds.small_fabric import (
     PACKET_BYTES,
     SENT,
     STEP_NS,

@@ -7,7 +7,7 @@ from alerts.detectors.microburst import detect
 from alerts.window.model import NS
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.small_fabric import (
+from tests.worlds.small_fabric import (
     LINE,
     PACKET_BYTES,
     SENT,

@@ -2,7 +2,7 @@
 
 from alerts.detectors.pause_storm import detect
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.small_fabric import (
+from tests.worlds.small_fabric import (
     SmallFabric,
     check_garbage_accuses_nobody,
     check_order_does_not_matter,

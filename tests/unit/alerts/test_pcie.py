@@ -7,7 +7,7 @@ import pytest
 from alerts.detectors.pcie import STALLS, detect
 from alerts.window.model import Gpus, Readings, Window
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.small_fabric import (
+from tests.worlds.small_fabric import (
     CELLS,
     SmallFabric,
     check_garbage_accuses_nobody,

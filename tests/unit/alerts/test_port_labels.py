@@ -6,7 +6,7 @@ import numpy as np
 from alerts.signals.ports import Span, observe
 from alerts.window.model import Readings
 from api.jobs.correlate.things import without_doubles
-from tests.ring_jobs import make_ports, make_window
+from tests.worlds.ring_jobs import make_ports, make_window
 
 
 def test_series_of_an_interface_are_named_by_it() -> None:

@@ -7,7 +7,7 @@ from alerts.detectors.rate_downgrade import FELL_STRENGTH, PEERS_STRENGTH, detec
 from alerts.window.model import NS
 from collector.contract.model import Event
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.small_fabric import (
+from tests.worlds.small_fabric import (
     START_NS,
     STEP_NS,
     SmallFabric,

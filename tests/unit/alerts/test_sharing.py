@@ -10,7 +10,7 @@ from alerts.judge.verdict import judge
 from alerts.window.columns import Operations
 from alerts.window.model import NS, JobWindow, Window
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.small_fabric import LINE, SmallFabric, host, leaf_port
+from tests.worlds.small_fabric import LINE, SmallFabric, host, leaf_port
 
 ALONE_S = 0.4
 """What an operation takes on a cable of its own."""

@@ -11,7 +11,7 @@ from alerts.window.model import NS, Grid, JobWindow, Past, Paths, Readings, Wind
 from alerts.window.split import split
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Culprit
-from tests.ring_jobs import (
+from tests.worlds.ring_jobs import (
     SIZE_BYTES,
     START_NS,
     STEP_SECONDS,

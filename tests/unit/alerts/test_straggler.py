@@ -11,7 +11,7 @@ from alerts.window.model import NS, JobWindow, Past
 from alerts.window.split import split
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Cause, Culprit, Reason
-from tests.late_jobs import make_job, make_window, shuffled
+from tests.worlds.late_jobs import make_job, make_window, shuffled
 
 STEPS, RANKS = 40, 8
 

@@ -8,7 +8,7 @@ from alerts.judge.confidence import confidence
 from alerts.judge.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge
 from alerts.window.model import NS, Window
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason
-from tests.small_fabric import SmallFabric
+from tests.worlds.small_fabric import SmallFabric
 
 JOB = "ring"
 AGE_NS = 40 * NS

@@ -9,7 +9,7 @@ from api.fleet.audit.paths import RankPlace, asymmetric_paths, leaves, path_mtu
 from collector.audit.facts import Fact
 from collector.contract.identity import PortId
 from simulator.topology.build import ClusterSpec, build
-from tests.topologies import AT, cable, topology_of
+from tests.worlds.topologies import AT, cable, topology_of
 
 CLUSTER = build(ClusterSpec(hosts=8, gpus_per_host=4, nics_per_host=4))
 

@@ -7,7 +7,7 @@ import pytest
 from alerts.window.clocks import align, correct
 from alerts.window.columns import Records
 from collector.contract.records import ABSENT
-from tests.collectives import clock_errors, make_records, shift_clocks
+from tests.worlds.collectives import clock_errors, make_records, shift_clocks
 
 MS = 1_000_000
 

@@ -26,7 +26,7 @@ from collector.contract.verdict import (
     RuledOut,
     Verdict,
 )
-from tests.machines import GRID, gpu_values, machines
+from tests.worlds.machines import GRID, gpu_values, machines
 
 EVIL = '<img src=x onerror="alert(1)">&[bold red]\x1b[2J`id`'
 START_NS = GRID.start_ns

@@ -25,7 +25,7 @@ from collector.contract.collective import State
 from collector.contract.identity import PortId
 from collector.contract.records import ABSENT
 from collector.contract.verdict import Culprit
-from tests.collectives import NS, START_NS, make_records
+from tests.worlds.collectives import NS, START_NS, make_records
 
 GRID = Grid(START_NS, 5 * NS, 4)
 NAN = float("nan")

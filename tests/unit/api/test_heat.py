@@ -8,7 +8,7 @@ from alerts.window.columns import Records
 from alerts.window.split import split
 from api.jobs.correlate.heat import HeatMap, Quantity, fewer_ranks, heat_of
 from api.jobs.correlate.window import JobRanks, Window
-from tests.collectives import make_records
+from tests.worlds.collectives import make_records
 
 RANKS, STEPS, LATE = 8, 60, 3
 STEP_S, TRANSFER_S, LATE_S = 0.05, 0.0088, 0.02

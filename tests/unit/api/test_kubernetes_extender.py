@@ -21,7 +21,7 @@ from api.fleet.kubernetes.gangs import Gangs
 from api.fleet.kubernetes.labels import labels_of
 from collector.contract.identity import PortId
 from collector.contract.node_labels import is_ours, label_value
-from tests.topologies import AT, cable, nic, recabled, simulated_topology, switch_port
+from tests.worlds.topologies import AT, cable, nic, recabled, simulated_topology, switch_port
 
 NODES = ["well", "shaky", "bad", "leaving", "gone", "unheard"]
 

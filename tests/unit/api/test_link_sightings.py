@@ -9,7 +9,7 @@ from api.data.inventory.sightings import LinkEnd, Observation, PortValues, Sight
 from api.data.inventory.tables import DeviceKind
 from api.fabric.rails import NicPlace, rails_of
 from collector.contract.catalog import load_catalog
-from tests.link_ends import series
+from tests.worlds.link_ends import series
 
 CATALOG = load_catalog()
 SWITCH = (("role", "switch"),)

@@ -11,7 +11,7 @@ from api.jobs.correlate.pairs import PAIRS_SECONDS, STALE, Pairs, Thinning, Wire
 from collector.contract.catalog import load_catalog
 from collector.contract.model import Sample
 from collector.contract.records import ABSENT
-from tests.collectives import START_NS, make_records
+from tests.worlds.collectives import START_NS, make_records
 
 NS = 1_000_000_000
 END_NS = START_NS + PAIRS_SECONDS * NS

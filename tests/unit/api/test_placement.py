@@ -16,8 +16,8 @@ from api.fleet.placement.floor import NOWHERE
 from api.fleet.placement.model import CannotPlace, Refusal, Rule
 from api.fleet.placement.tree_ways import is_even, tree_ways
 from collector.contract.identity import PortId
-from tests.placements import Stand
-from tests.topologies import (
+from tests.worlds.placements import Stand
+from tests.worlds.topologies import (
     AT,
     RATE,
     cable,

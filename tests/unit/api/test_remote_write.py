@@ -12,7 +12,7 @@ from api.data.ingest.remote_write_v2 import decode_v2
 from api.data.ingest.series import RemoteSeries
 from api.http.routes.remote_write import version_of
 from collector.contract.errors import WireError, WireTooLarge
-from tests import remote_write as rw
+from tests.worlds import remote_write as rw
 
 NOW_MS = 1_800_000_000_000
 ACCEPTANCE = Acceptance.at(NOW_MS, 30)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from simulator.score.handicap import LOST_SHARE, Handicap, arriving, seen
-from tests.small_fabric import SmallFabric, host
+from tests.worlds.small_fabric import SmallFabric, host
 
 BODIES = [bytes([number]) for number in range(200)]
 

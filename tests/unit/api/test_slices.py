@@ -14,7 +14,7 @@ from alerts.window.slices import (
     some_operations,
 )
 from api.jobs.correlate.window import some_members
-from tests.collectives import NS, START_NS, make_records, shift_clocks
+from tests.worlds.collectives import NS, START_NS, make_records, shift_clocks
 
 PIECES = 3_600
 EDGES = np.arange(PIECES + 1, dtype=np.int64) * NS

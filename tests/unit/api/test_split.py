@@ -5,7 +5,7 @@ import numpy as np
 
 from alerts.window.split import lateness, split
 from collector.contract.records import ABSENT
-from tests.collectives import make_records
+from tests.worlds.collectives import make_records
 
 MS = 1_000_000
 

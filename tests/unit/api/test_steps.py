@@ -5,7 +5,7 @@ import numpy as np
 
 from alerts.window.columns import Records
 from alerts.window.steps import find_period, infer_steps
-from tests.collectives import make_records
+from tests.worlds.collectives import make_records
 
 MS = 1_000_000
 JOB_RANK = {("0xabc", rank): rank for rank in range(8)}

@@ -10,7 +10,7 @@ from api.http.cli import certificate_of
 from api.http.settings import ServiceSettings, load_service_settings
 from api.http.tls import Certificate
 from collector.contract.errors import SettingsError
-from tests.gnmi_server import make_certificates
+from tests.doubles.gnmi_server import make_certificates
 
 
 class Files:

@@ -31,7 +31,7 @@ from api.remote.top.views import Stage, draw
 from api.remote.top.watch import Latest, Phase
 from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut
 from tests.conftest import Golden
-from tests.terminals import golden_path
+from tests.stands.terminals import golden_path
 
 NOW = 1_794_837_725.0
 """A moment in November 2026."""

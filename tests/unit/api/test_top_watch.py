@@ -13,10 +13,16 @@ import pytest
 from api.remote.client import RETRY_SECONDS_MAX, Odd, Target, backoff
 from api.remote.top.watch import STREAM_BYTES_MAX, Phase, Watch, read_events
 from collector.cli import EXIT_USAGE, main
-from tests.environment import clean_environment
-from tests.service import ROOT, eventually
-from tests.terminals import ENTER_SCREEN, LEAVE_SCREEN, SHOW_CURSOR, TerminalProgram, in_terminal
-from tests.top_service import FakeService, fake_service, incident
+from tests.doubles.top_service import FakeService, fake_service, incident
+from tests.stands.environment import clean_environment
+from tests.stands.service import ROOT, eventually
+from tests.stands.terminals import (
+    ENTER_SCREEN,
+    LEAVE_SCREEN,
+    SHOW_CURSOR,
+    TerminalProgram,
+    in_terminal,
+)
 
 INTERVAL = "0.5"
 HOSTILE = "evil\x1b]0;owned\x07\x1b[2J\u202e[red]"

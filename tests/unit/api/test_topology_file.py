@@ -24,7 +24,7 @@ from api.fabric.tiers import with_tiers
 from api.http.settings import ServiceSettings
 from collector.contract.errors import SettingsError
 from collector.contract.identity import LinkId, PortId
-from tests.topologies import AT, simulated_topology
+from tests.worlds.topologies import AT, simulated_topology
 
 TEXT = """
 [[nodes]]

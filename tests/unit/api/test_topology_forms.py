@@ -10,7 +10,7 @@ from api.fabric.model import Node, NodeKind, Topology, make_topology
 from api.fabric.shown import TopologyShown, part_of, tag_of, write_json
 from api.fabric.tiers import with_tiers
 from collector.contract.identity import PortId
-from tests.topologies import AT, cable, changed, nic, simulated_topology
+from tests.worlds.topologies import AT, cable, changed, nic, simulated_topology
 
 GRAPHML = "{http://graphml.graphdrawing.org/xmlns}"
 TYPES: dict[str, Callable[[str], object]] = {

@@ -12,7 +12,7 @@ from api.fabric.model import Conflict, Link, Node, NodeKind, Port, Topology, mak
 from api.fabric.plan import Basis, Plan
 from api.fabric.tiers import with_tiers
 from collector.contract.identity import LinkId, PortId
-from tests.topologies import (
+from tests.worlds.topologies import (
     AT,
     RATE,
     cable,

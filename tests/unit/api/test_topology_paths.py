@@ -20,7 +20,7 @@ from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import NO_LINK
 from simulator.topology.routing import route
 from simulator.topology.world import World
-from tests.topologies import (
+from tests.worlds.topologies import (
     AT,
     cable,
     changed,

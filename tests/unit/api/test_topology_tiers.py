@@ -8,7 +8,7 @@ import pytest
 from api.fabric.model import Node, NodeKind, Topology, make_topology
 from api.fabric.tiers import with_tiers
 from simulator.topology.build import ClusterSpec, build
-from tests.topologies import (
+from tests.worlds.topologies import (
     AT,
     cable,
     changed,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.trace_format import Event, check
+from tests.oracles.trace_format import Event, check
 
 
 def meta(what: str, pid: int, tid: int, **words: str | int) -> Event:

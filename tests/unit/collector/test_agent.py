@@ -30,7 +30,7 @@ from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
 from collector.doors.host import Host
 from collector.sources import Source, SourceSettings
-from tests.fakes import SECOND_NS, HandClock, sample
+from tests.doubles.fakes import SECOND_NS, HandClock, sample
 
 PORT = {"device": "mlx5_0", "port": "1"}
 SPAN = StepSpan(step=7, start_ns=1, end_ns=2, source="steps")

@@ -13,7 +13,7 @@ from collector.audit.judge import blinded, check_names, judge_host
 from collector.audit.settings import IDENTIFYING
 from collector.contract.errors import SettingsError
 from collector.contract.reason import Reason
-from tests.audit_cases import Changes, good_host
+from tests.worlds.audit_cases import Changes, good_host
 
 NICS = ("mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3")
 GPUS = ("gpu0", "gpu1", "gpu2", "gpu3")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from collector import cli
-from tests.audit_cases import CASES
 from tests.fixtures.trees import tree_of
+from tests.worlds.audit_cases import CASES
 
 GOOD, BAD, UNPRIVILEGED = (
     str(tree_of(CASES / name)) for name in ("good_h100", "bad_roce", "infiniband_unprivileged")

@@ -10,7 +10,7 @@ from collector.audit.facts import Fact
 from collector.audit.finding import Finding, Severity
 from collector.audit.fleet import judge_fleet
 from collector.audit.judge import check_names, judge_host
-from tests.audit_cases import Changes, change, facts_of, good_host
+from tests.worlds.audit_cases import Changes, change, facts_of, good_host
 
 GOOD = facts_of("good_h100")
 JOB = "job 41"

@@ -8,7 +8,7 @@ from collector.agent.exposition import Renderer, format_value, render
 from collector.contract.catalog import Catalog, CatalogFile, Kind, Metric, Target
 from collector.contract.model import Event, Missing, Series
 from collector.contract.reason import Reason
-from tests.fakes import sample
+from tests.doubles.fakes import sample
 
 CATALOG = Catalog(
     [

@@ -12,7 +12,7 @@ from collector.contract.reason import Reason
 from collector.parsing.lines import LINE_BYTES_MAX
 from collector.reading import follow
 from collector.reading.follow import READ_BYTES, Follower, find_files, find_folders
-from tests.fakes import HandClock, HandHost
+from tests.doubles.fakes import HandClock, HandHost
 
 
 class Place:

@@ -19,7 +19,7 @@ from collector.switches.gnmi.decode import (
     proto_value,
 )
 from collector.switches.gnmi.model import Nonsense, Notification, Path, Synced
-from tests.gnmi_server import SYNC, make_path, tell
+from tests.doubles.gnmi_server import SYNC, make_path, tell
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from collector.switches.gnmi.stream import (
     Stream,
 )
 from collector.switches.gnmi.tables import profile_named
-from tests.fakes import HandClock
+from tests.doubles.fakes import HandClock
 
 WANTED = Request((Subscription("/a", True, 10.0), Subscription("/b", False, 10.0)))
 Talk = Callable[[Request], Iterator[Message]]

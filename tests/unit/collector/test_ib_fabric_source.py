@@ -12,7 +12,7 @@ from collector.doors.commands import Output
 from collector.reading.infiniband import FORGET_SECONDS
 from collector.sources.ib_fabric import DETAILS_MAX, IbFabric, Settings
 from collector.tables.infiniband_switches import COUNTERS
-from tests.fakes import HandHost
+from tests.doubles.fakes import HandHost
 
 LEAF, SPINE, OTHER = "0x00000000000000a1", "0x00000000000000b1", "0x00000000000000c1"
 QUANTUM_2, SWITCH_IB = 0xD2F2, 0xCB20

@@ -10,7 +10,7 @@ from collector.contract.reason import Reason
 from collector.doors.host import Host
 from collector.reading.ufm import meaning_of
 from collector.sources.ib_fabric import IbFabric, Settings
-from tests.fakes import HandHost
+from tests.doubles.fakes import HandHost
 
 URL = "http://ufm:9001/metrics"
 LABELS = 'node_guid="0xa1",port_num="1",node_desc="MF0;leaf-0:MQM9700/U1",node_type="2"'

@@ -12,7 +12,7 @@ from collector.contract.reason import Reason
 from collector.doors.netlink import LinkMessage, LinkNews
 from collector.sources import links as links_module
 from collector.sources.links import Links, Settings
-from tests.fakes import HandHost
+from tests.doubles.fakes import HandHost
 from tests.fixtures.trees import write_files, write_link
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"

@@ -29,9 +29,9 @@ from collector.sources.nccl_inspector import (
     parse_prom,
 )
 from tests.bench.records import inspector_line, inspector_lines
-from tests.captures import RINGS
-from tests.fakes import HandClock, HandHost
+from tests.doubles.fakes import HandClock, HandHost
 from tests.fixtures.trees import write_files
+from tests.tools.captures import RINGS
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures/formats/nccl_inspector"
 START_US = 1_700_000_000_000_000

@@ -30,7 +30,7 @@ from collector.doors.nvml import (
 from collector.sources.nvml import LOOK_SECONDS, PROCESSES_MAX, XIDS_MAX, NvmlSource, Settings
 from collector.tables.nvml import LINK_FIELDS, XIDS, explain_xid
 from tests.bench.gpu_read import RecordingNvml
-from tests.fakes import HandHost
+from tests.doubles.fakes import HandHost
 
 H200 = (
     Path(__file__).resolve().parents[2] / "fixtures/sources/nvml/h200_busy/tree/nvml/answers.json"

@@ -25,7 +25,14 @@ from collector.contract.model import Missing, Reading, Sample
 from collector.contract.reason import Reason
 from collector.doors.host import Host
 from collector.sources import SourceSettings
-from tests.fakes import SECOND_NS, HandClock, HandHost, RecipeSource, RememberingSource, sample
+from tests.doubles.fakes import (
+    SECOND_NS,
+    HandClock,
+    HandHost,
+    RecipeSource,
+    RememberingSource,
+    sample,
+)
 
 SETTINGS = SourceSettings(interval_seconds=10, timeout_seconds=3)
 

@@ -26,7 +26,7 @@ from collector.agent.ship import (
 from collector.agent.spool import Spool
 from collector.contract import wire
 from collector.contract.errors import SettingsError
-from tests.fakes import HandClock, sample
+from tests.doubles.fakes import HandClock, sample
 
 Recipe = Callable[[wire.Batch], httpx.Response]
 

@@ -13,7 +13,7 @@ from collector.switches.snmp.ber import BerError, Odd, read_bindings, read_value
 from collector.switches.snmp.client import Session, open_session
 from collector.switches.snmp.columns import Column
 from collector.switches.snmp.model import Oid, Walked
-from tests.snmp_hostile import Behaviour, Request, Row, Switch, Table, serve, target
+from tests.doubles.snmp_hostile import Behaviour, Request, Row, Switch, Table, serve, target
 
 NAMES: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 1)
 OCTETS: Oid = (1, 3, 6, 1, 2, 1, 31, 1, 1, 1, 6)

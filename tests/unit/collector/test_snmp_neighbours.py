@@ -14,7 +14,7 @@ from collector.switches.snmp.neighbours import (
     port_name,
     read_neighbours,
 )
-from tests.snmp_fake import FakeSwitch, ports
+from tests.doubles.snmp_fake import FakeSwitch, ports
 
 LOCAL = "1.0.8802.1.1.2.1.3.7.1"
 REMOTE = "1.0.8802.1.1.2.1.4.1.1"

@@ -18,7 +18,7 @@ from collector.switches.snmp.optics import (
     read_entities,
     read_sensors,
 )
-from tests.snmp_fake import FakeSwitch, oid, ports
+from tests.doubles.snmp_fake import FakeSwitch, oid, ports
 
 SENSOR = "1.3.6.1.2.1.99.1.1.1"
 ENTITY = "1.3.6.1.2.1.47.1.1.1.1"

@@ -7,7 +7,7 @@ import pytest
 from collector.contract.reason import Reason
 from collector.switches.snmp.model import Oid, Value, Walked
 from collector.switches.snmp.replay import Recording
-from tests.snmp_hostile import recorded, target
+from tests.doubles.snmp_hostile import recorded, target
 
 COLUMN: Oid = (1, 3, 6, 1, 2, 1, 2, 2, 1, 10)
 

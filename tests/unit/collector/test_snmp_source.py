@@ -18,7 +18,7 @@ from collector.sources.snmp import (
     pause_seconds,
 )
 from collector.switches.snmp.model import Oid, SnmpError, Value
-from tests.snmp_fake import (
+from tests.doubles.snmp_fake import (
     IF,
     IF_X,
     TABLE_CHANGED,

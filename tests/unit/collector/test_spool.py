@@ -10,7 +10,7 @@ from collector.agent.meter import Meter
 from collector.agent.spool import REJECTED_FILES_MAX, Spool
 from collector.contract import wire
 from collector.contract.errors import SpoolError
-from tests.fakes import HandClock, sample
+from tests.doubles.fakes import HandClock, sample
 
 
 class Box:

@@ -23,7 +23,7 @@ from dashboards.grafana.model import (
     Variable,
 )
 from dashboards.grafana.substitute import substituted
-from tests.grafana_schema import schema_flaws
+from tests.oracles.grafana_schema import schema_flaws
 
 UP = Query(expr='up{host=~"$host"}', legend="{{host}}")
 HOST = Variable(name="host", title="Host", query="label_values(up, host)", is_many=True)

@@ -18,7 +18,7 @@ from dashboards.grafana.jumps import uid_of
 from dashboards.grafana.lint import check
 from dashboards.grafana.model import Board, Panel, Query, Row
 from tests.conftest import Golden
-from tests.grafana_schema import schema_flaws
+from tests.oracles.grafana_schema import schema_flaws
 
 NAMES = sorted(discover())
 FIXTURES = Path(__file__).parents[2] / "fixtures/grafana"

@@ -22,7 +22,7 @@ from simulator.snapshot import Snapshot
 from simulator.topology.build import ClusterSpec
 from simulator.topology.model import Fabric
 from simulator.topology.world import World
-from tests.simulated_cluster import (
+from tests.worlds.simulated_cluster import (
     BUCKET_BYTES,
     GPUS_PER_HOST,
     JOB_HOSTS,
@@ -192,7 +192,7 @@ def lively_scenario(seed: int = 1) -> Scenario:
 
 ONE_DIGEST = """
 from pathlib import Path
-from tests.simulated_cluster import digest
+from tests.worlds.simulated_cluster import digest
 from tests.unit.simulator.test_simulator_engine import lively_scenario
 print(digest(lively_scenario(), Path({folder!r})))
 """

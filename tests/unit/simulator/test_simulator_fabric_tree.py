@@ -25,7 +25,7 @@ from simulator.interfaces.columns import (
 from simulator.interfaces.fabric_tree import FabricTree, gpu_pci_path, nic_pci_path
 from simulator.snapshot import LinkCounters, Snapshot
 from simulator.topology.model import Fabric, Topology
-from tests.simulated import PACKET_BYTES, UPTIME_NS, make_snapshot, make_topology
+from tests.worlds.simulated import PACKET_BYTES, UPTIME_NS, make_snapshot, make_topology
 
 SOURCES = ("ib_sysfs", "netdev", "ethtool")
 NIC = 7

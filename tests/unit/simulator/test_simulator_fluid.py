@@ -8,7 +8,7 @@ from simulator.network.fluid import STEP_SECONDS, Fluid, Sources
 from simulator.network.losses import link_errors
 from simulator.topology.model import Fabric, Ints
 from simulator.topology.world import World
-from tests.network_cases import small_cluster, two_pods, world_of
+from tests.worlds.network_cases import small_cluster, two_pods, world_of
 
 LINE_BPS = 400e9
 

@@ -28,10 +28,10 @@ from simulator.interfaces.run_folder import JobFiles, RunFolder, agent_settings,
 from simulator.pattern import Algorithm
 from simulator.snapshot import Happening, Snapshot
 from simulator.topology.model import Fabric
-from tests.diagnosing import report_of
-from tests.fakes import HandHost
-from tests.simulated import START_UNIX_NS, make_topology
-from tests.simulated_jobs import (
+from tests.doubles.fakes import HandHost
+from tests.stands.diagnosing import report_of
+from tests.worlds.simulated import START_UNIX_NS, make_topology
+from tests.worlds.simulated_jobs import (
     FIRST_PID,
     JOB,
     make_block,

@@ -14,7 +14,7 @@ from simulator.network.losses import (
     wire_efficiency,
 )
 from simulator.topology.model import Fabric, Floats, LinkKind
-from tests.network_cases import small_cluster, world_of
+from tests.worlds.network_cases import small_cluster, world_of
 
 LINE_BPS = 400e9
 PACKET_BITS = 8 * packet_bytes(Fabric.ROCE)

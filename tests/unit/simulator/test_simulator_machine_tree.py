@@ -13,9 +13,9 @@ from simulator.interfaces.kernel import local_ranks
 from simulator.interfaces.machine_tree import MachineTree, gpu_uuid
 from simulator.snapshot import Counts, Happening
 from simulator.topology.model import Floats, Ints
-from tests.fakes import HandHost
-from tests.simulated import make_snapshot, make_topology
-from tests.simulated_jobs import FIRST_PID, JOB, make_busy_snapshot, make_job
+from tests.doubles.fakes import HandHost
+from tests.worlds.simulated import make_snapshot, make_topology
+from tests.worlds.simulated_jobs import FIRST_PID, JOB, make_busy_snapshot, make_job
 
 TOPOLOGY = make_topology(hosts=2)
 HOST = 1

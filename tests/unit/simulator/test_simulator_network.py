@@ -14,7 +14,7 @@ from simulator.network.network import Network
 from simulator.pattern import Pattern
 from simulator.topology.model import Fabric, LinkKind
 from simulator.topology.world import NETWORK_KNOBS, Background, World
-from tests.network_cases import (
+from tests.worlds.network_cases import (
     links_with,
     pattern,
     rate_of,

@@ -17,7 +17,7 @@ from simulator.readings.batches import Reporter
 from simulator.readings.poller import PollerSpec
 from simulator.snapshot import Snapshot
 from simulator.topology.model import Fabric, Topology
-from tests.simulated import START_UNIX_NS, make_snapshot, make_topology
+from tests.worlds.simulated import START_UNIX_NS, make_snapshot, make_topology
 
 NS_PER_MS = 1_000_000
 each_fabric = pytest.mark.parametrize("fabric", list(Fabric))

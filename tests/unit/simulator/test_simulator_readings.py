@@ -20,8 +20,8 @@ from simulator.readings.devices import Extenders
 from simulator.readings.unread import HISTORY_SECONDS
 from simulator.snapshot import Happening, Snapshot
 from simulator.topology.model import Topology
-from tests.simulated import START_UNIX_NS, make_topology
-from tests.simulated_jobs import JOB, make_block, make_blocks, make_full_snapshot
+from tests.worlds.simulated import START_UNIX_NS, make_topology
+from tests.worlds.simulated_jobs import JOB, make_block, make_blocks, make_full_snapshot
 
 NS_PER_MS = 1_000_000
 OPERATIONS = "fabric_collective_operations_total"

@@ -11,9 +11,8 @@ import pytest
 
 from collector.contract.collective import Operation
 from simulator.engine import Simulation
-from tests.captures import RINGS
-from tests.reality import PAGE, PARTS, drawings, refreshed
-from tests.reality_runs import (
+from tests.oracles.reality import PAGE, PARTS, drawings, refreshed
+from tests.oracles.reality_runs import (
     RANKS,
     RUNS,
     Figures,
@@ -25,6 +24,7 @@ from tests.reality_runs import (
     simulate,
     simulate_once,
 )
+from tests.tools.captures import RINGS
 
 pytestmark = pytest.mark.slow
 on_each_side = pytest.mark.parametrize("side", ["real", "simulated"])
@@ -166,8 +166,8 @@ def test_the_page_and_its_drawings_are_up_to_date() -> None:
     text = PAGE.read_text("utf-8")
     assert all(f"<!-- reality: {name} -->" in text for name in PARTS)
     lagging = [path.name for path, made in drawings().items() if path.read_text("utf-8") != made]
-    assert not lagging, f"{lagging} lag behind; run python -m tests.reality write"
-    assert refreshed(text) == text, "run python -m tests.reality write"
+    assert not lagging, f"{lagging} lag behind; run python -m tests.oracles.reality write"
+    assert refreshed(text) == text, "run python -m tests.oracles.reality write"
     assert all(f"images/{path.name}" in text for path in drawings())
 
 

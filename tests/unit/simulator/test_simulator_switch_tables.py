@@ -20,7 +20,7 @@ from simulator.interfaces.switch_tables import (
 from simulator.snapshot import Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric, Topology
-from tests.simulated import make_snapshot
+from tests.worlds.simulated import make_snapshot
 
 # (sent, received) of priority 3; the rest of the OID is the ifIndex and what follows it.
 PAUSES = {

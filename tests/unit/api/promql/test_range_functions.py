@@ -14,7 +14,7 @@ from api.promql.pieces import RangeCall
 from api.promql.range_functions import RANGE_FUNCTIONS
 from api.promql.values import Dialect
 from api.promql.windows import cut_windows
-from tests.cut import CUT
+from tests.tools.cut import CUT
 from tests.unit.api.promql.reference import REFERENCE, Window
 
 Samples = list[tuple[int, float]]

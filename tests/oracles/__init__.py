@@ -1,0 +1,1 @@
+"""Independent answers that ours are compared with: Prometheus, schemas, random questions."""

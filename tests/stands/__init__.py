@@ -1,0 +1,1 @@
+"""Real programs of ours started for tests: service, agents, databases, browsers, terminals."""

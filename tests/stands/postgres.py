@@ -1,0 +1,97 @@
+"""A throw-away PostgreSQL server for tests: its own folder, a Unix socket, no TCP port.
+
+PostgreSQL refuses to run as root. Where the tests run as root, the server runs as `nobody`, in a
+folder that belongs to `nobody`.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+from sqlalchemy import create_engine, make_url, text
+
+from tests.tools import peers
+
+# Durability is not what these tests ask about; without it a server starts and stops in a blink.
+FAST = ["-c", "fsync=off", "-c", "full_page_writes=off", "-c", "synchronous_commit=off"]
+# No password on a private socket; text is UTF-8 whatever the machine's locale is.
+INITDB_OPTIONS = ["--auth=trust", "--no-sync", "--locale=C", "--encoding=UTF8"]
+READY_SECONDS = 30
+DATABASES = count()
+POLL_SECONDS = 0.02
+
+
+@contextmanager
+def server() -> Iterator[str]:
+    """The URL of an empty database `postgres`, for SQLAlchemy with psycopg."""
+    initdb, postgres = peers.find("initdb"), peers.find("postgres")
+    if initdb is None or postgres is None:
+        raise peers.PeerError("PostgreSQL is not here: make peers, or as root make peers-system")
+    # Not pytest's tmp_path: as root, its parents are closed to everyone else. And short, because
+    # the path of a Unix socket may have 107 characters.
+    folder = Path(tempfile.mkdtemp(prefix="fs-pg-", dir="/tmp"))
+    user: str | None = None
+    if os.geteuid() == 0:
+        user = "nobody"
+        account = pwd.getpwnam(user)
+        os.chown(folder, account.pw_uid, account.pw_gid)
+    data = folder / "data"
+    try:
+        subprocess.run(
+            [str(initdb), "-D", str(data), "-U", "postgres", *INITDB_OPTIONS],
+            user=user,
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
+        with (
+            (folder / "log").open("wb") as log,
+            subprocess.Popen(
+                [str(postgres), "-D", str(data), "-k", str(folder), "-h", "", *FAST],
+                user=user,
+                cwd=folder,
+                stdout=log,
+                stderr=log,
+            ) as process,
+        ):
+            try:
+                wait_until_ready(process, data, folder / "log")
+                yield f"postgresql+psycopg://postgres@/postgres?host={folder}"
+            finally:
+                process.send_signal(signal.SIGINT)  # PostgreSQL's "fast" shutdown
+                process.wait(READY_SECONDS)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], data: Path, log: Path) -> None:
+    """Return once the server says in its pid file that it takes connections."""
+    deadline = time.monotonic() + READY_SECONDS
+    while process.poll() is None and time.monotonic() < deadline:
+        pid_file = data / "postmaster.pid"
+        if pid_file.exists() and "ready" in pid_file.read_text():
+            return
+        time.sleep(POLL_SECONDS)
+    raise peers.PeerError(f"PostgreSQL did not start:\n{log.read_text()[-2000:]}")
+
+
+def new_database(server_url: str) -> str:
+    """The URL of an empty database of its own on this server."""
+    server = make_url(server_url)
+    name = f"test_{os.getpid()}_{next(DATABASES)}"
+    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        version = connection.dialect.server_version_info or (0,)
+        # A locale in which "a" comes before "B": names must come in byte order all the same.
+        icu = "LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'" if version >= (15,) else ""
+        connection.execute(text(f"CREATE DATABASE {name} TEMPLATE template0 {icu}"))
+    engine.dispose()
+    return server.set(database=name).render_as_string(hide_password=False)

@@ -1,0 +1,1 @@
+"""Programs for developers: set-up, peers, documentation, the rotating cut of long proofs."""

@@ -1,0 +1,1 @@
+"""Data that tests are made of: windows, jobs, topologies, simulated clusters."""
