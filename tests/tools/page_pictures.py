@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
             picture = photographed(browser, stage, shot)
             (chosen.out / f"{name}.png").write_bytes(picture)
             too_large += len(picture) > BYTES_MAX
-            print(f"{name}: {len(picture) / 1_000:.0f} kB")  # noqa: T201 - for developers
+            print(f"{name}: {len(picture) / 1_000:.0f} kB")
     return 1 if too_large else 0
 
 
