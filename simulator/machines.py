@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.snapshot import NS, Counts, GpuReadings, HostReadings
+from collector.contract.units import NS
+from simulator.snapshot import Counts, GpuReadings, HostReadings
 from simulator.topology.model import Bools, Floats, Ints, Topology
 from simulator.topology.world import World
 

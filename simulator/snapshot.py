@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collector.contract.collective import Operation, State
+from collector.contract.units import NS
 from simulator.pattern import Algorithm
 from simulator.topology.model import Bools, Floats, Ints, Topology
 from simulator.topology.world import World
 
 Counts = NDArray[np.int64]
-NS = 1_000_000_000
 
 
 @dataclass(eq=False)

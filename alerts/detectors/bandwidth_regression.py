@@ -29,9 +29,10 @@ import numpy as np
 from alerts.finding import Finding
 from alerts.signals.edges import crosses_network
 from alerts.signals.transfer import Kinds, kind_of, own_past, shown_size, sorted_kinds
-from alerts.window.model import NS, JobWindow, Kind, Window
+from alerts.window.model import JobWindow, Kind, Window
 from collector.contract.cause_facts import TIMES, Sought
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence
 
 LOOKS_FOR = Sought("collectives that became slower", (TIMES,))

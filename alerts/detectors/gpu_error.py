@@ -28,9 +28,10 @@ from alerts.finding import Finding
 from alerts.signals.peers import groups_of_gpus, known_values, usual_of
 from alerts.signals.ports import amount, counted
 from alerts.window.columns import Floats, Ints
-from alerts.window.model import NS, Window
+from alerts.window.model import Window
 from alerts.window.statistics import runs
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Evidence, Reason
 
 NAME = "gpu_error"

@@ -32,9 +32,10 @@ import numpy as np
 from alerts.finding import Finding, Suspect
 from alerts.signals.blocked import blame
 from alerts.window.columns import Flags, Floats, Ints
-from alerts.window.model import NS, JobWindow, Rank, Window
+from alerts.window.model import JobWindow, Rank, Window
 from alerts.window.statistics import median_known
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason
 
 NAMED_NS_MIN = 5 * NS

@@ -48,7 +48,8 @@ from alerts.signals.ports import (
     values_of,
 )
 from alerts.window.columns import Flags
-from alerts.window.model import NS, Ports, Window
+from alerts.window.model import Ports, Window
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 NAME = "link_flap"

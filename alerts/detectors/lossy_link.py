@@ -63,7 +63,8 @@ from alerts.signals.ports import (
 )
 from alerts.signals.vanished import Vanished, vanished
 from alerts.window.columns import Flags, Floats, Ints
-from alerts.window.model import NS, JobWindow, Ports, Window
+from alerts.window.model import JobWindow, Ports, Window
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 NAME = "lossy_link"

@@ -19,9 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from alerts.finding import Finding
-from alerts.window.model import NS, JobWindow, Window
+from alerts.window.model import JobWindow, Window
 from collector.contract.cause_facts import TIMES, Sought
 from collector.contract.figures import duration
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence
 
 LOOKS_FOR = Sought("the network's share of time", (TIMES,))

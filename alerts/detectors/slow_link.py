@@ -61,9 +61,10 @@ from alerts.signals.transfer import (
     sorted_kinds,
 )
 from alerts.window.columns import Ints, Step
-from alerts.window.model import NS, JobWindow, Window
+from alerts.window.model import JobWindow, Window
 from collector.contract.figures import duration
 from collector.contract.figures import share as percentage
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
 
 LADDERS_MAX = 64

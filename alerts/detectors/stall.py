@@ -25,10 +25,11 @@ import numpy as np
 from alerts.finding import Finding
 from alerts.signals.gaps import job_ranks_of_rows
 from alerts.window.columns import Ints, Operations, Records
-from alerts.window.model import NS, JobWindow, Window
+from alerts.window.model import JobWindow, Window
 from alerts.window.split import distinct, medians
 from collector.contract.figures import duration
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, RuledOut
 
 STALL_NS_MIN = 2 * NS

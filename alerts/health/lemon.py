@@ -14,7 +14,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Collection
 
-from alerts.health.model import NS
+from collector.contract.units import NS
 
 WINDOW_DAYS = 28
 """Four weeks: long enough for three strokes of a fault that comes weekly, short enough that a host

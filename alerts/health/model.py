@@ -8,9 +8,8 @@ from functools import cached_property
 import msgspec
 
 from collector.contract.identity import DeviceId, GpuId, PortId
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Reason
-
-NS = 1_000_000_000
 
 
 class HealthState(enum.StrEnum):

@@ -21,9 +21,8 @@ import msgspec
 from alerts.judge.names import name_incident, names_of, same_thing
 from alerts.signals.replay import grown, stood
 from collector.contract.cause_facts import Family
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Reason, Verdict
-
-NS = 1_000_000_000
 
 OPEN_CONFIDENCE = 0.5
 """Below it a verdict is more likely wrong than right: it may support an incident, not begin one."""

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from functools import lru_cache
 from hashlib import blake2b
 
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit, Verdict
 
-NS = 1_000_000_000
 REMEMBERED_MAX = 1_000
 """Culprits whose names are cached: as many as a round examines incidents."""
 

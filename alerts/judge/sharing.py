@@ -19,8 +19,9 @@ from alerts.finding import Finding
 from alerts.signals.ports import Span, called, faces_switch, load, mean, percent, scaled
 from alerts.signals.transfer import kinds_of, shown_size
 from alerts.window.columns import Flags, Floats, Ints
-from alerts.window.model import NS, JobWindow, Ports, Window
+from alerts.window.model import JobWindow, Ports, Window
 from collector.contract.figures import duration
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Evidence, Reason
 
 FLOWS_LEAST = 1.5

@@ -25,9 +25,10 @@ from alerts.judge.places import Surroundings, is_same, port_row, with_all_names
 from alerts.judge.ruled_out import ruled_out
 from alerts.judge.sharing import shared_cable
 from alerts.judge.words import action, summary
-from alerts.window.model import NS, Window
+from alerts.window.model import Window
 from collector.contract.cause_facts import Family
 from collector.contract.causes import by_reason
+from collector.contract.units import NS
 from collector.contract.verdict import (
     Cause,
     Cost,

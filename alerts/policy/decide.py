@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from alerts.health.model import NS, Charge, Standing
+from alerts.health.model import Charge, Standing
 from alerts.judge.incident import REOPEN_SECONDS
 from alerts.policy.action import (
     HOLDING,
@@ -23,6 +23,7 @@ from alerts.policy.action import (
     Why,
 )
 from alerts.policy.model import Mode, Policy, ReturnOn, Rule
+from collector.contract.units import NS
 
 CONFIRM_S = 900.0
 """Trouble that goes on at a host for this long after the wish was worth a drain: a job that moves

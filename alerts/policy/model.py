@@ -12,7 +12,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from alerts.health.model import NS, Charge, HealthState
+from alerts.health.model import Charge, HealthState
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Reason
 
 HOUR_S = 3_600.0

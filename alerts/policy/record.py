@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from alerts.health.model import NS, Hold
+from alerts.health.model import Hold
 from alerts.policy.action import (
     STATE_OF,
     Action,
@@ -25,6 +25,7 @@ from alerts.policy.action import (
 )
 from alerts.policy.decide import Decision, Drain, End, Refusal
 from alerts.policy.model import Mode, Policy
+from collector.contract.units import NS
 
 BY_POLICY = "policy"
 """The actor, where no person acted."""

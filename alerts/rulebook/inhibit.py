@@ -13,8 +13,9 @@ import msgspec
 
 from alerts.judge.incident import Incident
 from alerts.judge.words import cost as cost_words
-from alerts.rulebook.model import INCIDENT_LABEL, INHIBITED_BY, NS, Alert
+from alerts.rulebook.model import INCIDENT_LABEL, INHIBITED_BY, Alert
 from collector.contract.cause_facts import Family
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit
 
 SCOPE_LABEL, THEME_LABEL = "scope", "theme"

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from alerts.rulebook.model import ALERT_NAME, NS, Alert, AlertState, Found, Rule
+from alerts.rulebook.model import ALERT_NAME, Alert, AlertState, Found, Rule
 from collector.contract.errors import RuleError, RuleLimitError
 from collector.contract.identity import METRIC_LABEL, Labels, canonical_labels
 from collector.contract.model import Sample, Series
+from collector.contract.units import NS
 
 Expand = Callable[[str, Mapping[str, str], float], str]
 """A template, the row's labels and its value; the text, or the error as text: it never raises."""

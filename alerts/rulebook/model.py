@@ -9,8 +9,6 @@ import msgspec
 
 from collector.contract.identity import Labels
 
-NS = 1_000_000_000
-
 ALERT_NAME = "alertname"
 INCIDENT_LABEL = "incident"
 """The label of an alert that is about an incident: its id."""

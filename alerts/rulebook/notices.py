@@ -22,8 +22,9 @@ from hashlib import blake2b
 
 import msgspec
 
-from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL, NS, Alert, AlertState
+from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL, Alert, AlertState
 from collector.contract.identity import Labels, canonical_labels
+from collector.contract.units import NS
 
 SEVERITY_LABEL = "severity"
 CRITICAL = "critical"

@@ -36,8 +36,9 @@ from alerts.signals.ladder import (
 from alerts.signals.transfer import LOW, MANY, Kinds, Stretch, kind_of, stretch_from
 from alerts.window.clocks import DRIFT_TYPICAL
 from alerts.window.columns import Flags, Floats, Ints
-from alerts.window.model import NS, JobWindow
+from alerts.window.model import JobWindow
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 
 SECONDS_MIN = 2.0
 """A shorter window may be one stumble of a single connection: these last for half a second."""

@@ -13,8 +13,9 @@ import numpy as np
 
 from alerts.finding import Finding
 from alerts.window.columns import Flags, Floats
-from alerts.window.model import NS, Ports, Window
+from alerts.window.model import Ports, Window
 from alerts.window.statistics import runs
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 ACTIVE = 4.0

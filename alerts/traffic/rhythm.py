@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 
 from alerts.window.columns import Floats, Ints, Records
-from alerts.window.model import NS
 from alerts.window.split import all_bus_bytes
 from alerts.window.statistics import spread
 from collector.contract.collective import Operation
+from collector.contract.units import NS
 
 BINS_MAX = 65_536
 """Of the byte rate that is correlated with itself: a quarter of a second's work. An hour then has

@@ -26,6 +26,7 @@ import numpy as np
 from alerts.window.columns import Clock, ClockFit, Codes, Flags, Floats, Ints, Records
 from collector.contract.collective import Operation
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 
 BARRIER_LIKE = frozenset(
     {
@@ -66,8 +67,6 @@ TOGETHER = 0.5
 """Ranks left together if no exit is further from the mean than this share of the transfer."""
 DOUBTS = 2.0
 """An offset of so many residuals is beyond doubt: clocks are not kept in step."""
-
-NS = 1_000_000_000
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,9 +20,8 @@ import numpy as np
 from alerts.window.columns import ClockFit, Flags, Floats, Ints, Operations, Records, Step
 from collector.contract.collective import State
 from collector.contract.model import Event
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit
-
-NS = 1_000_000_000
 
 
 class Grid(msgspec.Struct, frozen=True):

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from alerts.window.clocks import NS, SEGMENT_SECONDS, align, operation_index, usable
+from alerts.window.clocks import SEGMENT_SECONDS, align, operation_index, usable
 from alerts.window.columns import Clock, ClockFit, Ints, Records
 from alerts.window.split import distinct, starts_of
+from collector.contract.units import NS
 
 SLICES_MAX = 8
 """Of an hour one every seven minutes: enough to see a beginning."""

@@ -28,8 +28,8 @@ from api.diagnose.windows import window_of
 from collector.contract.errors import SettingsError
 from collector.contract.identity import printable
 from collector.contract.layers import unknown
+from collector.contract.units import NS_PER_MS
 
-NS_PER_MS = 1_000_000
 EXIT_NOTHING = 2
 """Nothing that was found could be read."""
 TEXT_COLUMNS = 110

@@ -35,7 +35,7 @@ from collector.contract.communicator import (
 from collector.contract.errors import IdentityError, ParseError
 from collector.contract.identity import check_labels, metric_id, printable
 from collector.contract.model import Event, Sample, Series
-from collector.contract.wire import NS_PER_MS
+from collector.contract.units import NS_PER_MS
 from collector.formats import Format, Record
 
 T = TypeVar("T")

@@ -18,9 +18,9 @@ import numpy as np
 from alerts.window.columns import Floats, Ints
 from collector.contract.causes import CauseTable
 from collector.contract.identity import printable
+from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 
-NS = 1_000_000_000
 SHARE_MIN = 64
 """Of anything that is bounded, so much each of many jobs may show."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from alerts.judge import words
 from alerts.window.columns import Flags, Floats, Ints
-from alerts.window.model import NS, JobWindow, Ports, Things, Window
+from alerts.window.model import JobWindow, Ports, Things, Window
 from alerts.window.split import medians
 from api.diagnose import units
 from api.diagnose.analyse import Analysis
@@ -36,6 +36,7 @@ from api.diagnose.page_data import (
 from api.diagnose.readings import THING_LABELS
 from api.diagnose.report import Diagnosis
 from api.diagnose.verdicts import clock_words, cost_lines, start_of, when
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Evidence, Layer, Verdict
 
 VERDICTS_MAX = 50

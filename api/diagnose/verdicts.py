@@ -15,12 +15,13 @@ from alerts.detectors import Detect, discover, looks_for
 from alerts.finding import Finding
 from alerts.judge import words
 from alerts.judge.verdict import judge
-from alerts.window.model import NS, Window
+from alerts.window.model import Window
 from api.diagnose import units
 from api.diagnose.report import DetectorReport, Diagnosis
 from collector.contract import figures
 from collector.contract.cause_facts import Sight
 from collector.contract.identity import printable
+from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 
 BROKEN: Final = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from alerts.window.model import NS, JobWindow, Window
+from alerts.window.model import JobWindow, Window
 from api.data.store.store import Store
 from api.diagnose.analyse import Analysis
 from api.diagnose.analyse import Window as Asked
@@ -19,6 +19,7 @@ from api.jobs.correlate.windows import (
     to_communicator,
     to_rank,
 )
+from collector.contract.units import NS
 
 STEP_SECONDS_MIN = 0.01
 """Counters in files may be read a hundred times a second; nothing reads them more often."""

@@ -21,7 +21,6 @@ from collector.agent.buffer import Buffer, Flusher
 from collector.agent.exposition import Renderer, columns
 from collector.agent.meter import Meter
 from collector.agent.schedule import (
-    NS_PER_SECOND,
     Publish,
     Report,
     Runner,
@@ -34,6 +33,7 @@ from collector.agent.settings import AgentSettings
 from collector.agent.spool import Spool
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import FabricscopeError, HostError
+from collector.contract.units import NS
 from collector.contract.wire import CaptureRequest
 from collector.doors.host import Host
 from collector.sources import Source
@@ -174,11 +174,11 @@ class Shipping:
     def _run_flusher(self) -> None:
         """Flush on a grid of its own phase, so that ten thousand agents do not send at once."""
         now_ns = self._host.monotonic_ns
-        interval_ns = int(self._settings.flush_seconds * NS_PER_SECOND)
+        interval_ns = int(self._settings.flush_seconds * NS)
         phase = phase_ns(self._host.name, "flush", interval_ns)
         tick_ns = first_tick_ns(now_ns(), interval_ns=interval_ns, phase=phase)
         while not self._stop.is_set():
-            self._buffer.is_urgent.wait(max(0, tick_ns - now_ns()) / NS_PER_SECOND)
+            self._buffer.is_urgent.wait(max(0, tick_ns - now_ns()) / NS)
             self._flush()
             if now_ns() >= tick_ns:
                 tick_ns, _ = next_tick_ns(tick_ns, now_ns(), interval_ns)

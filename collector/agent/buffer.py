@@ -18,6 +18,7 @@ from collector.agent.spool import DROPPED_SAMPLES, Spool
 from collector.contract import wire
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.model import Event, Missing, Sample
+from collector.contract.units import NS_PER_MS
 
 BATCH_SAMPLES_MAX = 50_000
 """Samples of one batch: at 20 bytes a megabyte unpacked, an eighth of what a body may have even if
@@ -190,7 +191,7 @@ class Flusher:
                 agent=self._agent,
                 boot=self._spool.boot,
                 sequence=self._spool.next_sequence,
-                sent_ms=now_ns // wire.NS_PER_MS,
+                sent_ms=now_ns // NS_PER_MS,
                 common=self._common,
             )
             self._spool.put(wire.encode_batch(batch), samples=batch.reading_count)

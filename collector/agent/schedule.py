@@ -23,11 +23,10 @@ import msgspec
 from collector.agent.meter import Meter
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.contract.units import NS
 from collector.contract.wire import CaptureRequest
 from collector.doors.host import Host
 from collector.sources import Source, SourceSettings
-
-NS_PER_SECOND = 1_000_000_000
 
 FAILURE_LOG_SECONDS = 300
 """A source that breaks at every tick writes one trace in so many seconds; the count is a metric."""
@@ -158,15 +157,15 @@ class Runner:
     ) -> None:
         self.name = source.name
         self.settings = settings
-        self.interval_ns = int(settings.interval_seconds * NS_PER_SECOND)
-        self._timeout_ns = int(settings.timeout_seconds * NS_PER_SECOND)
+        self.interval_ns = int(settings.interval_seconds * NS)
+        self._timeout_ns = int(settings.timeout_seconds * NS)
         self._source = source
         self._host = host
         self._meter = meter
         self._publish = publish
         self._remembers = source if isinstance(source, Remembers) else None
         self._looks = source if isinstance(source, Looks) else None
-        self.look_ns = int(self._looks.look_seconds * NS_PER_SECOND) if self._looks else None
+        self.look_ns = int(self._looks.look_seconds * NS) if self._looks else None
         """From one look to the next; None for a source that is only read."""
         self._state_to_load = state
         self._state = state
@@ -319,7 +318,7 @@ class Runner:
         if self._remembers is None:
             return
         last_ns = self._state_saved_ns
-        if last_ns is None or now_ns - last_ns >= STATE_SECONDS * NS_PER_SECOND:
+        if last_ns is None or now_ns - last_ns >= STATE_SECONDS * NS:
             self._state_saved_ns = now_ns
             self._state = msgspec.msgpack.encode(self._remembers.save_state())
 
@@ -330,7 +329,7 @@ class Runner:
 
     def _log_failure(self, error: Exception) -> None:
         now_ns, last_ns = self._host.monotonic_ns(), self._failure_logged_ns
-        if last_ns is None or now_ns - last_ns >= FAILURE_LOG_SECONDS * NS_PER_SECOND:
+        if last_ns is None or now_ns - last_ns >= FAILURE_LOG_SECONDS * NS:
             self._failure_logged_ns = now_ns
             log.error(
                 "source %s broke; this is a bug of ours, please report it with this trace",
@@ -373,7 +372,7 @@ def run_ticks(
     now_ns = monotonic_ns()
     tick_ns = first_tick_ns(now_ns, interval_ns=runner.interval_ns, phase=phase)
     look_ns = tick_ns if runner.look_ns is None else now_ns
-    while not wait(max(0, min(tick_ns, look_ns) - now_ns) / NS_PER_SECOND):
+    while not wait(max(0, min(tick_ns, look_ns) - now_ns) / NS):
         if look_ns < tick_ns and runner.look_ns is not None:
             runner.look()
             now_ns = monotonic_ns()
@@ -417,10 +416,10 @@ class Scheduler:
     def stop(self, seconds: float) -> list[str]:
         """Start no more reads and wait for those that run; the sources that did not end in time."""
         self._stop.set()
-        deadline_ns = self._host.monotonic_ns() + int(seconds * NS_PER_SECOND)
+        deadline_ns = self._host.monotonic_ns() + int(seconds * NS)
         for thread in (*self._threads, self._watchdog):
             left_ns = deadline_ns - self._host.monotonic_ns()
-            thread.join(max(0, left_ns) / NS_PER_SECOND)
+            thread.join(max(0, left_ns) / NS)
         pairs = zip(self._runners, self._threads, strict=True)
         return [runner.name for runner, thread in pairs if thread.is_alive()]
 

@@ -23,6 +23,7 @@ from urllib.parse import quote
 
 from collector.contract.errors import HostError, SettingsError
 from collector.contract.reason import Reason
+from collector.contract.units import NS
 from collector.doors.commands import Output, recorded_as, run_command
 from collector.doors.fetch import Fetcher
 from collector.doors.netlink import LinkNews, LinkSocket
@@ -72,7 +73,6 @@ _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR})
 _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
 # Nothing below a root should be a pipe; if something is, opening it must not hang the agent.
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-_NS_PER_SECOND = 1_000_000_000
 
 
 def reason_for(code: int) -> Reason:
@@ -490,7 +490,7 @@ class Host:
                 os.close(handle)
             self._retired = list(self._kept.values())
             self._kept = {}
-            self._reopen_ns = now_ns + REOPEN_SECONDS * _NS_PER_SECOND
+            self._reopen_ns = now_ns + REOPEN_SECONDS * NS
 
     def _room(self) -> int:
         """How many files may be held; the soft limit is raised as far as it is needed and allowed.
@@ -511,7 +511,7 @@ class Host:
         """The error to raise; a "not supported" is remembered and not asked for again soon."""
         refusal = host_error(path, error)
         if refusal.reason is Reason.NOT_SUPPORTED:
-            retry_ns = time.monotonic_ns() + REFUSED_RETRY_SECONDS * _NS_PER_SECOND
+            retry_ns = time.monotonic_ns() + REFUSED_RETRY_SECONDS * NS
             self._refused[path] = retry_ns, refusal
         return refusal
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Sample, Series
 from collector.contract.reason import Reason
+from collector.contract.units import NS
 from collector.doors.commands import Output
 from collector.doors.host import Host
 from collector.parsing.infiniband_diags import (
@@ -53,7 +54,6 @@ from collector.tables.infiniband_switches import (
     find_chip,
 )
 
-NS_PER_SECOND = 1_000_000_000
 NODES_MAX = 49_151
 """Unicast addresses of a subnet (IBTA volume 1, 4.1.3): there cannot be more nodes."""
 PORT_LINES_MAX = 200_000
@@ -101,7 +101,7 @@ class Programs:
 
     def run(self, program: str, *arguments: str) -> Output:
         """A program's output; HostError if it is not there, or no time is left."""
-        left = (self._deadline_ns - self._host.monotonic_ns()) / NS_PER_SECOND
+        left = (self._deadline_ns - self._host.monotonic_ns()) / NS
         if left < LEFT_SECONDS_MIN:
             raise HostError(Reason.TIMEOUT, program, "no time was left to ask")
         device, _, port = self._asking.through.partition(":")
@@ -213,7 +213,7 @@ class Fabric:
         self.is_suspect = True
         """Whether the topology may have changed: scan at the next read."""
         self._hcas = hcas
-        self._topology_ns = int(topology_seconds * NS_PER_SECOND)
+        self._topology_ns = int(topology_seconds * NS)
         self._due_ns = 0
         self._facts = Nodes({}, {})
         self._facts_due_ns = 0
@@ -307,7 +307,7 @@ class Fabric:
 
     def _forget(self, now_ns: int) -> None:
         """Drop nodes that no scan has found for FORGET_SECONDS."""
-        oldest_ns = now_ns - FORGET_SECONDS * NS_PER_SECOND
+        oldest_ns = now_ns - FORGET_SECONDS * NS
         for guid in [guid for guid, node in self.nodes.items() if node.seen_ns < oldest_ns]:
             del self.nodes[guid]
 

@@ -21,10 +21,10 @@ from collector.contract.counters import advance
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.contract.units import NS
 from collector.doors.host import Host
 from collector.parsing.infiniband_diags import DOWN, Block, Peer, parse_name_map
 from collector.reading.infiniband import (
-    NS_PER_SECOND,
     PORT_LINES_MAX,
     Answer,
     Asking,
@@ -121,7 +121,7 @@ class IbFabric:
         if self._ufm:
             yield from self._ufm.read(host, seconds, self._names)
             return
-        deadline_ns = host.monotonic_ns() + int(seconds * NS_PER_SECOND)
+        deadline_ns = host.monotonic_ns() + int(seconds * NS)
         taken: set[str] = set()
         for poller in self._fabrics.values():
             yield from poller.read(host, deadline_ns, self._names, taken)
@@ -233,7 +233,7 @@ class Poller:
         for (_, node, port, _), details in zip(chosen, found, strict=True):
             port.details = details
             if details.failure:
-                node.details_ns = now_ns + DETAILS_RETRY_SECONDS * NS_PER_SECOND
+                node.details_ns = now_ns + DETAILS_RETRY_SECONDS * NS
 
     def _read_subnet(
         self, programs: Programs, answers: list[Answer], time_ns: int
@@ -479,7 +479,7 @@ def needs_details(last: Details | None, discards: int, now_ns: int) -> bool:
     """Whether a port's discards must be looked into: never done, more by now, or long ago."""
     if last is None or last.discards != discards:
         return True
-    return now_ns - last.asked_ns > DETAILS_SECONDS * NS_PER_SECOND
+    return now_ns - last.asked_ns > DETAILS_SECONDS * NS
 
 
 def read_details(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:

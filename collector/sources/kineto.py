@@ -17,6 +17,7 @@ from collector.contract.collective import Collective, StepSpan
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.contract.units import NS
 from collector.doors.host import FileFacts, Host
 from collector.formats import HEAD_BYTES, Origin, Record
 from collector.formats.kineto import FORMAT, RANK_IN_NAME, read_trace
@@ -36,7 +37,6 @@ READ_BYTES = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
 GZIP_WINDOW = 31
 """zlib's code for a gzip header and its largest window."""
-NS_PER_SECOND = 1_000_000_000
 
 PROFILES = "fabric_step_profiles_total"
 UNPARSED = "fabric_step_profile_unparsed_total"
@@ -206,8 +206,8 @@ class KinetoSource:
         latest = sorted(files.items(), key=lambda item: item[1].changed_ns, reverse=True)
         self._seen = {path: version_of(facts) for path, facts in latest[:FILES_MAX]}
         self._done = {path: each for path, each in self._done.items() if path in self._seen}
-        young_ns = now_ns - int(self._settings.young_seconds * NS_PER_SECOND)
-        settled_ns = now_ns - SETTLED_SECONDS * NS_PER_SECOND
+        young_ns = now_ns - int(self._settings.young_seconds * NS)
+        settled_ns = now_ns - SETTLED_SECONDS * NS
         waiting = []
         for path, version in self._seen.items():
             facts = files[path]

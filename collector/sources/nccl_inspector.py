@@ -24,6 +24,7 @@ from collector.contract.errors import HostError, ParseError
 from collector.contract.identity import printable
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.contract.units import NS
 from collector.doors.host import FileFacts, Host
 from collector.formats import Record
 from collector.formats.nccl_inspector import OPERATIONS, UNKNOWN, Dropped, Reader
@@ -57,7 +58,6 @@ _JOB_FOLDER = re.compile(r"nccl-inspector-([0-9A-Za-z_.-]{1,64})")
 """The plugin's own name for its folder: `nccl-inspector-<SLURM_JOBID>`."""
 _PROM_FILE = re.compile(r"nccl_inspector_metrics_([0-9a-fA-F-]{36})\.prom")
 _PROM_FILES = ("nccl_inspector_metrics_*.prom",)
-_NS_PER_SECOND = 1_000_000_000
 
 
 class Settings(SourceSettings, frozen=True, kw_only=True):
@@ -224,7 +224,7 @@ class Counts:
             operations, size, seconds = tally.series
             yield Sample(operations, tally.operations, now_ns)
             yield Sample(size, tally.bytes, now_ns)
-            yield Sample(seconds, tally.seconds / _NS_PER_SECOND, now_ns)
+            yield Sample(seconds, tally.seconds / NS, now_ns)
         for (communicator, rank, _, job), gaps in self._gaps.items():
             if (communicator, rank, job) not in self._losses:
                 yield Sample(gaps.series, gaps.lost, now_ns)
@@ -281,7 +281,7 @@ class Thinner:
         What counts is the job's time: an agent that reads an hour's log in a second has no more
         rows per second than one that was there all along.
         """
-        span = max((self._last_ns - self._first_ns) / _NS_PER_SECOND, seconds, 1e-3)
+        span = max((self._last_ns - self._first_ns) / NS, seconds, 1e-3)
         rate = self._rows / span
         while self.power < THIN_MAX and rate / (1 << self.power) > self._rows_max:
             self.power += 1
@@ -349,11 +349,11 @@ class NcclInspectorFiles:
                 yield from self._read_chunk(host, chunk, monotonic_ns, missing)
         yield from missing.values()
         elapsed_ns = monotonic_ns - self._read_ns if self._read_ns is not None else 0
-        self._thinner.adapt(max(elapsed_ns / _NS_PER_SECOND, self._settings.interval_seconds))
+        self._thinner.adapt(max(elapsed_ns / NS, self._settings.interval_seconds))
         self._read_ns = monotonic_ns
         identities = {file.identity for file in follower.files}
         self._readers = {key: each for key, each in self._readers.items() if key in identities}
-        self._counts.forget(monotonic_ns - FORGET_SECONDS * _NS_PER_SECOND)
+        self._counts.forget(monotonic_ns - FORGET_SECONDS * NS)
         now_ns = host.now_ns()
         yield from self._counts.samples(now_ns)
         yield from self._prom.read(host, now_ns)
@@ -536,7 +536,7 @@ class PromFiles:
     def read(self, host: Host, now_ns: int) -> Iterator[Sample | Missing]:
         """All numbers of the files that are not stale."""
         found = find_files(host, self._settings.directories, _PROM_FILES)
-        fresh_ns = now_ns - int(self._settings.stale_seconds * _NS_PER_SECOND)
+        fresh_ns = now_ns - int(self._settings.stale_seconds * NS)
         before, self._parsed = self._parsed, {}
         taken: set[Series] = set()
         for path, facts in found.files.items():

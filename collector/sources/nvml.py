@@ -18,6 +18,7 @@ from typing import ClassVar
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.contract.units import NS
 from collector.doors.host import Host
 from collector.doors.nvml import (
     EVENT_TYPES,
@@ -49,8 +50,6 @@ from collector.tables.nvml import (
     explain_xid,
     unpack_ratio,
 )
-
-NS_PER_SECOND = 1_000_000_000
 
 LOOK_SECONDS = 300
 """How long a refusal, a name, a limit is believed. A driver that is updated, a GPU that is reset
@@ -103,7 +102,7 @@ class Gpu:
         try:
             if host.monotonic_ns() >= self._look_ns:
                 self._look(nvml, host)
-                self._look_ns = host.monotonic_ns() + LOOK_SECONDS * NS_PER_SECOND
+                self._look_ns = host.monotonic_ns() + LOOK_SECONDS * NS
             readings = list(self._read(nvml, host.now_ns()))
         except NvmlError as error:
             self._look_ns = 0

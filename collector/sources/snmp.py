@@ -21,6 +21,7 @@ import msgspec
 from collector.contract.errors import CatalogError, HostError, SettingsError
 from collector.contract.model import Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.contract.units import NS
 from collector.doors.host import Host
 from collector.sources import SourceSettings
 from collector.switches.makers import Switchbooks, load_shipped, parse_switch_file
@@ -45,7 +46,6 @@ STATE_ENTRIES_MAX = 200_000
 """Counters that have wrapped, of all switches: 24 for each port of 128 switches. Others of a state
 file are passed over; they begin at 0, as after a reset."""
 TABLES_DIR = "tables_dir"
-NS_PER_SECOND = 1_000_000_000
 
 SECRETS = ("community", "auth_key", "privacy_key")
 """Settings that may stand in a file of their own: `community_file` and so on."""
@@ -173,7 +173,7 @@ class Polled:
         self.trouble = trouble
         self.failures += 1
         pause = pause_seconds(self.settings.name, self.failures, interval_seconds)
-        self.next_ns = now_ns + int(pause * NS_PER_SECOND)
+        self.next_ns = now_ns + int(pause * NS)
 
     def succeed(self) -> None:
         self.trouble = None

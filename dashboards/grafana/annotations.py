@@ -18,6 +18,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from collector.contract.units import NS_PER_MS
 from dashboards.grafana.connection import Grafana
 from dashboards.grafana.failures import GrafanaError, plain
 from dashboards.grafana.service import Service, ServiceError
@@ -43,7 +44,6 @@ FAILURES_MAX = 20
 """Runs that may fail one after the other while following: five minutes without a Grafana."""
 
 CULPRIT = ("job", "host", "gpu", "device", "port", "switch", "switch_port", "rank")
-NS_PER_MS = 1_000_000
 
 
 class IncidentSeen(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
+from collector.contract.units import NS_PER_MS
 from dashboards.grafana.jumps import uid_of
 
 ANNOTATION = "dashboard"
 """The annotation of an alert that holds the address of its board."""
-NS_PER_MS = 1_000_000
 LEAD_MS = 30 * 60 * 1_000
 """Before its beginning: what was usual, and how it began."""
 TRAIL_MS = 10 * 60 * 1_000

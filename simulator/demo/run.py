@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.live import Live
 
 from api.remote.client import Client, ServiceError, Target
+from collector.contract.units import NS
 from simulator.demo.answers import BOUNDS, Asker
 from simulator.demo.folders import Folders
 from simulator.demo.lines import Lines
@@ -27,7 +28,7 @@ from simulator.interfaces.host_trees import HostTrees
 from simulator.interfaces.poller_tree import POLLER, PollerTree
 from simulator.jobs.model import JobSpec
 from simulator.scenario import Scenario
-from simulator.snapshot import NS, Snapshot
+from simulator.snapshot import Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric
 

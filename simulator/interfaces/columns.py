@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from simulator.snapshot import NS, Counts, LinkCounters, Snapshot
+from collector.contract.units import NS
+from simulator.snapshot import Counts, LinkCounters, Snapshot
 from simulator.topology.model import Bools, Fabric, Floats, Ints, Topology
 from simulator.topology.world import World
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collector.contract.units import NS
 from simulator.interfaces.columns import WORD_BYTES
 from simulator.interfaces.switch_tables import Ports, Reading, Readings
-from simulator.snapshot import NS, Counts, Snapshot
+from simulator.snapshot import Counts, Snapshot
 from simulator.topology.model import Bools, Floats, Topology
 
 TICK_BYTES = 8

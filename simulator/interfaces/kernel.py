@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.snapshot import NS, Counts, HostReadings, JobStatus, Snapshot
+from collector.contract.units import NS
+from simulator.snapshot import Counts, HostReadings, JobStatus, Snapshot
 from simulator.topology.model import Floats, Ints
 
 TICKS_PER_SECOND = 100

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from collector.contract.units import NS
 from simulator.interfaces.fabric_tree import gpu_pci_path
 from simulator.interfaces.kernel import (
     COMMAND,
@@ -37,7 +38,7 @@ from simulator.interfaces.kernel import (
     start_ticks,
     uptime_s,
 )
-from simulator.snapshot import NS, Counts, JobStatus, Snapshot
+from simulator.snapshot import Counts, JobStatus, Snapshot
 from simulator.topology.model import Bools, Floats, Ints, Topology
 
 USER, USER_ID = "trainer", 1000

@@ -22,6 +22,7 @@ import numpy as np
 from collector.contract import wire
 from collector.contract.collective import StepSpan
 from collector.contract.model import Event
+from collector.contract.units import NS_PER_MS
 from simulator.readings.collectives import CollectiveSection
 from simulator.readings.debug_logs import DebugSection
 from simulator.readings.dumps import DumpSection
@@ -44,7 +45,6 @@ BATCH_STEPS_MAX = 5_000
 BATCH_EVENTS_MAX = 1_000
 BOOT_BYTES = 8
 """Length of the random name of a numbering."""
-NS_PER_MS = 1_000_000
 DEFAULT_POLLER = PollerSpec()
 
 

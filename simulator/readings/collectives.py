@@ -14,6 +14,7 @@ import numpy as np
 from collector.contract.collective import Operation, State, Timing, communicator_id
 from collector.contract.model import Event
 from collector.contract.records import NUMBERS, Context
+from collector.contract.units import NS
 from simulator.interfaces.inspector import NAMES
 from simulator.readings.ranks import Ranks
 from simulator.readings.records import Contexts, Gathered, Places, Records
@@ -33,7 +34,6 @@ THIN_FALL_SHARE = 0.8
 INTERVAL_SECONDS = 1.0
 """How often the agent reads the logs: thinning counts rows over no less."""
 NS_PER_US = 1000
-NS_PER_SECOND = 1_000_000_000
 _LATEST_NS = 1 << 62
 
 _SEQUENCE, _TIME, _ENTRY, _EXIT, _ENQUEUE, _DURATION, _SIZE = range(len(NUMBERS))
@@ -176,7 +176,7 @@ class Thinner:
 
     def adapt(self, is_read: Bools, seconds: float) -> None:
         """After a read, choose the powers for the next; ``seconds`` passed since the last one."""
-        span = np.maximum((self._last_ns - self._first_ns) / NS_PER_SECOND, seconds)
+        span = np.maximum((self._last_ns - self._first_ns) / NS, seconds)
         excess = np.where(self._rows > 0, self._rows / span / ROWS_PER_SECOND_MAX, 1e-9)
         needed = np.clip(np.ceil(np.log2(excess)), 0, THIN_MAX).astype(np.int64)
         power = np.maximum(self.power, needed)
@@ -255,7 +255,7 @@ class CollectiveSection:
         """In the order of the rows."""
         self.rows(host)
         counts = self._tallies.counts[:, self._places[host]].astype(np.float64)
-        counts[2] /= NS_PER_SECOND
+        counts[2] /= NS
         itself = (
             float(1 << int(self._thinner.power[host])),
             float(self._thinner.thinned[host]),

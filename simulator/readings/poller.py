@@ -18,15 +18,15 @@ import msgspec
 import numpy as np
 
 from collector.contract import wire
+from collector.contract.units import NS, NS_PER_MS
 from simulator.interfaces.switch_tables import Flavour
 from simulator.readings.switches import Cell, View, make_view
-from simulator.snapshot import NS, Snapshot
+from simulator.snapshot import Snapshot
 from simulator.topology.model import Bools, Floats, Topology
 
 ROUNDING_SECONDS = 1e-6
 """By which the time of a tick may fall short of a round number."""
 BOOT_BYTES = 8
-NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True)

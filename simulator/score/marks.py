@@ -12,10 +12,10 @@ from itertools import pairwise
 import msgspec
 import numpy as np
 
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit, Verdict
 from simulator.scenario import Truth
 
-NS = 1_000_000_000
 GRACE_NS = 30 * NS
 """How long after the end of a fault a verdict on it still counts: windows close late."""
 DAY_SECONDS = 86_400.0

@@ -46,11 +46,11 @@ from api.promql.values import Dialect
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import FabricscopeError
 from collector.contract.identity import Labels
+from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.score.day import Shift, make_shift
 from simulator.score.evaluate import Incidents
-from simulator.score.marks import NS
 from simulator.score.pages import Page, Watch
 from simulator.score.simulated_service import SimulatedService
 

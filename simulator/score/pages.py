@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 from simulator.scenario import Truth
 from simulator.score.day import Shift
-from simulator.score.marks import NS, is_right
+from simulator.score.marks import is_right
 
 PAGE_GRACE_NS = 120 * NS
 """How long after a fault's end a page is still about it: rules keep firing for a while."""

@@ -16,13 +16,14 @@ import msgspec
 import numpy as np
 
 from collector.contract.errors import FabricscopeError
+from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.scenario import Scenario
 from simulator.score.cases import make_case
 from simulator.score.evaluate import with_detectors
 from simulator.score.handicap import Handicap, arriving
-from simulator.score.marks import NS, Run, Saying
+from simulator.score.marks import Run, Saying
 from simulator.score.simulated_service import Evaluator, Silent, SimulatedService
 
 CLUSTER_NAME = "simulated"

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 from playwright.sync_api import Browser, expect
 
+from collector.contract.units import NS
 from tests.bench.processes import say
 from tests.bench.report import Bar, BenchError, Result, Table, number
 from tests.stands.browser import Watched, chromium, watched
@@ -24,7 +25,7 @@ from tests.stands.ports import free_port
 from tests.stands.service import eventually
 from tests.tools import peers
 from tests.tools.setup_page import PAGE, WEB, read_json, tools_of_machine, tools_of_package
-from tests.worlds.incidents import NS, slow_link
+from tests.worlds.incidents import slow_link
 from tests.worlds.page_data import END_S, Stage, served
 
 LOADS, QUICK_LOADS = 9, 2

@@ -28,6 +28,7 @@ from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, Sighting
 from api.fleet.health.answers import Asked, Fleet, HostEntry
 from api.oncall.evaluate.lead import EVALUATOR
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason, Verdict
 from tests.bench.load import make_load, native_requests
 from tests.bench.processes import Program, free_port, run_program, say
@@ -48,7 +49,6 @@ WARM_SECONDS = 10
 REBUILDS = 20
 WALL_MS_BAR, REBUILT_MS_BAR = 100, 50
 HEALTH_PATH = "/v1/health"
-NS = 1_000_000_000
 
 
 class Pass(msgspec.Struct, frozen=True, kw_only=True):

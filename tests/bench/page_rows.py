@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 
-from alerts.window.model import NS
 from api.base.limits import HEAT_RANKS_MAX, HEAT_RECORDS_MAX, HEAT_STEPS_MAX
 from api.data.store.store import Store, StoreUrl
 from api.fabric.model import Topology, make_topology
@@ -27,6 +26,7 @@ from api.jobs.correlate.fabric import FabricReader, frames_of
 from api.jobs.correlate.heat import Quantity, heat_of
 from api.jobs.correlate.window import look
 from collector.contract.identity import PortId, metric_id
+from collector.contract.units import NS
 from tests.worlds.topologies import AT, cable
 
 START_S = 1_794_700_000

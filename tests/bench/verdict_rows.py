@@ -17,12 +17,13 @@ from pathlib import Path
 from alerts.detectors import discover
 from alerts.finding import Finding
 from alerts.judge.verdict import judge
-from alerts.window.model import NS, Window
+from alerts.window.model import Window
 from api.data.inventory.job_model import CommunicatorFound, JobFound, MemberFound, Origin, said
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
 from api.fabric.cache import TopologyCache
 from api.jobs.correlate.windows import WindowReader
+from collector.contract.units import NS
 from tests.bench.join_rows import GROUP, RANKS, ROWS_PER_INSERT, START_S
 
 GPUS = 8

@@ -12,13 +12,14 @@ import sys
 import tempfile
 import time
 
-from alerts.window.model import NS, Ports
+from alerts.window.model import Ports
 from api.data.store.store import Store, StoreUrl
 from api.jobs.correlate import things
 from api.jobs.correlate.readings import GridReader
 from api.jobs.correlate.things import read_ports
 from api.jobs.correlate.windows import grid_of
 from collector.contract.identity import metric_id
+from collector.contract.units import NS
 
 PORTS = 1_000
 PORTS_PER_HOST = 8

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from alerts.health.model import NS, HealthState, Hold, Target
+from alerts.health.model import HealthState, Hold, Target
 from alerts.policy.action import (
     Action,
     ActionState,
@@ -25,6 +25,7 @@ from api.data.inventory import actions as actions_tables
 from api.data.inventory import health
 from api.data.inventory.actions import ActionQuery, HeldError
 from api.data.inventory.repository import Inventory
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Reason
 
 START = dt.datetime(2026, 11, 15, 12, tzinfo=dt.UTC)

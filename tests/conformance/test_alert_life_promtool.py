@@ -17,8 +17,9 @@ import pytest
 
 from alerts.rulebook.file import parse_rules, write_duration
 from alerts.rulebook.life import FOR_STATE_METRIC, advance, alert_samples
-from alerts.rulebook.model import ALERT_NAME, NS, Alert, AlertState, Found, Group, Rule
+from alerts.rulebook.model import ALERT_NAME, Alert, AlertState, Found, Group, Rule
 from collector.contract.identity import Labels
+from collector.contract.units import NS
 from tests.tools import peers
 
 PROMTOOL_SECONDS = 120

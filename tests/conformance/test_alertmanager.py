@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from alerts.rulebook.model import NS, Alert
+from alerts.rulebook.model import Alert
 from alerts.rulebook.notices import fingerprint
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
@@ -22,6 +22,7 @@ from api.oncall.evaluate.lead import Lead
 from api.oncall.notify import alertmanager
 from api.oncall.notify.settings import AlertmanagerTable
 from api.oncall.notify.task import Notifying
+from collector.contract.units import NS
 from tests.stands.alerting import GROUP, Listener, make_alert
 from tests.stands.ports import free_port
 from tests.stands.service import eventually

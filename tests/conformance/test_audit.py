@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from collector.agent.audit import lines_of
+from collector.agent.audit_cli import lines_of
 from collector.agent.exposition import missing_series
 from collector.audit.facts import Fact, Facts
 from collector.audit.fleet import judge_fleet

@@ -10,6 +10,7 @@ import pytest
 from api.base.limits import CAPTURES_PER_AGENT_MAX
 from collector.contract import wire
 from collector.contract.model import Event
+from collector.contract.units import NS_PER_MS
 from tests.stands.service import InProcess, eventually, in_process
 
 NOW = 1_800_000_000.0
@@ -37,7 +38,7 @@ class Agent:
             agent=self.name,
             boot="b",
             sequence=self.sequence,
-            sent_ms=NOW_NS // wire.NS_PER_MS,
+            sent_ms=NOW_NS // NS_PER_MS,
             common={"host": self.name},
         )
         self.sequence += 1

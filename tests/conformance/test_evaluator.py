@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from alerts.finding import Finding
-from alerts.judge.incident import CLOSE_SECONDS, NS, Incident, News
+from alerts.judge.incident import CLOSE_SECONDS, Incident, News
 from alerts.window.model import Gpus, Grid, Hosts, Ports, Window
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.commit import GroupCommit
@@ -35,6 +35,7 @@ from api.oncall.evaluate.series import STALE, FoundSeries
 from api.oncall.evaluate.task import EvaluateTask
 from collector.contract.errors import StoreError
 from collector.contract.model import Sample
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence, Verdict
 from simulator.engine import Simulation
 from simulator.faults import discover

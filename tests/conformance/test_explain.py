@@ -14,6 +14,7 @@ import pytest
 from api.http.routes import explain as explain_route
 from api.oncall.explain import job as explain_job
 from api.oncall.explain import things as explain_things
+from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.faults.model import Injection, Place
@@ -26,7 +27,6 @@ from tests.stands.by_hand import Rows, computed, is_again, transfers
 from tests.stands.service import InProcess, eventually, in_process
 from tests.worlds.simulated_cluster import small_cluster, small_job, small_scenario
 
-NS = 1_000_000_000
 START_S = START_UNIX_NS // NS
 HOT, DIRTY, STOLEN, STOPPED, FLAPPED, SLOW = (
     (start, start + 20) for start in (25, 65, 105, 145, 185, 225)

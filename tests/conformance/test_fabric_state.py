@@ -17,12 +17,12 @@ from collector.contract import wire
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import LinkId, PortId
 from collector.contract.model import Sample, Series
+from collector.contract.units import NS
 from simulator.topology.build import ClusterSpec, build
 from tests.stands.service import InProcess, in_process
 from tests.worlds import link_ends
 from tests.worlds import remote_write as rw
 
-NS = 1_000_000_000
 END_S = int(time.time()) - 60
 START_S = END_S - 600
 PERIOD_S = 10

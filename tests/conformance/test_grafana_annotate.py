@@ -14,6 +14,7 @@ import pytest
 from alerts.judge.incident import Incident, IncidentState, advance
 from api.http.routes.incidents import IncidentsOut
 from api.http.routes.shared.shown import IncidentOut
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit
 from dashboards.grafana.annotations import (
     FAILURES_MAX,
@@ -26,7 +27,7 @@ from dashboards.grafana.failures import Unreachable
 from tests.conftest import Golden
 from tests.doubles.grafana_double import VIEWER, Fault
 from tests.stands.grafana_stand import ROOT, Done, Stand, run, stand
-from tests.worlds.incidents import NS, slow_link
+from tests.worlds.incidents import slow_link
 
 BEGAN_NS = 1_763_000_000 * NS
 HOST = "grafana-test"

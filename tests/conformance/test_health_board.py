@@ -33,9 +33,10 @@ from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.said import Position, SaidFinding, Wanted
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.model import Sample
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 from tests.stands.holding import end_hold, set_hold
-from tests.worlds.incidents import HOLDER, NS, Teller, slow_link, straggler
+from tests.worlds.incidents import HOLDER, Teller, slow_link, straggler
 
 START_S = 1_794_000_000
 FLEET = ("node1", "node3", "node4", "node9")

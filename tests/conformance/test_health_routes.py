@@ -18,9 +18,10 @@ from api.fleet.health import board
 from api.http.routes import fleet_health
 from api.http.routes.shared import streams
 from api.oncall.evaluate import changes, lead, task
+from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 from tests.stands.service import InProcess, eventually, in_process
-from tests.worlds.incidents import HOLDER, NS, Teller, slow_link, straggler
+from tests.worlds.incidents import HOLDER, Teller, slow_link, straggler
 from tests.worlds.streams import Listener
 
 ROOT = Path(__file__).parents[2]

@@ -4,13 +4,14 @@ import datetime as dt
 
 import pytest
 
-from alerts.health.model import NS, HealthState, Hold, Target, Turn
+from alerts.health.model import HealthState, Hold, Target, Turn
 from api.base.limits import HEALTH_TURNS_KEPT_DAYS, HOLDS_KEPT_DAYS
 from api.data.inventory import health as health_tables
 from api.data.inventory.actions import TooManyHoldsError
 from api.data.inventory.health import NumberedTurn
 from api.data.inventory.repository import Inventory
 from api.data.inventory.sightings import Observation, Sighting
+from collector.contract.units import NS
 from tests.stands.holding import end_hold, set_hold
 
 START = dt.datetime(2026, 11, 15, 12, tzinfo=dt.UTC)

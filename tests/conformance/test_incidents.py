@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 import pytest
 
-from alerts.judge.incident import NS, Change, Incident, IncidentState, News, advance
+from alerts.judge.incident import Change, Incident, IncidentState, News, advance
 from api.base.limits import INCIDENTS_KEPT_DAYS
 from api.data.inventory import incidents as incidents_tables
 from api.data.inventory.incidents import IncidentQuery
 from api.data.inventory.repository import Inventory
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Verdict
 
 START = dt.datetime(2026, 11, 15, 12, tzinfo=dt.UTC)

@@ -15,6 +15,7 @@ from alerts.judge.incident import Incident, advance
 from alerts.rulebook.inhibit import covered_by, explained
 from alerts.rulebook.model import Alert, AlertState
 from collector.contract.identity import Labels, canonical_labels
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Verdict
 from tests.stands.ports import free_port
 from tests.stands.service import eventually
@@ -22,7 +23,6 @@ from tests.tools import peers
 from tests.worlds.incidents import slow_link, straggler
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "alertmanager" / "alertmanager.yml"
-NS = 1_000_000_000
 NOW = 1_800_000_000 * NS
 
 STORM = Verdict(

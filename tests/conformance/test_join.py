@@ -15,7 +15,8 @@ from api.jobs.correlate.read import Question, read_records
 from api.jobs.correlate.window import look, look_in_slices, steps_of
 from collector.contract.collective import Collective, Operation, Timing
 from collector.contract.errors import StoreError
-from tests.worlds.collectives import NS, START_NS, make_records, shift_clocks
+from collector.contract.units import NS
+from tests.worlds.collectives import START_NS, make_records, shift_clocks
 
 SOURCES = ["nccl_inspector"]
 END_NS = START_NS + 3_600 * NS

@@ -22,11 +22,12 @@ from api.remote.client import AsyncClient, Target
 from api.remote.kubernetes import gateway
 from api.remote.kubernetes.access import Access
 from api.remote.kubernetes.gateway import Gateway
+from collector.contract.units import NS
 from tests.doubles.kubernetes_double import WRITER, KubernetesDouble
 from tests.stands.kubernetes_stand import run_once
 from tests.stands.ports import free_port
 from tests.stands.service import InProcess, eventually, in_process
-from tests.worlds.incidents import HOLDER, NS, Teller, slow_link
+from tests.worlds.incidents import HOLDER, Teller, slow_link
 
 HOSTS = ("node1", "node3", "node4", "node5", "node6")
 

@@ -11,9 +11,10 @@ import pytest
 
 from api.http.routes.shared import streams
 from api.oncall.evaluate import changes, lead, task
+from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 from tests.stands.service import InProcess, ServiceProcess, eventually, in_process
-from tests.worlds.incidents import NS, Teller, slow_link, straggler
+from tests.worlds.incidents import Teller, slow_link, straggler
 from tests.worlds.streams import Listener
 
 

@@ -10,11 +10,12 @@ import pytest
 from alerts.traffic.flows import messages_of, sums_of, traffic_of
 from alerts.traffic.matrix import check_of, matrix_of, misfit, sent_and_received
 from alerts.traffic.places import By, Places, places_of
-from alerts.window.model import NS, JobWindow, Window
+from alerts.window.model import JobWindow, Window
 from api.http import works
 from api.jobs.correlate import traffic
 from api.jobs.correlate.read import Question
 from collector.contract import wire
+from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.topology.model import Fabric

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from alerts.rulebook.model import NS, Alert
+from alerts.rulebook.model import Alert
 from alerts.rulebook.notices import Matcher, Notice, Operator, Route, Silence, Status, Why
 from api.base.metrics import ServiceMetrics
 from api.data.inventory import notices as notices_tables
@@ -27,6 +27,7 @@ from api.oncall.notify.settings import NotifySettings
 from api.oncall.notify.table import ReceiverTable
 from api.oncall.notify.task import Book, Notifier
 from collector.contract.errors import InventoryError
+from collector.contract.units import NS
 from tests.stands.alerting import GROUP, Listener, make_alert
 
 START_S = 1_794_000_000.0

@@ -12,6 +12,7 @@ from alerts.traffic.places import By
 from api.fabric.model import Topology
 from api.jobs.correlate.pattern import read_pattern
 from collector.contract.identity import metric_id
+from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 from simulator.engine import Simulation
 from simulator.jobs.model import JobSpec
@@ -21,7 +22,6 @@ from simulator.score.run import play
 from simulator.score.simulated_service import Evaluator, SimulatedService
 from simulator.topology.build import ClusterSpec
 
-NS = 1_000_000_000
 SECONDS = 90
 JOB = JobSpec(name="tiny", hosts=(0, 1, 2), tensor=2, compute_seconds=0.5, startup_seconds=1.0)
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from alerts.rulebook.life import RESOLVED_RETENTION_S
-from alerts.rulebook.model import INHIBITED_BY, NS, Alert, AlertState, Found, Group
+from alerts.rulebook.model import INHIBITED_BY, Alert, AlertState, Found, Group
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.commit import GroupCommit
 from api.data.ingest.own import OwnSamples
@@ -24,6 +24,7 @@ from api.oncall.rules.task import Hooks, RuleTask
 from api.promql.engine import Engine
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.model import Sample
+from collector.contract.units import NS
 
 START_S = 1_794_700_000.5
 """Groups are evaluated on whole seconds, which depend on the path of their file: never just now."""

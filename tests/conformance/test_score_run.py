@@ -11,6 +11,7 @@ import pytest
 
 from collector.cli import EXIT_INTERRUPTED, main
 from collector.contract.identity import metric_id
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Verdict
 from simulator.engine import Simulation
 from simulator.faults import discover
@@ -18,7 +19,7 @@ from simulator.faults.model import Injection, Place
 from simulator.jobs.model import JobSpec
 from simulator.scenario import START_UNIX_NS, Scenario, Truth
 from simulator.score.handicap import Handicap
-from simulator.score.marks import NS, Marks, Run, mark
+from simulator.score.marks import Marks, Run, mark
 from simulator.score.run import FOLDER_PREFIX, no_detectors, play, run_all
 from simulator.score.simulated_service import Evaluator, SimulatedService
 from simulator.topology.build import ClusterSpec

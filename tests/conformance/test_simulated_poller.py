@@ -19,6 +19,7 @@ from api.fabric.read import read_topology
 from collector.agent.exposition import MISSING_METRIC, missing_series
 from collector.agent.settings import load_settings
 from collector.contract.model import Missing, Reading, Sample
+from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 from collector.contract.wire import Batch, decode_batch
 from collector.doors.commands import recorded_as as recorded_by_agent
@@ -40,7 +41,7 @@ from simulator.scenario import Scenario, plan
 from simulator.score.handicap import Handicap
 from simulator.score.run import play
 from simulator.score.simulated_service import SimulatedService
-from simulator.snapshot import NS, Snapshot
+from simulator.snapshot import Snapshot
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Fabric, Topology
 from tests.doubles import snmp_responder

@@ -14,9 +14,9 @@ from api.http.routes import heat as heat_route
 from api.jobs.correlate import roll
 from collector.contract import wire
 from collector.contract.collective import Collective, Operation, Timing
+from collector.contract.units import NS
 from tests.stands.service import InProcess, eventually, in_process
 
-NS = 1_000_000_000
 NOW_S = 1_794_700_120
 """Where the service's clock stands in the end: long enough behind the last record."""
 START_NS = (NOW_S - 90) * NS

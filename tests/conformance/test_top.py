@@ -13,10 +13,11 @@ import pytest
 
 from api.oncall.evaluate import changes, lead, task
 from collector.cli import main
+from collector.contract.units import NS
 from tests.stands.service import InProcess, ServiceProcess, in_process
 from tests.stands.terminals import in_terminal
 from tests.worlds import remote_write as rw
-from tests.worlds.incidents import NS, Teller, slow_link, straggler
+from tests.worlds.incidents import Teller, slow_link, straggler
 
 TOKEN = "a-token-of-decent-length"  # noqa: S105 - of a service that lives for a minute
 CLUSTER = ("cluster", "here")

@@ -23,6 +23,7 @@ from api.http.turns import Slots
 from api.jobs.trace import read
 from api.oncall.evaluate import lead, task
 from collector.contract import wire
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Layer, Verdict
 from simulator.engine import Simulation
 from simulator.faults import discover
@@ -31,7 +32,7 @@ from simulator.readings.batches import Reporter
 from simulator.topology.model import Fabric
 from tests.oracles.trace_format import Event, Trace, check
 from tests.stands.service import InProcess, eventually, in_process
-from tests.worlds.incidents import NS, Teller
+from tests.worlds.incidents import Teller
 from tests.worlds.simulated_cluster import GPUS_PER_HOST, JOB_HOSTS, small_job, small_scenario
 
 SECONDS, FROM_S, TO_S, FAULT_S = 40.0, 10, 38, 20.0

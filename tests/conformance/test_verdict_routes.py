@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from api.oncall.evaluate import lead, task
+from collector.contract.units import NS
 from tests.stands.service import InProcess, in_process
-from tests.worlds.incidents import NS, Teller, slow_link, straggler
+from tests.worlds.incidents import Teller, slow_link, straggler
 
 NOW_S = int(time.time())
 """Near the true present: the store forgets what is older than its retention."""

@@ -31,6 +31,7 @@ from api.oncall.rules.task import aligned_ns
 from api.promql.engine import Engine
 from api.promql.values import Dialect
 from collector.contract.catalog import load_catalog
+from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.jobs.model import JobSpec
@@ -43,7 +44,6 @@ from tests.stands.ports import free_port
 from tests.stands.service import ServiceProcess, eventually
 from tests.tools import peers
 
-NS = 1_000_000_000
 HOUR_S = 3_600
 TICK_S = 15.0
 WORK_S = 60.0

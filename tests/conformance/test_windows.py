@@ -9,13 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alerts.window.model import NS, Grid, JobWindow, Window
+from alerts.window.model import Grid, JobWindow, Window
 from api.data.store.store import Store, StoreUrl
 from api.fabric.cache import TopologyCache
 from api.jobs.correlate.readings import GridReader
 from api.jobs.correlate.things import read_hosts, read_ports
 from api.jobs.correlate.windows import WindowReader
 from collector.contract.identity import metric_id, series_id
+from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.readings.batches import Reporter
 from simulator.score.simulated_service import SimulatedService

@@ -15,9 +15,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from collector.contract.units import NS
 from tests.stands.browser import HEIGHT, PHONE_WIDTH, WIDTH, Watched, chromium, watched
 from tests.stands.service import ServiceProcess
-from tests.worlds.incidents import NS, slow_link
+from tests.worlds.incidents import slow_link
 from tests.worlds.page_data import CULPRIT, END_S, START_S, VICTIM_JOB, Stage, served
 
 pytestmark = [pytest.mark.peer("chromium"), pytest.mark.slow(90)]

@@ -16,7 +16,6 @@ from alerts.detectors import detect_all, discover
 from alerts.judge.verdict import judge
 from alerts.window.columns import Floats, Ints, Records
 from alerts.window.model import (
-    NS,
     Communicator,
     Gpus,
     Grid,
@@ -33,6 +32,7 @@ from api.jobs.correlate import things
 from api.jobs.correlate.readings import Target
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from tests.tools.cut import CUT
 
 START_NS = 1_800_000_000 * NS

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from alerts.rulebook.file import parse_rules, read_duration, write_duration
 from alerts.rulebook.life import RESOLVED_RETENTION_S, advance, restored, to_send
-from alerts.rulebook.model import NS, Alert, AlertState, Found, Rule
+from alerts.rulebook.model import Alert, AlertState, Found, Rule
 from collector.contract.errors import RuleFileError
 from collector.contract.identity import Labels
+from collector.contract.units import NS
 
 START = 1_800_000_000 * NS
 RESEND_S = 60

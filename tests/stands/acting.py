@@ -13,9 +13,10 @@ from api.fleet.actions import task as actions_task
 from api.fleet.health import board
 from api.http.settings import ServiceSettings
 from api.oncall.evaluate import lead, task
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 from tests.stands.service import InProcess, eventually, in_process
-from tests.worlds.incidents import HOLDER, NS, Teller
+from tests.worlds.incidents import HOLDER, Teller
 
 HOSTS = tuple(f"node{number}" for number in range(10))
 POLICY = """

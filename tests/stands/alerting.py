@@ -7,8 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from alerts.rulebook.model import NS, Alert, AlertState, Group, Rule
+from alerts.rulebook.model import Alert, AlertState, Group, Rule
 from collector.contract.identity import canonical_labels
+from collector.contract.units import NS
 
 GROUP = Group(
     file="links.yaml",

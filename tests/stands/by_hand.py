@@ -13,7 +13,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-NS = 1_000_000_000
+from collector.contract.units import NS
+
 Answer = dict[str, Any]
 TOLERANCE = 0.02
 """Of a value: operations at the edges of a stretch may fall on either side."""

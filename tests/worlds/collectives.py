@@ -8,8 +8,8 @@ import numpy as np
 from alerts.window.columns import Records
 from collector.contract.collective import Collective
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 
-NS = 1_000_000_000
 START_NS = 1_800_000_000 * NS
 
 

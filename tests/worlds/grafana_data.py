@@ -40,6 +40,7 @@ from api.oncall.rules.task import Hooks
 from api.promql.engine import Engine
 from api.promql.values import Dialect
 from collector.contract.catalog import load_catalog
+from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.faults.model import Place
@@ -54,7 +55,6 @@ from tests.stands.service import ServiceProcess
 from tests.tools.kept import kept
 from tests.worlds.grafana_supplement import Supplement
 
-NS = 1_000_000_000
 DAY_S = 86_400
 KEPT_SECONDS_MAX = 3 * DAY_S
 """After so long the data is made anew: stores drop what is a week old."""

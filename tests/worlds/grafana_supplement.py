@@ -18,9 +18,9 @@ import numpy as np
 from api.base.metrics import ServiceMetrics
 from collector.bursts.track import BOUNDS
 from collector.contract.model import Sample, Series
+from collector.contract.units import NS
 from simulator.topology.model import Fabric, Topology
 
-NS = 1_000_000_000
 SERVICE_HOST = "monitor"
 SOURCES = ("host", "ib_sysfs", "ethtool", "nvml", "links", "nccl_inspector", "steps", "bursts")
 POLLER = "poller-0"

@@ -8,9 +8,9 @@ from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.oncall.evaluate.lead import EVALUATOR
 from api.oncall.evaluate.said import SaidWriter, placed
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason, Verdict
 
-NS = 1_000_000_000
 HOLDER = "test"
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from alerts.window.columns import Records, Step
 from alerts.window.model import (
-    NS,
     Communicator,
     Gpus,
     Grid,
@@ -26,6 +25,7 @@ from alerts.window.model import (
 from alerts.window.split import split
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 
 START_NS = 1_800_000_000 * NS
 MS = 1_000_000

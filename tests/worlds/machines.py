@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from alerts.window.columns import Floats, Operations, Records
-from alerts.window.model import NS, Gpus, Grid, Hosts, JobWindow, Ports, Rank, Readings, Window
+from alerts.window.model import Gpus, Grid, Hosts, JobWindow, Ports, Rank, Readings, Window
 from collector.contract.model import Event
+from collector.contract.units import NS
 
 CELLS = 30
 GRID = Grid(1_800_000_000 * NS, 5 * NS, CELLS)

@@ -29,6 +29,7 @@ from api.http.settings import ServiceSettings
 from api.oncall.evaluate import changes, lead, task
 from api.oncall.evaluate.said import SaidWriter, placed
 from api.oncall.evaluate.series import FoundSeries
+from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 from simulator.engine import Simulation
 from simulator.jobs.model import JobSpec
@@ -43,7 +44,6 @@ from tests.worlds.grafana_data import DataSet, Trouble, scenario_of
 from tests.worlds.grafana_supplement import Supplement
 from tests.worlds.incidents import Teller
 
-NS = 1_000_000_000
 SEED = 5
 LOOK_S = 20.0
 START_S = 1_794_733_200

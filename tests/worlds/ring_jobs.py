@@ -11,7 +11,6 @@ import numpy as np
 
 from alerts.window.columns import ClockFit, Records
 from alerts.window.model import (
-    NS,
     Communicator,
     Gpus,
     Grid,
@@ -24,6 +23,7 @@ from alerts.window.model import (
 )
 from alerts.window.split import split
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from simulator.jobs.ladder import ring_exits
 
 START_NS = 1_800_000_000 * NS

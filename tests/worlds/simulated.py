@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from collector.contract.units import NS
 from simulator.snapshot import (
-    NS,
     Counts,
     GpuReadings,
     HostReadings,

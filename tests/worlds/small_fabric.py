@@ -13,7 +13,6 @@ import numpy as np
 from alerts.finding import Finding
 from alerts.window.columns import Columns, Operations, Records
 from alerts.window.model import (
-    NS,
     Communicator,
     Gpus,
     Grid,
@@ -26,6 +25,7 @@ from alerts.window.model import (
     Window,
 )
 from collector.contract.model import Event
+from collector.contract.units import NS
 
 CELLS = 24
 STEP_NS = 5 * NS

@@ -11,7 +11,8 @@ from api.data.ingest.records import accept_collectives, accept_steps
 from api.data.ingest.series import NativeTable, NativeTables, check_index
 from collector.contract.identity import LABELS_MAX, canonical_labels
 from collector.contract.model import EVENT_TEXT_BYTES_MAX, Event
-from collector.contract.wire import NS_PER_MS, Batch, decode_batch
+from collector.contract.units import NS_PER_MS
+from collector.contract.wire import Batch, decode_batch
 
 EVENT_ATTRIBUTES_MAX = 256
 """NCCL has up to 64 channels, and a communicator's event has two attributes for each."""

@@ -44,8 +44,8 @@ from api.data.ingest.remote_write import Collected, RemoteRequest, check_count
 from api.data.ingest.series import RemoteSeries
 from collector.contract.errors import WireError, WireTooLarge
 from collector.contract.identity import METRIC_LABEL, Labels, canonical_labels
+from collector.contract.units import NS_PER_MS
 
-NS_PER_MS: Final = 1_000_000
 HOST_ATTRIBUTES: Final = ("host.name", "net.host.name")
 """Attributes that name a resource's machine, best first."""
 JOB_ATTRIBUTES: Final = ("service.name", "service.namespace", "service.instance.id")

@@ -12,7 +12,7 @@ from api.data.ingest.commit import GroupCommit, Write
 from api.data.ingest.series import NewSeries
 from collector.contract.identity import metric_id
 from collector.contract.model import Sample, Series
-from collector.contract.wire import NS_PER_MS
+from collector.contract.units import NS_PER_MS
 
 KNOWN_SERIES_MAX = 200_000
 """Own series cached as written, about 60 MB. Past it the cache is cleared."""

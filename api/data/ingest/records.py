@@ -22,7 +22,8 @@ from api.data.store.store import Store
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.errors import WireError
 from collector.contract.records import ABSENT, NAME_CHARS_MAX, Collectives, Context
-from collector.contract.wire import NS_PER_MS, Batch
+from collector.contract.units import NS_PER_MS
+from collector.contract.wire import Batch
 
 COLLECTIVES, STEPS = "collectives", "steps"
 

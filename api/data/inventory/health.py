@@ -20,10 +20,11 @@ from api.base.limits import (
     PAGE_DEFAULT,
 )
 from api.data.inventory.database import ROWS_PER_STATEMENT, Part, before_nul, table_of
-from api.data.inventory.incidents import NS, NUMBER_MAX, is_holder, moment_of
+from api.data.inventory.incidents import NUMBER_MAX, is_holder, moment_of
 from api.data.inventory.links import LOOK_BACK
 from api.data.inventory.sightings import is_name
 from api.data.inventory.tables import HealthTurnRow, HoldRow, HostRole, HostRow
+from collector.contract.units import NS
 
 HOSTS: Final = table_of(HostRow)
 HOLDS: Final = table_of(HoldRow)

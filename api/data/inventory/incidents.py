@@ -21,6 +21,7 @@ from api.base.limits import (
 from api.data.inventory.database import ROWS_PER_STATEMENT, Part, before_nul, insert_into, table_of
 from api.data.inventory.sightings import is_name
 from api.data.inventory.tables import IncidentChangeRow, IncidentNameRow, IncidentRow, LeaseRow
+from collector.contract.units import NS
 from collector.contract.verdict import Cause
 
 INCIDENTS: Final = table_of(IncidentRow)
@@ -28,7 +29,6 @@ NAMES: Final = table_of(IncidentNameRow)
 CHANGES: Final = table_of(IncidentChangeRow)
 LEASES: Final = table_of(LeaseRow)
 
-NS: Final = 1_000_000_000
 NUMBER_MAX: Final = (1 << 63) - 1
 """Of a change; this service never issued a greater one."""
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from alerts.health.model import NS
 from alerts.policy.action import Action, ActionState, Outcome, Refused
 from alerts.policy.decide import Board
 from alerts.policy.model import Mode, Policy, ReturnOn, Rule
@@ -17,6 +16,7 @@ from api.data.inventory.actions import ActionQuery
 from api.data.inventory.incidents import moment_of
 from api.data.inventory.repository import Inventory
 from api.fleet.actions.policy import SHIPPED, PolicyFile
+from collector.contract.units import NS
 
 HITS_DAYS = 30
 """Shadows that count for the hit rate: as long as incidents are looked at."""

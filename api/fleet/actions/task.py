@@ -13,7 +13,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from alerts.health.model import NS, TargetKind
+from alerts.health.model import TargetKind
 from alerts.policy.action import Action, ActionState
 from alerts.policy.decide import Board, Decision, Memory, decide, look_back_s
 from alerts.policy.model import Policy
@@ -28,6 +28,7 @@ from api.fleet.health.answers import Fleet
 from api.fleet.health.board import HealthBoard
 from api.oncall.evaluate.lead import EVALUATOR, Lead
 from collector.contract.errors import InventoryError
+from collector.contract.units import NS
 
 DECIDE_SECONDS = 10.0
 """How often: a rule's shortest patience is as long, and an evaluation takes five."""

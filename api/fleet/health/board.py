@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from alerts.health.judge import stand
-from alerts.health.model import NS, SEVERITY, HealthState, Standing, Target, TargetKind, Turn
+from alerts.health.model import SEVERITY, HealthState, Standing, Target, TargetKind, Turn
 from api.base.errors import Problem
 from api.base.limits import (
     HEALTH_STALE_SECONDS,
@@ -35,6 +35,7 @@ from api.fleet.health.series import HealthSeries
 from api.oncall.evaluate.changes import Hub
 from api.oncall.evaluate.lead import EVALUATOR, Lead
 from collector.contract.errors import InventoryError, StoreError
+from collector.contract.units import NS
 
 LOOK_SECONDS = 2.0
 """How often: schedulers ask every second, and an incident takes seconds to become one."""

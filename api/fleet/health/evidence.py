@@ -16,7 +16,7 @@ from alerts.finding import Finding
 from alerts.health.blame import charges_of, signs_of
 from alerts.health.judge import RISK_STEP
 from alerts.health.lemon import WINDOW_NS, lemon_score, usual_count
-from alerts.health.model import NS, Charge, Hold, Target, TargetKind
+from alerts.health.model import Charge, Hold, Target, TargetKind
 from alerts.judge.incident import Incident
 from api.base.limits import HEALTH_HOSTS_MAX, HEALTH_SIGNS_MAX, INCIDENT_CHANGES_PAGE_MAX, PAGE_MAX
 from api.data.inventory.health import unix_ns
@@ -26,6 +26,7 @@ from api.fleet.health.holds import Holds
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.said import RESAY_SECONDS, Wanted
 from collector.contract.errors import StoreError
+from collector.contract.units import NS
 
 SILENT_SECONDS = 180
 """A host of which nothing was heard for so long is silent. Agents report every five seconds and

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from alerts.health.model import NS
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
@@ -12,6 +11,7 @@ from api.fleet.health.board import HealthBoard
 from api.fleet.health.evidence import Evidence
 from api.fleet.health.holds import InventoryHolds
 from api.oncall.evaluate.parts import Evaluation
+from collector.contract.units import NS
 
 
 def make_board(

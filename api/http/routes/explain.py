@@ -29,10 +29,10 @@ from api.oncall.explain.answer import Explanation
 from api.oncall.explain.explainer import Question
 from collector.contract.errors import ContractError
 from collector.contract.identity import LinkId, PortId
+from collector.contract.units import NS_PER_MS
 
 router = APIRouter(tags=["verdicts"])
 
-NS_PER_MS = 1_000_000
 MS_PER_SECOND = 1_000
 
 

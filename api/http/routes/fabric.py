@@ -25,11 +25,10 @@ from api.http.routes.shared.parameters import RANGE_MS_DEFAULT, At, refuse_far_f
 from api.http.routes.shared.topologies import choose, find
 from api.http.turns import refusals_counted
 from api.jobs.correlate.fabric import KINDS, NO_ERROR, FabricState, frames_of
+from collector.contract.units import NS, NS_PER_MS
 
 router = APIRouter(tags=["topology"])
 
-NS = 1_000_000_000
-NS_PER_MS = 1_000_000
 
 FABRIC = "fabric"
 """The protocol under which refused questions are counted."""

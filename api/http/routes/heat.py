@@ -34,11 +34,10 @@ from api.jobs.correlate.heat import HeatMap, Quantity, heat_of
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.window import look
 from api.oncall.explain.cell import Cell, CellReader
+from collector.contract.units import NS, NS_PER_MS
 
 router = APIRouter(tags=["jobs"])
 
-NS = 1_000_000_000
-NS_PER_MS = 1_000_000
 TIME_NS_MAX = (1 << 63) - 1
 HEAT = "heat"
 """The protocol under which refused questions are counted."""

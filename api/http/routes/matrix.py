@@ -23,11 +23,10 @@ from api.http.routes.shared.find import find_job
 from api.http.routes.shared.parameters import From, To, range_of
 from api.http.routes.shared.topologies import find
 from api.jobs.correlate.pattern import Pattern, read_pattern
+from collector.contract.units import NS, NS_PER_MS
 
 router = APIRouter(tags=["jobs"])
 
-NS = 1_000_000_000
-NS_PER_MS = 1_000_000
 CELLS_DEFAULT = 1_000
 CELLS_MAX = 20_000
 """Cells of one answer, about 4 MB. 10,240 ranks have a hundred million: those with the most bytes

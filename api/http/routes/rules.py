@@ -14,10 +14,10 @@ from api.http.routes.shared.prometheus_form import Form, Parameters, endpoint, i
 from api.oncall.rules.answer import UnknownToken, Wanted, rfc3339
 from api.oncall.rules.shelf import FileState, RuleFile
 from api.promql.errors import bad_data
+from collector.contract.units import NS
 
 router = APIRouter(tags=["prometheus"])
 
-NS = 1_000_000_000
 TRUTHS = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
     **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False", ""), False),

@@ -12,7 +12,6 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from alerts.rulebook.model import NS
 from alerts.rulebook.notices import Matcher, Operator, Silence, Status, Why
 from api.base.errors import Problem, decode_json
 from api.base.limits import (
@@ -34,6 +33,7 @@ from api.http.routes.shared.paging import After, Limit
 from api.oncall.notify.matching import check_matcher, meets_empty
 from api.oncall.notify.message import say
 from collector.contract.errors import SettingsError
+from collector.contract.units import NS
 
 router = APIRouter(tags=["alerts"])
 

@@ -25,10 +25,10 @@ from api.http.routes.shared.parameters import From, To, range_of
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.window import JobRanks, LateMap, Window, late_map, look, steps_of
 from collector.contract.records import ABSENT
+from collector.contract.units import NS_PER_MS
 
 router = APIRouter(tags=["jobs"])
 
-NS_PER_MS = 1_000_000
 TIME_DIGITS_MAX = 20
 """Of a time in nanoseconds; more fit no 64-bit number."""
 

@@ -26,12 +26,12 @@ from api.http.routes.shared.parameters import From, To, range_of
 from api.jobs.trace.read import read_story
 from api.jobs.trace.stream import packed
 from api.jobs.trace.tell import write_story
+from collector.contract.units import NS_PER_MS
 
 router = APIRouter(tags=["jobs"])
 log = logging.getLogger(__name__)
 
 MS_PER_SECOND = 1_000
-NS_PER_MS = 1_000_000
 TRACE = "trace"
 """The protocol under which traces that were refused are counted."""
 NAME_CHARS_MAX = 80

@@ -21,13 +21,13 @@ from api.http.routes.shared.find import find_job
 from api.http.routes.shared.paging import After, Limit
 from api.http.routes.shared.parameters import CauseAsked, Name
 from api.oncall.evaluate.said import Wanted
+from collector.contract.units import NS_PER_MS
 from collector.contract.verdict import Verdict
 
 router = APIRouter(tags=["verdicts"])
 
 RANGE_MS_DEFAULT = 24 * 3_600_000
 """Without `from`, the last day: what an operator wants to see in the morning."""
-NS_PER_MS = 1_000_000
 
 STALE_SECONDS = 60.0
 """An evaluation that is older is too old to count: they are made every few seconds, and one that

@@ -18,15 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from alerts.window.columns import Floats, Ints
-from alerts.window.model import NS, Grid, Ports
+from alerts.window.model import Grid, Ports
 from api.data.store.store import Store
 from api.fabric.model import Link, Topology
 from api.jobs.correlate.readings import SAMPLES_SETTINGS, Choice, GridReader, Samples, Target
 from api.jobs.correlate.things import NIC, PORT, read_ports
 from api.promql.fetch import decimal_seconds, read_grid
 from collector.contract.identity import metric_id
+from collector.contract.units import NS, NS_PER_MS
 
-NS_PER_MS = 1_000_000
 FRAME_NS_MIN = NS
 """A moment is no shorter: no agent reads these counters more often."""
 RATE_MS_MIN = 30_000

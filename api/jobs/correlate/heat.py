@@ -17,8 +17,8 @@ from alerts.window.columns import Floats, Ints
 from alerts.window.split import distinct, medians
 from alerts.window.steps import Bounds, Spent, Work, infer_bounds, measure_ranks, to_work
 from api.jobs.correlate.window import MEMBERS_MAX, JobRanks, Window, records_of, some_members
+from collector.contract.units import NS
 
-NS = 1_000_000_000
 WORST_SHARE = 4
 """Of ranks that must be chosen from, one in so many is shown because it stands out; the others are
 evenly spread over the job."""

@@ -36,8 +36,8 @@ from alerts.window.split import distinct, joinable, reduced, split, starts_of
 from api.jobs.correlate.windows import to_communicator
 from api.promql.fetch import STALE_BITS
 from collector.contract.model import Sample, Series
+from collector.contract.units import NS
 
-NS = 1_000_000_000
 PAIRS_SECONDS = 60
 """What a sample is the mean of, and how often there is one."""
 PAIRS_MAX = 1_024

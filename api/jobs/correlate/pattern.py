@@ -19,7 +19,7 @@ from alerts.traffic.matrix import (
 from alerts.traffic.places import By, Places, places_of
 from alerts.traffic.rhythm import Rhythm, Sent, rhythm_of, sent_of
 from alerts.window.columns import Flags, Floats
-from alerts.window.model import NS, Communicator, Rank
+from alerts.window.model import Communicator, Rank
 from alerts.window.split import members_in
 from alerts.window.steps import Bounds, infer_bounds, to_work
 from api.data.inventory.repository import Inventory
@@ -29,6 +29,7 @@ from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.traffic import Read, read_counted, read_some, read_traffic
 from api.jobs.correlate.window import JobRanks
 from api.jobs.correlate.windows import read_communicators, to_rank
+from collector.contract.units import NS
 
 JOBS_MAX = 1_000
 """Jobs that are searched for others on the same NICs; the first by name."""

@@ -29,8 +29,8 @@ from api.jobs.correlate.wiring import RunningWiring
 from collector.contract.errors import InventoryError, StoreError
 from collector.contract.identity import metric_id
 from collector.contract.model import Sample
+from collector.contract.units import NS
 
-NS = 1_000_000_000
 ROLL_SECONDS = 10
 LOOK_SECONDS = 5.0
 """How often the task checks whether a stretch is due."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from alerts.window.columns import Ints, Operations
 from alerts.window.model import (
-    NS,
     Communicator,
     Grid,
     JobWindow,
@@ -38,6 +37,7 @@ from collector.contract.collective import State, size_class
 from collector.contract.identity import PortId, metric_id
 from collector.contract.model import Event
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 
 STEP_SECONDS = 5
 """A cell of the grid: how often agents read, by default."""

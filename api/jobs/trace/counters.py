@@ -20,6 +20,7 @@ from api.jobs.trace.stream import Account
 from api.jobs.trace.subject import Ahead, Machines
 from api.jobs.trace.tracks import Tracks
 from collector.contract.identity import PortId, metric_id
+from collector.contract.units import NS, NS_PER_MS
 
 TRACE_COUNTERS_MAX = 2_000
 """Counter tracks of one trace, those of culprits first: more than a person scrolls through. The
@@ -32,8 +33,6 @@ SERIES_AT_ONCE = 50
 POINTS_MAX = 5_000
 """Points of one track: more than a second's readings over an hour. Of more, the last of each of so
 many equal stretches of time."""
-NS_PER_MS = 1_000_000
-NS = 1_000_000_000
 
 
 class Shown(NamedTuple):

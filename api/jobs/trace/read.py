@@ -11,7 +11,7 @@ import pyarrow as pa
 from alerts.judge.incident import Incident
 from alerts.window.clocks import correct
 from alerts.window.columns import Records
-from alerts.window.model import NS, JobWindow, Rank
+from alerts.window.model import JobWindow, Rank
 from alerts.window.steps import infer_bounds, measure_steps, to_work
 from api.base.errors import Problem
 from api.base.limits import TRACE_RECORDS_MAX, TRACE_SPANS_MAX
@@ -33,9 +33,9 @@ from api.jobs.records import Question as SpanQuestion
 from api.jobs.records import steps_of
 from api.jobs.trace.machines import machines_of
 from api.jobs.trace.subject import Ahead, Span, Story, Subject, Trouble
+from collector.contract.units import NS, NS_PER_MS
 from collector.contract.verdict import Verdict
 
-NS_PER_MS = 1_000_000
 PLAN_RECORDS_MAX = 200_000
 """Records from which clocks and steps are derived before the first is drawn: 16 MB. Of more, those
 of some slices of the time, as windows for detectors have them."""

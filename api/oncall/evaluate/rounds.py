@@ -20,13 +20,13 @@ from api.data.inventory.repository import Inventory
 from api.oncall.evaluate.detect import Panel
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
 from collector.contract.errors import InventoryError
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Verdict
 
 LOOK_SECONDS = 180
 """How much of the past is judged: a minute of trouble beside two of what is usual, for jobs whose
 steps take seconds."""
 
-NS = 1_000_000_000
 
 ReadWindow = Callable[[int, int], Window]
 """The window from one time to another (unix nanoseconds)."""

@@ -22,11 +22,11 @@ from api.oncall.evaluate.rounds import BrokenJudge, LostLead, Outcome, Rounds
 from api.oncall.evaluate.said import SaidWriter, placed
 from api.oncall.evaluate.series import FoundSeries
 from collector.contract.errors import InventoryError, SettingsError, StoreError
+from collector.contract.units import NS
 
 EVALUATE_SECONDS = 5.0
 """How often: agents report every five seconds."""
 
-NS = 1_000_000_000
 
 log = logging.getLogger(__name__)
 

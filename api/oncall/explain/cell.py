@@ -13,7 +13,6 @@ import numpy as np
 
 from alerts.window.clocks import correct
 from alerts.window.columns import Floats, Ints, Operations, Records
-from alerts.window.model import NS
 from alerts.window.split import distinct, medians
 from alerts.window.steps import Work, measure_ranks, to_work
 from api.base.limits import CELL_MARKS_MAX, CELL_OPERATIONS_MAX, HEAT_RECORDS_MAX
@@ -40,8 +39,8 @@ from api.jobs.trace.subject import Ahead, Machines
 from collector.contract.figures import duration, figures, shown
 from collector.contract.identity import PortId
 from collector.contract.records import ABSENT
+from collector.contract.units import NS, NS_PER_MS
 
-NS_PER_MS = 1_000_000
 AROUND_NS_MIN, AROUND_NS_MAX, AROUND_CELLS = 10 * NS, 300 * NS, 4
 """Before and after that is looked at too, as many times the cell's own length within bounds: clocks
 are estimated from many operations, steps from several, and what is usual from those around."""

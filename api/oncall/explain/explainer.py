@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from alerts.finding import Finding
-from alerts.window.model import NS, JobWindow, Window
+from alerts.window.model import JobWindow, Window
 from api.base.limits import EXPLAIN_EVENTS_MAX, EXPLAIN_JOBS_MAX
 from api.data.inventory.repository import Inventory
 from api.data.inventory.tables import JobState
@@ -21,6 +21,7 @@ from api.oncall.explain.answer import EventExplained, Explanation, JobExplained,
 from api.oncall.explain.job import Chosen, explain_job, leave_out
 from api.oncall.explain.things import Rows, explain_things, grid_of
 from collector.contract.identity import PortId
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit, Evidence, Verdict
 
 

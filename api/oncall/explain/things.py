@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from alerts.window.columns import Floats, Ints
-from alerts.window.model import NS, Grid, Ports, Readings, Things, Window
+from alerts.window.model import Grid, Ports, Readings, Things, Window
 from api.base.limits import EXPLAIN_THINGS_MAX, EXPLAIN_VALUES_MAX
 from api.oncall.explain.answer import (
     GridExplained,
@@ -21,6 +21,7 @@ from api.oncall.explain.answer import (
 )
 from collector.contract.catalog import Kind, Metric, load_catalog
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 
 RATE_CELLS = 4
 """Cells that a rate's range covers in PromQL: switches are read every other cell, and a range needs

@@ -22,7 +22,7 @@ import msgspec
 import orjson
 
 from alerts.rulebook.life import Outgoing, to_send
-from alerts.rulebook.model import ALERT_NAME, NS, Alert, Group
+from alerts.rulebook.model import ALERT_NAME, Alert, Group
 from api.base.limits import RULE_GROUPS_MAX
 from api.base.metrics import ServiceMetrics
 from api.oncall.notify.http import Delivery, Outcome, post
@@ -31,6 +31,7 @@ from api.oncall.notify.settings import AlertmanagerTable
 from api.oncall.notify.table import read_secret
 from collector.contract.errors import SettingsError
 from collector.contract.identity import Labels, canonical_labels
+from collector.contract.units import NS
 
 ALERTS_PATH = "/api/v2/alerts"
 RESEND_SECONDS = 60.0

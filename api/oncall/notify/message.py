@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL, NS
+from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL
 from alerts.rulebook.notices import (
     CULPRIT_LABELS,
     SEVERITY_LABEL,
@@ -26,6 +26,7 @@ from alerts.rulebook.notices import (
     Why,
 )
 from collector.contract.identity import Labels
+from collector.contract.units import NS
 from dashboards.grafana.links import ANNOTATION as DASHBOARD
 
 VERDICT, SUMMARY, DESCRIPTION = "verdict", "summary", "description"

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from alerts.rulebook import notices
-from alerts.rulebook.model import ALERT_NAME, NS, Alert, Group
+from alerts.rulebook.model import ALERT_NAME, Alert, Group
 from alerts.rulebook.notices import GONE_SECONDS, Plan, Scene, Silence, Standing, Talk
 from api.base.limits import ALERTS_MAX
 from api.base.metrics import ServiceMetrics
@@ -26,6 +26,7 @@ from api.oncall.notify.outbox import Outbox
 from api.oncall.notify.receivers import Means, make_receiver
 from api.oncall.notify.settings import NotifierSettings, NotifySettings
 from collector.contract.errors import InventoryError
+from collector.contract.units import NS
 
 PLAN_SECONDS = 1.0
 """How often the notifier checks for notices that are due."""

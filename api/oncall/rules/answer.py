@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from alerts.rulebook.model import NS, Alert, AlertState, Group, Rule
+from alerts.rulebook.model import Alert, AlertState, Group, Rule
 from api.data.inventory.repository import Inventory
 from api.data.selectors import Selector
 from api.oncall.rules.expression import written_back
@@ -24,6 +24,7 @@ from api.oncall.rules.shelf import RuleFile, Shelf
 from api.oncall.rules.state import GroupState, recall, rule_ids
 from api.promql.errors import bad_data
 from api.promql.texts import decimal_text
+from collector.contract.units import NS
 
 NEVER = "0001-01-01T00:00:00Z"
 """Go's zero time: when what was never evaluated was evaluated."""

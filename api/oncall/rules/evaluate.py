@@ -14,7 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from alerts.rulebook.life import Expand, advance, alert_samples
-from alerts.rulebook.model import NS, Alert, AlertState, Found, Group, Rule
+from alerts.rulebook.model import Alert, AlertState, Found, Group, Rule
 from alerts.rulebook.template import TemplateData, TemplateError, expand_or_say
 from api.base.limits import (
     ALERT_LABELS_BYTES_MAX,
@@ -31,10 +31,10 @@ from api.promql.values import Grid, Scalar, Vector
 from collector.contract.errors import FabricscopeError, RuleError, RuleLimitError
 from collector.contract.identity import METRIC_LABEL, Labels, check_labels
 from collector.contract.model import Sample, Series
+from collector.contract.units import NS, NS_PER_MS
 
 QUERY_SECONDS_MIN = 10.0
 """What an expression may take at least, however short the interval."""
-NS_PER_MS = 1_000_000
 TEMPLATE_QUERY = "query"
 """A template with this word may ask for what an earlier rule has recorded."""
 

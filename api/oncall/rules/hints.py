@@ -14,7 +14,6 @@ from collector.contract.identity import METRIC_LABEL, printable
 ROUNDING = 1e-9
 """Values that are closer to each other than this part of them differ by rounding only."""
 
-NS = 1_000_000_000
 
 Row = tuple[Mapping[str, str], float]
 

@@ -20,10 +20,10 @@ from api.data.ingest.own import OwnSamples
 from collector.contract.errors import StoreError
 from collector.contract.identity import printable
 from collector.contract.model import Sample, Series
+from collector.contract.units import NS
 
 OWN_SECONDS = 15.0
 """How often: what Prometheus' users scrape at."""
-NS = 1_000_000_000
 HOST, INSTANCE = "host", "instance"
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from hashlib import blake2b
 import msgspec
 
 from alerts.rulebook.life import alert_samples, is_remembered, restored
-from alerts.rulebook.model import NS, Alert, AlertState, Group, GroupHealth, Rule
+from alerts.rulebook.model import Alert, AlertState, Group, GroupHealth, Rule
 from api.base.limits import ALERT_BYTES_MAX
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.alerts import KeptAlert, KeptGroup
@@ -21,6 +21,7 @@ from api.data.inventory.repository import Inventory
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
 from collector.contract.identity import Labels, canonical_bytes, canonical_labels
 from collector.contract.model import Series
+from collector.contract.units import NS
 
 OUTAGE_INTERVALS = 3
 """After so many intervals without an evaluation there was an outage, and `for` is restored as

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from alerts.rulebook.model import NS, Alert, AlertState, Group
+from alerts.rulebook.model import Alert, AlertState, Group
 from api.base.limits import ALERTS_MAX
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.commit import Overloaded
@@ -30,6 +30,7 @@ from api.oncall.rules.run import GroupRun, explain_all
 from api.oncall.rules.shelf import Shelf
 from api.oncall.rules.state import GroupDocument, GroupState, Keeper, StandingAlerts, recall
 from collector.contract.errors import InventoryError, SettingsError, StoreError
+from collector.contract.units import NS
 
 GROUPS_AT_ONCE = 2
 """Groups that are evaluated at once: each asks one question at a time, and questions are of most

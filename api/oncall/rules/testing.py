@@ -28,8 +28,7 @@ from api.promql.errors import QueryError
 from api.promql.values import Dialect, Grid, Vector
 from collector.contract.errors import RuleError
 from collector.contract.identity import METRIC_LABEL, Labels
-
-NS_PER_MS = 1_000_000
+from collector.contract.units import NS_PER_MS
 
 SAME_LABELS = "vector contains metrics with the same labelset after applying rule labels"
 

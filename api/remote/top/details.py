@@ -9,8 +9,9 @@ from rich.text import Text
 
 from api.remote.top import words
 from api.remote.top.layout import indent, wrap
-from api.remote.top.model import NS, Detail, Judgement, Picture
+from api.remote.top.model import Detail, Judgement, Picture
 from api.remote.top.rows import BAD, QUIET, cause_words
+from collector.contract.units import NS
 from collector.contract.verdict import Cost, Culprit
 
 LISTED_MAX = 50

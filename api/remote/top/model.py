@@ -12,8 +12,6 @@ import msgspec
 
 from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut
 
-NS = 1_000_000_000
-
 
 class View(enum.StrEnum):
     """What a screen can show, in the order of its keys."""

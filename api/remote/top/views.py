@@ -11,7 +11,7 @@ from rich.text import Text
 from api.remote.top import words
 from api.remote.top.details import details
 from api.remote.top.layout import MARK, NO_MARK, SELECTED, Column, indent, table, window, wrap
-from api.remote.top.model import NS, Fleet, Incident, Order, Picture, View
+from api.remote.top.model import Fleet, Incident, Order, Picture, View
 from api.remote.top.rows import (
     BAD,
     GOOD,
@@ -26,6 +26,7 @@ from api.remote.top.rows import (
 )
 from api.remote.top.screen import VIEW_KEYS, Screen
 from api.remote.top.watch import Latest, Phase
+from collector.contract.units import NS
 
 COLUMNS_MIN, LINES_MIN = 40, 8
 """A terminal that is smaller shows nothing that could be read."""

@@ -15,6 +15,7 @@ from fnmatch import fnmatch
 
 from collector.contract.model import Event, Missing, Reading, Sample, Series
 from collector.contract.reason import Reason
+from collector.contract.units import NS
 from collector.switches.gnmi.feed import LeafKey, Reader, covers, has_wildcard, make_reader
 from collector.switches.gnmi.model import (
     Element,
@@ -36,7 +37,6 @@ EVENTS_MAX = 4096
 """Changes of link states between two reads: 64 ports that flap 32 times each."""
 WILD_DELETES_MAX = 16
 """Deletes by pattern in one message: each is compared with every leaf."""
-NS = 1_000_000_000
 AGE_SECONDS_MAX = 30
 AHEAD_SECONDS_MAX = 1
 """How far a switch's clock may seem from ours for its times to be believed: counters are some

@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from collector.contract.errors import HostError
 from collector.contract.reason import Reason
-from collector.switches.gnmi.board import NS, Board, Feed
+from collector.contract.units import NS
+from collector.switches.gnmi.board import Board, Feed
 from collector.switches.gnmi.model import (
     Connection,
     GnmiError,

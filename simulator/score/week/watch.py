@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from alerts.health.blame import charges_of
 from alerts.health.judge import RISK_STEP, stand
 from alerts.health.lemon import WINDOW_DAYS, lemon_score, usual_count
-from alerts.health.model import NS, Charge, HealthState, Hold, Standing, TargetKind
+from alerts.health.model import Charge, HealthState, Hold, Standing, TargetKind
 from alerts.judge.incident import Incident, advance
 from alerts.policy.action import Action, ActionState, Checked, checked
 from alerts.policy.decide import Board, Memory, decide, look_back_s
 from alerts.policy.model import Policy
 from alerts.policy.record import record
 from api.fleet.health.answers import HostEntry
+from collector.contract.units import NS
 from collector.contract.verdict import Verdict
 from simulator.score.week.model import DAY_S
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 import msgspec
 import numpy as np
 
-from alerts.health.model import NS, HealthState, Hold, Target
+from alerts.health.model import HealthState, Hold, Target
 from alerts.policy.file import shipped_policy
 from alerts.policy.model import Mode
 from api.fleet.health.answers import HostEntry
 from api.fleet.placement.model import Ask
 from api.fleet.placement.place import place
 from api.fleet.placement.refuse import Fleet
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit, Verdict
 from simulator.score.week.draw import FalseAlarm, Fault, Wanted, Week
 from simulator.score.week.ground import ground, name_of

@@ -15,9 +15,10 @@ from alerts.rulebook.life import (
     restored,
     to_send,
 )
-from alerts.rulebook.model import NS, Alert, AlertState, Found, Rule
+from alerts.rulebook.model import Alert, AlertState, Found, Rule
 from collector.contract.errors import RuleError, RuleLimitError
 from collector.contract.identity import Labels
+from collector.contract.units import NS
 
 START = 1_800_000_000 * NS
 MINUTE = 60 * NS

@@ -3,7 +3,8 @@
 import pytest
 
 from alerts.signals.both_ways import sends_as_slowly
-from alerts.window.model import NS, Window
+from alerts.window.model import Window
+from collector.contract.units import NS
 from tests.worlds.ring_jobs import START_NS, Group, make_job, make_window
 
 SLOW = range(40, 60)

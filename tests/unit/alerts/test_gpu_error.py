@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from alerts.detectors.gpu_error import detect
-from alerts.window.model import NS
 from collector.contract.model import Event
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.machines import GPUS_PER_HOST, GRID, gpu_values, machines, reordered
 

@@ -7,10 +7,11 @@ import pytest
 from alerts.detectors import hang, stall
 from alerts.signals.blocked import blame
 from alerts.window.columns import Records
-from alerts.window.model import NS, JobWindow, Pending, Readings, Window
+from alerts.window.model import JobWindow, Pending, Readings, Window
 from alerts.window.split import split
 from collector.contract.collective import State
 from collector.contract.model import Event
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.late_jobs import make_job, make_window, with_pending
 

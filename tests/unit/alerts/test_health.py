@@ -20,8 +20,9 @@ from alerts.health.judge import (
     stand,
 )
 from alerts.health.lemon import LEMON_FROM, lemon_score, usual_count
-from alerts.health.model import NS, SEVERITY, Charge, HealthState, Hold, Standing, Target
+from alerts.health.model import SEVERITY, Charge, HealthState, Hold, Standing, Target
 from alerts.judge.incident import Incident, IncidentState
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason, Verdict
 
 NOW = 1_800_000_000 * NS

@@ -13,7 +13,6 @@ from alerts.judge.incident import (
     CLOSE_SECONDS,
     HISTORY_MAX,
     MARGIN,
-    NS,
     OPEN_MAX,
     REOPEN_SECONDS,
     SWITCH_SECONDS,
@@ -26,6 +25,7 @@ from alerts.judge.incident import (
     advance,
     standing_verdicts,
 )
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, Verdict
 
 START_NS = 1_794_700_000 * NS

@@ -10,10 +10,10 @@ from alerts.rulebook.inhibit import COVERED_MAX, ONSET_SECONDS, covered_by, expl
 from alerts.rulebook.model import Alert, AlertState
 from api.oncall.evaluate.series import FoundSeries
 from collector.contract.identity import canonical_labels
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Verdict
 from tests.worlds.incidents import slow_link, straggler
 
-NS = 1_000_000_000
 NOW = 1_800_000_000 * NS
 
 

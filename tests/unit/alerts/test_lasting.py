@@ -10,8 +10,9 @@ from alerts.detectors.slow_link import detect
 from alerts.finding import Finding
 from alerts.window.clocks import align, correct
 from alerts.window.columns import Records
-from alerts.window.model import NS, JobWindow, Rank
+from alerts.window.model import JobWindow, Rank
 from alerts.window.split import split
+from collector.contract.units import NS
 from simulator.jobs.ladder import ring_exits
 from tests.worlds.collectives import shift_clocks
 from tests.worlds.ring_jobs import START_NS, Group, make_job, make_window

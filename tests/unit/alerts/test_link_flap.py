@@ -3,8 +3,8 @@
 import pytest
 
 from alerts.detectors.link_flap import COUNTERS, detect
-from alerts.window.model import NS
 from collector.contract.model import Event
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.small_fabric import (
     START_NS,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from alerts.detectors.lossy_link import DAMAGE, DISCARDS, GAPS, RESENT, detect
-from alerts.window.model import NS
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.small_fabric import (
     PACKET_BYTES,

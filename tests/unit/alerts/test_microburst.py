@@ -4,8 +4,8 @@ import pytest
 
 from alerts.detectors import congestion
 from alerts.detectors.microburst import detect
-from alerts.window.model import NS
 from collector.contract.model import Event
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.small_fabric import (
     LINE,

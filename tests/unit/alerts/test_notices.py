@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from alerts.rulebook import notices
-from alerts.rulebook.model import INHIBITED_BY, NS, Alert, AlertState
+from alerts.rulebook.model import INHIBITED_BY, Alert, AlertState
 from alerts.rulebook.notices import (
     GONE_SECONDS,
     LINES_MAX,
@@ -26,6 +26,7 @@ from alerts.rulebook.notices import (
     fingerprint,
 )
 from collector.contract.identity import canonical_labels
+from collector.contract.units import NS
 
 START_NS = 1_794_000_000 * NS
 SOURCE = "links.yaml;links"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from alerts.health.blame import charges_of
 from alerts.health.judge import stand
-from alerts.health.model import NS, Charge, HealthState, Hold, Standing, Target
+from alerts.health.model import Charge, HealthState, Hold, Standing, Target
 from alerts.judge.incident import Incident, IncidentState
 from alerts.policy.action import (
     HISTORY_MAX,
@@ -33,6 +33,7 @@ from alerts.policy.file import parse_policy, shipped_policy
 from alerts.policy.model import Breaker, Limits, Match, Mode, Policy, Quiet, ReturnOn, Rule
 from alerts.policy.record import BY_POLICY, record
 from collector.contract.errors import SettingsError
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 
 START = 1_794_740_400 * NS  # a Sunday, 11:00 UTC

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from alerts.detectors.rate_downgrade import FELL_STRENGTH, PEERS_STRENGTH, detect
-from alerts.window.model import NS
 from collector.contract.model import Event
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.small_fabric import (
     START_NS,

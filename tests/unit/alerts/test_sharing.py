@@ -8,7 +8,8 @@ from alerts.finding import Finding, Suspect
 from alerts.judge.sharing import shared_cable
 from alerts.judge.verdict import judge
 from alerts.window.columns import Operations
-from alerts.window.model import NS, JobWindow, Window
+from alerts.window.model import JobWindow, Window
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.small_fabric import LINE, SmallFabric, host, leaf_port
 

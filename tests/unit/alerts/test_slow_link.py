@@ -7,9 +7,10 @@ import pytest
 from alerts.detectors.slow_link import detect
 from alerts.finding import Finding
 from alerts.window.columns import Operations, Records
-from alerts.window.model import NS, Grid, JobWindow, Past, Paths, Readings, Window
+from alerts.window.model import Grid, JobWindow, Past, Paths, Readings, Window
 from alerts.window.split import split
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit
 from tests.worlds.ring_jobs import (
     SIZE_BYTES,

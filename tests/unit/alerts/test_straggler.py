@@ -7,9 +7,10 @@ import pytest
 from alerts.detectors.straggler import detect
 from alerts.signals.gaps import own_time
 from alerts.window.columns import Records
-from alerts.window.model import NS, JobWindow, Past
+from alerts.window.model import JobWindow, Past
 from alerts.window.split import split
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason
 from tests.worlds.late_jobs import make_job, make_window, shuffled
 

@@ -24,8 +24,8 @@ from alerts.traffic.rhythm import Odd, Sent, rhythm_of
 from alerts.window.columns import Floats
 from alerts.window.model import Communicator, Rank
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 
-NS = 1_000_000_000
 MB = 1 << 20
 SIZE, COUNT = 8 * MB, 10
 TREES = ({0: None, 1: 0, 2: 0, 3: 1}, {3: None, 2: 3, 1: 3, 0: 2})

@@ -6,7 +6,8 @@ import pytest
 from alerts.finding import Finding, Suspect
 from alerts.judge.confidence import confidence
 from alerts.judge.verdict import BARE_WAIT_NS, SOFT_WAIT_NS, judge
-from alerts.window.model import NS, Window
+from alerts.window.model import Window
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Layer, Reason
 from tests.worlds.small_fabric import SmallFabric
 

@@ -6,9 +6,9 @@ import pytest
 from alerts.window.series import Place, Roller
 from collector.contract.catalog import load_catalog
 from collector.contract.model import Sample
+from collector.contract.units import NS
 from tests.worlds.collectives import START_NS, make_records
 
-NS = 1_000_000_000
 PLACES = {("0xabc", rank): Place("job-1", rank, f"node{rank}") for rank in range(8)}
 
 

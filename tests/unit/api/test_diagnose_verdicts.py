@@ -11,11 +11,12 @@ import pytest
 from alerts.detectors import Detect, discover, looks_for
 from alerts.finding import Finding
 from alerts.window.columns import Records
-from alerts.window.model import NS, Readings, Window
+from alerts.window.model import Readings, Window
 from api.diagnose import page, text, verdict_page, verdicts
 from api.diagnose.page_data import Figure, Lines
 from api.diagnose.report import DetectorReport, Diagnosis, Read, to_json
 from api.diagnose.verdicts import Judged, judge_window
+from collector.contract.units import NS
 from collector.contract.verdict import (
     Cause,
     Cost,

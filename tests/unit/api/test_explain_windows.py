@@ -24,8 +24,9 @@ from api.oncall.explain.job import Chosen, explain_job, gaps_of
 from collector.contract.collective import State
 from collector.contract.identity import PortId
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit
-from tests.worlds.collectives import NS, START_NS, make_records
+from tests.worlds.collectives import START_NS, make_records
 
 GRID = Grid(START_NS, 5 * NS, 4)
 NAN = float("nan")

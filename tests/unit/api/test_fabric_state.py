@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from alerts.window.model import NS, Grid, Ports, Readings
+from alerts.window.model import Grid, Ports, Readings
 from api.jobs.correlate.fabric import KINDS, NO_ERROR, PAUSE_BITS, FabricState, frames_of, state_of
 from collector.contract.identity import PortId
+from collector.contract.units import NS
 from tests.worlds.topologies import RATE, cable
 
 A, B, C = PortId("node0", "mlx5_0", "1"), PortId("leaf0", "leaf0", "1"), PortId("x", "x", "9")

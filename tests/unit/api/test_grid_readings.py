@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from alerts.window.model import NS, Grid
+from alerts.window.model import Grid
 from api.jobs.correlate.readings import (
     Choice,
     GridReader,
@@ -18,6 +18,7 @@ from api.jobs.correlate.readings import (
     to_samples,
 )
 from collector.contract.identity import metric_id
+from collector.contract.units import NS
 
 GRID = Grid(1_000 * NS, 5 * NS, 6)
 """From 1000 s to 1030 s."""

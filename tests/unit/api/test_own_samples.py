@@ -12,7 +12,7 @@ from api.data.ingest.own import OwnSamples
 from collector.contract.errors import StoreError
 from collector.contract.identity import metric_id
 from collector.contract.model import Sample, Series
-from collector.contract.wire import NS_PER_MS
+from collector.contract.units import NS_PER_MS
 
 DAY_NS = MS_PER_DAY * NS_PER_MS
 ONE, OTHER = (Series("fabric_host_risk_ratio", {"host": host}) for host in ("node1", "node2"))

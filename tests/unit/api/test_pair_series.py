@@ -11,9 +11,9 @@ from api.jobs.correlate.pairs import PAIRS_SECONDS, STALE, Pairs, Thinning, Wire
 from collector.contract.catalog import load_catalog
 from collector.contract.model import Sample
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from tests.worlds.collectives import START_NS, make_records
 
-NS = 1_000_000_000
 END_NS = START_NS + PAIRS_SECONDS * NS
 STEPS = 100
 REDUCED = 8 << 20

@@ -6,12 +6,13 @@ import pytest
 
 from collector.cli import main
 from collector.contract.errors import SettingsError
+from collector.contract.units import NS
 from simulator.engine import Simulation
 from simulator.faults import discover
 from simulator.faults.model import Injection
 from simulator.scenario import Scenario
 from simulator.score.cases import AFTER_SECONDS, HOSTS, VARIANTS, case_names, make_case
-from simulator.score.marks import GRACE_NS, NS
+from simulator.score.marks import GRACE_NS
 
 FAULTS = discover()
 SEEDS = (1, 2, 3)

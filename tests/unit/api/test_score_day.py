@@ -12,6 +12,7 @@ from alerts.rulebook.file import parse_rules
 from alerts.rulebook.model import Alert, AlertState, Group
 from collector.contract.errors import SettingsError
 from collector.contract.identity import canonical_labels
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 from simulator.engine import Simulation
 from simulator.scenario import Truth
@@ -19,7 +20,6 @@ from simulator.score.day import FAULT_SECONDS, QUIET_SECONDS, Shift, fabric_link
 from simulator.score.oncall import Pager, play, write_paging_rules
 from simulator.score.pages import Page, Watch, day_markdown, mark_day
 
-NS = 1_000_000_000
 START_NS = 1_800_000_000 * NS
 DAY = [Shift(seed=3, number=number, shifts=4, hours=24, faults=20) for number in range(4)]
 

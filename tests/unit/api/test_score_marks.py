@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Reason, Verdict
 from simulator.scenario import Truth
-from simulator.score.marks import GRACE_NS, NOTHING, NS, Run, Saying, judge, mark
+from simulator.score.marks import GRACE_NS, NOTHING, Run, Saying, judge, mark
 from simulator.score.report import Scoreboard, to_json, to_markdown
 
 NIC = Culprit(host="node0003", device="mlx5_1", port="1")

@@ -14,7 +14,8 @@ from alerts.window.slices import (
     some_operations,
 )
 from api.jobs.correlate.window import some_members
-from tests.worlds.collectives import NS, START_NS, make_records, shift_clocks
+from collector.contract.units import NS
+from tests.worlds.collectives import START_NS, make_records, shift_clocks
 
 PIECES = 3_600
 EDGES = np.arange(PIECES + 1, dtype=np.int64) * NS

@@ -12,7 +12,6 @@ from rich.console import Console, Group
 from api.remote.top.ask import Series, tabulate
 from api.remote.top.layout import Cell, Column, fit, table, wrap
 from api.remote.top.model import (
-    NS,
     Detail,
     Fleet,
     HostRow,
@@ -29,6 +28,7 @@ from api.remote.top.plain import as_lines
 from api.remote.top.screen import LISTS, Screen
 from api.remote.top.views import Stage, draw
 from api.remote.top.watch import Latest, Phase
+from collector.contract.units import NS
 from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut
 from tests.conftest import Golden
 from tests.stands.terminals import golden_path

@@ -19,9 +19,9 @@ from api.jobs.trace.subject import Ahead, Subject
 from api.jobs.trace.tracks import LANES_MAX, Track, Tracks
 from api.jobs.trace.troubles import Told, late_arrow, ranks_of, slow_arrow, told_arrow
 from collector.contract.records import ABSENT
+from collector.contract.units import NS
 from collector.contract.verdict import Culprit
 
-NS = 1_000_000_000
 TRACK = Track("node0", "rank 0", 1)
 
 

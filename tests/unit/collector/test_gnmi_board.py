@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.contract.model import Event, Missing, Reading, Sample
+from collector.contract.units import NS
 from collector.switches.gnmi import board as board_module
-from collector.switches.gnmi.board import AGE_SECONDS_MAX, FORGET_SECONDS, NS, Board, Feed
+from collector.switches.gnmi.board import AGE_SECONDS_MAX, FORGET_SECONDS, Board, Feed
 from collector.switches.gnmi.decode import Unreadable, parse_path
 from collector.switches.gnmi.model import GnmiError, Notification, Path, Subscription, Update
 from collector.switches.gnmi.tables import profile_named

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from collector.contract.reason import Reason
-from collector.switches.gnmi.board import NS, Board, Feed
+from collector.contract.units import NS
+from collector.switches.gnmi.board import Board, Feed
 from collector.switches.gnmi.model import (
     Connection,
     GnmiError,

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from collector.contract.units import NS
 from simulator.faults import discover
 from simulator.faults.model import Place
 from simulator.machines import (
@@ -15,7 +16,6 @@ from simulator.machines import (
     SLOWDOWN_CELSIUS,
     Machines,
 )
-from simulator.snapshot import NS
 from simulator.topology.build import ClusterSpec, build
 from simulator.topology.model import Floats
 from simulator.topology.world import World

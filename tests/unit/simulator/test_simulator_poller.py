@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from collector.contract.catalog import load_catalog
+from collector.contract.units import NS_PER_MS
 from collector.contract.wire import Batch, decode_batch
 from simulator.interfaces.switch_tables import Flavour
 from simulator.readings import batches
@@ -19,7 +20,6 @@ from simulator.snapshot import Snapshot
 from simulator.topology.model import Fabric, Topology
 from tests.worlds.simulated import START_UNIX_NS, make_snapshot, make_topology
 
-NS_PER_MS = 1_000_000
 each_fabric = pytest.mark.parametrize("fabric", list(Fabric))
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from collector.contract.collective import Operation
 from collector.contract.counters import WRAPS_32, Extender
+from collector.contract.units import NS_PER_MS
 from collector.contract.wire import Batch, decode_batch
 from simulator.readings import batches
 from simulator.readings.batches import Reporter
@@ -23,7 +24,6 @@ from simulator.topology.model import Topology
 from tests.worlds.simulated import START_UNIX_NS, make_topology
 from tests.worlds.simulated_jobs import JOB, make_block, make_blocks, make_full_snapshot
 
-NS_PER_MS = 1_000_000
 OPERATIONS = "fabric_collective_operations_total"
 
 
