@@ -39,7 +39,6 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
 
     def chunks(self, store: Store) -> Iterator[Chunk]:
-        """The samples, some series at a time."""
         series = sorted(self.labels)
         if not series:
             return
@@ -139,7 +138,6 @@ def encode_series(chunk: Chunk) -> list[bytes]:
 
 
 def encode_json(chunks: Iterator[Chunk]) -> bytes:
-    """One document: a list of series."""
     return b'{"items":[' + b",".join(s for chunk in chunks for s in encode_series(chunk)) + b"]}"
 
 

@@ -314,7 +314,6 @@ class Directory:
         return None
 
     def _node_of(self, end: EndFact) -> str | None:
-        """The node that an end names."""
         if end.peer_name and (node := self._node_of_name(end.peer_name)) is not None:
             return node
         if not end.peer_chassis:

@@ -47,7 +47,6 @@ CHUNK_LINES = 1_000
 
 
 def write_graphml(topology: Topology) -> Iterator[str]:
-    """The document in pieces."""
     yield HEAD + "".join(keys())
     yield '<graph id="fabric" edgedefault="undirected">\n'
     waiting: list[str] = []

@@ -116,7 +116,6 @@ class Topology(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return found
 
     def other_end(self, port: PortId) -> PortId | None:
-        """What the port is cabled to."""
         link = self.link_of.get(port)
         if link is None:
             return None

@@ -176,7 +176,6 @@ class Comparison:
         )
 
     def report_extra(self, link: LinkId) -> Mistake:
-        """A link that the plan does not have."""
         return Mistake(
             kind=MistakeKind.EXTRA_LINK,
             what=f"{names([link.a])} is cabled to {names([link.b])}, which the plan does not have",
@@ -208,7 +207,6 @@ class Comparison:
 
 
 def wrong_speed(link: Link, wanted: int, basis: Basis, confidence: float, why: str) -> Mistake:
-    """A link at another speed than expected."""
     rate = link.rate_bits_per_second or 0
     ends = (link.id.a, link.id.b)
     return Mistake(

@@ -43,7 +43,6 @@ def read_topology(
 
 
 def build(rows: FabricRows, moment: dt.datetime, *, is_now: bool) -> Topology:
-    """The topology that rows of the inventory show."""
     devices = {
         (device.host, device.device): device
         for device in rows.devices
@@ -73,7 +72,6 @@ def build(rows: FabricRows, moment: dt.datetime, *, is_now: bool) -> Topology:
 
 
 def end_fact(row: FabricEnd) -> EndFact:
-    """A row of cablings as a report."""
     return EndFact(
         port=PortId(row.host, row.device, row.port),
         method=row.method,
@@ -123,14 +121,12 @@ def switch_facts(rows: FabricRows) -> Iterator[SwitchFact]:
 
 
 def make_node(host: Host) -> Node:
-    """A host or switch with its attributes."""
     kind = NodeKind.SWITCH if host.role == HostRole.SWITCH else NodeKind.HOST
     cluster = {"cluster": host.cluster} if host.cluster else {}
     return Node(name=host.host, kind=kind, attributes={**host.attributes, **cluster})
 
 
 def make_port(fact: PortFact, record: FabricPort, rails: dict[DevicePlace, int]) -> Port:
-    """A port as the topology shows it."""
     return Port(
         id=fact.id,
         state=fact.state,

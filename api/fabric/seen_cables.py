@@ -26,7 +26,6 @@ CONFLICT_CONFIDENCE = 0.9
 
 
 def check_seen(topology: Topology, plan: Plan) -> Iterator[Mistake]:
-    """Mistakes that need no plan."""
     yield from check_down(topology)
     yield from check_names(topology)
     yield from check_unknown(topology)
@@ -158,7 +157,6 @@ def report_conflict(conflict: Conflict) -> Mistake:
 
 
 def report_doubled(port: PortId, others: list[PortId]) -> Mistake:
-    """A port at which two cables end."""
     return Mistake(
         kind=MistakeKind.ASYMMETRIC,
         what=f"{names(others)} both report a cable to {names([port])}",

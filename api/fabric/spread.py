@@ -106,7 +106,6 @@ def runs(first: Longs, length: Longs) -> Longs:
 
 
 def summed(place: Longs, amount: Longs | Doubles, places: int) -> Doubles:
-    """The amounts at each place together."""
     total: Doubles = np.bincount(place, amount.astype(np.float64), places)  # type: ignore[assignment]
     return total
 
@@ -257,7 +256,6 @@ class Flow:
         return found, total[found]
 
     def _links(self) -> Spread:
-        """What was taken, as links by pair."""
         length = np.zeros(self._pairs, dtype=np.int64)
         for taken in self._taken:
             length += summed(taken.pair, taken.count, self._pairs).astype(np.int64)

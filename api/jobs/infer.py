@@ -87,7 +87,6 @@ class Component:
         return found
 
     def join(self, other: Component) -> None:
-        """Take another component's processes in."""
         self.processes |= other.processes
         self.members += other.members
         self.job = self.job or other.job
@@ -167,7 +166,6 @@ class Union:
 
 
 def process_of(member: Member, facts: Facts) -> Process:
-    """The process that a membership is about."""
     if member.pid:
         return member.host, member.pid, ""
     ranks = facts.groups.get(member.communicator, ())
@@ -565,7 +563,6 @@ def build(
     known: KnownJob | None,
     said_ranks: Mapping[tuple[str, int], int],
 ) -> JobFound:
-    """The result for one job."""
     runs = runs_of(component, facts) if component.job or known else [component]
     communicators: dict[str, CommunicatorFound] = {}
     for run in runs:

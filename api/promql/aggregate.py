@@ -95,7 +95,6 @@ def aggregate(
 def _grouped(
     labels: tuple[str, ...], sets: Sequence[Labels], *, without: bool
 ) -> tuple[LabelRows, Groups]:
-    """The groups of rows, and the labels of each."""
     names = _grouping_names(labels, sets, without=without)
     groups = group_rows(number_keys(keys_of(sets, names), {}))
     return LabelRows(_group_labels(sets[row], names) for row in groups.firsts.tolist()), groups
@@ -429,7 +428,6 @@ def _first_of_equals(costs: Floats, chosen: Bools, wanted: Ints) -> Bools:
 
 
 def _by_labels(labels: Sequence[Labels], rows: Ints) -> Ints:
-    """The same rows in the order of their labels."""
     ordered = sorted(rows.tolist(), key=lambda row: label_order(labels[row]))
     return np.array(ordered, dtype=np.int64)
 

@@ -112,7 +112,6 @@ class Piece(msgspec.Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """The number of samples in the longest window."""
         return int(self.counts[0])
 
     def lay_out(self, samples: npt.NDArray[np.generic], padding: float) -> Floats:

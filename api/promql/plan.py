@@ -127,7 +127,6 @@ class Paren(Node, frozen=True):
 
 
 def nodes_of(plan: Node) -> Iterator[Node]:
-    """A plan and everything in it."""
     waiting = [plan]
     while waiting:
         node = waiting.pop()

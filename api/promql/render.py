@@ -263,7 +263,6 @@ def envelope(data: bytes, warnings: Sequence[str] = (), infos: Sequence[str] = (
 
 
 def shown_notes(texts: Sequence[str], kind: str) -> list[str]:
-    """The first of them, and how many more there are."""
     if len(texts) <= NOTES_MAX:
         return list(texts)
     return [*texts[:NOTES_MAX], f"{len(texts) - NOTES_MAX} more {kind} annotations omitted"]

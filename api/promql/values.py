@@ -124,7 +124,6 @@ class Vector(msgspec.Struct, frozen=True):
         return int(self.values.shape[1])
 
     def take(self, rows: Ints | Sequence[int]) -> Vector:
-        """Some rows, in the order given."""
         chosen = np.asarray(rows, dtype=np.int64)
         labels = [self.labels[row] for row in chosen.tolist()]
         return Vector(labels, self.values[chosen], self.present[chosen])
@@ -181,7 +180,6 @@ def metric_names(labels: Sequence[Labels]) -> frozenset[str | None]:
 
 
 def without_names(labels: Sequence[Labels]) -> Sequence[Labels]:
-    """The label sets without the metrics' names."""
     return derive(labels, "bare", lambda: LabelRows(without_name(one) for one in labels))
 
 

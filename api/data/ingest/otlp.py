@@ -217,7 +217,6 @@ class Reader:
         self._latest_ms = 0
 
     def read(self, metric: Any, origin: Origin) -> None:  # noqa: ANN401 - a Metric message
-        """All points of one metric."""
         shape = shape_of(metric)
         if shape is None:
             return

@@ -95,7 +95,6 @@ class Symbols:
 
 
 def pair_labels(texts: list[bytes]) -> list[tuple[str, str]]:
-    """Labels from names and values in turn."""
     try:
         decoded = [text.decode() for text in texts]
     except UnicodeDecodeError as error:

@@ -218,11 +218,9 @@ class RemoteSeries:
         return self._names[row]
 
     def series(self, rows: Int64s) -> UInt64s:
-        """Ids by row."""
         return self._series[rows]
 
     def metric(self, rows: Int64s) -> UInt32s:
-        """Metric keys by row."""
         return self._metric[rows]
 
     def unwritten(self, rows: Int64s, days: Int64s) -> list[NewSeries]:

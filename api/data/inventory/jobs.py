@@ -288,7 +288,6 @@ class JobTables(Part):
 
 
 def write_said(connection: Connection, row: Row, request: JobSaid | JobChange) -> None:
-    """Write the hosts and ranks that a request names."""
     hosts = {*request.hosts, *(rank.host for rank in request.ranks)}
     write_hosts(connection, row["job"], hosts, Origin.REGISTERED)
     write_ranks(connection, row["job"], [as_said(rank) for rank in request.ranks])

@@ -237,7 +237,6 @@ def read_signs(connection: Connection, rows: Iterable[Cabling]) -> Signs:
 
 
 def add_signs(connection: Connection, signs: Signs, hosts: list[str]) -> None:
-    """Add what is known of these hosts."""
     nics = select(DEVICES.c.host, DEVICES.c.device, DEVICES.c.last_seen)
     nics = nics.where(DEVICES.c.host.in_(hosts), DEVICES.c.kind == DeviceKind.NIC)
     for host, device, last_seen in connection.execute(nics):

@@ -144,7 +144,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """Something that exists: a host, or a device on it, or a port of that device, or a job there.
 
     `kind` and `device` are there together or not at all, `port` only with them, `rank` only with
-    `job`. Attributes belong to the thing that their name says. `link` is one end of a cable at the
+    `job`. Attributes belong to the thing in their name. `link` is one end of a cable at the
     host, whose port need not be an RDMA device's.
     """
 

@@ -44,7 +44,6 @@ class Baselines(msgspec.Struct, frozen=True):
 
 
 def read_baselines(store: Store) -> Baselines:
-    """The results of all tests that were read."""
     tests: dict[tuple[str, int], list[tuple[int, float]]] = {}
     parameters = {"name": BUS_BANDWIDTH, "metric": metric_id(BUS_BANDWIDTH)}
     for row in store.query(SQL, parameters).to_pylist():

@@ -185,7 +185,6 @@ def pair_series(metric: str, ends: tuple[str, str, str, str]) -> Series:
 
 
 def by_job(places: Places) -> dict[str, dict[tuple[str, int], Place]]:
-    """The places of each job, jobs in order."""
     found: dict[str, dict[tuple[str, int], Place]] = {}
     for key, place in places.items():
         found.setdefault(place.job, {})[key] = place
@@ -195,7 +194,6 @@ def by_job(places: Places) -> dict[str, dict[tuple[str, int], Place]]:
 def communicators_of(
     places: Places, ranks: Mapping[int, Rank], wiring: Wiring
 ) -> dict[str, Communicator]:
-    """A job's communicators with their members."""
     joined: dict[str, dict[int, int]] = {}
     for (name, rank), place in places.items():
         joined.setdefault(name, {})[rank] = place.rank
@@ -393,7 +391,6 @@ def shown(waits: Cells) -> Cells:
 
 
 def known_hosts(cells: Cells, where: TrafficPlaces) -> Flags:
-    """Which pairs are of ranks whose hosts are known."""
     both: Flags = (where.host[cells.source] >= 0) & (where.host[cells.target] >= 0)
     return both
 

@@ -80,7 +80,6 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
 def read_pattern(
     store: Store, inventory: Inventory, job: str, span_ns: tuple[int, int], topology: Topology
 ) -> Pattern:
-    """The pattern of this job in this time."""
     job_rank = job_ranks_of(inventory, job)
     ranks = {place.rank: to_rank(place) for place in inventory.jobs.ranks(job)}
     read = read_traffic(store, job_rank, *span_ns)

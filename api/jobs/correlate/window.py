@@ -130,7 +130,6 @@ def some_members(job_rank: JobRanks, share: float) -> list[tuple[str, int]]:
 
 
 def records_of(records: Records, members: Sequence[tuple[str, int]]) -> Records:
-    """The records of these ranks of communicators."""
     wanted = set(members)
     found, which = members_in(records)
     is_wanted = np.array([one in wanted for one in found], dtype=bool)

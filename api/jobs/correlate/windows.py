@@ -268,7 +268,6 @@ def grid_of(from_ns: int, to_ns: int, step_seconds: float = STEP_SECONDS) -> Gri
 
 
 def to_rank(place: JobRank) -> Rank:
-    """A rank as detectors know it."""
     devices = [name for name in (place.devices or place.device or "").split(",") if name]
     is_number = place.gpu is not None and place.gpu.isdecimal()
     return Rank(
@@ -410,7 +409,6 @@ def read_usual(store: Store, job: str, before_ns: int) -> Usual:
 
 
 def past_of(operations: Operations, usual: Usual) -> dict[Kind, Past]:
-    """What was usual of the kinds of operations here."""
     past = {}
     for kind, _ in kinds_in(operations):
         size = "unknown" if kind[2] == ABSENT else size_class(kind[2])

@@ -176,7 +176,6 @@ def parts_of(records: Records, subject: Subject, account: Account) -> list[Part]
 
 
 def subject_turns(subject: Subject, place: Ints) -> Ints:
-    """When the last rank came to each operation."""
     last = subject.job.operations.last_entry_ns
     turns: Ints = last[place] if len(last) else np.zeros(len(place), dtype=np.int64)
     return turns

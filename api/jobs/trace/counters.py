@@ -167,7 +167,6 @@ def tell_counters(
     tracks: Tracks,
     account: Account,
 ) -> Iterator[Event]:
-    """The counters of these machines."""
     lines = find_lines(store, machines, frame, account)
     for start in range(0, len(lines), SERIES_AT_ONCE):
         some = lines[start : start + SERIES_AT_ONCE]

@@ -113,7 +113,6 @@ class Ahead:
         return moved
 
     def corrected_one(self, host: str, time_ns: int) -> int:
-        """One time, likewise."""
         if host not in self._clocks:
             return time_ns
         return int(self.corrected(host, np.array([time_ns], dtype=np.int64))[0])

@@ -37,7 +37,6 @@ Names = Callable[[int], Track]
 
 
 def write_story(store: Store, story: Story) -> Iterator[bytes]:
-    """The trace as a document, piece by piece."""
     account = Account()
     frame = Frame(story.from_ns, story.to_ns)
     return pieces(tell(store, story, frame, account), account, lambda: facts_of(story))
