@@ -113,7 +113,6 @@ def ask(store: Store, sql: str, parameters: dict[str, Any]) -> pa.Table:
 
 
 def check_bound(count: int, bound: int, rule: str, what: str) -> None:
-    """Raise the Problem for a request that is too large."""
     if count > bound:
         detail = f"{count} {what}; {rule} is {bound}. Narrow the selector or the range."
         raise Problem(422, "too much at once", detail, rule=rule)

@@ -278,7 +278,7 @@ class Directory:
         """Names that pollers have for ports which have a better one."""
         return frozenset(self._aliases)
 
-    # --- who is meant --------------------------------------------------------------------------
+    # --- look-up -------------------------------------------------------------------------------
 
     def itself(self, port: PortId) -> PortId:
         """The port under the name used on its own host."""

@@ -59,7 +59,6 @@ def write_graphml(topology: Topology) -> Iterator[str]:
 
 
 def keys() -> Iterator[str]:
-    """The declarations of the attributes of nodes and edges."""
     for what, names in (("node", NODE_KEYS), ("edge", EDGE_KEYS)):
         for name, kind in names.items():
             yield (

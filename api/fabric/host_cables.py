@@ -159,7 +159,6 @@ def find_pairs(left: Misplaced) -> list[tuple[PortId, PortId]]:
 
 
 def report_circle(topology: Topology, circle: Misplaced, basis: Basis) -> Mistake:
-    """Ports that have each other's cables, as one finding."""
     ports = sorted(circle, key=natural_port)
     hosts = {port.host for port in ports}
     if len(hosts) == 1:

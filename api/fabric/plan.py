@@ -70,7 +70,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_of(document: FileSaid) -> Plan:
-    """The plan that a file describes: its links, or its pattern."""
     if document.links and document.pattern is not None:
         raise SettingsError("a plan names links or a pattern, not both")
     if not document.links and document.pattern is None:

@@ -151,7 +151,6 @@ def interface_ports(rows: FabricRows, resolved: Resolved) -> Iterator[Port]:
 def find_rails(
     devices: dict[DevicePlace, FabricDevice], ports: Iterable[FabricPort], links: Iterable[Link]
 ) -> dict[DevicePlace, int]:
-    """The rail of every RDMA device of a host that is in the fabric."""
     cabled = {(end.host, end.device) for link in links for end in (link.id.a, link.id.b)}
     layers = {(port.host, port.device): port.link_layer or "" for port in ports}
     by_host: dict[str, list[NicPlace]] = {}

@@ -80,7 +80,7 @@ def attach(rows: Spread, row: Longs, pairs: tuple[int, Longs], up: Ints, down: I
 
 
 def check_size(links: int, pairs: int) -> None:
-    """Raise SpreadTooLarge where so many links would not be kept."""
+    """Raise SpreadTooLarge past SPREAD_LINKS_MAX."""
     if links > SPREAD_LINKS_MAX:
         raise SpreadTooLarge(
             f"{pairs} pairs use over SPREAD_LINKS_MAX = {SPREAD_LINKS_MAX} links;"

@@ -383,7 +383,6 @@ def ranks_by_gpu(
 
 
 def gpus_of(component: Component, facts: Facts) -> dict[Process, str]:
-    """The GPU of each process, where NCCL's lines have it."""
     return {
         process: seen.gpu
         for process, member in component.members

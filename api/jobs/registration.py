@@ -67,7 +67,6 @@ def check(request: JobSaid | JobChange) -> None:
 
 
 def check_bound(count: int, bound: int, rule: str, what: str) -> None:
-    """Raise the answer to a body that names too many of something."""
     if count > bound:
         raise wrong(f"{count} {what}; {rule} is {bound}", rule)
 

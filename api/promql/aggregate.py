@@ -438,7 +438,6 @@ def _whole_numbers(per_step: Floats) -> Ints:
 
 
 def _limitk(vector: Vector, groups: Groups, per_step: Floats) -> Vector:
-    """The first k members of each group that are present."""
     wanted = _whole_numbers(per_step)
     chosen = np.zeros_like(vector.present)
     for _, rows in groups.blocks():

@@ -467,7 +467,6 @@ def truncated_multiple(value: int, step: int) -> int:
 
 
 def stacked(vectors: Sequence[Vector], found: Found) -> Vector:
-    """One vector of the rows of all parts of what was found."""
     if len(vectors) == 1:
         return vectors[0]
     labels: Sequence[Labels] = found.labels

@@ -353,7 +353,6 @@ def parse_bound(text: str) -> float | None:
 
 
 def warn_of_bucket(bound: str, labels: Labels, notes: Notes) -> None:
-    """Warn of a series whose upper bound cannot be parsed."""
     text = f'bucket label "{BUCKET_LABEL}" is missing or has a malformed value of {quoted(bound)}'
     name = labels.get(METRIC_LABEL)
     notes.warn(f"{text} for metric name {quoted(name)}" if name else text)

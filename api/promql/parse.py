@@ -194,7 +194,6 @@ _GROUPS = {"ManyToOne": "left", "OneToMany": "right"}
 
 
 def convert_binary(expression: grammar.BinaryExpr, left: Node, right: Node) -> Binary:
-    """A binary operator whose sides are converted already."""
     modifier = expression.modifier
     if modifier is None:
         return Binary(str(expression.op), left, right)

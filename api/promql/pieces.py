@@ -72,7 +72,6 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 def filled(windows: Windows, minimum: int = 1) -> Filled:
-    """The windows that hold at least ``minimum`` samples."""
     counts = windows.last - windows.first
     present = counts >= minimum
     chosen = np.flatnonzero(present)

@@ -189,7 +189,6 @@ class OtlpRequest(NamedTuple):
 
 
 def decode_otlp(message: Any, series: OtlpSeries, acceptance: Acceptance) -> OtlpRequest:  # noqa: ANN401 - an ExportMetricsServiceRequest
-    """What to write of a request, and what was refused by which rule."""
     series.make_room()
     reader = Reader(series, acceptance)
     for of_resource in message.resource_metrics:

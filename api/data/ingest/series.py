@@ -74,7 +74,7 @@ class NativeTables:
         return len(self._tables)
 
     def recognise(self, batch: Batch) -> NativeTable:
-        """The batch's table, looked at only if it has not been seen before."""
+        """The batch's table, parsed only if it has not been seen before."""
         digest = batch.table_digest()
         table = self._tables.get(digest)
         if table is None:

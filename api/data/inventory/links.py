@@ -28,7 +28,7 @@ FABRIC_ROWS_MAX: Final = 1_000_000
 gigabytes. Past it reading the fabric fails with an error that names the bound."""
 
 UNPLUGGED_LOOKED_AT_MAX: Final = 10_000
-"""Ends that are looked at in one go for having lost their neighbour, those first that lost it last.
+"""Ends that one round checks for a lost neighbour, those first that lost it last.
 The ends of a poller that died are among them and stay as they are."""
 
 UP_STATES: Final = frozenset({"active", "active_defer"})

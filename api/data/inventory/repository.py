@@ -227,7 +227,6 @@ class Inventory:
 
 
 def host_observations(by_agent: dict[str, list[BatchRun]]) -> Iterator[Observation]:
-    """The host that each batch came from, with its agent."""
     for agent, runs in by_agent.items():
         for run in runs:
             if run.host:

@@ -34,7 +34,7 @@ PEER_LABELS: Final = ("peer_name", "peer_port", "peer_guid", "peer_chassis", "pe
 Peer = tuple[str, str, str, str, str]
 
 HOST_LABELS: Final = ("host", "node", "Hostname", "hostname")
-"""Where a host's name stands, best first: ours, Kubernetes', dcgm-exporter's old and new form.
+"""Labels with a host's name, best first: the catalog's, Kubernetes', dcgm-exporter's old and new.
 Failing all, `instance` without its port."""
 
 DEVICE_ATTRIBUTES: Final = frozenset(
@@ -70,8 +70,8 @@ GPU_ATTRIBUTES: Final = {
     "pci_bus_id": "pci_bus_id",
     "DCGM_FI_DRIVER_VERSION": "driver",
 }
-"""Labels that describe a GPU on each of its series: ours, and dcgm-exporter's older and newer ones,
-which has no info metric."""
+"""Labels that describe a GPU on each of its series: the catalog's, and those of older and newer
+dcgm-exporters, which have no info metric."""
 
 
 LINK_INFO: Final = "fabric_link_info"

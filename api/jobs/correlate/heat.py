@@ -203,7 +203,7 @@ def late_in(pulse: Pulse, work: Work) -> tuple[Ints, Floats]:
 
 
 def put_together(heat: HeatMap, together: int) -> HeatMap:
-    """The same with so many steps in one column, of which the largest value is shown."""
+    """The same with ``together`` steps in one column, of which the largest value is shown."""
     if together <= 1:
         return heat
     first = np.arange(0, len(heat.number), together)
@@ -219,7 +219,7 @@ def put_together(heat: HeatMap, together: int) -> HeatMap:
 
 
 def fewer_ranks(heat: HeatMap, ranks_max: int) -> HeatMap:
-    """The same of at most so many ranks: those that stand out, and some all over the job."""
+    """The same of at most ``ranks_max`` ranks: outliers, and a sample of the others."""
     count = len(heat.ranks)
     if count <= ranks_max:
         return heat

@@ -178,7 +178,6 @@ class Pairs:
 
 @lru_cache(maxsize=SERIES_KEPT)
 def pair_series(metric: str, ends: tuple[str, str, str, str]) -> Series:
-    """A series of a pair: its job, what it is of, source and target."""
     return Series(
         f"fabric_pair_{metric}", dict(zip(("job", "by", "source", "target"), ends, strict=True))
     )
@@ -223,7 +222,6 @@ class Minute(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def minute_of(rows: Records, to_ns: int, thinning: Thinning) -> Minute:
-    """The operations and messages that ended in the minute."""
     from_ns = to_ns - PAIRS_SECONDS * NS
     operations = split(rows)
     ended = (operations.last_exit_ns >= from_ns) & (operations.last_exit_ns < to_ns)

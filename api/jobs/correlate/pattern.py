@@ -62,7 +62,6 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[HostRhythm]
 
     def matrix(self, by: By) -> Matrix:
-        """The traffic over ranks, GPUs, hosts, NICs or rails."""
         return matrix_of(self.traffic.flows, self.places, by)
 
     def sent(self, over: By, *, is_counted: bool) -> Floats:

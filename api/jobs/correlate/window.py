@@ -122,7 +122,7 @@ def best_source(
 
 
 def some_members(job_rank: JobRanks, share: float) -> list[tuple[str, int]]:
-    """Members of so large a share of the job's ranks, evenly spread; of one at least, if any."""
+    """Members of this share of the job's ranks, evenly spread; of one at least, if any."""
     ranks = sorted(set(job_rank.values()))
     count = min(len(ranks), max(1, int(len(ranks) * share)))
     chosen = {ranks[place * len(ranks) // count] for place in range(count)}

@@ -242,7 +242,6 @@ def read_communicators(
     job_rank: Mapping[tuple[str, int], int],
     ranks: Mapping[int, Rank],
 ) -> dict[str, Communicator]:
-    """The job's communicators with their rings and trees."""
     members: dict[str, dict[int, int]] = {}
     for (name, rank), number in job_rank.items():
         members.setdefault(name, {})[rank] = number
@@ -382,7 +381,6 @@ def kinds_in(operations: Operations) -> list[tuple[Kind, int]]:
 
 
 def baselines_of(operations: Operations, baselines: Baselines) -> dict[Kind, float]:
-    """What tests reached for the kinds of operations here."""
     if not baselines.tests:
         return {}
     found = (

@@ -153,7 +153,7 @@ def parts_of(records: Records, subject: Subject, account: Account) -> list[Part]
     """A piece of records as parts, sorted by entry; records that cannot be drawn are counted."""
     rank = job_ranks_of_rows(records, subject.job_rank) if len(records) else np.zeros(0, np.int32)
     shown = records.timed() & (rank >= 0)
-    account.leave_out("records of unknown ranks", int((rank < 0).sum()))
+    account.leave_out("records of ranks that nobody knows", int((rank < 0).sum()))
     account.leave_out("records without both times", int(((rank >= 0) & ~shown).sum()))
     rows: Records = records.select(shown)
     if not len(rows):

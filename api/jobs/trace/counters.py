@@ -232,7 +232,6 @@ def find_lines(store: Store, machines: Machines, frame: Frame, account: Account)
 def read_names(
     store: Store, names: Sequence[str], hosts: Sequence[str], frame: Frame, account: Account
 ) -> list[dict[str, Any]]:
-    """Series of these metrics and hosts, and their labels."""
     parameters = {
         "names": list(names),
         "hosts": list(hosts),

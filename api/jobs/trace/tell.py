@@ -88,7 +88,6 @@ def tell(store: Store, story: Story, frame: Frame, account: Account) -> Iterator
 
 
 def hosts_of(story: Story) -> list[str]:
-    """The hosts of the jobs' ranks in the order of the ranks."""
     ranks = [
         rank for one in story.subjects for _, rank in sorted(one.job.ranks.items()) if rank.host
     ]
