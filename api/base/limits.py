@@ -85,7 +85,7 @@ QUERY_BYTES_MAX: Final = 64 << 10
 
 QUERY_NESTING_MAX: Final = 64
 """Brackets, functions and signs inside each other. People write five; the parser's stack ends at
-5,000 and Python's at 300. → 400"""
+5,000 and the evaluator's at 300. → 400"""
 
 QUERY_OPERATORS_MAX: Final = 2_000
 """Operators in one query; a chain of 8,000 ends the parser's stack. → 400"""

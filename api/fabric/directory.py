@@ -28,7 +28,7 @@ their ports alike."""
 
 _HEX = "0123456789abcdef"
 _MARKS = str.maketrans("", "", ":. -")
-"""What stands between the digits of addresses."""
+"""Separators between the digits of addresses."""
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 _INTERFACE = re.compile(r"([a-z][a-z_. -]*?)[ -]?(\d[\d/:.,-]*)")
 

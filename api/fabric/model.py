@@ -82,7 +82,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topology(msgspec.Struct, frozen=True, dict=True, kw_only=True):
-    """What is cabled to what at one moment."""
+    """The nodes, ports and links at one moment."""
 
     at: dt.datetime
     nodes: Mapping[str, Node]

@@ -117,7 +117,7 @@ class HostGroup(msgspec.Struct, frozen=True, kw_only=True):
     leaf_of_slot: dict[Slot, Vote]
     leaf_of_rail: dict[int, Vote]
     slots: tuple[Slot, ...]
-    """What most hosts of the group have, in natural order."""
+    """The slots that most hosts of the group have, in natural order."""
 
     def expected(self, port: PortId, rail: int | None) -> Vote | None:
         found = self.leaf_of_slot.get((port.device, port.port))

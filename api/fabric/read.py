@@ -32,7 +32,7 @@ def read_topology(
     *,
     now: dt.datetime | None = None,
 ) -> Topology:
-    """What is cabled to what, now or at a moment of the past.
+    """The topology now or at a moment of the past.
 
     Of the past only cables, ports and nodes are known: states and rates are None. ``extra`` is the
     file's topology; an observed cable outranks the file's.
@@ -176,7 +176,7 @@ def find_rails(
 
 
 def merged(seen: Topology, extra: Topology | None) -> Topology:
-    """What was seen, and of a file's topology what it adds to that.
+    """The observed topology, completed from a file's.
 
     A port that the file cables to one neighbour and that is seen at another is a conflict with the
     method `file`.

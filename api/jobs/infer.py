@@ -76,7 +76,7 @@ class Component:
 
     @property
     def age(self) -> tuple[int, str]:
-        """What orders components: the oldest first, then by name."""
+        """Sorts components: the oldest first, then by name."""
         return min((member.first_ns, member.communicator) for _, member in self.members)
 
     def by_communicator(self) -> dict[str, list[tuple[Process, Member]]]:
@@ -134,7 +134,7 @@ def only_said(job: KnownJob) -> KnownJob:
     return msgspec.structs.replace(job, places=tuple(places))
 
 
-# --- who belongs together ----------------------------------------------------------------------
+# --- components --------------------------------------------------------------------------------
 
 
 class Union:
@@ -399,7 +399,7 @@ def seen_of(process: Process, member: Member, facts: Facts) -> RankFacts | None:
 
 
 def natural(process: Process) -> tuple[list[tuple[int, int, str]], int, str]:
-    """What orders processes as people order hosts: node-2 before node-10."""
+    """Sorts processes by host in natural order: node-2 before node-10."""
     host, pid, own = process
     return natural_text(host), pid, own
 

@@ -159,7 +159,7 @@ class Reader:
     def reduced(
         self, found: Found, function: str, grid: Grid, window_ms: int, *, skip_stale: bool
     ) -> Reduced:
-        """What an aggregate of the engine makes of the windows (end - window, end] of a grid.
+        """The engine's aggregate over the windows (end - window, end] of a grid.
 
         The factor of aliases is not applied.
         """

@@ -235,7 +235,7 @@ def row_order(labels: Sequence[Labels], *, ordered: bool) -> Sequence[int]:
 
 
 def point_openings(times_ms: Ints) -> list[bytes]:
-    """What stands before each number: the end of the point before, and this point's moment."""
+    """The text before each number: the end of the point before, and this point's moment."""
     return [b'"],[%b,"' % format_time(time_ms).encode() for time_ms in times_ms.tolist()]
 
 

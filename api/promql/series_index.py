@@ -280,7 +280,7 @@ def newest_samples(
 
 
 def head_stats(store: Store, most: int) -> dict[str, Any]:
-    """What `/api/v1/status/tsdb` shows, of the newest day that has series.
+    """The data of `/api/v1/status/tsdb`, of the newest day that has series.
 
     ``most``: how many entries each list has at most. There are no chunks here: their number is 0.
     """

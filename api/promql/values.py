@@ -32,7 +32,7 @@ SAME_LABELS = "vector cannot contain metrics with the same labelset"
 
 
 class Dialect(enum.StrEnum):
-    """Whose rules decide where the two Prometheus generations differ.
+    """The Prometheus generation whose rules apply where the two differ.
 
     | | Prometheus 3 | Prometheus 2 |
     |---|---|---|
@@ -59,7 +59,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def asked_end_ms(self) -> int:
-        """What `@ end()` means."""
+        """The moment of `@ end()`."""
         return self.end_ms if self.until_ms is None else self.until_ms
 
     @property

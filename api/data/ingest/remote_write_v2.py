@@ -48,7 +48,7 @@ class Symbols:
         return self._texts[reference]
 
     def keys(self, references: list[bytes], known: RemoteSeries) -> list[bytes] | None:
-        """What recognises each series by its packed references, whatever numbers they have here.
+        """A key for each series from its packed references, independent of this request's numbers.
 
         Each request numbers its symbols afresh, so the numbers are replaced by this process' own.
         None if a reference is malformed: parsing reports which.

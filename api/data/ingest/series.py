@@ -224,7 +224,7 @@ class RemoteSeries:
         return self._metric[rows]
 
     def unwritten(self, rows: Int64s, days: Int64s) -> list[NewSeries]:
-        """What the store has to know before these rows have samples on these days.
+        """Rows of `series` to write before these rows have samples on these days.
 
         Only the last day of a series is remembered: an old sample writes its row again.
         """

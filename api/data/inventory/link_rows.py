@@ -38,7 +38,7 @@ Spans = dict[EndKey, list[Span]]
 
 
 class Changes(msgspec.Struct):
-    """What has to be written."""
+    """Rows to insert, update and delete."""
 
     new: list[dict[str, Any]]
     changed: list[dict[str, Any]]

@@ -125,7 +125,7 @@ class LinkTables(Part):
     """Cables: asking for them, and noting that one was unplugged."""
 
     def cablings(self, port: PortId) -> list[Cabling]:
-        """What was at a port and when, by every method, the latest first.
+        """A port's neighbours and their times, by every method, the latest first.
 
         One whose neighbour has no name at all means that the port had none.
         """

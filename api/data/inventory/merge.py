@@ -37,7 +37,7 @@ Key = TypeVar("Key", HostKey, DeviceKey, PortKey, JobKey)
 
 
 class Seen(msgspec.Struct):
-    """What is known of one thing."""
+    """The joined observations of one thing."""
 
     first: datetime
     last: datetime

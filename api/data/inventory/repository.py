@@ -160,7 +160,7 @@ class HostTables(Part):
 
 
 class Inventory:
-    """What exists and what became of it, by subject; on `sqlite:///path` or `postgresql+psycopg://…`.
+    """All tables, by subject; on `sqlite:///path` or `postgresql+psycopg://…`.
 
     Connects at first use. `migrate` must have run once before the rest.
     """

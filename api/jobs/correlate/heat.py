@@ -63,7 +63,7 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def work_of_some(window: Window, job_rank: JobRanks) -> Work:
-    """What some ranks did, about MEMBERS_MAX: medians over ranks need no more."""
+    """The work of about MEMBERS_MAX ranks: medians over ranks need no more."""
     records = window.members
     if window.kept_one_in == 1:
         share = MEMBERS_MAX / max(1, len(set(job_rank.values())))

@@ -39,7 +39,7 @@ from collector.contract.model import Sample, Series
 
 NS = 1_000_000_000
 PAIRS_SECONDS = 60
-"""What a sample is the mean of, and how often there is one."""
+"""The time over which a sample is the mean, and the interval between samples."""
 PAIRS_MAX = 1_024
 """Pairs of one job that are shown: all of 32 ranks, or the rings of 512 hosts. A picture with more
 cells cannot be read."""
@@ -294,7 +294,7 @@ def modelled(
 
 
 def usual_of(sums: Sums, spans: Mapping[str, int]) -> Floats:
-    """What the operations of each row would have taken at the median of those like them, ns.
+    """Nanoseconds that the operations of each row would take at the median of those like them.
 
     Like them is: the same operation, size and number of ranks, over as many hosts.
     """

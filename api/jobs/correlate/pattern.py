@@ -65,7 +65,7 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
         return matrix_of(self.traffic.flows, self.places, by)
 
     def sent(self, over: By, *, is_counted: bool) -> Floats:
-        """What each sent: as NICs counted it, or as the model has it."""
+        """Bytes that each sent: as NICs counted them, or by the model."""
         names = self.places.names(over)
         if is_counted and over is By.NIC:
             return self.compared
@@ -195,7 +195,7 @@ def read_rhythm(
 
 
 def with_steps(sent: Sent, bounds: Bounds | None, rank: int) -> Sent:
-    """What a rank sent with its own steps, if anything repeats."""
+    """A rank's sent bytes with its own steps, if anything repeats."""
     if bounds is None:
         return sent
     own: Bounds = bounds.select(bounds.rank == rank)

@@ -379,7 +379,7 @@ def points_of(samples: Samples, rows: Ints) -> tuple[Ints, Ints]:
 def fill_still(
     values: Floats, rows: Flags, span_ms: tuple[Ints, Ints], level: Floats, grid: Grid
 ) -> None:
-    """What never moved has one value in every cell that its samples cover."""
+    """A series that never moved has one value in every cell that its samples cover."""
     edges_ms = grid.edges_ns // 1_000_000
     first, last = span_ms
     reach = last + STALE_SECONDS * 1000

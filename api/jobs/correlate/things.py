@@ -26,7 +26,7 @@ NIC = "fabric_nic_"
 
 
 def choices(thing: str, *others: str) -> tuple[Choice, ...]:
-    """What the catalog lets windows have of one kind of thing, by names without the thing's own.
+    """The catalog's metrics for windows of one kind of thing, named without the thing's prefix.
 
     ``others`` are kinds whose series are added up for each thing; their names keep the kind. Of
     steps a host has those of all its ranks: 8 seconds a second for eight ranks that always wait.

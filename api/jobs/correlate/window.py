@@ -37,7 +37,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """A job's collectives in a stretch of time; times are on one clock."""
 
     source: str
-    """Whose records: the best source that has any."""
+    """The best source that has records."""
     kept_one_in: int
     """Of how many operations one is in ``records``; 1 unless there were too many."""
     slices: Sequence[tuple[int, int]] = ()

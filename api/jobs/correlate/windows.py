@@ -179,7 +179,7 @@ class WindowReader:
         return self._baselines[1]
 
     def _usual(self, job: str, before_ns: int) -> Usual:
-        """What was usual of a job in the hour before, as of a minute before that at most."""
+        """A job's usual values in the hour before, at most KEPT_SECONDS old."""
         kept = self._past.get(job)
         if kept is None or not is_kept(kept[0], before_ns, KEPT_SECONDS):
             if len(self._past) >= JOBS_KEPT_MAX:
@@ -391,7 +391,7 @@ def baselines_of(operations: Operations, baselines: Baselines) -> dict[Kind, flo
 
 
 def read_usual(store: Store, job: str, before_ns: int) -> Usual:
-    """What was usual of a job's operations in the hour before."""
+    """Usual values of a job's operations in the hour before."""
     parameters = {
         "names": [TRANSFER, SKEW],
         "metrics": [metric_id(TRANSFER), metric_id(SKEW)],

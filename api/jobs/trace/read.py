@@ -58,7 +58,7 @@ def read_story(
     job: str,
     span: tuple[int, int],
 ) -> Story:
-    """What a trace of this job and time shows; a Problem if that is too much."""
+    """The content of a trace of this job and time; raises Problem past a bound."""
     from_ns, to_ns = span
     subject = read_subject(store, inventory, job, span)
     troubles = [

@@ -57,7 +57,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose counters are shown: ports and GPUs of these hosts, the accused ones first.
+    """The machines whose counters are shown: ports and GPUs of these hosts, culprits first.
 
     Of a host in ``nics`` only those devices and interfaces; of others all.
     """

@@ -148,7 +148,7 @@ def tell_job(
 
 
 def tell_pending(job: JobWindow, frame: Frame, tracks: Tracks, track: Track) -> Iterator[Event]:
-    """What never ended, until the end of the trace: so each lies within the one before."""
+    """Operations that never ended, drawn to the end of the trace: each lies within the last."""
     pending = [one for one in job.pending if 0 < one.time_ns < frame.to_ns]
     pending.sort(key=lambda one: (one.time_ns, one.sequence))
     place = tracks.place(track, frame.from_ns, frame.to_ns) if pending else None

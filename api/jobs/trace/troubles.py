@@ -254,7 +254,7 @@ def chosen_operations(subject: Subject, frame: Frame, told: Told) -> list[int]:
 def suffering(
     subject: Subject, operations: Operations, verdict: Verdict, guilty: frozenset[int]
 ) -> Floats:
-    """How much each operation lost by it: waiting for a late rank, or the time of its transfer."""
+    """Each operation's loss by a trouble: waiting for a late rank, or the time of its transfer."""
     if verdict.layer is Layer.NETWORK:
         transfer = operations.transfer_ns.astype(np.float64)
         if not guilty:
