@@ -356,6 +356,7 @@ def one_a_millisecond(rows: Int64s, times: Int64s, values: Float64s, are_gauges:
 
 
 def shape_of(metric: Any) -> Shape | None:  # noqa: ANN401 - a Metric message
+    """None if the metric holds no data."""
     kind = metric.WhichOneof("data")
     if kind == "gauge":
         return Shape(metric.gauge.data_points, number_parts, "gauge", False, True, False)
