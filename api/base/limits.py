@@ -85,7 +85,7 @@ QUERY_BYTES_MAX: Final = 64 << 10
 
 QUERY_NESTING_MAX: Final = 64
 """Brackets, functions and signs inside each other. People write five; the parser's stack ends at
-5,000 and ours at 300. → 400"""
+5,000 and the evaluator's at 300. → 400"""
 
 QUERY_OPERATORS_MAX: Final = 2_000
 """Operators in one query; a chain of 8,000 ends the parser's stack. → 400"""
@@ -400,7 +400,7 @@ NOTICES_KEPT_DAYS: Final = 30
 """How long they are kept."""
 
 SILENCES_MAX: Final = 1_000
-"""Silences that are not over. Each alert is held against all of them. → 409"""
+"""Silences that are not over. Each alert is compared with all of them. → 409"""
 
 SILENCES_KEPT_DAYS: Final = 5
 """How long a silence is kept after its end, as in Alertmanager: an audit of last night's."""
@@ -483,7 +483,7 @@ ACTIONS_A_ROUND_MAX: Final = 100
 again in the next; a policy that wants more of a fleet is wrong anyway."""
 
 CHECK_BYTES_MAX: Final = 1 << 20
-"""A result of nccl-tests that is held against a floor: forty sizes have 8 KiB. → 413"""
+"""A result of nccl-tests that is compared with a floor: forty sizes have 8 KiB. → 413"""
 
 EXTENDER_NODES_MAX: Final = 100_000
 """Nodes in one request of kube-scheduler: twenty times the largest clusters that Kubernetes

@@ -26,7 +26,7 @@ from collector.contract.wire import CAPTURES_MAX, CaptureRequest
 CAPTURES_SECONDS = 1.0
 """How often a service process polls the inventory for requests."""
 EXPIRE_SECONDS = 900.0
-"""After so long a request is given up: five minutes after its moment, five to send it, and an agent
+"""A request expires after this long: five minutes after its moment, five to send it, and an agent
 that was away for a while."""
 KIND = "capture"
 """The kind of the events by which agents report how a capture ended."""

@@ -44,7 +44,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_events(store: Store, wanted: Wanted, after: Position | None, limit: int) -> list[EventRow]:
-    """The newest events that are wanted and older than a position, at most so many."""
+    """The newest matching events older than a position, at most ``limit``."""
     within = "fromUnixTimestamp64Milli({from_ms:Int64}) AND fromUnixTimestamp64Milli({to_ms:Int64})"
     conditions = [f"time BETWEEN {within}"]
     parameters: dict[str, Any] = {"from_ms": wanted.from_ms, "to_ms": wanted.to_ms}

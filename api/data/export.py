@@ -39,7 +39,6 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
 
     def chunks(self, store: Store) -> Iterator[Chunk]:
-        """The samples, some series at a time."""
         series = sorted(self.labels)
         if not series:
             return
@@ -114,7 +113,6 @@ def ask(store: Store, sql: str, parameters: dict[str, Any]) -> pa.Table:
 
 
 def check_bound(count: int, bound: int, rule: str, what: str) -> None:
-    """Raise the Problem for a request that is too large."""
     if count > bound:
         detail = f"{count} {what}; {rule} is {bound}. Narrow the selector or the range."
         raise Problem(422, "too much at once", detail, rule=rule)
@@ -139,7 +137,6 @@ def encode_series(chunk: Chunk) -> list[bytes]:
 
 
 def encode_json(chunks: Iterator[Chunk]) -> bytes:
-    """One document: a list of series."""
     return b'{"items":[' + b",".join(s for chunk in chunks for s in encode_series(chunk)) + b"]}"
 
 

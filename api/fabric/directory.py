@@ -28,7 +28,7 @@ their ports alike."""
 
 _HEX = "0123456789abcdef"
 _MARKS = str.maketrans("", "", ":. -")
-"""What stands between the digits of addresses."""
+"""Separators between the digits of addresses."""
 _ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 _INTERFACE = re.compile(r"([a-z][a-z_. -]*?)[ -]?(\d[\d/:.,-]*)")
 
@@ -278,7 +278,7 @@ class Directory:
         """Names that pollers have for ports which have a better one."""
         return frozenset(self._aliases)
 
-    # --- who is meant --------------------------------------------------------------------------
+    # --- look-up -------------------------------------------------------------------------------
 
     def itself(self, port: PortId) -> PortId:
         """The port under the name used on its own host."""
@@ -314,7 +314,6 @@ class Directory:
         return None
 
     def _node_of(self, end: EndFact) -> str | None:
-        """The node that an end names."""
         if end.peer_name and (node := self._node_of_name(end.peer_name)) is not None:
             return node
         if not end.peer_chassis:

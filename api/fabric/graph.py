@@ -155,7 +155,6 @@ class Distances:
 
 
 def measure(graph: Graph, goals: Ints) -> Distances:
-    """How far it is from every switch to each of these."""
     falling = np.full((len(goals), len(graph.switches)), FAR, dtype=np.int8)
     falling[np.arange(len(goals)), goals] = 0
     for level in graph.levels:

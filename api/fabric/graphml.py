@@ -47,7 +47,6 @@ CHUNK_LINES = 1_000
 
 
 def write_graphml(topology: Topology) -> Iterator[str]:
-    """The document in pieces."""
     yield HEAD + "".join(keys())
     yield '<graph id="fabric" edgedefault="undirected">\n'
     waiting: list[str] = []
@@ -60,7 +59,6 @@ def write_graphml(topology: Topology) -> Iterator[str]:
 
 
 def keys() -> Iterator[str]:
-    """The declarations of the attributes of nodes and edges."""
     for what, names in (("node", NODE_KEYS), ("edge", EDGE_KEYS)):
         for name, kind in names.items():
             yield (

@@ -29,7 +29,6 @@ Misplaced = dict[PortId, tuple[Vote, str]]
 
 
 def check_hosts(topology: Topology, expectation: Expectation, plan: Plan) -> Iterator[Mistake]:
-    """Mistakes of hosts' cables."""
     pattern = plan.pattern
     if pattern is not None and pattern.kind is PatternKind.FAT_TREE:
         yield from check_one_leaf(topology, expectation)
@@ -44,7 +43,6 @@ def check_hosts(topology: Topology, expectation: Expectation, plan: Plan) -> Ite
 def check_group(
     topology: Topology, expectation: Expectation, group: HostGroup, basis: Basis
 ) -> Iterator[Mistake]:
-    """The hosts of one group against each other."""
     switch_of = expectation.cabling.switch_of
     misplaced: Misplaced = {}
     for host in group.hosts:
@@ -161,7 +159,6 @@ def find_pairs(left: Misplaced) -> list[tuple[PortId, PortId]]:
 
 
 def report_circle(topology: Topology, circle: Misplaced, basis: Basis) -> Mistake:
-    """Ports that have each other's cables, as one finding."""
     ports = sorted(circle, key=natural_port)
     hosts = {port.host for port in ports}
     if len(hosts) == 1:
@@ -333,7 +330,6 @@ def leaf_name(topology: Topology, switch: str) -> str:
 
 
 def ends_at(topology: Topology, port: PortId) -> tuple[PortId, ...]:
-    """The port and what it is cabled to."""
     other = topology.other_end(port)
     return (port,) if other is None else (port, other)
 

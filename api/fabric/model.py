@@ -82,7 +82,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topology(msgspec.Struct, frozen=True, dict=True, kw_only=True):
-    """What is cabled to what at one moment."""
+    """The nodes, ports and links at one moment."""
 
     at: dt.datetime
     nodes: Mapping[str, Node]
@@ -116,7 +116,6 @@ class Topology(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return found
 
     def other_end(self, port: PortId) -> PortId | None:
-        """What the port is cabled to."""
         link = self.link_of.get(port)
         if link is None:
             return None

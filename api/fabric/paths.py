@@ -121,12 +121,10 @@ def entry(graph: Graph, port: PortId) -> tuple[int, int | None] | None:
 
 
 def no_way(source: PortId, target: PortId, reason: str) -> Ways:
-    """The answer where there is none."""
     return Ways(source=source, target=target, hops=None, count=0, paths=(), reason=reason)
 
 
 def why_unattached(topology: Topology, port: PortId) -> str:
-    """Why no way begins at this port."""
     link = topology.link_of.get(port)
     if link is None:
         return f"{port}: no link is known at this port"

@@ -59,7 +59,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def basis(self) -> Basis:
-        """The source of its expectations."""
         if self.links is not None:
             return Basis.PLAN
         return Basis.MAJORITY if self.pattern is None else Basis.PATTERN
@@ -71,7 +70,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_of(document: FileSaid) -> Plan:
-    """The plan that a file describes: its links, or its pattern."""
     if document.links and document.pattern is not None:
         raise SettingsError("a plan names links or a pattern, not both")
     if not document.links and document.pattern is None:
@@ -119,10 +117,9 @@ class HostGroup(msgspec.Struct, frozen=True, kw_only=True):
     leaf_of_slot: dict[Slot, Vote]
     leaf_of_rail: dict[int, Vote]
     slots: tuple[Slot, ...]
-    """What most hosts of the group have, in natural order."""
+    """The slots that most hosts of the group have, in natural order."""
 
     def expected(self, port: PortId, rail: int | None) -> Vote | None:
-        """The leaf on which this port should hang."""
         found = self.leaf_of_slot.get((port.device, port.port))
         return self.leaf_of_rail.get(rail) if found is None and rail is not None else found
 
@@ -189,7 +186,6 @@ def make_group(
     hosts: list[str],
     ports: dict[str, list[PortId]],
 ) -> HostGroup:
-    """The votes of a group's hosts."""
     by_slot: dict[Slot, Counter[str]] = {}
     by_rail: dict[int, Counter[str]] = {}
     for host in hosts:

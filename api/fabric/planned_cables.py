@@ -126,7 +126,6 @@ class Comparison:
                 break
 
     def report_move(self, port: PortId, at: PortId, place: PortId) -> Mistake:
-        """One cable with an end that is not where the plan has it."""
         return Mistake(
             kind=self.kind_of_move(at, place),
             what=f"{names([port])} is cabled to {names([at])} instead of {names([place])}",
@@ -142,7 +141,6 @@ class Comparison:
         )
 
     def kind_of_move(self, at: PortId, place: PortId) -> MistakeKind:
-        """How far it is from where the cable is to where it should be."""
         if at.host == place.host:
             return MistakeKind.WRONG_PORT
         here, there = self.topology.nodes.get(at.host), self.topology.nodes.get(place.host)
@@ -176,7 +174,6 @@ class Comparison:
         )
 
     def report_extra(self, link: LinkId) -> Mistake:
-        """A link that the plan does not have."""
         return Mistake(
             kind=MistakeKind.EXTRA_LINK,
             what=f"{names([link.a])} is cabled to {names([link.b])}, which the plan does not have",
@@ -208,7 +205,6 @@ class Comparison:
 
 
 def wrong_speed(link: Link, wanted: int, basis: Basis, confidence: float, why: str) -> Mistake:
-    """A link at another speed than expected."""
     rate = link.rate_bits_per_second or 0
     ends = (link.id.a, link.id.b)
     return Mistake(

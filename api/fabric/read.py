@@ -32,7 +32,7 @@ def read_topology(
     *,
     now: dt.datetime | None = None,
 ) -> Topology:
-    """What is cabled to what, now or at a moment of the past.
+    """The topology now or at a moment of the past.
 
     Of the past only cables, ports and nodes are known: states and rates are None. ``extra`` is the
     file's topology; an observed cable outranks the file's.
@@ -43,7 +43,6 @@ def read_topology(
 
 
 def build(rows: FabricRows, moment: dt.datetime, *, is_now: bool) -> Topology:
-    """The topology that rows of the inventory show."""
     devices = {
         (device.host, device.device): device
         for device in rows.devices
@@ -73,7 +72,6 @@ def build(rows: FabricRows, moment: dt.datetime, *, is_now: bool) -> Topology:
 
 
 def end_fact(row: FabricEnd) -> EndFact:
-    """A row of cablings as a report."""
     return EndFact(
         port=PortId(row.host, row.device, row.port),
         method=row.method,
@@ -123,14 +121,12 @@ def switch_facts(rows: FabricRows) -> Iterator[SwitchFact]:
 
 
 def make_node(host: Host) -> Node:
-    """A host or switch with its attributes."""
     kind = NodeKind.SWITCH if host.role == HostRole.SWITCH else NodeKind.HOST
     cluster = {"cluster": host.cluster} if host.cluster else {}
     return Node(name=host.host, kind=kind, attributes={**host.attributes, **cluster})
 
 
 def make_port(fact: PortFact, record: FabricPort, rails: dict[DevicePlace, int]) -> Port:
-    """A port as the topology shows it."""
     return Port(
         id=fact.id,
         state=fact.state,
@@ -155,7 +151,6 @@ def interface_ports(rows: FabricRows, resolved: Resolved) -> Iterator[Port]:
 def find_rails(
     devices: dict[DevicePlace, FabricDevice], ports: Iterable[FabricPort], links: Iterable[Link]
 ) -> dict[DevicePlace, int]:
-    """The rail of every RDMA device of a host that is in the fabric."""
     cabled = {(end.host, end.device) for link in links for end in (link.id.a, link.id.b)}
     layers = {(port.host, port.device): port.link_layer or "" for port in ports}
     by_host: dict[str, list[NicPlace]] = {}
@@ -181,7 +176,7 @@ def find_rails(
 
 
 def merged(seen: Topology, extra: Topology | None) -> Topology:
-    """What was seen, and of a file's topology what it adds to that.
+    """The observed topology, completed from a file's.
 
     A port that the file cables to one neighbour and that is seen at another is a conflict with the
     method `file`.

@@ -61,7 +61,6 @@ def resolve(
     nics: Iterable[NicFact],
     switches: Iterable[SwitchFact],
 ) -> Resolved:
-    """The cables that these ends report."""
     ends, ports = list(ends), list(ports)
     directory = Directory(ports, nics, switches, ends)
     candidates: dict[LinkId, Candidate] = {}
@@ -112,7 +111,6 @@ def note_claim(
     *,
     is_known: bool,
 ) -> None:
-    """Join one end's report into its cable."""
     link = LinkId(teller, neighbour) if teller < neighbour else LinkId(neighbour, teller)
     candidate = candidates.get(link)
     if candidate is None:
@@ -199,12 +197,10 @@ def both_up(one: str | None, other: str | None) -> bool | None:
 
 
 def lower(one: int | None, other: int | None) -> int | None:
-    """The lower of two numbers that may be unknown."""
     if one is None or other is None:
         return one if other is None else other
     return min(one, other)
 
 
 def other_end(link: LinkId, port: PortId) -> PortId:
-    """The end of a link that is not this one."""
     return link.b if link.a == port else link.a

@@ -26,7 +26,6 @@ CONFLICT_CONFIDENCE = 0.9
 
 
 def check_seen(topology: Topology, plan: Plan) -> Iterator[Mistake]:
-    """Mistakes that need no plan."""
     yield from check_down(topology)
     yield from check_names(topology)
     yield from check_unknown(topology)
@@ -136,7 +135,6 @@ def report_twins(topology: Topology, host: str, doubled: dict[PortId, list[PortI
 
 
 def report_conflict(conflict: Conflict) -> Mistake:
-    """An end that is contradicted by the port that it names."""
     port, other, instead = (
         names([end]) for end in (conflict.port, conflict.names, conflict.named_back)
     )
@@ -145,7 +143,7 @@ def report_conflict(conflict: Conflict) -> Mistake:
         what=f"{port} reports a cable to {other}, which is cabled to {instead}",
         expected="both ends of a cable name each other",
         found=f"{port} names {other}; {other} names {instead}",
-        fix=f"look at {port} and at {other}: one of them speaks of a cable that is gone",
+        fix=f"check {port} and {other}: one of them reports a cable that is gone",
         basis=Basis.SEEN,
         confidence=CONFLICT_CONFIDENCE,
         nodes=(conflict.port.host, conflict.names.host, conflict.named_back.host),
@@ -158,13 +156,12 @@ def report_conflict(conflict: Conflict) -> Mistake:
 
 
 def report_doubled(port: PortId, others: list[PortId]) -> Mistake:
-    """A port at which two cables end."""
     return Mistake(
         kind=MistakeKind.ASYMMETRIC,
         what=f"{names(others)} both report a cable to {names([port])}",
         expected="each port has one cable",
         found=names(f"{names([port])} to {names([other])}" for other in others),
-        fix=f"look at {names([port])}: one of the others speaks of a cable that is gone",
+        fix=f"check {names([port])}: one of the others reports a cable that is gone",
         basis=Basis.SEEN,
         confidence=CONFLICT_CONFIDENCE,
         nodes=tuple(sorted({port.host, *(other.host for other in others)})),

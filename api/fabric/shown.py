@@ -120,7 +120,6 @@ def show_node(node: Node) -> NodeShown:
 
 
 def show_port(topology: Topology, port: Port) -> PortShown:
-    """A port with the link at it."""
     link = topology.link_of.get(port.id)
     return PortShown(
         id=str(port.id),

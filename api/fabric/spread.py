@@ -80,7 +80,7 @@ def attach(rows: Spread, row: Longs, pairs: tuple[int, Longs], up: Ints, down: I
 
 
 def check_size(links: int, pairs: int) -> None:
-    """Raise SpreadTooLarge where so many links would not be kept."""
+    """Raise SpreadTooLarge past SPREAD_LINKS_MAX."""
     if links > SPREAD_LINKS_MAX:
         raise SpreadTooLarge(
             f"{pairs} pairs use over SPREAD_LINKS_MAX = {SPREAD_LINKS_MAX} links;"
@@ -106,7 +106,6 @@ def runs(first: Longs, length: Longs) -> Longs:
 
 
 def summed(place: Longs, amount: Longs | Doubles, places: int) -> Doubles:
-    """The amounts at each place together."""
     total: Doubles = np.bincount(place, amount.astype(np.float64), places)  # type: ignore[assignment]
     return total
 
@@ -257,7 +256,6 @@ class Flow:
         return found, total[found]
 
     def _links(self) -> Spread:
-        """What was taken, as links by pair."""
         length = np.zeros(self._pairs, dtype=np.int64)
         for taken in self._taken:
             length += summed(taken.pair, taken.count, self._pairs).astype(np.int64)

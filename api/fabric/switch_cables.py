@@ -49,7 +49,6 @@ def check_uplinks(topology: Topology, expectation: Expectation, basis: Basis) ->
 def report_uneven(
     topology: Topology, lower: str, each: tuple[str, int, Vote], basis: Basis
 ) -> Mistake:
-    """A pair of switches with too few links, or too many."""
     upper, found, expected = each
     wanted = int(expected.value)
     links = links_between(topology, lower, upper)

@@ -98,7 +98,6 @@ def standing_on(cabling: Cabling, waiting: set[str], below: set[str]) -> set[str
 
 
 def links_to(around: Counter[str], some: set[str]) -> int:
-    """How many links lead to some of the neighbours."""
     return sum(count for name, count in around.items() if name in some)
 
 
@@ -199,7 +198,6 @@ def rails_of(topology: Topology, cabling: Cabling, leaves: Iterable[str]) -> dic
 
 
 def count_rails(topology: Topology, ports: Iterable[PortId]) -> Counter[int]:
-    """How many of these ports are of each rail."""
     rails = (topology.ports[port].rail for port in ports)
     return Counter(rail for rail in rails if rail is not None)
 

@@ -116,7 +116,6 @@ def number(texts: Mapping[str, str], name: str) -> int | None:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text may name a thing."""
     return 0 < len(text) <= NAME_CHARS_MAX and text.isprintable()
 
 

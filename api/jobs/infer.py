@@ -76,7 +76,7 @@ class Component:
 
     @property
     def age(self) -> tuple[int, str]:
-        """What orders components: the oldest first, then by name."""
+        """Sorts components: the oldest first, then by name."""
         return min((member.first_ns, member.communicator) for _, member in self.members)
 
     def by_communicator(self) -> dict[str, list[tuple[Process, Member]]]:
@@ -87,7 +87,6 @@ class Component:
         return found
 
     def join(self, other: Component) -> None:
-        """Take another component's processes in."""
         self.processes |= other.processes
         self.members += other.members
         self.job = self.job or other.job
@@ -135,7 +134,7 @@ def only_said(job: KnownJob) -> KnownJob:
     return msgspec.structs.replace(job, places=tuple(places))
 
 
-# --- who belongs together ----------------------------------------------------------------------
+# --- components --------------------------------------------------------------------------------
 
 
 class Union:
@@ -167,7 +166,6 @@ class Union:
 
 
 def process_of(member: Member, facts: Facts) -> Process:
-    """The process that a membership is about."""
     if member.pid:
         return member.host, member.pid, ""
     ranks = facts.groups.get(member.communicator, ())
@@ -385,7 +383,6 @@ def ranks_by_gpu(
 
 
 def gpus_of(component: Component, facts: Facts) -> dict[Process, str]:
-    """The GPU of each process, where NCCL's lines have it."""
     return {
         process: seen.gpu
         for process, member in component.members
@@ -402,7 +399,7 @@ def seen_of(process: Process, member: Member, facts: Facts) -> RankFacts | None:
 
 
 def natural(process: Process) -> tuple[list[tuple[int, int, str]], int, str]:
-    """What orders processes as people order hosts: node-2 before node-10."""
+    """Sorts processes by host in natural order: node-2 before node-10."""
     host, pid, own = process
     return natural_text(host), pid, own
 
@@ -565,7 +562,6 @@ def build(
     known: KnownJob | None,
     said_ranks: Mapping[tuple[str, int], int],
 ) -> JobFound:
-    """The result for one job."""
     runs = runs_of(component, facts) if component.job or known else [component]
     communicators: dict[str, CommunicatorFound] = {}
     for run in runs:

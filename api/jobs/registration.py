@@ -51,7 +51,6 @@ def wrong(detail: str, rule: str = "") -> Problem:
 
 
 def check(request: JobSaid | JobChange) -> None:
-    """Raise the answer to a body that breaks a rule."""
     check_bound(len(request.ranks), JOB_RANKS_MAX, "JOB_RANKS_MAX", "ranks")
     check_bound(len(request.hosts), JOB_RANKS_MAX, "JOB_RANKS_MAX", "hosts")
     check_bound(len(request.attributes), JOB_ATTRIBUTES_MAX, "JOB_ATTRIBUTES_MAX", "attributes")
@@ -68,7 +67,6 @@ def check(request: JobSaid | JobChange) -> None:
 
 
 def check_bound(count: int, bound: int, rule: str, what: str) -> None:
-    """Raise the answer to a body that names too many of something."""
     if count > bound:
         raise wrong(f"{count} {what}; {rule} is {bound}", rule)
 

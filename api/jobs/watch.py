@@ -250,7 +250,6 @@ class JobWatch:
         )
 
     def _touch(self, seen: Iterable[Member], now: dt.datetime) -> None:
-        """Note when each job was last seen."""
         latest = last_times(seen)
         times: dict[str, dt.datetime] = {}
         for name, job in self._jobs.items():
@@ -280,12 +279,10 @@ class JobWatch:
 
 
 def key_of(member: Member) -> MemberKey:
-    """The identity of a membership."""
     return member.communicator, member.rank, member.host, member.pid, member.job
 
 
 def last_times(members: Iterable[Member]) -> dict[str, int]:
-    """When each communicator was last seen."""
     found: dict[str, int] = {}
     for member in members:
         found[member.communicator] = max(found.get(member.communicator, 0), member.last_ns)

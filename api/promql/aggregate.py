@@ -95,7 +95,6 @@ def aggregate(
 def _grouped(
     labels: tuple[str, ...], sets: Sequence[Labels], *, without: bool
 ) -> tuple[LabelRows, Groups]:
-    """The groups of rows, and the labels of each."""
     names = _grouping_names(labels, sets, without=without)
     groups = group_rows(number_keys(keys_of(sets, names), {}))
     return LabelRows(_group_labels(sets[row], names) for row in groups.firsts.tolist()), groups
@@ -429,7 +428,6 @@ def _first_of_equals(costs: Floats, chosen: Bools, wanted: Ints) -> Bools:
 
 
 def _by_labels(labels: Sequence[Labels], rows: Ints) -> Ints:
-    """The same rows in the order of their labels."""
     ordered = sorted(rows.tolist(), key=lambda row: label_order(labels[row]))
     return np.array(ordered, dtype=np.int64)
 
@@ -440,7 +438,6 @@ def _whole_numbers(per_step: Floats) -> Ints:
 
 
 def _limitk(vector: Vector, groups: Groups, per_step: Floats) -> Vector:
-    """The first k members of each group that are present."""
     wanted = _whole_numbers(per_step)
     chosen = np.zeros_like(vector.present)
     for _, rows in groups.blocks():

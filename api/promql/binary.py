@@ -127,7 +127,6 @@ def _signatures(left: Vector, right: Vector, matching: Matching) -> tuple[Ints, 
 
 
 def _matched_labels(labels: Labels, matching: Matching) -> Labels:
-    """The labels of a signature."""
     if matching.on:
         return {name: labels[name] for name in matching.labels if labels.get(name)}
     dropped = {*matching.labels, METRIC_LABEL}

@@ -71,7 +71,6 @@ def minutes(dates: Dates) -> Ints:
 
 
 def _days(dates: Dates) -> Ints:
-    """Days since 1 January 1970."""
     return dates.astype("datetime64[D]").astype(np.int64)
 
 

@@ -134,7 +134,6 @@ class Engine:
 
 
 def orders(node: Node) -> bool:
-    """Whether anything in the expression puts its result in an order."""
     waiting = [node]
     while waiting:
         match waiting.pop():

@@ -262,7 +262,6 @@ class Evaluation:
         return results
 
     def windows(self, node: Node, grid: Grid) -> Windows:
-        """A range vector: all samples of each window."""
         while isinstance(node, Paren):
             node = node.expression
         if isinstance(node, Subquery):
@@ -438,7 +437,6 @@ class Evaluation:
 
 
 def unwrapped(node: Node) -> Node:
-    """The node inside brackets."""
     while isinstance(node, Paren):
         node = node.expression
     return node
@@ -469,7 +467,6 @@ def truncated_multiple(value: int, step: int) -> int:
 
 
 def stacked(vectors: Sequence[Vector], found: Found) -> Vector:
-    """One vector of the rows of all parts of what was found."""
     if len(vectors) == 1:
         return vectors[0]
     labels: Sequence[Labels] = found.labels

@@ -144,7 +144,6 @@ class Reader:
         return Samples(found.labels, samples.rows, samples.times_ms, values, stale)
 
     def _read(self, found: Found, table: str, after_ms: int, to_ms: int) -> Stored:
-        """The samples as they are stored."""
         rows = self.ask(
             f"SELECT series, time, value FROM {table} "  # noqa: S608 - placeholders only
             f"WHERE {found.where} AND {TIME_RANGE} LIMIT {QUERY_POINTS_MAX + 1}",
@@ -160,7 +159,7 @@ class Reader:
     def reduced(
         self, found: Found, function: str, grid: Grid, window_ms: int, *, skip_stale: bool
     ) -> Reduced:
-        """What an aggregate of the engine makes of the windows (end - window, end] of a grid.
+        """The engine's aggregate over the windows (end - window, end] of a grid.
 
         The factor of aliases is not applied.
         """
@@ -277,7 +276,6 @@ _TRANSLATED: tuple[tuple[str, Callable[[str], QueryError]], ...] = (
 
 
 def timed_out() -> QueryError:
-    """The error for a query past its deadline."""
     return QueryError(ErrorKind.TIMEOUT, "query timed out in query execution")
 
 

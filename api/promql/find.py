@@ -54,8 +54,6 @@ class Found(msgspec.Struct, frozen=True):
     """The rows are in the order of their ids, which is that of their samples."""
 
     def ids_and_rows(self) -> tuple[Ids, Ints]:
-        """The ids in order, and the row of each."""
-
         def make() -> tuple[Ids, Ints]:
             ids = np.fromiter(self.row_of, np.uint64, len(self.row_of))
             rows = np.fromiter(self.row_of.values(), np.int64, len(self.row_of))

@@ -90,7 +90,6 @@ def unlabelled(values: Floats) -> Vector:
 
 
 def seconds(grid: Grid) -> Floats:
-    """All moments in Unix seconds."""
     return grid.times_ms() / 1000
 
 
@@ -98,8 +97,6 @@ def seconds(grid: Grid) -> Floats:
 
 
 def elementwise(change: Callable[[Floats], Floats]) -> Function:
-    """A function that changes every value by itself."""
-
     def changed(arguments: Sequence[Argument], _: Scope) -> Vector:
         vector = as_vector(arguments[0])
         with np.errstate(all="ignore"):
@@ -190,13 +187,11 @@ def call_round(arguments: Sequence[Argument], scope: Scope) -> Vector:
 
 
 def call_max_of(arguments: Sequence[Argument], _: Scope) -> Scalar:
-    """`max_of(a, b)` of two scalars."""
     left, right = (as_scalar(one).values for one in arguments)
     return Scalar(larger(left, right))
 
 
 def call_min_of(arguments: Sequence[Argument], _: Scope) -> Scalar:
-    """`min_of(a, b)` of two scalars."""
     left, right = (as_scalar(one).values for one in arguments)
     return Scalar(smaller(left, right))
 
@@ -222,7 +217,6 @@ def date_part(part: Callable[[Dates], Ints]) -> Function:
 
 
 def call_time(_: Sequence[Argument], scope: Scope) -> Scalar:
-    """`time()`: the evaluation time."""
     return Scalar(seconds(scope.grid))
 
 

@@ -91,7 +91,6 @@ class Gate:
 
 
 async def hung_up(request: Request) -> None:
-    """Return when the client has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -33,7 +33,6 @@ class Groups(msgspec.Struct, frozen=True):
 
     @property
     def firsts(self) -> Ints:
-        """The first row of each group."""
         return self.order[self.starts]
 
     def blocks(self) -> Iterator[tuple[Ints, Ints]]:

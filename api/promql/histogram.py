@@ -288,7 +288,6 @@ def almost_equal(left: Floats, right: Floats) -> Bools:
 
 
 def interpolate(quantile: Floats, buckets: Buckets, counts: Floats) -> Floats:
-    """The quantile of each histogram at each step."""
     bounds, last = buckets.bounds, buckets.lengths - 1
     total = pick(counts, last)
     rank = quantile * total
@@ -354,14 +353,12 @@ def parse_bound(text: str) -> float | None:
 
 
 def warn_of_bucket(bound: str, labels: Labels, notes: Notes) -> None:
-    """Warn of a series whose upper bound cannot be parsed."""
     text = f'bucket label "{BUCKET_LABEL}" is missing or has a malformed value of {quoted(bound)}'
     name = labels.get(METRIC_LABEL)
     notes.warn(f"{text} for metric name {quoted(name)}" if name else text)
 
 
 def warn_of_quantiles(quantiles: Floats, notes: Notes) -> None:
-    """Warn of quantiles outside 0…1."""
     for one in np.unique(quantiles[~((quantiles >= 0) & (quantiles <= 1))]).tolist():
         notes.warn(QUANTILE_RANGE.format(general_text(one)))
 

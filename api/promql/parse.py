@@ -85,7 +85,6 @@ def check_text(text: str) -> None:
 
 
 def parse_error(why: str) -> QueryError:
-    """The error for a text that is no PromQL."""
     return bad_data(f"parse error: {why}")
 
 
@@ -120,7 +119,6 @@ def convert(expression: grammar.Expr, text: str, depth: int) -> Node:
 
 
 def deeper(depth: int) -> int:
-    """One level less to go."""
     if depth == 0:
         raise too_deep()
     return depth - 1
@@ -159,7 +157,6 @@ def convert_one(expression: grammar.Expr, text: str, depth: int) -> Node:  # noq
 
 
 def convert_selector(expression: grammar.VectorSelector, text: str) -> Select:
-    """A selector with its modifiers."""
     try:
         selector = read_selector(expression)
     except ValueError as error:
@@ -197,7 +194,6 @@ _GROUPS = {"ManyToOne": "left", "OneToMany": "right"}
 
 
 def convert_binary(expression: grammar.BinaryExpr, left: Node, right: Node) -> Binary:
-    """A binary operator whose sides are converted already."""
     modifier = expression.modifier
     if modifier is None:
         return Binary(str(expression.op), left, right)
@@ -224,7 +220,6 @@ def milliseconds(duration: dt.timedelta | None) -> int:
 
 
 def kind_of(node: Node) -> Kind:  # noqa: PLR0911 - a table
-    """What the node's evaluation gives."""
     while isinstance(node, Paren | Negate):
         node = node.expression
     match node:

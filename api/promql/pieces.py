@@ -72,7 +72,6 @@ class Filled(msgspec.Struct, frozen=True):
 
 
 def filled(windows: Windows, minimum: int = 1) -> Filled:
-    """The windows that hold at least ``minimum`` samples."""
     counts = windows.last - windows.first
     present = counts >= minimum
     chosen = np.flatnonzero(present)
@@ -112,7 +111,6 @@ class Piece(msgspec.Struct, frozen=True):
 
     @property
     def width(self) -> int:
-        """The number of samples in the longest window."""
         return int(self.counts[0])
 
     def lay_out(self, samples: npt.NDArray[np.generic], padding: float) -> Floats:

@@ -11,7 +11,7 @@ from api.data.selectors import Selector
 
 
 class Kind(enum.StrEnum):
-    """What a node's evaluation gives; Prometheus' names in `resultType`."""
+    """The type of a node's value; Prometheus' names in `resultType`."""
 
     SCALAR = "scalar"
     VECTOR = "vector"
@@ -74,7 +74,7 @@ class Call(Node, frozen=True):
     function: str
     arguments: tuple[Node, ...]
     kind: Kind
-    """What the function gives."""
+    """The type of the function's value."""
 
 
 class Aggregate(Node, frozen=True):
@@ -127,7 +127,6 @@ class Paren(Node, frozen=True):
 
 
 def nodes_of(plan: Node) -> Iterator[Node]:
-    """A plan and everything in it."""
     waiting = [plan]
     while waiting:
         node = waiting.pop()

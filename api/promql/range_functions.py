@@ -74,7 +74,6 @@ class Edges(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, windows: Windows) -> Edges:
-        """Those of all windows."""
         counts = windows.last - windows.first
         present = counts >= 2  # noqa: PLR2004 - a change needs two
         first, newest = windows.first, windows.last - 1

@@ -235,7 +235,7 @@ def row_order(labels: Sequence[Labels], *, ordered: bool) -> Sequence[int]:
 
 
 def point_openings(times_ms: Ints) -> list[bytes]:
-    """What stands before each number: the end of the point before, and this point's moment."""
+    """The text before each number: the end of the point before, and this point's moment."""
     return [b'"],[%b,"' % format_time(time_ms).encode() for time_ms in times_ms.tolist()]
 
 
@@ -263,7 +263,6 @@ def envelope(data: bytes, warnings: Sequence[str] = (), infos: Sequence[str] = (
 
 
 def shown_notes(texts: Sequence[str], kind: str) -> list[str]:
-    """The first of them, and how many more there are."""
     if len(texts) <= NOTES_MAX:
         return list(texts)
     return [*texts[:NOTES_MAX], f"{len(texts) - NOTES_MAX} more {kind} annotations omitted"]

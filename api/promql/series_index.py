@@ -61,7 +61,6 @@ class Scope(msgspec.Struct, frozen=True):
         return condition.days(first, last)
 
     def where(self, condition: Condition) -> str:
-        """The condition on a row of `series`."""
         parts = [self._days(condition)]
         if self.selectors:
             matches = (f"({condition.matches(selector)})" for selector in self.selectors)
@@ -91,7 +90,6 @@ def bound_of(limit: int) -> int:
 
 
 def label_names(store: Store, scope: Scope, limit: int = 0) -> Found:
-    """The names of all labels that the series have."""
     condition, most = Condition(), bound_of(limit)
     table, where = scope.table(condition)
     # labels.keys: the values, most of the column's bytes, are not read.
@@ -282,7 +280,7 @@ def newest_samples(
 
 
 def head_stats(store: Store, most: int) -> dict[str, Any]:
-    """What `/api/v1/status/tsdb` shows, of the newest day that has series.
+    """The data of `/api/v1/status/tsdb`, of the newest day that has series.
 
     ``most``: how many entries each list has at most. There are no chunks here: their number is 0.
     """

@@ -100,7 +100,6 @@ def tree_of_one(node: Node, room: int) -> Tree:  # noqa: PLR0911 - a table
 
 
 def selector_of(select: Select) -> Tree:
-    """Name, matchers and modifiers of a selector."""
     return {
         "name": select.selector.metric or "",
         "matchers": [
@@ -123,7 +122,6 @@ def anchor_of(at: At | None) -> Tree:
 
 
 def call_of(call: Call, room: int) -> Tree:
-    """A function with its arguments."""
     return {
         "type": "call",
         "func": {

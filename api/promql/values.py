@@ -32,7 +32,7 @@ SAME_LABELS = "vector cannot contain metrics with the same labelset"
 
 
 class Dialect(enum.StrEnum):
-    """Whose rules decide where the two Prometheus generations differ.
+    """The Prometheus generation whose rules apply where the two differ.
 
     | | Prometheus 3 | Prometheus 2 |
     |---|---|---|
@@ -59,7 +59,7 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def asked_end_ms(self) -> int:
-        """What `@ end()` means."""
+        """The moment of `@ end()`."""
         return self.end_ms if self.until_ms is None else self.until_ms
 
     @property
@@ -124,7 +124,6 @@ class Vector(msgspec.Struct, frozen=True):
         return int(self.values.shape[1])
 
     def take(self, rows: Ints | Sequence[int]) -> Vector:
-        """Some rows, in the order given."""
         chosen = np.asarray(rows, dtype=np.int64)
         labels = [self.labels[row] for row in chosen.tolist()]
         return Vector(labels, self.values[chosen], self.present[chosen])
@@ -181,7 +180,6 @@ def metric_names(labels: Sequence[Labels]) -> frozenset[str | None]:
 
 
 def without_names(labels: Sequence[Labels]) -> Sequence[Labels]:
-    """The label sets without the metrics' names."""
     return derive(labels, "bare", lambda: LabelRows(without_name(one) for one in labels))
 
 

@@ -95,7 +95,6 @@ class Acceptance(msgspec.Struct, frozen=True):
 
     @classmethod
     def at(cls, now_ms: int, retention_days: int) -> Acceptance:
-        """What is accepted at this moment."""
         return cls(
             now_ms - retention_days * MS_PER_DAY, now_ms + ACCEPT_FUTURE_SECONDS * MS_PER_SECOND
         )

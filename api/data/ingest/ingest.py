@@ -213,7 +213,6 @@ class Ingest:
         self._metrics.commit_seconds.observe(seconds)
 
     async def run(self) -> None:
-        """Commit until cancelled."""
         sighting = asyncio.create_task(self._sight_remote_series(), name="sighting")
         try:
             await self.commit.run()

@@ -49,7 +49,7 @@ from collector.contract.units import NS_PER_MS
 HOST_ATTRIBUTES: Final = ("host.name", "net.host.name")
 """Attributes that name a resource's machine, best first."""
 JOB_ATTRIBUTES: Final = ("service.name", "service.namespace", "service.instance.id")
-"""What `job` and `instance` are made of; the others of a resource describe it."""
+"""Attributes that form `job` and `instance`; the others describe the resource."""
 DELTA: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 
 Point = Any
@@ -57,7 +57,7 @@ Point = Any
 
 
 class Shape(NamedTuple):
-    """What kind of metric a message holds, and how its points become parts."""
+    """The kind of metric in a message, and how its points become parts."""
 
     points: Any
     parts: Callable[[Point], list[Part]]
@@ -122,7 +122,7 @@ def read_origin(resource: Any, number: int) -> Origin:  # noqa: ANN401 - a Resou
 
 
 def unpack_gzip(body: bytes) -> bytes:
-    """What a gzip stream holds; stops at UNPACKED_BYTES_MAX."""
+    """Stops at UNPACKED_BYTES_MAX."""
     unpacker = zlib.decompressobj(wbits=31)
     try:
         data = unpacker.decompress(body, UNPACKED_BYTES_MAX + 1)
@@ -189,7 +189,6 @@ class OtlpRequest(NamedTuple):
 
 
 def decode_otlp(message: Any, series: OtlpSeries, acceptance: Acceptance) -> OtlpRequest:  # noqa: ANN401 - an ExportMetricsServiceRequest
-    """What to write of a request, and what was refused by which rule."""
     series.make_room()
     reader = Reader(series, acceptance)
     for of_resource in message.resource_metrics:
@@ -217,7 +216,6 @@ class Reader:
         self._latest_ms = 0
 
     def read(self, metric: Any, origin: Origin) -> None:  # noqa: ANN401 - a Metric message
-        """All points of one metric."""
         shape = shape_of(metric)
         if shape is None:
             return
@@ -358,7 +356,7 @@ def one_a_millisecond(rows: Int64s, times: Int64s, values: Float64s, are_gauges:
 
 
 def shape_of(metric: Any) -> Shape | None:  # noqa: ANN401 - a Metric message
-    """What a metric holds; None if it holds nothing."""
+    """None if the metric holds no data."""
     kind = metric.WhichOneof("data")
     if kind == "gauge":
         return Shape(metric.gauge.data_points, number_parts, "gauge", False, True, False)

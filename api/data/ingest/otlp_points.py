@@ -23,7 +23,7 @@ NO_RECORDED_VALUE: Final = 1
 
 
 class Part(NamedTuple):
-    """What one series gets from a point."""
+    """One series' share of a point."""
 
     suffix: str
     labels: tuple[tuple[str, str], ...]

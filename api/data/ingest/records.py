@@ -91,7 +91,6 @@ def unpack_numbers(packed: Collectives) -> dict[str, Int64s]:
 
 
 def is_sound(context: Context) -> bool:
-    """Whether a row of the table may be part of a record."""
     names = (context.communicator, context.source)
     words = (context.algorithm, context.protocol, context.host, context.job)
     return (

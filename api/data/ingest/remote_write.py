@@ -75,7 +75,7 @@ class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unpack(body: bytes) -> bytes:
-    """What the snappy block holds; its declared size is checked before it is unpacked."""
+    """Checks the declared size of the snappy block before unpacking it."""
     declared, _ = pb.read_varint(body, 0, len(body)) if body else (0, 0)
     if declared > UNPACKED_BYTES_MAX:
         msg = f"body unpacks to {declared} bytes; UNPACKED_BYTES_MAX is {UNPACKED_BYTES_MAX}"
@@ -94,7 +94,7 @@ def check_count(count: int, what: str, rule: str, bound: int) -> None:
 
 
 class Collected:
-    """What a request holds, gathered while it is read."""
+    """The content of a request, gathered while it is read."""
 
     def __init__(self, known: RemoteSeries, acceptance: Acceptance) -> None:
         self.known = known

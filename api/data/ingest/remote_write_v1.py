@@ -28,7 +28,6 @@ from collector.contract.identity import LABELS_MAX, canonical_labels, digest_id
 
 
 def decode_v1(body: bytes, known: RemoteSeries, acceptance: Acceptance) -> RemoteRequest:
-    """The request in an unpacked body of version 1."""
     known.make_room()
     collected = Collected(known, acceptance)
     tails = Tails(TAIL), Tails(ZERO_TAIL)

@@ -48,7 +48,7 @@ class Symbols:
         return self._texts[reference]
 
     def keys(self, references: list[bytes], known: RemoteSeries) -> list[bytes] | None:
-        """What recognises each series by its packed references, whatever numbers they have here.
+        """A key for each series from its packed references, independent of this request's numbers.
 
         Each request numbers its symbols afresh, so the numbers are replaced by this process' own.
         None if a reference is malformed: parsing reports which.
@@ -95,7 +95,6 @@ class Symbols:
 
 
 def pair_labels(texts: list[bytes]) -> list[tuple[str, str]]:
-    """Labels from names and values in turn."""
     try:
         decoded = [text.decode() for text in texts]
     except UnicodeDecodeError as error:

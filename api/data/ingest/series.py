@@ -74,7 +74,7 @@ class NativeTables:
         return len(self._tables)
 
     def recognise(self, batch: Batch) -> NativeTable:
-        """The batch's table, looked at only if it has not been seen before."""
+        """The batch's table, parsed only if it has not been seen before."""
         digest = batch.table_digest()
         table = self._tables.get(digest)
         if table is None:
@@ -218,15 +218,13 @@ class RemoteSeries:
         return self._names[row]
 
     def series(self, rows: Int64s) -> UInt64s:
-        """Ids by row."""
         return self._series[rows]
 
     def metric(self, rows: Int64s) -> UInt32s:
-        """Metric keys by row."""
         return self._metric[rows]
 
     def unwritten(self, rows: Int64s, days: Int64s) -> list[NewSeries]:
-        """What the store has to know before these rows have samples on these days.
+        """Rows of `series` to write before these rows have samples on these days.
 
         Only the last day of a series is remembered: an old sample writes its row again.
         """

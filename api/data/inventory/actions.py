@@ -227,7 +227,6 @@ def insert(connection: Connection, actions: Sequence[Action]) -> None:
 
 
 def keep(connection: Connection, action: Action) -> None:
-    """Overwrite an existing row."""
     connection.execute(update(ACTIONS).where(ACTIONS.c.id == action.id).values(row_of(action)))
 
 

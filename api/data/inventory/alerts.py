@@ -40,7 +40,7 @@ class KeptGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertTables(Part):
-    """What stands of all rule groups."""
+    """Standing alerts and the health of all rule groups."""
 
     def keep(
         self,

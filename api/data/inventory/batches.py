@@ -82,7 +82,7 @@ class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(joined, counted=joined.missing, gaps=())
 
     def succeeded_by(self, other: BatchRun) -> BatchRun:
-        """What stands for the agent after both runs, of whatever boot.
+        """The agent's run after both, of whatever boot.
 
         A new boot restarts the count. A run of another boot that was received before this one is
         late news of an old boot: with several service processes, each writes at its own moment.

@@ -127,7 +127,7 @@ class CaptureTables(Part):
                 .where(CAPTURES.c.state.in_(PENDING), CAPTURES.c.requested_at < before)
                 .values(
                     state=CaptureState.EXPIRED.value,
-                    detail="the agent did not say how it ended",
+                    detail="the agent did not report how it ended",
                     ended_at=now,
                 )
             )

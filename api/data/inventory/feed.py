@@ -45,7 +45,7 @@ Key = TypeVar("Key")
 
 
 class Keeper(Protocol):
-    """What the feed needs of an inventory (`api.data.inventory.repository.Inventory`)."""
+    """The part of `api.data.inventory.repository.Inventory` that the feed uses."""
 
     def observe(self, observations: Iterable[Observation], /) -> int | None:
         """Keep what was seen, all of it or nothing; returns how much a bound left out."""
@@ -81,7 +81,7 @@ class InventoryFeed:
         return len(self._pending) + len(self._runs)
 
     def things(self, series: Iterable[Labels]) -> tuple[Sighting, ...]:
-        """What these series together show: far fewer things than series, each once.
+        """The things that these series name: far fewer than series, each once.
 
         A caller that sees the same series repeatedly caches the result and passes it to `seen`.
         """

@@ -174,7 +174,6 @@ def is_there(now: dt.datetime) -> Iterable[ColumnElement[bool]]:
 
 
 def stands(now: dt.datetime) -> ColumnElement[bool]:
-    """The condition that a hold stands at a moment."""
     return and_(HOLDS.c.ended_at.is_(None), or_(HOLDS.c.until.is_(None), HOLDS.c.until > now))
 
 
@@ -211,7 +210,6 @@ def put_hold(connection: Connection, number: str, hold: Hold) -> bool:
 
 
 def find_hold(connection: Connection, target: Target, now: dt.datetime) -> KeptHold | None:
-    """What holds a thing at a moment."""
     query = select(HOLDS).where(*is_of(target), stands(now))
     row = connection.execute(query).mappings().first()
     return None if row is None else read_hold(row)

@@ -34,7 +34,7 @@ NUMBER_MAX: Final = (1 << 63) - 1
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """Who does a task, until when, and when it was last done to its end."""
+    """The process that does a task, until when, and when the task was last completed."""
 
     task: str
     holder: str

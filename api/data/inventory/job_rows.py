@@ -40,12 +40,10 @@ Row = dict[str, Any]
 
 
 def moment(time_ns: int) -> datetime:
-    """A time of the store as one of the inventory."""
     return EPOCH + timedelta(microseconds=time_ns // 1000)
 
 
 def nanoseconds(time: datetime) -> int:
-    """A time of the inventory as one of the store."""
     return (time - EPOCH) // timedelta(microseconds=1) * 1000
 
 
@@ -141,7 +139,6 @@ def these_ranks(connection: Connection, job: str, ranks: Sequence[int]) -> list[
 
 
 def as_said(rank: RankSaid) -> JobRank:
-    """A registered rank, with its origin."""
     return said(
         rank.rank,
         Origin.REGISTERED,
@@ -198,7 +195,6 @@ def is_guess(place: JobRank) -> bool:
 
 
 def differs_in_process(one: JobRank, other: JobRank) -> bool:
-    """Whether two ranks are two processes."""
     return (one.host, one.pid) != (other.host, other.pid)
 
 

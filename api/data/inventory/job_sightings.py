@@ -27,7 +27,6 @@ def write_job_sightings(connection: Connection, seen: Things[JobKey]) -> None:
 
 
 def write_job(connection: Connection, job: str, items: Sequence[tuple[JobKey, Seen]]) -> None:
-    """Join what was seen of one job."""
     last = max(seen.last for _, seen in items)
     row = open_job(connection, job, JobOrigin.SCHEDULER, last)
     if row["alias_of"] is not None:

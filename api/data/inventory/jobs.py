@@ -232,7 +232,6 @@ class JobTables(Part):
             return list(connection.scalars(query.order_by(COMMUNICATORS.c.communicator)))
 
     def shared_communicators(self, name: str) -> list[str]:
-        """The names of a job's communicators that another job has too."""
         own = select(COMMUNICATORS.c.communicator).where(COMMUNICATORS.c.job == name)
         query = select(COMMUNICATORS.c.communicator).distinct()
         query = query.where(COMMUNICATORS.c.job != name, COMMUNICATORS.c.communicator.in_(own))
@@ -288,7 +287,6 @@ class JobTables(Part):
 
 
 def write_said(connection: Connection, row: Row, request: JobSaid | JobChange) -> None:
-    """Write the hosts and ranks that a request names."""
     hosts = {*request.hosts, *(rank.host for rank in request.ranks)}
     write_hosts(connection, row["job"], hosts, Origin.REGISTERED)
     write_ranks(connection, row["job"], [as_said(rank) for rank in request.ranks])
@@ -331,7 +329,6 @@ def differences_of(connection: Connection, row: Row, request: JobSaid) -> list[s
 
 
 def rank_differences(old: dict[int, JobRank], given: Iterable[JobRank]) -> list[str]:
-    """Ranks that were registered otherwise, or not at all."""
     registered = {rank for rank, place in old.items() if place.origins.get("rank") == "registered"}
     found = []
     for place in given:

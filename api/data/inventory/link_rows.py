@@ -38,7 +38,7 @@ Spans = dict[EndKey, list[Span]]
 
 
 class Changes(msgspec.Struct):
-    """What has to be written."""
+    """Rows to insert, update and delete."""
 
     new: list[dict[str, Any]]
     changed: list[dict[str, Any]]
@@ -104,7 +104,6 @@ def end_key(host: str, end: LinkEnd) -> EndKey:
 
 
 def read_spans(connection: Connection, hosts: Collection[str]) -> dict[str, Spans]:
-    """All spans of these hosts' ports, by host and end."""
     names = (*KEY, *PEER_LABELS, "number", "since", "last_seen", "until")
     query = select(*(CABLINGS.c[name] for name in names)).where(CABLINGS.c.host.in_(hosts))
     peer_at, rest_at = len(KEY), len(KEY) + len(PEER_LABELS)
@@ -124,7 +123,6 @@ def read_spans(connection: Connection, hosts: Collection[str]) -> dict[str, Span
 
 
 def note_changes(key: EndKey, before: dict[int, Span], now: list[Span], changes: Changes) -> None:
-    """Note the difference between a port's spans before and now."""
     place = dict(zip(KEY, key, strict=True))
     for span in now:
         times = {"since": span.since, "last_seen": span.last_seen, "until": span.until}

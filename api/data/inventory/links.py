@@ -28,7 +28,7 @@ FABRIC_ROWS_MAX: Final = 1_000_000
 gigabytes. Past it reading the fabric fails with an error that names the bound."""
 
 UNPLUGGED_LOOKED_AT_MAX: Final = 10_000
-"""Ends that are looked at in one go for having lost their neighbour, those first that lost it last.
+"""Ends that one round checks for a lost neighbour, those first that lost it last.
 The ends of a poller that died are among them and stay as they are."""
 
 UP_STATES: Final = frozenset({"active", "active_defer"})
@@ -125,7 +125,7 @@ class LinkTables(Part):
     """Cables: asking for them, and noting that one was unplugged."""
 
     def cablings(self, port: PortId) -> list[Cabling]:
-        """What was at a port and when, by every method, the latest first.
+        """A port's neighbours and their times, by every method, the latest first.
 
         One whose neighbour has no name at all means that the port had none.
         """
@@ -237,7 +237,6 @@ def read_signs(connection: Connection, rows: Iterable[Cabling]) -> Signs:
 
 
 def add_signs(connection: Connection, signs: Signs, hosts: list[str]) -> None:
-    """Add what is known of these hosts."""
     nics = select(DEVICES.c.host, DEVICES.c.device, DEVICES.c.last_seen)
     nics = nics.where(DEVICES.c.host.in_(hosts), DEVICES.c.kind == DeviceKind.NIC)
     for host, device, last_seen in connection.execute(nics):

@@ -37,7 +37,7 @@ Key = TypeVar("Key", HostKey, DeviceKey, PortKey, JobKey)
 
 
 class Seen(msgspec.Struct):
-    """What is known of one thing."""
+    """The joined observations of one thing."""
 
     first: datetime
     last: datetime
@@ -94,7 +94,6 @@ class Tally:
             self.ports.add((seen.host, seen.device, seen.port), observation, seen.port_attributes)
 
     def _add_link(self, key: LinkKey, observation: Observation) -> None:
-        """Join one observation of a cable's end."""
         first, last = self.links.get(key, (observation.first_seen, observation.last_seen))
         self.links[key] = min(first, observation.first_seen), max(last, observation.last_seen)
 

@@ -63,7 +63,7 @@ class KeptNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """What waits for one receiver."""
+    """Notices that wait for one receiver."""
 
     waiting: int
     oldest: dt.datetime

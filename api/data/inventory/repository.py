@@ -160,7 +160,7 @@ class HostTables(Part):
 
 
 class Inventory:
-    """What exists and what became of it, by subject; on `sqlite:///path` or `postgresql+psycopg://…`.
+    """All tables, by subject; on `sqlite:///path` or `postgresql+psycopg://…`.
 
     Connects at first use. `migrate` must have run once before the rest.
     """
@@ -227,7 +227,6 @@ class Inventory:
 
 
 def host_observations(by_agent: dict[str, list[BatchRun]]) -> Iterator[Observation]:
-    """The host that each batch came from, with its agent."""
     for agent, runs in by_agent.items():
         for run in runs:
             if run.host:

@@ -34,7 +34,7 @@ PEER_LABELS: Final = ("peer_name", "peer_port", "peer_guid", "peer_chassis", "pe
 Peer = tuple[str, str, str, str, str]
 
 HOST_LABELS: Final = ("host", "node", "Hostname", "hostname")
-"""Where a host's name stands, best first: ours, Kubernetes', dcgm-exporter's old and new form.
+"""Labels with a host's name, best first: the catalog's, Kubernetes', dcgm-exporter's old and new.
 Failing all, `instance` without its port."""
 
 DEVICE_ATTRIBUTES: Final = frozenset(
@@ -70,8 +70,8 @@ GPU_ATTRIBUTES: Final = {
     "pci_bus_id": "pci_bus_id",
     "DCGM_FI_DRIVER_VERSION": "driver",
 }
-"""Labels that describe a GPU on each of its series: ours, and dcgm-exporter's older and newer ones,
-which has no info metric."""
+"""Labels that describe a GPU on each of its series: the catalog's, and those of older and newer
+dcgm-exporters, which have no info metric."""
 
 
 LINK_INFO: Final = "fabric_link_info"
@@ -144,7 +144,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """Something that exists: a host, or a device on it, or a port of that device, or a job there.
 
     `kind` and `device` are there together or not at all, `port` only with them, `rank` only with
-    `job`. Attributes belong to the thing that their name says. `link` is one end of a cable at the
+    `job`. Attributes belong to the thing in their name. `link` is one end of a cable at the
     host, whose port need not be an RDMA device's.
     """
 

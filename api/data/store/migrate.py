@@ -93,7 +93,7 @@ def check_migrations(migrations: list[Migration]) -> None:
             msg = f"migration {migration.name}: number {expected:04d} comes next (NNNN_<what>.sql)"
             raise StoreError(msg)
         if found := _DESTROYS.search(_COMMENT.sub("", migration.text)):
-            msg = f"migration {migration.name} says {found[0]!r}: migrations never destroy data"
+            msg = f"migration {migration.name} contains {found[0]!r}: migrations never destroy data"
             raise StoreError(msg)
 
 

@@ -64,7 +64,7 @@ RETAINED_TABLES = (
     "findings",
 )
 EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"}
-"""What a row's age is counted from, where that is not its `time`."""
+"""The column from which retention counts a row's age, where that is not `time`."""
 RETENTION_DAYS_DEFAULT = 30
 
 

@@ -31,7 +31,7 @@ class Baselines(msgspec.Struct, frozen=True):
     tests: dict[tuple[str, int], list[tuple[int, float]]]
 
     def find(self, operation: str, ranks: int, size_bytes: int | None) -> float | None:
-        """What the test with as many ranks and the nearest size reached; None if none is near."""
+        """Bus bandwidth of the test with as many ranks and the nearest size; None without one."""
         if not size_bytes:
             return None
         near = [
@@ -44,7 +44,6 @@ class Baselines(msgspec.Struct, frozen=True):
 
 
 def read_baselines(store: Store) -> Baselines:
-    """The results of all tests that were read."""
     tests: dict[tuple[str, int], list[tuple[int, float]]] = {}
     parameters = {"name": BUS_BANDWIDTH, "metric": metric_id(BUS_BANDWIDTH)}
     for row in store.query(SQL, parameters).to_pylist():

@@ -209,7 +209,7 @@ class FabricReader:
     def _ask(
         self, sql: str, metrics: Sequence[int], grid: Grid, window_ms: int, back: int
     ) -> pa.Table:
-        """The series at the end of each moment, and of so many before the first."""
+        """The series at the end of each moment, and of ``back`` moments before the first."""
         step_ms = grid.step_ns // NS_PER_MS
         first_ms = grid.start_ns // NS_PER_MS + step_ms * (1 - back)
         parameters = {
@@ -232,7 +232,7 @@ def matrix_of(column: pa.ChunkedArray, steps: int) -> Floats:
 
 
 def rates_between(values: Floats, time_ms: Floats, back: int) -> Floats:
-    """Increases a second from the reading so many steps before to each; NaN without a new one."""
+    """Increases a second from the reading ``back`` steps before to each; NaN without a new one."""
     seconds = (time_ms[:, back:] - time_ms[:, :-back]) / 1000
     grown = values[:, back:] - values[:, :-back]
     # A counter that was reset has grown by its value, at least.

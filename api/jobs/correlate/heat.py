@@ -63,7 +63,7 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def work_of_some(window: Window, job_rank: JobRanks) -> Work:
-    """What some ranks did, about MEMBERS_MAX: medians over ranks need no more."""
+    """The work of about MEMBERS_MAX ranks: medians over ranks need no more."""
     records = window.members
     if window.kept_one_in == 1:
         share = MEMBERS_MAX / max(1, len(set(job_rank.values())))
@@ -203,7 +203,7 @@ def late_in(pulse: Pulse, work: Work) -> tuple[Ints, Floats]:
 
 
 def put_together(heat: HeatMap, together: int) -> HeatMap:
-    """The same with so many steps in one column, of which the largest value is shown."""
+    """The same with ``together`` steps in one column, of which the largest value is shown."""
     if together <= 1:
         return heat
     first = np.arange(0, len(heat.number), together)
@@ -219,7 +219,7 @@ def put_together(heat: HeatMap, together: int) -> HeatMap:
 
 
 def fewer_ranks(heat: HeatMap, ranks_max: int) -> HeatMap:
-    """The same of at most so many ranks: those that stand out, and some all over the job."""
+    """The same of at most ``ranks_max`` ranks: outliers, and a sample of the others."""
     count = len(heat.ranks)
     if count <= ranks_max:
         return heat

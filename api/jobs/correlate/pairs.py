@@ -39,7 +39,7 @@ from collector.contract.model import Sample, Series
 from collector.contract.units import NS
 
 PAIRS_SECONDS = 60
-"""What a sample is the mean of, and how often there is one."""
+"""The time over which a sample is the mean, and the interval between samples."""
 PAIRS_MAX = 1_024
 """Pairs of one job that are shown: all of 32 ranks, or the rings of 512 hosts. A picture with more
 cells cannot be read."""
@@ -178,14 +178,12 @@ class Pairs:
 
 @lru_cache(maxsize=SERIES_KEPT)
 def pair_series(metric: str, ends: tuple[str, str, str, str]) -> Series:
-    """A series of a pair: its job, what it is of, source and target."""
     return Series(
         f"fabric_pair_{metric}", dict(zip(("job", "by", "source", "target"), ends, strict=True))
     )
 
 
 def by_job(places: Places) -> dict[str, dict[tuple[str, int], Place]]:
-    """The places of each job, jobs in order."""
     found: dict[str, dict[tuple[str, int], Place]] = {}
     for key, place in places.items():
         found.setdefault(place.job, {})[key] = place
@@ -195,7 +193,6 @@ def by_job(places: Places) -> dict[str, dict[tuple[str, int], Place]]:
 def communicators_of(
     places: Places, ranks: Mapping[int, Rank], wiring: Wiring
 ) -> dict[str, Communicator]:
-    """A job's communicators with their members."""
     joined: dict[str, dict[int, int]] = {}
     for (name, rank), place in places.items():
         joined.setdefault(name, {})[rank] = place.rank
@@ -225,7 +222,6 @@ class Minute(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def minute_of(rows: Records, to_ns: int, thinning: Thinning) -> Minute:
-    """The operations and messages that ended in the minute."""
     from_ns = to_ns - PAIRS_SECONDS * NS
     operations = split(rows)
     ended = (operations.last_exit_ns >= from_ns) & (operations.last_exit_ns < to_ns)
@@ -298,7 +294,7 @@ def modelled(
 
 
 def usual_of(sums: Sums, spans: Mapping[str, int]) -> Floats:
-    """What the operations of each row would have taken at the median of those like them, ns.
+    """Nanoseconds that the operations of each row would take at the median of those like them.
 
     Like them is: the same operation, size and number of ranks, over as many hosts.
     """
@@ -393,7 +389,6 @@ def shown(waits: Cells) -> Cells:
 
 
 def known_hosts(cells: Cells, where: TrafficPlaces) -> Flags:
-    """Which pairs are of ranks whose hosts are known."""
     both: Flags = (where.host[cells.source] >= 0) & (where.host[cells.target] >= 0)
     return both
 

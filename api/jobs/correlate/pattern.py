@@ -63,11 +63,10 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
     hosts: list[HostRhythm]
 
     def matrix(self, by: By) -> Matrix:
-        """The traffic over ranks, GPUs, hosts, NICs or rails."""
         return matrix_of(self.traffic.flows, self.places, by)
 
     def sent(self, over: By, *, is_counted: bool) -> Floats:
-        """What each sent: as NICs counted it, or as the model has it."""
+        """Bytes that each sent: as NICs counted them, or by the model."""
         names = self.places.names(over)
         if is_counted and over is By.NIC:
             return self.compared
@@ -81,7 +80,6 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
 def read_pattern(
     store: Store, inventory: Inventory, job: str, span_ns: tuple[int, int], topology: Topology
 ) -> Pattern:
-    """The pattern of this job in this time."""
     job_rank = job_ranks_of(inventory, job)
     ranks = {place.rank: to_rank(place) for place in inventory.jobs.ranks(job)}
     read = read_traffic(store, job_rank, *span_ns)
@@ -198,7 +196,7 @@ def read_rhythm(
 
 
 def with_steps(sent: Sent, bounds: Bounds | None, rank: int) -> Sent:
-    """What a rank sent with its own steps, if anything repeats."""
+    """A rank's sent bytes with its own steps, if anything repeats."""
     if bounds is None:
         return sent
     own: Bounds = bounds.select(bounds.rank == rank)

@@ -23,7 +23,6 @@ class RunningPlaces:
         self._known: dict[str, tuple[object, Places]] = {}
 
     def __call__(self) -> Places:
-        """All of them, as the inventory has them now."""
         known: dict[str, tuple[object, Places]] = {}
         for job in self._inventory.jobs.running():
             state = (job.ranks, self._inventory.jobs.count_communicators(job.job))

@@ -90,7 +90,7 @@ def is_over(store: Store, question: Question, records_max: int) -> bool:
 
 
 def count_in_pieces(store: Store, question: Question, pieces: int) -> tuple[Ints, Ints]:
-    """How many records there are in each of so many pieces of the question's time, and their edges.
+    """The number of records in each of ``pieces`` equal parts of the query's time, and their edges.
 
     There is one edge more than pieces. Where records are in a small part of the time only, of that
     part.
@@ -117,7 +117,6 @@ def count_in_pieces(store: Store, question: Question, pieces: int) -> tuple[Ints
 
 
 def query_slices(store: Store, question: Question, slices: Sequence[tuple[int, int]]) -> Records:
-    """The records within these slices of the question's time."""
     parts: list[str] = []
     parameters: dict[str, Any] = {}
     for number, (begin, end) in enumerate(slices):

@@ -145,7 +145,6 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
     """[series, cells] where the store has put them onto the grid; there are no points then."""
 
     def part(self, metric: int) -> slice:
-        """The rows of one metric."""
         ends = (np.searchsorted(self.metric, np.uint32(metric), side) for side in ("left", "right"))
         first, last = (int(end) for end in ends)
         return slice(first, last)
@@ -282,7 +281,6 @@ class GridReader:
         self._known: dict[tuple[str, ...], Known] = {}
 
     def known(self, target: Target) -> Known:
-        """The cache of a kind of thing."""
         # By its labels and not by all of its choices: they are compared for every window.
         kind = (target.choices[0].metric, *target.keys)
         found = self._known.get(kind)
@@ -381,7 +379,7 @@ def points_of(samples: Samples, rows: Ints) -> tuple[Ints, Ints]:
 def fill_still(
     values: Floats, rows: Flags, span_ms: tuple[Ints, Ints], level: Floats, grid: Grid
 ) -> None:
-    """What never moved has one value in every cell that its samples cover."""
+    """A series that never moved has one value in every cell that its samples cover."""
     edges_ms = grid.edges_ns // 1_000_000
     first, last = span_ms
     reach = last + STALE_SECONDS * 1000
@@ -483,7 +481,6 @@ def joined(pieces: Sequence[tuple[Ints, Floats]], *, is_max: bool) -> tuple[Ints
 
 
 def keys_in(known: Known, parts: Sequence[Part]) -> Iterator[int]:
-    """The codes of the things that have samples."""
     present = np.zeros(len(known.keys), dtype=bool)
     for part in parts:
         present[part.key] = True

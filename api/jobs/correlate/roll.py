@@ -162,6 +162,5 @@ def make_roll(
     clock: Callable[[], float],
     leads: Callable[[], bool] = lambda: True,
 ) -> RollTask:
-    """The task for the jobs that this inventory knows."""
     places, wiring = RunningPlaces(inventory), RunningWiring(inventory)
     return RollTask(store, OwnSamples(commit), places, metrics, clock, leads, wiring)

@@ -26,7 +26,7 @@ NIC = "fabric_nic_"
 
 
 def choices(thing: str, *others: str) -> tuple[Choice, ...]:
-    """What the catalog lets windows have of one kind of thing, by names without the thing's own.
+    """The catalog's metrics for windows of one kind of thing, named without the thing's prefix.
 
     ``others`` are kinds whose series are added up for each thing; their names keep the kind. Of
     steps a host has those of all its ranks: 8 seconds a second for eight ranks that always wait.
@@ -178,7 +178,6 @@ def best_rates(count: int, readings: dict[str, Readings]) -> Floats:
 
 
 def read_gpus(reader: GridReader, grid: Grid, samples: Samples | None = None) -> Gpus:
-    """Every GPU that was read in this time."""
     samples = reader.ask((GPUS,), grid) if samples is None else samples
     parts, known = reader.parts(GPUS, samples), reader.known(GPUS)
     # An exporter that names GPUs by something else than their index matches no GPU.
@@ -198,7 +197,6 @@ def read_gpus(reader: GridReader, grid: Grid, samples: Samples | None = None) ->
 
 
 def read_hosts(reader: GridReader, grid: Grid, samples: Samples | None = None) -> Hosts:
-    """Every host that was read in this time."""
     samples = reader.ask((HOSTS,), grid) if samples is None else samples
     parts, known = reader.parts(HOSTS, samples), reader.known(HOSTS)
     found = {code: known.keys[code] for code in keys_in(known, parts)}

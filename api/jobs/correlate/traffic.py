@@ -140,7 +140,6 @@ def read_traffic(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int) -> 
 
 
 def find_source(store: Store, communicators: Sequence[str], from_ns: int, to_ns: int) -> str:
-    """The best source that has records in this time."""
     for source in SOURCES_TIMED:
         question = Question(communicators, from_ns, to_ns, [source])
         sql = f"SELECT rank FROM collectives WHERE {question.where} LIMIT 1"  # noqa: S608 - our words
@@ -222,7 +221,6 @@ class Adder:
         return scale
 
     def sums(self) -> Sums:
-        """Operations of groups."""
         table = self._ask(SUMS_SQL)
         communicators, communicator = encoded(table["communicator"])
         operations, operation = encoded(table["operation"])

@@ -37,7 +37,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """A job's collectives in a stretch of time; times are on one clock."""
 
     source: str
-    """Whose records: the best source that has any."""
+    """The best source that has records."""
     kept_one_in: int
     """Of how many operations one is in ``records``; 1 unless there were too many."""
     slices: Sequence[tuple[int, int]] = ()
@@ -122,7 +122,7 @@ def best_source(
 
 
 def some_members(job_rank: JobRanks, share: float) -> list[tuple[str, int]]:
-    """Members of so large a share of the job's ranks, evenly spread; of one at least, if any."""
+    """Members of this share of the job's ranks, evenly spread; of one at least, if any."""
     ranks = sorted(set(job_rank.values()))
     count = min(len(ranks), max(1, int(len(ranks) * share)))
     chosen = {ranks[place * len(ranks) // count] for place in range(count)}
@@ -130,7 +130,6 @@ def some_members(job_rank: JobRanks, share: float) -> list[tuple[str, int]]:
 
 
 def records_of(records: Records, members: Sequence[tuple[str, int]]) -> Records:
-    """The records of these ranks of communicators."""
     wanted = set(members)
     found, which = members_in(records)
     is_wanted = np.array([one in wanted for one in found], dtype=bool)

@@ -179,7 +179,7 @@ class WindowReader:
         return self._baselines[1]
 
     def _usual(self, job: str, before_ns: int) -> Usual:
-        """What was usual of a job in the hour before, as of a minute before that at most."""
+        """A job's usual values in the hour before, at most KEPT_SECONDS old."""
         kept = self._past.get(job)
         if kept is None or not is_kept(kept[0], before_ns, KEPT_SECONDS):
             if len(self._past) >= JOBS_KEPT_MAX:
@@ -242,7 +242,6 @@ def read_communicators(
     job_rank: Mapping[tuple[str, int], int],
     ranks: Mapping[int, Rank],
 ) -> dict[str, Communicator]:
-    """The job's communicators with their rings and trees."""
     members: dict[str, dict[int, int]] = {}
     for (name, rank), number in job_rank.items():
         members.setdefault(name, {})[rank] = number
@@ -268,7 +267,6 @@ def grid_of(from_ns: int, to_ns: int, step_seconds: float = STEP_SECONDS) -> Gri
 
 
 def to_rank(place: JobRank) -> Rank:
-    """A rank as detectors know it."""
     devices = [name for name in (place.devices or place.device or "").split(",") if name]
     is_number = place.gpu is not None and place.gpu.isdecimal()
     return Rank(
@@ -383,7 +381,6 @@ def kinds_in(operations: Operations) -> list[tuple[Kind, int]]:
 
 
 def baselines_of(operations: Operations, baselines: Baselines) -> dict[Kind, float]:
-    """What tests reached for the kinds of operations here."""
     if not baselines.tests:
         return {}
     found = (
@@ -394,7 +391,7 @@ def baselines_of(operations: Operations, baselines: Baselines) -> dict[Kind, flo
 
 
 def read_usual(store: Store, job: str, before_ns: int) -> Usual:
-    """What was usual of a job's operations in the hour before."""
+    """Usual values of a job's operations in the hour before."""
     parameters = {
         "names": [TRANSFER, SKEW],
         "metrics": [metric_id(TRANSFER), metric_id(SKEW)],
@@ -410,7 +407,6 @@ def read_usual(store: Store, job: str, before_ns: int) -> Usual:
 
 
 def past_of(operations: Operations, usual: Usual) -> dict[Kind, Past]:
-    """What was usual of the kinds of operations here."""
     past = {}
     for kind, _ in kinds_in(operations):
         size = "unknown" if kind[2] == ABSENT else size_class(kind[2])

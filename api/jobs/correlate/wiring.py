@@ -17,7 +17,6 @@ class RunningWiring:
         self._inventory = inventory
 
     def __call__(self) -> Wiring:
-        """All of them, as the inventory has them now."""
         return {
             row.communicator: Wire(
                 row.ranks or 0,

@@ -153,7 +153,7 @@ def parts_of(records: Records, subject: Subject, account: Account) -> list[Part]
     """A piece of records as parts, sorted by entry; records that cannot be drawn are counted."""
     rank = job_ranks_of_rows(records, subject.job_rank) if len(records) else np.zeros(0, np.int32)
     shown = records.timed() & (rank >= 0)
-    account.leave_out("records of unknown ranks", int((rank < 0).sum()))
+    account.leave_out("records of ranks that nobody knows", int((rank < 0).sum()))
     account.leave_out("records without both times", int(((rank >= 0) & ~shown).sum()))
     rows: Records = records.select(shown)
     if not len(rows):
@@ -176,7 +176,6 @@ def parts_of(records: Records, subject: Subject, account: Account) -> list[Part]
 
 
 def subject_turns(subject: Subject, place: Ints) -> Ints:
-    """When the last rank came to each operation."""
     last = subject.job.operations.last_entry_ns
     turns: Ints = last[place] if len(last) else np.zeros(len(place), dtype=np.int64)
     return turns

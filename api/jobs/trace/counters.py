@@ -166,7 +166,6 @@ def tell_counters(
     tracks: Tracks,
     account: Account,
 ) -> Iterator[Event]:
-    """The counters of these machines."""
     lines = find_lines(store, machines, frame, account)
     for start in range(0, len(lines), SERIES_AT_ONCE):
         some = lines[start : start + SERIES_AT_ONCE]
@@ -232,7 +231,6 @@ def find_lines(store: Store, machines: Machines, frame: Frame, account: Account)
 def read_names(
     store: Store, names: Sequence[str], hosts: Sequence[str], frame: Frame, account: Account
 ) -> list[dict[str, Any]]:
-    """Series of these metrics and hosts, and their labels."""
     parameters = {
         "names": list(names),
         "hosts": list(hosts),

@@ -64,7 +64,6 @@ def about(words: Event) -> Event:
 
 
 def named(what: str, place: Place, name: str) -> Event:
-    """The name of a process or of a thread."""
     return {
         "ph": "M",
         "name": what,

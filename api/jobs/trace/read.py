@@ -42,7 +42,7 @@ of some slices of the time, as windows for detectors have them."""
 STRETCH_RECORDS = 20_000
 """Records that are in memory at once, about 10 MB; two such stretches are."""
 STRETCH_PIECES = 4_096
-"""The time is counted in so many pieces, of which stretches are made."""
+"""Equal parts of the time in which records are counted, to form stretches of them."""
 NARROWED_MAX = 3
 """How often a piece with too many records is counted again in smaller ones; three times is from an
 hour to a nanosecond."""
@@ -58,7 +58,7 @@ def read_story(
     job: str,
     span: tuple[int, int],
 ) -> Story:
-    """What a trace of this job and time shows; a Problem if that is too much."""
+    """The content of a trace of this job and time; raises Problem past a bound."""
     from_ns, to_ns = span
     subject = read_subject(store, inventory, job, span)
     troubles = [
@@ -203,7 +203,6 @@ def read_marks(
 def read_spans(
     store: Store, question: SpanQuestion, processes: Processes, ahead: Ahead
 ) -> Iterator[list[Span]]:
-    """Steps and phases of the job's ranks, on the common clock."""
     for table in question.tables(store):
         yield spans_of(table, processes, ahead)
 

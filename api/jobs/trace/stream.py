@@ -21,7 +21,7 @@ TRACE_BYTES_MAX = 1 << 30
 GZIP_LEVEL = 4
 """Repeating texts pack to a fifteenth; higher levels take twice the time for a tenth of that."""
 GZIP_BITS = 31
-"""What zlib calls the gzip format."""
+"""zlib's window bits for the gzip format."""
 
 HEAD = b'{"displayTimeUnit":"ms","traceEvents":['
 """The unit comes first: a reader that meets it later has drawn already."""

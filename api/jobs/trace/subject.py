@@ -57,7 +57,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose counters are shown: ports and GPUs of these hosts, the accused ones first.
+    """The machines whose counters are shown: ports and GPUs of these hosts, culprits first.
 
     Of a host in ``nics`` only those devices and interfaces; of others all.
     """
@@ -113,7 +113,6 @@ class Ahead:
         return moved
 
     def corrected_one(self, host: str, time_ns: int) -> int:
-        """One time, likewise."""
         if host not in self._clocks:
             return time_ns
         return int(self.corrected(host, np.array([time_ns], dtype=np.int64))[0])

@@ -37,7 +37,6 @@ Names = Callable[[int], Track]
 
 
 def write_story(store: Store, story: Story) -> Iterator[bytes]:
-    """The trace as a document, piece by piece."""
     account = Account()
     frame = Frame(story.from_ns, story.to_ns)
     return pieces(tell(store, story, frame, account), account, lambda: facts_of(story))
@@ -89,7 +88,6 @@ def tell(store: Store, story: Story, frame: Frame, account: Account) -> Iterator
 
 
 def hosts_of(story: Story) -> list[str]:
-    """The hosts of the jobs' ranks in the order of the ranks."""
     ranks = [
         rank for one in story.subjects for _, rank in sorted(one.job.ranks.items()) if rank.host
     ]
@@ -150,7 +148,7 @@ def tell_job(
 
 
 def tell_pending(job: JobWindow, frame: Frame, tracks: Tracks, track: Track) -> Iterator[Event]:
-    """What never ended, until the end of the trace: so each lies within the one before."""
+    """Operations that never ended, drawn to the end of the trace: each lies within the last."""
     pending = [one for one in job.pending if 0 < one.time_ns < frame.to_ns]
     pending.sort(key=lambda one: (one.time_ns, one.sequence))
     place = tracks.place(track, frame.from_ns, frame.to_ns) if pending else None

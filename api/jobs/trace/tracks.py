@@ -24,7 +24,7 @@ on one stream, so a second is for sends and receives in a group; beyond, it is l
 
 
 class Track(NamedTuple):
-    """What belongs together: a process' name, what it is about, and where it stands there."""
+    """A row of the trace: its process' name, its own, and its position in the process."""
 
     process: str
     name: str

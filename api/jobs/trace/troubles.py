@@ -72,12 +72,10 @@ def tell_troubles(
 
 
 def title_of(verdict: Verdict) -> str:
-    """A trouble in a few words."""
     return clean(f"{verdict.cause}: {name_of(verdict.culprit)}")
 
 
 def name_of(culprit: Culprit) -> str:
-    """A culprit's names, as one short text."""
     if culprit.switch and culprit.switch_port and not culprit.device:
         return f"{culprit.switch} port {culprit.switch_port}"
     parts = [culprit.host or culprit.switch]
@@ -91,7 +89,6 @@ def name_of(culprit: Culprit) -> str:
 
 
 def words_of(trouble: Trouble) -> Event:
-    """The details of a slice."""
     verdict = trouble.verdict
     lost = sum(cost.lost_seconds for cost in verdict.costs)
     return about(
@@ -257,7 +254,7 @@ def chosen_operations(subject: Subject, frame: Frame, told: Told) -> list[int]:
 def suffering(
     subject: Subject, operations: Operations, verdict: Verdict, guilty: frozenset[int]
 ) -> Floats:
-    """How much each operation lost by it: waiting for a late rank, or the time of its transfer."""
+    """Each operation's loss by a trouble: waiting for a late rank, or the time of its transfer."""
     if verdict.layer is Layer.NETWORK:
         transfer = operations.transfer_ns.astype(np.float64)
         if not guilty:
