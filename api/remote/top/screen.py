@@ -1,4 +1,4 @@
-"""What a person has chosen to see, and what keys change about it. Pure."""
+"""The state of the screen, and how keys change it. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BACK = {Key.ESCAPE, Key.BACKSPACE, Key.LEFT, "h"}
 
 @dataclass
 class Screen:
-    """The state of one person's screen."""
+    """The state of one user's screen."""
 
     view: View = View.NOW
     order: Order = Order.UTILISATION
@@ -40,9 +40,9 @@ class Screen:
     is_helping: bool = False
     is_done: bool = False
     wants_answer: bool = False
-    """Somebody pressed `r`; whoever asks takes it back."""
+    """The user pressed `r`; the requester resets it."""
     incident: str = ""
-    """Whose details are shown."""
+    """The incident whose details are shown."""
     came_from: View = View.NOW
     scroll: int = 0
     """First line of the details that is shown; `draw` keeps it within them."""
@@ -54,7 +54,7 @@ class Screen:
 
     @property
     def wanted(self) -> Wanted:
-        """What has to be asked for this."""
+        """What to request for this screen."""
         return Wanted(
             views=frozenset({View.NOW, self.view}),
             order=self.order,
@@ -62,18 +62,17 @@ class Screen:
         )
 
     def listed(self, picture: Picture | None) -> list[Entry]:
-        """The entries of the list that is shown."""
+        """The entries of the visible list."""
         return entries(self.view, picture, self.filter)
 
     def selected(self, shown: Sequence[Entry]) -> int:
-        """Which of them is selected; 0 if there are none."""
+        """The selected entry's place; 0 if there are none."""
         ids = [entry.id for entry in shown]
         if (wanted := self.chosen.get(self.view)) in ids:
             return ids.index(wanted)
         return max(0, min(self.places.get(self.view, 0), len(ids) - 1))
 
     def press(self, key: str, picture: Picture | None) -> None:
-        """What a key does."""
         if self.is_typing:
             self._type(key)
         elif self.is_helping:
@@ -95,12 +94,12 @@ class Screen:
             self._press_in_list(key, picture)
 
     def _next_list(self) -> View:
-        """The list after the one that is shown, round and round."""
+        """The next list, cyclic."""
         here = LISTS.index(self.view) if self.view in LISTS else -1
         return LISTS[(here + 1) % len(LISTS)]
 
     def _show(self, view: View, picture: Picture | None) -> None:
-        """Change to a view; the one of incidents opens what is selected, or the first there is."""
+        """Change to a view; the one of incidents opens the selected incident, or the first."""
         if view is not View.INCIDENT:
             self.view = view
         elif self.view is not View.INCIDENT:
@@ -108,7 +107,7 @@ class Screen:
             self._enter(self._incident(picture) or first)
 
     def _incident(self, picture: Picture | None) -> str:
-        """What is known against the selected entry; empty if nothing is."""
+        """The incident of the selected entry; empty if there is none."""
         shown = self.listed(picture)
         return shown[self.selected(shown)].incident if shown else ""
 
@@ -142,7 +141,6 @@ class Screen:
             self._move(key, self.listed(picture))
 
     def _move(self, key: str, shown: Sequence[Entry]) -> None:
-        """Select another entry."""
         if not shown:
             return
         last = len(shown) - 1
