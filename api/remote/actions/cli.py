@@ -145,7 +145,7 @@ def ask_one(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show
     return client.get(f"/v1/actions/{quoted(arguments.id)}", Answer), show_one
 
 
-def say(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
+def decide(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
     body = msgspec.json.encode({"by": by_of(arguments), "words": arguments.words})
     path = f"/v1/actions/{quoted(arguments.id)}/{arguments.verb}"
     return client.send("POST", path, body, Answer), show_one
@@ -185,9 +185,9 @@ def ask_policy(client: Client, _: argparse.Namespace) -> tuple[Answer, Show]:
 DOINGS: dict[str, Doing] = {
     "list": ask_list,
     "show": ask_one,
-    "approve": say,
-    "reject": say,
-    "undo": say,
+    "approve": decide,
+    "reject": decide,
+    "undo": decide,
     "drain": drain,
     "return": give_back,
     "check": check,

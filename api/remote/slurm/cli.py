@@ -172,7 +172,7 @@ def prolog(arguments: argparse.Namespace, service: Client, host: Host) -> int:
         if error.status == CONFLICT:
             change = {name: job[name] for name in ("hosts", "started_at")}
             change |= {"state": "running", "ended_at": None}
-            tell(service, "PATCH", f"/v1/jobs/{quoted(job['id'])}", change)
+            send_change(service, "PATCH", f"/v1/jobs/{quoted(job['id'])}", change)
         else:
             complain(f"job {job['id']} is not registered: {error}")
     return look_at_hosts(service, frozenset(job["hosts"]), refuses=arguments.refuse_held)
@@ -201,11 +201,11 @@ def epilog(_: argparse.Namespace, service: Client, host: Host) -> int:
     except ParseError as error:
         complain(error)
         return 0
-    tell(service, "PATCH", path, {"state": "ended", "ended_at": now_of(host).isoformat()})
+    send_change(service, "PATCH", path, {"state": "ended", "ended_at": now_of(host).isoformat()})
     return 0
 
 
-def tell(service: Client, method: str, path: str, body: object) -> None:
+def send_change(service: Client, method: str, path: str, body: object) -> None:
     """Send the service a change; a failure is only logged."""
     try:
         service.send(method, path, msgspec.json.encode(body), dict[str, Any])
