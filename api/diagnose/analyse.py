@@ -72,7 +72,6 @@ class Window(msgspec.Struct, frozen=True):
     to_ns: int
 
     def parameters(self) -> dict[str, int]:
-        """Parameters for SQL."""
         return {"from_ns": self.from_ns, "to_ns": self.to_ns}
 
 

@@ -252,7 +252,6 @@ def jobs_of(
 
 
 def without(found: JobFound, communicator: str) -> JobFound:
-    """The job without one of its communicators."""
     rest = tuple(each for each in found.communicators if each.communicator != communicator)
     return msgspec.structs.replace(found, communicators=rest)
 

@@ -134,7 +134,6 @@ class Service:
         return {each.host: each.labels for each in decode(path, body, Labels).items}
 
     async def report(self, executor: str, report: Report) -> None:
-        """Report the outcome of an action."""
         path = f"/v1/actions/{quoted(report.action)}/applied"
         words = printable(report.words[:WORDS_CHARS_MAX])
         body = {"executor": executor, "outcome": report.outcome, "words": words}

@@ -254,7 +254,6 @@ class Client(_Asker):
         self._http = httpx.Client(transport=transport, **self._options())
 
     def close(self) -> None:
-        """Close the connection."""
         self._http.close()
 
     @property
@@ -354,7 +353,6 @@ class AsyncClient(_Asker):
         self._http = httpx.AsyncClient(transport=transport, **self._options())
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     async def ask(

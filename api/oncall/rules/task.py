@@ -232,7 +232,6 @@ class RuleTask:
                 task.result()
 
     async def _stop(self) -> None:
-        """Stop the threads and their queries."""
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)

@@ -117,7 +117,6 @@ def check_policy(file: Path) -> int:
 
 
 def by_of(arguments: argparse.Namespace) -> str:
-    """The name for the record."""
     try:
         return str(arguments.by or getpass.getuser())
     except (KeyError, OSError) as error:
@@ -268,7 +267,6 @@ def show_hold(console: Console, hold: Answer) -> None:
 
 
 def show_check(console: Console, answer: Answer) -> None:
-    """The result of a check."""
     console.print(f"{answer['host']}: {answer['result']}: {answer['words']}")
     if answer["action"]:
         console.print(f"noted in action {answer['action']}")
@@ -292,6 +290,5 @@ def show_policy(console: Console, policy: Answer) -> None:
 
 
 def hits_words(hits: Answer) -> str:
-    """A hit rate and its counts."""
     rate = "-" if hits["rate"] is None else f"{100 * hits['rate']:.0f} % right"
     return f"{rate} ({hits['confirmed']} right, {hits['cleared']} not, {hits['waiting']} open)"

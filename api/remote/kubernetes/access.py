@@ -260,7 +260,6 @@ def check_fields(table: Mapping[str, Any], known: frozenset[str], where: str) ->
 
 
 def read_cluster(file: Path, table: dict[str, Any], name: str) -> dict[str, Any]:
-    """Address and certificates of a cluster."""
     where = f"{file}: cluster {name!r}"
     check_fields(table, CLUSTER_FIELDS, where)
     return {
@@ -270,7 +269,6 @@ def read_cluster(file: Path, table: dict[str, Any], name: str) -> dict[str, Any]
 
 
 def read_user(file: Path, table: dict[str, Any], name: str) -> dict[str, Any]:
-    """Credentials of a user."""
     where = f"{file}: user {name!r}"
     check_fields(table, USER_FIELDS, where)
     known: dict[str, Any] = {

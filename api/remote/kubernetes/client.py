@@ -88,7 +88,6 @@ class Cluster:
         )
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     # --- nodes ---------------------------------------------------------------------------------
@@ -236,7 +235,6 @@ class Cluster:
 
 
 def node_path(name: str) -> str:
-    """The path of a node, whatever its name is."""
     return f"/api/v1/nodes/{quote(name, safe='')}"
 
 

@@ -144,7 +144,6 @@ class Controller(Executor[Mapping[str, Node], Write]):
         return self.nodes.by_name
 
     async def plan(self, nodes: Mapping[str, Node], said: Said) -> Plan[Write]:
-        """See `plan_fleet`."""
         known = know(said.health, said.actions, said.labels)
         if self._options.mode is Mode.REPORT:
             known = msgspec.structs.replace(known, actions=None)

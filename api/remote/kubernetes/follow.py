@@ -36,7 +36,6 @@ class Nodes:
             self._version = ""
 
     async def list(self) -> None:
-        """Replace all nodes by the current list."""
         self.by_name, self._version = await self._cluster.list_nodes()
         self.is_listed = True
         self._news.set()

@@ -107,7 +107,6 @@ def length_of(lines: list[bytes]) -> int:
 
 
 def problem(words: str) -> bytes:
-    """A problem as JSON."""
     return msgspec.json.encode({"detail": words})
 
 

@@ -124,7 +124,6 @@ class Leadership:
         return now_s - self._seen[1] >= (lease.spec.lease_duration_seconds or LEASE_SECONDS)
 
     def _spec(self, before: Lease | None) -> LeaseSpec:
-        """The lease as ours, from now."""
         now = micro_time(self._clock())
         spec = before.spec if before is not None else LeaseSpec()
         is_renewal = spec.holder_identity == self.identity

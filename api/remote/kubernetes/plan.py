@@ -214,7 +214,6 @@ def is_due(condition: Condition, now: dt.datetime) -> bool:
 
 
 def our_taint(node: Node) -> Json | None:
-    """The taint that we have set on a node, if there is one."""
     if ACTION_NOTE not in node.annotations:
         return None
     return next((taint for taint in node.taints if has_our_name(taint)), None)

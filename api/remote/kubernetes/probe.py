@@ -22,8 +22,7 @@ class Watched(Protocol):
     def is_alive(self) -> bool:
         """Whether it still makes progress."""
 
-    def state(self) -> dict[str, object]:
-        """A summary of its state."""
+    def state(self) -> dict[str, object]: ...
 
 
 @contextlib.asynccontextmanager

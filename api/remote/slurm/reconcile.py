@@ -55,7 +55,6 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def is_held(self) -> bool:
-        """Whether it is drained by us."""
         return self.is_ours and self.is_drained
 
     @property
@@ -154,7 +153,6 @@ def left_over(wanted: Container[str], nodes: Mapping[str, Node]) -> list[Node]:
 
 
 def report(action: Action, outcome: Literal["done", "failed"], words: str) -> Report:
-    """The outcome of an action, for its history."""
     return Report(action.id, outcome, f"{action.host}: {words}")
 
 

@@ -122,7 +122,6 @@ class Asked:
             return before
 
     def query(self, expression: str) -> tuple[Series, ...]:
-        """An instant query."""
         return self.client.get(
             "/api/v1/query",
             QueryAnswer,
@@ -296,7 +295,6 @@ def hosts(asked: Asked) -> tuple[HostRow, ...]:
 
 
 def fill(row: Row, columns: Mapping[str, float]) -> Row:
-    """The row with the columns that it has."""
     known = {name: value for name, value in columns.items() if name in row.__struct_fields__}
     return msgspec.structs.replace(row, **known)
 

@@ -75,7 +75,6 @@ def cost(one: Cost) -> str:
 
 
 def named(many: Sequence[Culprit]) -> list[str]:
-    """Each by its names."""
     return [words.culprit(one) for one in many]
 
 

@@ -62,7 +62,6 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether it goes on."""
         return self.state == "open"
 
 
@@ -153,7 +152,6 @@ class LinkRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The port in one word."""
         return "/".join(part for part in (self.host, self.device, self.port) if part)
 
 

@@ -67,7 +67,6 @@ def fleet() -> str:
 
 
 def jobs() -> str:
-    """Measurements of each job."""
     return union(
         {
             "ranks": "max by (job) (fabric_job_ranks)",
@@ -94,7 +93,6 @@ def port_rate(only: str) -> str:
 
 
 def nic_rate(only: str) -> str:
-    """The same for interfaces."""
     return f"(max by ({NIC}) (fabric_nic_speed_bits_per_second{{{only}}}) > 0)"
 
 

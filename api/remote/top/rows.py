@@ -180,7 +180,6 @@ def of_host(row: HostRow, incidents: Sequence[Incident]) -> Entry:
 
 
 def trouble(about: Incident | None) -> tuple[Cell, ...]:
-    """The incidents of a job or a host."""
     return (Cell(cause_words(about.cause), BAD) if about else Cell(""),)
 
 
@@ -228,7 +227,6 @@ def slower(ratio: float | None) -> str:
 
 
 def level(value: float | None, warn: float, bad: float) -> str:
-    """The style of a number."""
     if value is None:
         return QUIET
     return BAD if value >= bad else WARN if value >= warn else ""

@@ -54,7 +54,6 @@ class Screen:
 
     @property
     def wanted(self) -> Wanted:
-        """What to request for this screen."""
         return Wanted(
             views=frozenset({View.NOW, self.view}),
             order=self.order,
@@ -62,7 +61,6 @@ class Screen:
         )
 
     def listed(self, picture: Picture | None) -> list[Entry]:
-        """The entries of the visible list."""
         return entries(self.view, picture, self.filter)
 
     def selected(self, shown: Sequence[Entry]) -> int:
@@ -126,7 +124,6 @@ class Screen:
             self.scroll = 0
 
     def _press_in_list(self, key: str, picture: Picture | None) -> None:
-        """A key while a list is shown."""
         if key == "/":
             self.is_typing = True
         elif key == Key.ESCAPE:

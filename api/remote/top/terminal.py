@@ -91,7 +91,6 @@ class Terminal:
         return self._decoder.feed(data)
 
     def show(self, lines: Sequence[Text]) -> None:
-        """Replace the lines on the screen."""
         if self._screen is not None:
             # As one write, so that the screen never shows half of it.
             with self.console:

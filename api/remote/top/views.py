@@ -327,7 +327,6 @@ def block(one: Incident, stage: Stage, *, is_selected: bool) -> list[Text]:
 
 
 def over(one: Incident, stage: Stage, *, is_selected: bool) -> Text:
-    """A past incident, in a line."""
     end_s = (one.until_ns or one.closed_ns or one.since_ns) / NS
     lasted = words.span(end_s - one.since_ns / NS)
     line = Text(MARK if is_selected else NO_MARK, SELECTED if is_selected else "")

@@ -95,7 +95,6 @@ class Watch:
             threading.Thread(target=run, name=f"top{run.__name__}", daemon=True).start()
 
     def stop(self) -> None:
-        """No more rounds."""
         self._stopped.set()
         self._occasion.set()
         self._answers.set()
