@@ -31,7 +31,7 @@ from collector.contract.errors import FabricscopeError, HostError, ParseError
 STEP_SECONDS_MIN = 0.2
 """How long a step takes at least: whatever answers at once must not keep both sides busy."""
 PASS_SECONDS = 5.0
-"""Without news all is looked at again this often: what was written by others is set right."""
+"""Without news all nodes are compared again this often: changes by other writers are corrected."""
 PASS_PAUSE_SECONDS = 1.0
 """Between two passes: kubelets of 5,000 nodes make 17 events a second, and a pass takes 55 ms."""
 HEALTH_WAIT_SECONDS = 30.0

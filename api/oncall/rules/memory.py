@@ -223,7 +223,7 @@ class MemoryEvaluation(Evaluation):
 
 
 parse_once = lru_cache(PARSED_MAX)(parse_query)
-"""The plan of a text that is asked again and again."""
+"""The plan of a text that is evaluated repeatedly."""
 
 
 class MemoryEngine:

@@ -45,7 +45,7 @@ WATCH_SECONDS = 240
 WATCH_SILENCE_SECONDS = WATCH_SECONDS + 30
 """Without even its end: the connection is dead."""
 LIST_TRIES = 3
-"""Lists that begin anew because a page was too old."""
+"""Restarts of a list because a page was too old."""
 
 STRATEGIC = "application/strategic-merge-patch+json"
 """Conditions are merged by type: ours is set, the kubelet's stay."""

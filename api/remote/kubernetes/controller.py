@@ -85,7 +85,7 @@ class Controller(Executor[Mapping[str, Node], Write]):
         self._is_dry = options.mode is Mode.DRY_RUN
         self._say_once = Once(options.say)
         self._known = Known()
-        """Of the latest plan: a write that meets another one is planned anew by it."""
+        """Of the latest plan: a write that conflicts with another one is planned again from it."""
         self.news = leadership.news
         self.nodes = Nodes(cluster, self.news)
         self._loop = Loop(self, service, is_dry=self._is_dry, say=options.say, monotonic=monotonic)

@@ -20,7 +20,7 @@ from collector.contract.errors import SettingsError
 EXIT_FAILED = 1
 INTERVAL_S = 2.0
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.5, 3_600.0
-"""Agents report every 5 s; and what is looked at less than once an hour is no live view."""
+"""Agents report every 5 s; and a screen that is renewed less than once an hour is no live view."""
 TEXT_COLUMNS = 120
 """The width without a terminal."""
 

@@ -47,8 +47,8 @@ class Screen:
     scroll: int = 0
     """First line of the details that is shown; `draw` keeps it within them."""
     chosen: dict[View, str] = field(default_factory=dict)
-    """The selected entry of each list, by its id: lists are sorted anew with each answer, and
-    Enter must open what the person looked at."""
+    """The selected entry of each list, by its id: lists are sorted again with each answer, and
+    Enter must open the entry that the user selected."""
     places: dict[View, int] = field(default_factory=dict)
     """Where it was, for when it is gone."""
 
