@@ -39,7 +39,7 @@ from api.jobs.correlate.window import power_of_two, some_members
 from collector.contract.records import ABSENT
 
 SPANS_MAX = 2_000_000
-"""Marks of steps that are looked at: those of 10,000 ranks over 200 steps."""
+"""Marks of steps that are read: those of 10,000 ranks over 200 steps."""
 
 UNNAMED_HOST = "host of rank"
 """The name of a host that no file names, with the rank that runs there: no host's name has a
@@ -72,7 +72,6 @@ class Window(msgspec.Struct, frozen=True):
     to_ns: int
 
     def parameters(self) -> dict[str, int]:
-        """Parameters for SQL."""
         return {"from_ns": self.from_ns, "to_ns": self.to_ns}
 
 

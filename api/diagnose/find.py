@@ -28,7 +28,7 @@ else:
     from backports import zstd
 
 FILES_MAX = 200_000
-"""Files that are looked at: four for each rank of the largest jobs there are. Further ones are not
+"""Files that are read: four for each rank of the largest jobs there are. Further ones are not
 read, and the report notes it."""
 FOLDERS_DEEP_MAX = 64
 """Folders within folders. Logs are never deeper; a loop of bind mounts is."""
@@ -68,7 +68,7 @@ class Walk:
         self._paths = paths
         self._seen: set[tuple[int, int]] = set()
         self.left_out: list[tuple[str, str]] = []
-        """What was not looked at, and why."""
+        """What was skipped, and why."""
 
     def files(self) -> list[Found]:
         """Raises SettingsError for a path that does not exist."""

@@ -96,7 +96,7 @@ def find_jobs(store: Store, loaded: Loaded) -> list[Job]:
     direct = [member for member in members if not member.communicator.startswith("pg:")]
     named = [*direct, *members_of_events(events)]
     facts = facts_of(event for event in events if event.kind == words.COMMUNICATOR)
-    found = infer(named, facts, said_ranks=said(store, named))
+    found = infer(named, facts, said_ranks=stated_ranks(store, named))
     spans = time_spans(members)
     jobs = [to_job(one, loaded, spans) for one in found]
     groups = [event for event in events if event.kind == words.PROCESS_GROUP]
@@ -153,7 +153,7 @@ def members_of_events(events: Iterable[Event]) -> list[Member]:
     return found
 
 
-def said(store: Store, members: Iterable[Member]) -> dict[tuple[str, int], int]:
+def stated_ranks(store: Store, members: Iterable[Member]) -> dict[tuple[str, int], int]:
     """Ranks in the job by host and process, from marks and traces.
 
     A trace may not know its host. Its process id then stands for the only process that has it.
@@ -252,7 +252,6 @@ def jobs_of(
 
 
 def without(found: JobFound, communicator: str) -> JobFound:
-    """The job without one of its communicators."""
     rest = tuple(each for each in found.communicators if each.communicator != communicator)
     return msgspec.structs.replace(found, communicators=rest)
 

@@ -45,7 +45,7 @@ EARLIEST_NS = 946_684_800_000_000_000
 LATEST_NS = 2_524_608_000_000_000_000
 """The year 2050: the store's own clock ends in 2106, and rows live for RETENTION_DAYS."""
 RETENTION_DAYS = 20_000
-"""Old captures are what this is for: nothing may expire while it is looked at."""
+"""Old captures are what this is for: nothing may expire while it is analysed."""
 DAYS_MAX = 366
 """Different days of one table: each is a partition, and a file that claims a new day on every line
 would make millions of them."""
@@ -61,7 +61,7 @@ APART_NS = 600_000_000_000
 """Ten minutes: records of ranks of one job that lie in different folders are closer than that."""
 
 WORDS_KEPT = 100_000
-"""Sets of names that were found good and are not looked at again."""
+"""Sets of names that were checked and are not checked again."""
 
 words_of = attrgetter("communicator", "source", "algorithm", "protocol", "host", "job")
 """All names of a collective."""
@@ -204,7 +204,7 @@ class Loaded(msgspec.Struct, kw_only=True):
 
     files: list[FileRead] = []
     left_out: list[tuple[str, str]] = []
-    """Paths that were not looked at, and why."""
+    """Paths that were skipped, and why."""
     collections: list[Collection] = []
     inspector_folders: dict[tuple[str, int], str] = {}
     """Where the log of each process (host, pid) lay."""

@@ -275,7 +275,6 @@ def seconds(time_ns: float) -> float:
 
 
 def stretch(start_ns: float, end_ns: float) -> Stretch:
-    """From nanoseconds since 1970."""
     return Stretch(seconds(start_ns), seconds(end_ns))
 
 

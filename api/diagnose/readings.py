@@ -22,7 +22,7 @@ BUCKETS = 400
 LINES_MAX = 64
 """Lines of a plot. More are a carpet: the liveliest are drawn, and the plot notes it."""
 SERIES_MAX = 20_000
-"""Series that are looked at for one plot: two ports of each of 10,000 hosts."""
+"""Series that are read for one plot: two ports of each of 10,000 hosts."""
 HOST_LABELS = ("host", "instance", "Hostname", "hostname", "node")
 """What exporters call the host."""
 THING_LABELS = (("device", ""), ("port", "port "), ("gpu", "GPU "))

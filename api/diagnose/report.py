@@ -25,7 +25,7 @@ LATENESS_MAX = 200_000
 STEPS_MAX = 200_000
 """Steps in the report: two days of a step each second."""
 JOBS_MAX = 64
-"""Jobs that are looked at, the largest: a folder of a week has a few dozen."""
+"""Jobs that are analysed, the largest: a folder of a week has a few dozen."""
 PENDING_MAX = 10_000
 """Operations that did not end. A job that hangs has one to a few in each group."""
 
@@ -218,7 +218,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """Whose times were used for splitting; null if no source has times."""
     source_reason: str
     kept_one_in: int
-    """Only every nth operation was looked at, since there were too many."""
+    """Only every nth operation was analysed, since there were too many."""
     ranks: list[RankReport]
     communicators: list[CommunicatorReport]
     clocks: list[ClockFit]

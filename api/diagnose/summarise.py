@@ -62,7 +62,6 @@ WARNINGS_SQL = """
 
 
 def summarise_read(loaded: Loaded, analyses: Sequence[Analysis]) -> Read:
-    """The files that were read, and those that were not."""
     titles = {name: reader.title for name, reader in discover().items()}
     unknown = [to_problem(file) for file in loaded.files if not file.format]
     broken = [
@@ -135,7 +134,6 @@ def find_losses(analysis: Analysis) -> list[Loss]:
 
 
 def summarise_job(store: Store, analysis: Analysis) -> JobReport:
-    """The job in the shape of the report."""
     job, found = analysis.job, analysis.job.found
     collectives = report_collectives(analysis)
     pending = find_pending(store, job)
@@ -393,7 +391,6 @@ def report_collectives(analysis: Analysis) -> list[CollectiveReport]:
 
 
 def host_of_ranks(records: Records) -> dict[tuple[str, int], str]:
-    """The host of each rank of each communicator, from its records."""
     first, _ = distinct(records.communicator, records.rank)
     return {
         (records.communicators[records.communicator[row]], int(records.rank[row])): records.hosts[

@@ -156,7 +156,6 @@ class Report:
     # What was read ---------------------------------------------------------------------------
 
     def show_read(self, read: Read) -> None:
-        """The files that were read, and those that were not."""
         self.say(f"Read {units.count(read.files, 'file')}, {units.size(read.size_bytes)}", TITLE)
         table = plain_table("", "files", "records", "from", "for")
         for each in read.formats:
@@ -477,7 +476,6 @@ def is_whole(pending: PendingReport) -> bool:
 
 
 def step_parts(steps: Sequence[Step]) -> dict[str, Floats]:
-    """The durations of all steps and of their parts."""
     return {
         "step": np.array([step.end_ns - step.start_ns for step in steps], dtype=np.float64),
         "compute": np.array([step.compute_ns for step in steps], dtype=np.float64),

@@ -77,7 +77,6 @@ def moment(time_ns: int | None) -> str:
 
 
 def span(first_ns: int | None, last_ns: int | None) -> str:
-    """From when, and for how long."""
     if first_ns is None or last_ns is None:
         return "-"
     return f"{moment(first_ns)} + {duration(last_ns - first_ns)}"

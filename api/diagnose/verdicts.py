@@ -172,7 +172,6 @@ def after_start(time_ns: int, start_ns: int) -> str:
 
 
 def cost_lines(verdict: Verdict) -> list[str]:
-    """What each job lost by it."""
     lines = []
     for cost in verdict.costs:
         if cost.lost_seconds <= 0:

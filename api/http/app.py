@@ -131,7 +131,6 @@ def create_app(
 
 
 def make_bare_app(lifespan: Lifespan[FastAPI]) -> FastAPI:
-    """An app without routes."""
     return Service(
         title="Fabricscope",
         version=VERSION,

@@ -144,7 +144,6 @@ def respond_in_shape_of(path: str, error: Exception) -> Response:
 
 
 def speaks_prometheus(path: str) -> bool:
-    """Whether the errors of this path have Prometheus' shape."""
     return path.startswith(PROMETHEUS_PATHS) and path != REMOTE_WRITE_PATH
 
 

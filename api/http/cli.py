@@ -53,7 +53,7 @@ FLAGS = {
     "token_file": ("FILE", "bearer tokens, one a line; or see fabricscope token"),
     "tls_certificate": ("FILE", "certificate chain (PEM)"),
     "tls_key": ("FILE", "its private key (PEM)"),
-    "topology_file": ("FILE", "cables that no port tells of (TOML or JSON)"),
+    "topology_file": ("FILE", "cables that no port reports (TOML or JSON)"),
     "topology_plan": ("FILE", "how it should be cabled (TOML or JSON)"),
     "policy_file": ("FILE", "which verdicts drain a host (TOML)"),
     "audit_expectations": ("FILE", "how hosts should be set up (TOML)"),

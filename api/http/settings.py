@@ -174,7 +174,6 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def rules(self) -> RuleSettings:
-        """The settings of rules."""
         return RuleSettings(
             pack=self.rules_pack,
             knobs=self.rules_knobs,

@@ -1,5 +1,5 @@
-"""Programs that run beside the service and ask it over HTTP: nothing of the service is imported.
+"""Programs beside the service, clients of its HTTP interface: they import nothing of the service.
 
-`client` asks, `executor` is the loop of everything that acts on a scheduler. `slurm` runs with an
-agent's packages; `top`, `kubernetes` and `actions` need those of the extra `server`.
+`client` sends requests, `executor` is the loop of every program that acts on a scheduler. `slurm`
+runs with an agent's packages; `top`, `kubernetes` and `actions` need those of the extra `server`.
 """

@@ -1,7 +1,7 @@
-"""What executors ask of the service: health, standing actions, labels; and what they report.
+"""The service's answers to executors: health, standing actions, labels; and executors' reports.
 
-Nothing of the service is imported: an executor runs elsewhere, against a service of another version
-perhaps. An answer that is not understood is an error by name, and upon an error nothing is changed.
+Nothing of the service is imported: an executor runs elsewhere, perhaps against a service of another
+version. An answer that is not understood is a named error, and upon an error nothing is changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from api.remote.client import NOT_MODIFIED, AsyncClient, decode, quoted
 from collector.contract.identity import printable
 
 WORDS_CHARS_MAX = 500
-"""Of what an executor says in an action's history."""
+"""Of an executor's text in an action's history."""
 
 
 class HostHealth(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class FleetHealth(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What an executor said of an action."""
+    """An executor's report about an action."""
 
     executor: str
     outcome: str
@@ -41,7 +41,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """A standing action, as far as executors look at it."""
+    """A standing action, with the fields that executors read."""
 
     id: str
     kind: str
@@ -66,7 +66,7 @@ class Actions(msgspec.Struct, frozen=True):
 
 
 class ActionState(msgspec.Struct, frozen=True):
-    """`/v1/actions/{id}`: what it has come to."""
+    """`/v1/actions/{id}`: its state."""
 
     state: str
 
@@ -85,7 +85,7 @@ class Labels(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What became of an action at an executor."""
+    """The outcome of an action at an executor."""
 
     action: str
     outcome: Literal["done", "failed"]
@@ -93,7 +93,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Service:
-    """Asks one service on behalf of an executor. ``host``: only actions of this one."""
+    """Queries one service for an executor. ``host``: only actions of this one."""
 
     def __init__(self, client: AsyncClient, host: str = "") -> None:
         self.url = client.url
@@ -103,7 +103,7 @@ class Service:
         self._tag = ""
 
     async def health(self, wait_s: float = 0.0) -> FleetHealth | None:
-        """How hosts are; None: as in the last answer, for as long as the service waited."""
+        """None: unchanged since the last answer, for as long as the service waited."""
         headers = {"If-None-Match": self._tag} if self._tag else {}
         asked = {"wait": f"{wait_s:g}"} if self._tag and wait_s else {}
         status, body, tag = await self._ask(
@@ -116,13 +116,13 @@ class Service:
         return found
 
     async def actions(self) -> Actions:
-        """What stands."""
+        """Standing actions."""
         asked = {"state": "standing", **({"host": self._host} if self._host else {})}
         _, body, _ = await self._ask("GET", "/v1/actions", params=asked)
         return decode("/v1/actions", body, Actions)
 
     async def action(self, number: str) -> ActionState:
-        """One action; Odd with status 404 if the service does not know it."""
+        """Odd with status 404 if the service does not know it."""
         path = f"/v1/actions/{quoted(number)}"
         _, body, _ = await self._ask("GET", path)
         return decode(path, body, ActionState)
@@ -134,14 +134,13 @@ class Service:
         return {each.host: each.labels for each in decode(path, body, Labels).items}
 
     async def report(self, executor: str, report: Report) -> None:
-        """Tell what became of an action."""
         path = f"/v1/actions/{quoted(report.action)}/applied"
         words = printable(report.words[:WORDS_CHARS_MAX])
         body = {"executor": executor, "outcome": report.outcome, "words": words}
         await self._ask("POST", path, json=body)
 
     async def forward(self, path: str, body: bytes) -> bytes:
-        """Pass on a question that a scheduler has written; the answer as it came."""
+        """Pass on a scheduler's request; returns the answer as it came."""
         headers = {"Content-Type": "application/json"}
         _, answer, _ = await self._ask("POST", path, headers=headers, content=body)
         return answer

@@ -1,4 +1,4 @@
-"""One service, asked over HTTP: bounded in time and size; what goes wrong is one class of errors.
+"""HTTP client of one service: bounded in time and size; all failures are one class of errors.
 
 `Client` blocks, `AsyncClient` is for an event loop. Both read the token for every request, because
 tokens are exchanged while programs run, and use no proxy of the environment: the service is in the
@@ -27,7 +27,7 @@ from collector.contract.errors import FabricscopeError, SettingsError
 from collector.contract.identity import printable
 
 REASON_CHARS_MAX = 200
-"""Of what an error says: two lines of a terminal."""
+"""Of an error's text: two lines of a terminal."""
 TOKEN_CHARS_MAX = 4_096
 """Of a file with a token: what is longer is another file."""
 TEXT_CHARS_MAX = 2_000
@@ -35,7 +35,7 @@ TEXT_CHARS_MAX = 2_000
 NESTING_MAX = 16
 """Of an answer for a terminal; the deepest of ours, an incident with its evidence, has six."""
 SKEW_SECONDS_MIN = 2.0
-"""Clocks that are no further apart are taken as one: HTTP tells the time in whole seconds."""
+"""Clocks that are no further apart are taken as one: HTTP has the time in whole seconds."""
 RETRY_SECONDS_FIRST = 1.0
 """After the first failure; it doubles with each."""
 RETRY_SECONDS_MAX = 30.0
@@ -63,25 +63,26 @@ class Away(ServiceError):  # noqa: N818 - reads as the statement it is
 
 
 class Busy(Away):
-    """It can be reached and does not answer this question, or not in time."""
+    """It can be reached and does not answer this request, or not in time."""
 
 
 class Refused(ServiceError):  # noqa: N818 - the same
-    """It does not let us in; a person has to do something."""
+    """It denies access; an operator has to do something."""
 
 
 class Odd(ServiceError):  # noqa: N818 - the same
-    """It answered this question with an error, or with what is no answer."""
+    """It answered this request with an error, or with what is no answer."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer may take. Seconds, bytes."""
+    """Bounds of an answer. Seconds, bytes."""
 
     connect_s: float = 5.0
     silence_s: float = 12.0
-    """Without a byte: longer than a question may take the service, which then says so."""
+    """Without a byte: longer than the service works on a request, which then answers with an
+    error."""
     answer_s: float = 20.0
-    """For the whole: a service that trickles bytes must not keep the asker for longer."""
+    """For the whole: a service that trickles bytes must not hold the client for longer."""
     answer_bytes: int = 16 << 20
     """A thousand hosts have 0.3 MB."""
 
@@ -91,7 +92,7 @@ FLEET_BOUNDS = Bounds(silence_s=20.0, answer_bytes=64 << 20)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Which service, and how to get in."""
+    """Which service, and its credentials."""
 
     url: str
     token_file: str = ""
@@ -100,11 +101,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: str = ""
     """Certificates to trust (PEM) instead of the system's."""
     scope: str = "read"
-    """What the token must allow, for the words of a refusal."""
+    """The scope that the token needs, for the text of a refusal."""
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, scope: str = "read") -> Target:
-        """What `add_client_flags` took; SettingsError for an address that is none."""
+        """From the flags of `add_client_flags`; SettingsError for an invalid address."""
         return cls(
             url=check_url(arguments.service),
             token_file=arguments.token_file,
@@ -118,7 +119,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
         return f"Target({self.url!r})"
 
     def read_token(self) -> str:
-        """The token as it is now; empty if none is set. SettingsError if the file is no good."""
+        """The token as it is now; empty if none is set. SettingsError if the file is invalid."""
         token = self.token
         if self.token_file:
             try:
@@ -137,7 +138,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_url(url: str) -> str:
-    """An address without its last slash; SettingsError for what is none.
+    """An address without its last slash; SettingsError for an invalid one.
 
     >>> check_url("http://127.0.0.1:9700/")
     'http://127.0.0.1:9700'
@@ -156,7 +157,7 @@ def check_url(url: str) -> str:
 
 
 class _Asker:
-    """What both clients do alike: everything but waiting."""
+    """What both clients share: everything but waiting."""
 
     def __init__(self, target: Target, name: str, bounds: Bounds) -> None:
         self.url = check_url(target.url)
@@ -166,7 +167,7 @@ class _Asker:
         self._has_token = False
 
     def _options(self) -> dict[str, Any]:
-        """What both of httpx' clients are made with."""
+        """Options for both of httpx' clients."""
         verify: ssl.SSLContext | bool = False
         if self.url.startswith("https:"):
             try:
@@ -183,7 +184,7 @@ class _Asker:
         }
 
     def _headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
-        """What a request sends besides; Refused if there is no token where one should be."""
+        """The headers of a request; Refused if there is no token where one should be."""
         try:
             token = self._target.read_token()
         except SettingsError as error:
@@ -195,7 +196,7 @@ class _Asker:
         return httpx.Timeout(self.bounds.connect_s, read=silence_s)
 
     def _grow(self, path: str, body: bytearray, piece: bytes) -> None:
-        """One more piece of an answer; Odd past the bound."""
+        """Append a piece of an answer; Odd past the bound."""
         body += piece
         if len(body) > self.bounds.answer_bytes:
             raise Odd(f"{path}: more than {self.bounds.answer_bytes >> 20} MiB")
@@ -230,7 +231,7 @@ UNREACHED = (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError)
 
 
 class Client(_Asker):
-    """Asks one service and blocks. Not for several threads: each has its own.
+    """A blocking client of one service. Not for several threads: each has its own.
 
     ``for_terminal``: texts of answers are made fit for a terminal (`clean`).
     """
@@ -253,22 +254,21 @@ class Client(_Asker):
         self._http = httpx.Client(transport=transport, **self._options())
 
     def close(self) -> None:
-        """Give the connection back."""
         self._http.close()
 
     @property
     def now_s(self) -> float:
-        """The time at the service."""
+        """The time at the service, unix seconds."""
         return self._clock() + self.skew_s
 
     def get(
         self, path: str, kind: type[Answer], **parameters: str | float | Sequence[str]
     ) -> Answer:
-        """One answer; a ServiceError if there is none."""
+        """Raises ServiceError."""
         return self._decode(path, self.read(path, **parameters), kind)
 
     def read(self, path: str, **parameters: str | float | Sequence[str]) -> bytes:
-        """The bytes of one answer; the same errors."""
+        """The bytes of one answer; raises ServiceError."""
         with self.open(path, parameters) as answer:
             return self._read(path, answer)
 
@@ -280,7 +280,7 @@ class Client(_Asker):
         kind: type[Answer],
         **parameters: str | float | Sequence[str],
     ) -> Answer:
-        """The answer to a request that changes something; the same errors."""
+        """The answer to a request that changes something; raises ServiceError."""
         with self.open(path, parameters, method=method, content=content) as answer:
             body = self._read(path, answer)
         return self._decode(path, body, kind)
@@ -299,7 +299,7 @@ class Client(_Asker):
         method: str = "GET",
         content: bytes | None = None,
     ) -> Iterator[httpx.Response]:
-        """An answer that may be read; a ServiceError if it is none."""
+        """A streamed answer; raises ServiceError."""
         silence_s = silence_s or self.bounds.silence_s
         try:
             with self._http.stream(
@@ -320,7 +320,6 @@ class Client(_Asker):
             raise self._unreached(error) from error
 
     def _read(self, path: str, answer: httpx.Response) -> bytes:
-        """The body, bounded in size and time."""
         deadline = time.monotonic() + self.bounds.answer_s
         body = bytearray()
         for piece in answer.iter_bytes():
@@ -330,7 +329,7 @@ class Client(_Asker):
         return bytes(body)
 
     def _compare_clocks(self, date: str) -> None:
-        """Learn what time it is at the service: ages are told by its clock, not by ours."""
+        """Learn the service's clock from its answers: ages are computed by it, not by ours."""
         try:
             there = email.utils.parsedate_to_datetime(date).timestamp()
         except (ValueError, OverflowError):
@@ -340,7 +339,7 @@ class Client(_Asker):
 
 
 class AsyncClient(_Asker):
-    """Asks one service. For one event loop."""
+    """A client of one service for one event loop."""
 
     def __init__(
         self,
@@ -354,7 +353,6 @@ class AsyncClient(_Asker):
         self._http = httpx.AsyncClient(transport=transport, **self._options())
 
     async def close(self) -> None:
-        """Give the connections back."""
         await self._http.aclose()
 
     async def ask(
@@ -366,7 +364,7 @@ class AsyncClient(_Asker):
         patience_s: float = 0.0,
         **asked: Any,  # noqa: ANN401 - whatever httpx takes
     ) -> tuple[int, bytes, str]:
-        """Status (success or 304), body and tag of an answer; a ServiceError if there is none.
+        """Status (success or 304), body and tag of an answer; raises ServiceError.
 
         ``patience_s``: how much longer it may take, because the service was asked to wait.
         """
@@ -394,7 +392,7 @@ class AsyncClient(_Asker):
 
 
 def decode(path: str, body: bytes, kind: type[Answer], *, for_terminal: bool = False) -> Answer:
-    """An answer as what it should be; Odd if it is not."""
+    """An answer as the given type; Odd if it does not match."""
     try:
         if for_terminal:
             return msgspec.convert(clean(msgspec.json.decode(body)), kind)
@@ -433,16 +431,16 @@ class _Problem(msgspec.Struct):
 
 
 def problem(body: bytes) -> str:
-    r"""What an error of the service says; empty if it says nothing that we understand.
+    r"""The text of the service's error; empty if it cannot be parsed.
 
     >>> problem(b'{"title": "busy", "detail": "later\\u001b"}'), problem(b"<html>")
     ('busy: later�', '')
     """
     try:
-        said = msgspec.json.decode(body, type=_Problem)
+        found = msgspec.json.decode(body, type=_Problem)
     except (msgspec.DecodeError, RecursionError):
         return ""
-    return shorten(": ".join(each for each in (said.title, said.detail or said.error) if each))
+    return shorten(": ".join(each for each in (found.title, found.detail or found.error) if each))
 
 
 def explain(error: Exception) -> str:
@@ -462,6 +460,6 @@ def quoted(name: str) -> str:
 
 
 def backoff(failures: int) -> float:
-    """How long to wait after so many failures in a row, in seconds."""
+    """Seconds to wait after so many failures in a row."""
     wait_s = min(RETRY_SECONDS_MAX, RETRY_SECONDS_FIRST * 2.0 ** min(failures - 1, 16))
     return wait_s * (1 - RETRY_SPREAD * random.random())  # noqa: S311 - spreads, hides nothing

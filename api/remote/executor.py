@@ -1,9 +1,9 @@
 """What all executors share: the loop between the service and a scheduler.
 
-An executor observes the scheduler's nodes, plans what differs from what stands in the service, and
-applies it. The loop asks the service, backs off while something fails, says each trouble once, and
-reports back. It is level-triggered: each pass holds all that is known against all nodes as they
-are, so that a crash, a missed event or a service that was away loses nothing.
+An executor observes the scheduler's nodes, plans what differs from the service's standing actions,
+and applies it. The loop queries the service, backs off while something fails, logs each trouble
+once, and reports back. It is level-triggered: each pass compares all that is known with all nodes
+as they are, so that a crash, a missed event or a service that was unavailable loses nothing.
 
 A new scheduler is one subclass of `Executor` (`api.remote.slurm.follow` is the short model,
 `api.remote.kubernetes.controller` the one that follows events).
@@ -31,7 +31,7 @@ from collector.contract.errors import FabricscopeError, HostError, ParseError
 STEP_SECONDS_MIN = 0.2
 """How long a step takes at least: whatever answers at once must not keep both sides busy."""
 PASS_SECONDS = 5.0
-"""Without news all is looked at again this often: what was written by others is set right."""
+"""Without news all nodes are compared again this often: changes by other writers are corrected."""
 PASS_PAUSE_SECONDS = 1.0
 """Between two passes: kubelets of 5,000 nodes make 17 events a second, and a pass takes 55 ms."""
 HEALTH_WAIT_SECONDS = 30.0
@@ -52,7 +52,7 @@ FLUSH_SECONDS = 2.0
 REPORTS_KEPT_MAX = 10_000
 """Actions whose last report waits, or is remembered. Past it the oldest are reported once more."""
 SAID_KEPT_MAX = 200_000
-"""Lines that were said, so that each is said once."""
+"""Lines that were logged, so that each is logged once."""
 ALIVE_SECONDS = 120.0
 """A pass takes seconds. After so long without one the process is stuck: restart it."""
 
@@ -69,7 +69,7 @@ class Doubt(FabricscopeError):  # noqa: N818 - reads as the statement it is
 
 
 class SchedulerError(FabricscopeError):
-    """The scheduler did not do what it was asked for. ``retry_s``: how long it asks to wait."""
+    """The scheduler did not carry out a change. ``retry_s``: how long it asks to wait."""
 
     def __init__(self, words: str, retry_s: float = 0.0) -> None:
         super().__init__(words)
@@ -77,11 +77,11 @@ class SchedulerError(FabricscopeError):
 
 
 PASSING = (ServiceError, SchedulerError, Doubt, HostError, ParseError)
-"""What a loop gets over: it says so and tries again."""
+"""Errors that a loop survives: it logs them and tries again."""
 
 
 class Ask(enum.Enum):
-    """Questions to the service."""
+    """Kinds of requests to the service."""
 
     HEALTH = "health"
     ACTIONS = "actions"
@@ -89,24 +89,24 @@ class Ask(enum.Enum):
 
 
 class Plan(msgspec.Struct, Generic[Change], kw_only=True):
-    """What to do now, the most urgent first."""
+    """The next changes, the most urgent first."""
 
     changes: list[Change]
     reports: list[Report] = []
-    """What to tell the service without a change: done already, or refused here."""
+    """Reports to the service without a change: done already, or refused here."""
     refused: list[str] = []
     """What is not done, in sentences."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """What became of one change."""
+    """The outcome of one change."""
 
     is_done: bool
     reports: Sequence[Report] = ()
 
 
 class Done(msgspec.Struct, kw_only=True):
-    """What a pass came to."""
+    """The result of a pass."""
 
     written: int = 0
     left: int = 0
@@ -140,11 +140,11 @@ class Share:
 
 
 class Executor(abc.ABC, Generic[Nodes, Change]):
-    """One scheduler. ``name`` stands in the history of actions."""
+    """One scheduler. ``name`` appears in the history of actions."""
 
     name: str
     asks: frozenset[Ask] = frozenset({Ask.ACTIONS})
-    """What the plan needs of the service."""
+    """The answers of the service that the plan needs."""
 
     def __init__(self) -> None:
         self.news = asyncio.Event()
@@ -152,11 +152,11 @@ class Executor(abc.ABC, Generic[Nodes, Change]):
 
     @abc.abstractmethod
     async def observe(self) -> Nodes:
-        """The nodes as the scheduler shows them. Raises where that is not known."""
+        """The nodes as the scheduler shows them. Raises where they are not known."""
 
     @abc.abstractmethod
     async def plan(self, nodes: Nodes, said: Said) -> Plan[Change]:
-        """What differs from what the service says. Raises Doubt where nothing may be done."""
+        """The differences from the service's answers. Raises Doubt where nothing may be done."""
 
     @abc.abstractmethod
     def apply(self, changes: Sequence[Change]) -> AsyncGenerator[Attempt]:
@@ -164,7 +164,7 @@ class Executor(abc.ABC, Generic[Nodes, Change]):
 
     @property
     def followers(self) -> Mapping[str, Step]:
-        """What keeps `observe` up to date while the loop runs; none: each pass observes anew."""
+        """Tasks that keep `observe` up to date; none: each pass observes again."""
         return {}
 
     @property
@@ -173,17 +173,17 @@ class Executor(abc.ABC, Generic[Nodes, Change]):
         return True
 
     async def claim(self) -> None:
-        """See that this process may write; raises if another does."""
+        """Claim the right to write; raises if another process has it."""
 
     async def release(self) -> None:
         """Let others write."""
 
 
-# --- what the service says ----------------------------------------------------------------------
+# --- the service's answers ----------------------------------------------------------------------
 
 
 class Said:
-    """What the service said last, each with its age. ``monotonic``: seconds."""
+    """The service's last answers, each with its age. ``monotonic``: seconds."""
 
     def __init__(
         self,
@@ -204,22 +204,22 @@ class Said:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the service has not answered for long, or not since we began."""
+        """Whether the service has not answered for long, or not since the start."""
         return self._monotonic() - self._health_s >= HEALTH_KEPT_SECONDS
 
     @property
     def health(self) -> FleetHealth | None:
-        """How hosts are; None if that is of the past."""
+        """None if the last answer is too old."""
         return None if self.is_silent else self._health
 
     @property
     def actions(self) -> Actions | None:
-        """What stands; None on doubt."""
+        """Standing actions; None on doubt."""
         is_kept = self._monotonic() - self._actions_s < ACTIONS_KEPT_SECONDS
         return self._actions if is_kept else None
 
     async def ask_health(self) -> None:
-        """Ask how hosts are; wait for a change, unless the last question was not answered."""
+        """Request health; wait for a change, unless the last request failed."""
         wait_s = HEALTH_WAIT_SECONDS if self._is_heard else 0.0
         self._is_heard = False
         found = await self._service.health(wait_s)
@@ -229,7 +229,7 @@ class Said:
         self._news.set()
 
     async def ask_actions(self) -> None:
-        """Ask what stands; without a good answer nothing is known to."""
+        """Request standing actions; without a good answer none are known."""
         try:
             found = await self._service.actions()
         except FabricscopeError:
@@ -239,12 +239,12 @@ class Said:
         self._news.set()
 
     async def ask_labels(self) -> None:
-        """Ask where hosts hang."""
+        """Request the topology labels of hosts."""
         self.labels = await self._service.labels()
         self._news.set()
 
     def questions(self, asks: frozenset[Ask]) -> dict[str, tuple[Step, float]]:
-        """Each question by name, and the seconds between two; the health's waits by itself."""
+        """Each request by name, and the seconds between two; the one for health waits by itself."""
         every = {
             Ask.HEALTH: (self.ask_health, 0.0),
             Ask.ACTIONS: (self.ask_actions, ACTIONS_SECONDS),
@@ -254,7 +254,7 @@ class Said:
 
 
 class Reports:
-    """What the service should know of actions: the last word on each, sent once."""
+    """Reports about actions for the service: the latest of each, sent once."""
 
     def __init__(self, service: Service, executor: str) -> None:
         self._service = service
@@ -264,16 +264,16 @@ class Reports:
         self._sending: asyncio.Task[None] | None = None
 
     def add(self, report: Report) -> None:
-        """Have it sent, unless it was the last word already."""
+        """Queue it, unless it equals the last report of its action."""
         last = self._waiting.get(report.action) or self._sent.get(report.action)
         if report != last:
             remember(self._waiting, report.action, report, REPORTS_KEPT_MAX)
 
     async def send(self) -> None:
-        """Send what waits. Raises what keeps the service from hearing it; then it goes on waiting.
+        """Send queued reports. Raises ServiceError; the reports then stay queued.
 
-        What the service does not take (it does not know the action) is not sent again. A caller
-        that is cancelled does not part a report from its answer, so that none is sent twice.
+        A report that the service refuses (it does not know the action) is not sent again. A caller
+        that is cancelled does not interrupt a report, so that none is sent twice.
         """
         if self._sending is None or self._sending.done():
             self._sending = asyncio.create_task(self._send())
@@ -285,7 +285,7 @@ class Reports:
             try:
                 await self._service.report(self._executor, report)
             except Odd as error:
-                log.warning("the service does not take what we say: %s", error)
+                log.warning("the service refuses a report: %s", error)
             if self._waiting.get(action) == report:
                 del self._waiting[action]
             remember(self._sent, action, report, REPORTS_KEPT_MAX)
@@ -295,7 +295,7 @@ class Reports:
 
 
 class Loop(Generic[Nodes, Change]):
-    """Makes true in a scheduler what stands in the service. ``say`` gets what is refused."""
+    """Applies the service's standing actions to a scheduler. ``say`` gets what is refused."""
 
     def __init__(
         self,
@@ -321,7 +321,7 @@ class Loop(Generic[Nodes, Change]):
         return self._monotonic() - self._passed_s < ALIVE_SECONDS
 
     async def once(self) -> Done:
-        """Look, ask and apply once; reports then wait. Raises on doubt, before any change."""
+        """Observe, query and apply once; reports then wait. Raises on doubt, before any change."""
         nodes = await self._executor.observe()
         for ask, _ in self.said.questions(self._executor.asks).values():
             await ask()
@@ -341,7 +341,7 @@ class Loop(Generic[Nodes, Change]):
                 await self._executor.release()
 
     async def run(self, interval_s: float = 0.0) -> None:
-        """Go on until cancelled; ``interval_s``: between passes where there are no followers."""
+        """Run until cancelled; ``interval_s``: between passes where there are no followers."""
 
         async def look() -> None:
             await self.once()
@@ -382,7 +382,7 @@ class Loop(Generic[Nodes, Change]):
                 await asyncio.sleep(PASS_PAUSE_SECONDS)
 
     async def _pass(self, nodes: Nodes) -> Done:
-        """Hold what is known against all nodes, and apply what differs."""
+        """Compare what is known with all nodes, and apply what differs."""
         plan = await self._executor.plan(nodes, self.said)
         for words in plan.refused:
             self._say_once(words)
@@ -402,39 +402,37 @@ class Loop(Generic[Nodes, Change]):
 
 
 class Once:
-    """Says what every pass finds again, once."""
+    """Logs what every pass finds again, once."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._lines: OrderedDict[str, None] = OrderedDict()
 
     def __call__(self, words: str) -> None:
-        """Say it, unless it was said."""
+        """Log it, unless it was logged."""
         if words not in self._lines:
             self._say(words)
             remember(self._lines, words, None, SAID_KEPT_MAX)
 
 
 class Trouble:
-    """What does not work now, by what it is; said once when it begins and once when it is over."""
+    """What fails now, by name; logged once when it begins and once when it is over."""
 
     def __init__(self) -> None:
         self.now: dict[str, str] = {}
 
     def begins(self, what: str, error: FabricscopeError) -> None:
-        """Something failed."""
         if self.now.get(what) != str(error):
             log.warning("%s: %s", what, error)
         self.now[what] = str(error)
 
     def over(self, what: str) -> None:
-        """It works again."""
         if self.now.pop(what, None) is not None:
             log.info("%s: works again", what)
 
 
 async def keep_on(what: str, step: Step, trouble: Trouble, pause_s: float) -> None:
-    """Do a thing again and again until cancelled; after a failure later and later."""
+    """Repeat a step until cancelled; after failures with growing pauses."""
     failures = 0
     while True:
         began_s = time.monotonic()
@@ -460,7 +458,7 @@ def remember(memory: OrderedDict[str, Thing], name: str, thing: Thing, limit: in
 
 
 async def until_told(work: Coroutine[Any, Any, object]) -> None:
-    """Do this until it ends, or SIGTERM or SIGINT comes."""
+    """Run until it ends, or SIGTERM or SIGINT comes."""
     task = asyncio.create_task(work)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)

@@ -22,7 +22,7 @@ FORMAT = "nccl_tests"
 WRONG = "fabric_baseline_wrong_values"
 GIGA = 1e9
 ROWS_MAX = 200
-"""Tests (operation, ranks, size) of one result that are looked at: a run has forty at most."""
+"""Tests (operation, ranks, size) of one result that are judged: a run has forty at most."""
 
 _RANK_HOST = re.compile(
     rb"# {1,9}Rank {1,9}[0-9]{1,7} [^\n]{0,60}?\bon {1,40}(\S{1,255}) device|"

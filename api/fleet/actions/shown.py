@@ -19,7 +19,7 @@ from api.fleet.actions.policy import SHIPPED, PolicyFile
 from collector.contract.units import NS
 
 HITS_DAYS = 30
-"""Shadows that count for the hit rate: as long as incidents are looked at."""
+"""Shadows that count for the hit rate: as far back as incidents are judged."""
 
 
 class HitsOut(msgspec.Struct, frozen=True, kw_only=True):

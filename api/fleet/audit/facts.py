@@ -147,6 +147,5 @@ def read_unread(store: Store, now: dt.datetime) -> list[UnreadCount]:
 
 
 def read_port_mtus(store: Store, now: dt.datetime) -> dict[tuple[str, str], float]:
-    """The MTU of each switch port, by switch and port."""
     rows = ask(store, _PORT_MTUS, now - PORTS_LOOK_BACK, mtu=PORT_MTU)
     return {(row["host"], row["port"]): row["mtu"] for row in rows.to_pylist()}

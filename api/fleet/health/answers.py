@@ -20,7 +20,7 @@ TAG_BYTES = 12
 
 
 WELL = Standing(state=HealthState.HEALTHY, risk=0.0)
-"""Of whatever nothing is known that speaks against it."""
+"""For things without evidence against them."""
 
 
 class HostEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -40,7 +40,7 @@ from collector.contract.units import NS
 LOOK_SECONDS = 2.0
 """How often: schedulers ask every second, and an incident takes seconds to become one."""
 JUDGE_SECONDS = 10.0
-"""Without news everything is judged anew this often: risks fade by a hundredth in minutes."""
+"""Without news everything is judged again this often: risks fade by a hundredth in minutes."""
 FIRST_LOOK_SECONDS = 20.0
 """How long a question waits for the first look of a service that has just started."""
 SERIES_SECONDS = 15.0

@@ -45,7 +45,7 @@ REINDEX_SECONDS = 600
 FADED = RISK_STEP / 10
 """A risk below it is none: ten of them together make no step."""
 RELIST_SECONDS = 600
-"""Hosts are listed anew this often, also when their number has not changed."""
+"""Hosts are listed again this often, also when their number has not changed."""
 
 log = logging.getLogger(__name__)
 

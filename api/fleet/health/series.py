@@ -42,7 +42,6 @@ class HealthSeries:
 
 
 def pair(host: str, state: float, risk: float, now_ns: int) -> tuple[Sample, Sample]:
-    """The state and risk series of a host."""
     return (
         Sample(Series(STATE, {"host": host}), state, now_ns),
         Sample(Series(RISK, {"host": host}), risk, now_ns),

@@ -220,7 +220,6 @@ def prioritize(
 
 
 def score(entry: HostEntry | None, *, is_sure: bool) -> int:
-    """The score of one node."""
     if entry is not None and entry.state in HELD:
         return 0
     if not is_sure:

@@ -190,7 +190,6 @@ def uplinks(graph: Graph, capacity: Doubles) -> tuple[Doubles, NDArray[np.bool_]
 
 
 def group_hosts(graph: Graph, cabled_leaf: Ints) -> tuple[Ints, tuple[tuple[int, ...], ...]]:
-    """The group of each host, and the leaves of each group."""
     keys = [tuple(row) for row in cabled_leaf.tolist()]
     known = {key for key in keys if max(key, default=NOWHERE) != NOWHERE}
 

@@ -29,7 +29,6 @@ class Rung:
     high: Longs
 
     def where(self, chosen: Bools) -> Rung:
-        """Some of the bundles."""
         return Rung(self.low[chosen], self.bundle[chosen], self.high[chosen])
 
 
@@ -72,7 +71,6 @@ def tree_ways(floor: Floor, source: Longs, goal: Longs) -> Rows:
 
 
 def climb(rising: Bundles, states: Longs, switches: int) -> Rung:
-    """All bundles up from these states."""
     pair, switch = np.divmod(states, switches)
     first = rising.start[switch].astype(np.int64)
     count = rising.start[switch + 1].astype(np.int64) - first

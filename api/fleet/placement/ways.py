@@ -18,7 +18,7 @@ from api.fleet.placement.floor import NOWHERE, Floor
 from api.fleet.placement.tree_ways import Rows, is_even, tree_ways
 
 WAYS_CACHED_MAX = 4_000_000
-"""Links of ways between leaves that are remembered, about 64 MB. Past it: start anew."""
+"""Links of ways between leaves that are remembered, about 64 MB. Past it the cache is cleared."""
 
 WARMED_MAX = 1_000
 """Ways that are found for a new floor because they were asked for on the one before, the latest:

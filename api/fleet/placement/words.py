@@ -94,7 +94,6 @@ def shared_jobs(pool: Pool, scored: Scored) -> list[SharedJob]:
 def share_of(
     floor: Floor, job: RunningJob, is_taken: Bools, is_host: Bools, is_leaf: Bools
 ) -> SharedJob:
-    """What a job has in common with the set."""
     both = is_taken[job.crossed]
     leaf = floor.nic_leaf[job.hosts]
     near = (is_leaf[leaf] & (leaf != NOWHERE)).any(axis=1)
@@ -138,7 +137,6 @@ def reasons(
 
 
 def where(floor: Floor, scored: Scored) -> str:
-    """The leaves of the set."""
     leaves = list(leaf_counts(floor, scored))
     shown = ", ".join(leaves[:LEAVES_IN_WORDS_MAX])
     if len(leaves) > LEAVES_IN_WORDS_MAX:

@@ -306,7 +306,7 @@ async def change(
 )
 async def approve(action: str, request: Request, parts: Parts) -> Response:
     """409 if it is no longer a proposal, or if the policy's share of the fleet is held by now."""
-    said: Said = await read_said(request, parts, Said)
+    body: Said = await read_said(request, parts, Said)
     now = parts.now()
     policy = parts.acting.file.policy
     fleet = await parts.health.fleet()
@@ -316,7 +316,7 @@ async def approve(action: str, request: Request, parts: Parts) -> Response:
     def grant(found: Action) -> Action:
         rule = policy.rule(found.why.rule) if found.why is not None else None
         until_ns = rule.until_ns(unix_ns(now)) if rule is not None else found.until_ns
-        by, words = signed(request, said.by), printable(said.words)
+        by, words = signed(request, body.by), printable(body.words)
         granted = approved(found, by, words, unix_ns(now), until_ns)
         if len(held) >= room:
             why = f"{len(held)} hosts are held, and the policy lets {room} of {len(fleet.hosts)} be"
@@ -335,9 +335,9 @@ async def approve(action: str, request: Request, parts: Parts) -> Response:
 )
 async def reject(action: str, request: Request, parts: Parts) -> Response:
     """The host is not proposed again for the same incident."""
-    said: Said = await read_said(request, parts, Said)
+    body: Said = await read_said(request, parts, Said)
     now = parts.now()
-    by, words = signed(request, said.by), printable(said.words)
+    by, words = signed(request, body.by), printable(body.words)
     return await change(
         parts, action, lambda each: refused(each, Refused.REJECTED, by, words, unix_ns(now)), now
     )
@@ -352,9 +352,9 @@ async def reject(action: str, request: Request, parts: Parts) -> Response:
 )
 async def undo(action: str, request: Request, parts: Parts) -> Response:
     """The policy does not take the host again for the same incident."""
-    said: Said = await read_said(request, parts, Said)
+    body: Said = await read_said(request, parts, Said)
     now = parts.now()
-    by, words = signed(request, said.by), printable(said.words)
+    by, words = signed(request, body.by), printable(body.words)
     return await change(
         parts, action, lambda each: ended(each, Ending.OPERATOR, by, words, unix_ns(now)), now
     )
@@ -369,12 +369,12 @@ async def undo(action: str, request: Request, parts: Parts) -> Response:
 )
 async def say_applied(action: str, request: Request, parts: Parts) -> Response:
     """Kept as the executor's last report, and in the history where it is news."""
-    said: AppliedSaid = await read_said(request, parts, AppliedSaid)
+    body: AppliedSaid = await read_said(request, parts, AppliedSaid)
     now = parts.now()
     word = Applied(
-        executor=said.executor,
-        outcome=said.outcome,
-        words=printable(said.words),
+        executor=body.executor,
+        outcome=body.outcome,
+        words=printable(body.words),
         time_ns=unix_ns(now),
     )
     return await change(parts, action, lambda each: applied(each, word), now)

@@ -80,21 +80,21 @@ async def bursts(  # noqa: PLR0913, PLR0917 - the question's parameters
 
 def burst_of(row: EventRow) -> BurstOut:
     """Attributes that an agent did not send, or that are no numbers, are null."""
-    said = row.attributes
-    counted = number_of(said.get("bytes"))
+    sent = row.attributes
+    counted = number_of(sent.get("bytes"))
     return BurstOut(
         host=row.labels.get("host", ""),
         device=row.labels.get("device", ""),
         port=row.labels.get("port"),
-        direction=said.get("direction", ""),
-        phase=said.get("phase", "whole"),
+        direction=sent.get("direction", ""),
+        phase=sent.get("phase", "whole"),
         start_ns=row.time_ns,
-        length_seconds=number_of(said.get("length_seconds")),
+        length_seconds=number_of(sent.get("length_seconds")),
         bytes=int(counted) if counted is not None else None,
-        peak_bytes_per_second=number_of(said.get("peak_bytes_per_second")),
-        line_bytes_per_second=number_of(said.get("line_bytes_per_second")),
-        threshold_ratio=number_of(said.get("threshold_ratio")),
-        resolution_seconds=number_of(said.get("resolution_seconds")),
+        peak_bytes_per_second=number_of(sent.get("peak_bytes_per_second")),
+        line_bytes_per_second=number_of(sent.get("line_bytes_per_second")),
+        threshold_ratio=number_of(sent.get("threshold_ratio")),
+        resolution_seconds=number_of(sent.get("resolution_seconds")),
         message=row.message,
     )
 

@@ -101,5 +101,4 @@ async def captures(
 
 
 def no_agent(agent: str) -> Problem:
-    """The answer to an unknown agent."""
     return Problem(404, "no such agent", f"no batch of an agent named {agent[:80]!r} has arrived")

@@ -94,12 +94,14 @@ async def check(
 def note(parts: Context, host: str, outcome: Outcome, by: str, now: dt.datetime) -> str:
     """Record it with what holds the host; the action's id, empty if nothing does."""
     passed = outcome.result is CheckResult.PASSED
-    said = Checked(time_ns=unix_ns(now), passed=passed, words=f"{outcome.result}: {outcome.words}")
+    result = Checked(
+        time_ns=unix_ns(now), passed=passed, words=f"{outcome.result}: {outcome.words}"
+    )
     for each in parts.inventory.actions.standing():
         if each.host == host and each.stands(unix_ns(now)):
 
             def noted(action: Action) -> Action:
-                return checked(action, said, by)
+                return checked(action, result, by)
 
             parts.inventory.actions.change(each.id, noted, now)
             return each.id

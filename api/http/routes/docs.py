@@ -47,7 +47,6 @@ async def document(request: Request) -> JSONResponse:
 
 
 def render_page(document: dict[str, Any]) -> str:
-    """The page for an OpenAPI document."""
     info = document["info"]
     groups: dict[str, list[str]] = {}
     for path, operations in document["paths"].items():
@@ -66,7 +65,6 @@ def render_page(document: dict[str, Any]) -> str:
 
 
 def render_operation(method: str, path: str, operation: dict[str, Any]) -> str:
-    """One path and method."""
     link = f"<a href='{escape(path)}'>open</a>" if method == "get" and "{" not in path else ""
     return (
         f"<article><header><span class=method>{escape(method.upper())}</span>"
@@ -87,7 +85,6 @@ def scope_of(operation: dict[str, Any]) -> str:
 
 
 def error_shape(path: str) -> str:
-    """The shape of this path's errors."""
     if path == REMOTE_WRITE_PATH:
         return "a line of text"
     return "Prometheus' JSON" if speaks_prometheus(path) else PROBLEM_TYPE

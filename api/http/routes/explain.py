@@ -51,7 +51,6 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def words(self) -> dict[str, str]:
-        """What was given."""
         return {
             name: value for name, value in msgspec.structs.asdict(self).items() if value is not None
         }

@@ -281,7 +281,6 @@ async def host_health(host: str, parts: Parts) -> Response:
 
 
 def explain_host(parts: Context, fleet: Fleet, name: str) -> HostHealthOut:
-    """Everything about one host."""
     host = find_host(parts, fleet, name)
     target = Target.of_host(name)
     standing = fleet.standings.get(target, WELL)
@@ -326,7 +325,6 @@ class Things(msgspec.Struct, frozen=True):
     now_ns: int
 
     def parts(self, among: set[Target], kind: TargetKind) -> list[PartOut]:
-        """Parts of one kind, by name."""
         return [self.part(target) for target in sorted(among) if target.kind is kind]
 
     def part(self, target: Target) -> PartOut:
@@ -343,7 +341,6 @@ class Things(msgspec.Struct, frozen=True):
 
 
 def reason_out(charge: Charge, now_ns: int) -> ReasonOut:
-    """A charge as it is answered."""
     return ReasonOut(
         incident=charge.incident,
         cause=charge.cause,

@@ -178,7 +178,6 @@ async def job(job: str, request: Request, parts: Parts) -> JobDetail | Response:
 
 
 def detail_of(parts: Context, job: Job) -> JobDetail:
-    """All that is answered about one job."""
     inventory = parts.inventory
     communicators = inventory.jobs.communicators(job.job, JOB_COMMUNICATORS_SHOWN_MAX)
     return JobDetail(

@@ -350,7 +350,6 @@ async def read_pattern(
     oversubscription: Annotated[float | None, Query(gt=0, le=1_000)] = None,
     speed: Annotated[str | None, Query(max_length=40, description="As 400G or NDR.")] = None,
 ) -> Pattern | None:
-    """The pattern that a request names."""
     details = {
         "links_per_spine": links_per_spine,
         "hosts_per_leaf": hosts_per_leaf,

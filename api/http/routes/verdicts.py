@@ -131,7 +131,6 @@ async def job_verdict(job: str, request: Request, parts: Parts) -> Response:
 
 
 def judge_job(parts: Context, job: Job) -> JobVerdictOut:
-    """The answer about one job."""
     evaluated = parts.incidents.evaluated_at()
     age_s = None if evaluated is None else parts.clock() - evaluated.timestamp()
     is_fresh = age_s is not None and age_s <= STALE_SECONDS

@@ -19,7 +19,7 @@ from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, V
 FINDING, VERDICT = "finding", "verdict"
 """Kinds of rows."""
 RESAY_SECONDS = 60
-"""What stands unchanged is written again after so long: who asks about ten minutes of a trouble of
+"""An unchanged row is written again after so long: a query for ten minutes of a trouble of
 hours finds it."""
 ROUND_ROWS_MAX = 500
 """Rows that one evaluation writes, 2 MB at worst. Past it the weakest findings are left out and

@@ -220,7 +220,6 @@ def named_by(
 
 
 def culprit_of(evidence: Evidence) -> Culprit:
-    """The culprit that the labels of an evidence name."""
     labels = evidence.labels
     gpu = labels.get("gpu", "")
     return Culprit(

@@ -72,7 +72,6 @@ class Fitter:
         self._known = known
 
     def __call__(self, pattern: str, text: str) -> bool:
-        """Whether the whole text matches the pattern."""
         answer = self._known.get(pattern, {}).get(text)
         return fits(pattern, text) if answer is None else answer
 

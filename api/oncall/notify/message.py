@@ -141,7 +141,6 @@ def say(notice: Notice, external_url: str) -> Wording:
 
 
 def status_words(notice: Notice) -> str:
-    """The first words of the title."""
     if notice.status is Status.RESOLVED:
         return "RESOLVED"
     number = sum(line.ends_ns is None for line in notice.lines) + notice.left_out
@@ -150,7 +149,6 @@ def status_words(notice: Notice) -> str:
 
 
 def severity_words(labels: Mapping[str, str]) -> str:
-    """The severity, in brackets."""
     severity = labels.get(SEVERITY_LABEL, "")
     return f" ({clean(severity, 40)})" if severity else ""
 
@@ -192,7 +190,6 @@ def other_lines(notice: Notice) -> tuple[str, ...]:
 
 
 def silence_body(labels: Labels) -> str:
-    """The body of the request that silences a group."""
     matchers = [{"name": name, "value": value} for name, value in labels]
     asked = {"matchers": matchers, "hours": 2, "created_by": "you", "comment": "why"}
     return orjson.dumps(asked).decode()

@@ -71,7 +71,6 @@ class RuleBook:
         self._interval_s = interval_s
 
     def files(self) -> list[RuleFile]:
-        """Every rule file and its state."""
         return self._shelf.files
 
     def alerts(self) -> list[Document]:
@@ -104,7 +103,6 @@ class RuleBook:
         return answer
 
     def _group(self, group: Group, state: GroupState | None, wanted: Wanted) -> Document:
-        """A group with its wanted rules."""
         known = Known(group, state)
         return {
             "name": group.name,
@@ -241,7 +239,6 @@ def is_wanted(group: Group, wanted: Wanted) -> bool:
 
 
 def token_of(group: Group) -> str:
-    """The page token of a group."""
     return hashlib.sha1(group.key.encode(), usedforsecurity=False).hexdigest()
 
 

@@ -175,7 +175,6 @@ def load_test_file(path: Path) -> tuple[TestFile, Book, list[str]]:
 
 
 def show_result(path: Path, result: TestResult, console: Console) -> None:
-    """Print what was not as expected in one test."""
     title = f"{path}:{result.case.line}: {result.case.title}"
     console.print(f"[bold red]FAILED[/] [bold]{escape(title)}[/]")
     for failure in result.failures:

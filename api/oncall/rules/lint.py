@@ -224,7 +224,6 @@ def bare(node: Node) -> Node:
 
 
 def metrics_in(node: Node) -> list[str]:
-    """The metrics that an expression names."""
     names = [
         one.selector.metric or METRIC_LABEL for one in nodes_of(node) if isinstance(one, Select)
     ]

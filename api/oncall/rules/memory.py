@@ -178,7 +178,7 @@ class MemoryReader(Reader):
     def raw(self, found: Found, after_ms: int, to_ms: int) -> Samples:
         """The samples of these series up to a moment, and from one on.
 
-        The first moment of all is 0, and questions about it say that they want what comes after.
+        The first moment of all is 0; queries about it ask for what comes after.
         """
         until_ms = min(to_ms, self._until_ms)
         rows, times, values = [], [], []
@@ -223,7 +223,7 @@ class MemoryEvaluation(Evaluation):
 
 
 parse_once = lru_cache(PARSED_MAX)(parse_query)
-"""The plan of a text that is asked again and again."""
+"""The plan of a text that is evaluated repeatedly."""
 
 
 class MemoryEngine:

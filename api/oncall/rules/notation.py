@@ -108,7 +108,6 @@ def read_values(text: str, read_other: ReadWord | None = None) -> Values:
 
 
 def read_word(word: str, read_other: ReadWord | None = None) -> Iterator[float | None]:
-    """The values that one word stands for."""
     if word == "_":
         yield None
     elif word == "stale":

@@ -1,7 +1,7 @@
 """The service's own metrics as series in its own store: rules about it need no other server.
 
 Every process writes its own, whether it leads or not. A process is identified by its host's
-name and the port that it listens on; after a restart its counters begin anew in the same series,
+name and the port that it listens on; after a restart its counters restart in the same series,
 which PromQL understands.
 """
 

@@ -46,7 +46,7 @@ Stamp = tuple[int, int, int, int]
 NO_FILE: Stamp = (0, 0, 0, 0)
 """Of what is no file: the pack without a file of knobs."""
 NEVER: Stamp = (-1, 0, 0, 0)
-"""Of what was not looked at yet."""
+"""Of files that were not read yet."""
 
 log = logging.getLogger(__name__)
 

@@ -108,7 +108,6 @@ def digest(data: bytes) -> str:
 
 
 def group_id(key: str) -> str:
-    """A group's id in the inventory."""
     return digest(key.encode())
 
 

@@ -36,7 +36,7 @@ GROUPS_AT_ONCE = 2
 """Groups that are evaluated at once: each asks one question at a time, and questions are of most
 use to the cores when there are as many as these. Groups past it begin late."""
 FILES_SECONDS = 5.0
-"""How often rule files are looked at, and an inventory that was away is asked again."""
+"""How often rule files are checked, and an unavailable inventory is retried."""
 TICK_SECONDS = 0.5
 """How often it is looked whether a group is due; no rule needs its moment more exactly, since the
 moment that it is evaluated for is exact in any case."""
@@ -233,7 +233,6 @@ class RuleTask:
                 task.result()
 
     async def _stop(self) -> None:
-        """Stop the threads and their queries."""
         for task in self._running.values():
             task.cancel()
         await asyncio.gather(*self._running.values(), return_exceptions=True)

@@ -200,7 +200,6 @@ class Run:
         return rows_of(vector)
 
     def _take(self, state: RuleState, step: int, rows: Sequence[Row]) -> None:
-        """Record the rows of one evaluation of a rule."""
         samples = rows
         try:
             if state.rule.is_alert:

@@ -1,1 +1,1 @@
-"""`fabricscope actions`: what is done with hosts, from a terminal."""
+"""`fabricscope actions`: list and decide actions on hosts, from a terminal."""

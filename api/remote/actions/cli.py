@@ -1,4 +1,4 @@
-"""`fabricscope actions`: what is done with hosts, from a terminal: list, grant, refuse, undo."""
+"""`fabricscope actions`: actions on hosts, from a terminal: list, approve, reject, undo."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from collector.contract.errors import SettingsError
 
 EXIT_FAILED = 1
 TEXT_COLUMNS = 140
-"""The width where no terminal says one."""
+"""The width without a terminal."""
 LIST_MAX = 50
 RESULT_BYTES_MAX = 4 << 20
 """Of a result file that are read and sent; the service refuses a quarter of that."""
@@ -34,7 +34,6 @@ Answer = dict[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The words and flags of `actions`."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="WHAT")
     listing = verbs.add_parser("list", help="what was, is and would have been done")
     listing.add_argument("--state", choices=[each.value for each in ActionState])
@@ -49,35 +48,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("reject", "refuse a proposal"),
         ("undo", "end what stands: the host is let back"),
     ):
-        said = verbs.add_parser(name, help=text)
-        said.add_argument("id")
-        said.add_argument("--words", default="", metavar="TEXT", help="why, for the record")
+        verb = verbs.add_parser(name, help=text)
+        verb.add_argument("id")
+        verb.add_argument("--words", default="", metavar="TEXT", help="why, for the record")
     drain = verbs.add_parser("drain", help="hold a host by your own word")
     drain.add_argument("host")
     drain.add_argument("--reason", required=True, metavar="TEXT")
-    drain.add_argument("--hours", type=float, help="left out: until somebody ends it")
+    drain.add_argument("--hours", type=float, help="left out: until an operator ends it")
     drain.add_argument("--out", action="store_true", help="out instead of draining")
-    back = verbs.add_parser("return", help="let a host back, whoever holds it")
+    back = verbs.add_parser("return", help="return a host to service, whatever holds it")
     back.add_argument("host")
     check = verbs.add_parser("check", help="hold a result of nccl-tests against a floor")
     check.add_argument("host")
     check.add_argument("file", type=Path)
     policy = verbs.add_parser("policy", help="the policy in force, and how often it was right")
-    policy.add_argument("--check", type=Path, metavar="FILE", help="only say what is wrong with it")
+    policy.add_argument(
+        "--check", type=Path, metavar="FILE", help="only report what is wrong with it"
+    )
     policy.add_argument("--print", action="store_true", help="print the shipped policy file")
     for each in verbs.choices.values():
         add_service_arguments(each)
 
 
 def add_service_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that all of them have."""
     add_client_flags(parser)
-    parser.add_argument("--by", default="", metavar="NAME", help="who says so (default: you)")
+    parser.add_argument(
+        "--by",
+        default="",
+        metavar="NAME",
+        help="your name for the record (default: your user name)",
+    )
     parser.add_argument("--json", action="store_true", help="the service's own answer")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     if arguments.verb == "policy" and arguments.print:
@@ -104,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check_policy(file: Path) -> int:
-    """Say whether a policy file is one; SettingsError names what is wrong."""
+    """Check a policy file; SettingsError names what is wrong."""
     policy = read_policy(str(file))
     print(f"{file}: mode {policy.mode}, {len(policy.rules)} rules")
     for rule in policy.rules:
@@ -113,11 +117,10 @@ def check_policy(file: Path) -> int:
 
 
 def by_of(arguments: argparse.Namespace) -> str:
-    """Who says so."""
     try:
         return str(arguments.by or getpass.getuser())
     except (KeyError, OSError) as error:
-        raise SettingsError("nobody knows your name here: say --by NAME") from error
+        raise SettingsError("this system has no name for your user: give --by NAME") from error
 
 
 # --- what is asked ------------------------------------------------------------------------------
@@ -127,7 +130,6 @@ Doing = Callable[[Client, argparse.Namespace], tuple[Answer, Show]]
 
 
 def ask_list(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
-    """`actions list`."""
     asked: dict[str, Any] = {"limit": LIST_MAX}
     if arguments.state:
         asked["state"] = arguments.state
@@ -139,38 +141,33 @@ def ask_list(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Sho
 
 
 def ask_one(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
-    """`actions show`."""
     return client.get(f"/v1/actions/{quoted(arguments.id)}", Answer), show_one
 
 
-def say(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
-    """`actions approve`, `reject`, `undo`."""
+def decide(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
     body = msgspec.json.encode({"by": by_of(arguments), "words": arguments.words})
     path = f"/v1/actions/{quoted(arguments.id)}/{arguments.verb}"
     return client.send("POST", path, body, Answer), show_one
 
 
 def drain(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
-    """`actions drain`."""
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "state": "out" if arguments.out else "draining",
         "reason": arguments.reason,
         "by": by_of(arguments),
     }
     if arguments.hours is not None:
-        said["hours"] = arguments.hours
+        body["hours"] = arguments.hours
     path = f"/v1/hosts/{quoted(arguments.host)}/hold"
-    return client.send("PUT", path, msgspec.json.encode(said), Answer), show_hold
+    return client.send("PUT", path, msgspec.json.encode(body), Answer), show_hold
 
 
 def give_back(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
-    """`actions return`."""
     path = f"/v1/hosts/{quoted(arguments.host)}/hold"
     return client.send("DELETE", path, b"", Answer, by=by_of(arguments)), show_hold
 
 
 def check(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
-    """`actions check`."""
     try:
         with arguments.file.open("rb") as file:
             content = file.read(RESULT_BYTES_MAX)
@@ -181,16 +178,15 @@ def check(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
 
 
 def ask_policy(client: Client, _: argparse.Namespace) -> tuple[Answer, Show]:
-    """`actions policy`."""
     return client.get("/v1/actions/policy", Answer), show_policy
 
 
 DOINGS: dict[str, Doing] = {
     "list": ask_list,
     "show": ask_one,
-    "approve": say,
-    "reject": say,
-    "undo": say,
+    "approve": decide,
+    "reject": decide,
+    "undo": decide,
     "drain": drain,
     "return": give_back,
     "check": check,
@@ -222,13 +218,12 @@ def moment(text: str | None) -> str:
 
 
 def state_of(action: Answer) -> str:
-    """The state, and what is worth beside it."""
+    """The state, and its most important detail."""
     beside = action["refused"] or action["ended_why"] or action["outcome"]
     return f"{action['state']} ({beside})" if beside else str(action["state"])
 
 
 def show_list(console: Console, answer: Answer) -> None:
-    """A table of actions."""
     if answer["stale"]:
         console.print(f"evidence is stale, nothing is done: {'; '.join(answer['stale'])}")
     if not answer["actions"]:
@@ -251,7 +246,6 @@ def show_list(console: Console, answer: Answer) -> None:
 
 
 def show_one(console: Console, action: Answer) -> None:
-    """One action with its history."""
     console.print(f"{action['id']}  {action['host']}  {state_of(action)}")
     for name in ("reason", "verdict", "check"):
         if action[name]:
@@ -266,7 +260,6 @@ def show_one(console: Console, action: Answer) -> None:
 
 
 def show_hold(console: Console, hold: Answer) -> None:
-    """A hold that was made or ended."""
     if hold["ended_by"]:
         console.print(f"{hold['host']} is back; it was {hold['state']} by {hold['by']}")
     else:
@@ -274,14 +267,12 @@ def show_hold(console: Console, hold: Answer) -> None:
 
 
 def show_check(console: Console, answer: Answer) -> None:
-    """What a check came to."""
     console.print(f"{answer['host']}: {answer['result']}: {answer['words']}")
     if answer["action"]:
         console.print(f"noted in action {answer['action']}")
 
 
 def show_policy(console: Console, policy: Answer) -> None:
-    """The policy and its figures."""
     console.print(f"policy {policy['file']}, mode {policy['mode']}, evidence {policy['evidence']}")
     for line in (policy["problem"], *policy["stale"]):
         if line:
@@ -299,6 +290,5 @@ def show_policy(console: Console, policy: Answer) -> None:
 
 
 def hits_words(hits: Answer) -> str:
-    """A hit rate and what it is made of."""
     rate = "-" if hits["rate"] is None else f"{100 * hits['rate']:.0f} % right"
     return f"{rate} ({hits['confirmed']} right, {hits['cleared']} not, {hits['waiting']} open)"

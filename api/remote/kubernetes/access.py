@@ -1,8 +1,9 @@
-"""Where the API server is and how to get in: from inside a pod, or by a kubeconfig.
+"""Address and credentials of the API server: from inside a pod, or from a kubeconfig.
 
-What we do not do is refused by name, never left out: a program that changes nodes must not talk to
-the wrong server, or as somebody else. Programs that make tokens (`exec`) are among it: this one
-starts no others. `kubectl proxy` helps there: its address is on loopback and needs no credentials.
+What is not supported is refused by name, never ignored: a program that changes nodes must not talk
+to the wrong server, or as another user. Programs that make tokens (`exec`) are not supported: this
+one starts no others. `kubectl proxy` helps there: its address is on loopback and needs no
+credentials.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ ADVICE = {
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """One API server, and who we are there."""
+    """One API server, and our credentials."""
 
     server: str
     namespace: str = NAMESPACE_DEFAULT
@@ -88,7 +89,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return token
 
     def make_ssl(self) -> ssl.SSLContext | bool:
-        """How to know the server, and how it knows us; False where it speaks plain HTTP."""
+        """How to verify the server, and our certificate; False where it uses plain HTTP."""
         if not self.server.startswith("https:"):
             return False
         try:
@@ -104,7 +105,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def written(text: str) -> Iterator[str]:
-    """A file with this text that only we can read, and only for now."""
+    """A temporary file with this text that only we can read."""
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
         file.write(text)
         file.flush()
@@ -126,7 +127,7 @@ def read_text(path: Path, bytes_max: int) -> str:
 
 
 def check_server(server: str, place: str) -> str:
-    """An API server's address; SettingsError for what is none, or would show our token."""
+    """An API server's address; SettingsError if invalid, or if it would reveal our token."""
     try:
         parts = urlsplit(server)
         is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -185,7 +186,7 @@ def find_access(
 
 
 def read_kubeconfig(files: list[Path], context: str = "") -> Access:
-    """What the files' context means; of several files the first that says a thing wins."""
+    """The context's cluster and user; of several files the first with a value wins."""
     named: dict[str, dict[str, tuple[Path, dict[str, Any]]]] = {
         "clusters": {},
         "users": {},
@@ -212,7 +213,6 @@ def read_kubeconfig(files: list[Path], context: str = "") -> Access:
 
 
 def read_config(file: Path) -> dict[str, Any]:
-    """A kubeconfig as it is written; JSON is YAML too."""
     try:
         content = yaml.safe_load(read_text(file, CONFIG_BYTES_MAX))
     except (yaml.YAMLError, RecursionError) as error:
@@ -236,7 +236,7 @@ def named_entry(entry: object, kind: str, file: Path) -> tuple[str, dict[str, An
 def find_named(
     found: Mapping[str, tuple[Path, dict[str, Any]]], kind: str, name: str, where: str
 ) -> tuple[Path, dict[str, Any]]:
-    """The entry of this name; SettingsError says which there are."""
+    """The entry of this name; SettingsError lists those that exist."""
     if name not in found:
         there = ", ".join(sorted(found)) or "none"
         raise SettingsError(f"{where}: there is no {kind} {name!r}; there are: {there}")
@@ -252,7 +252,7 @@ def text_of(table: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def check_fields(table: Mapping[str, Any], known: frozenset[str], where: str) -> None:
-    """Refuse what we would not do."""
+    """Refuse fields that are not supported."""
     for key, value in table.items():
         if key not in known and value not in (None, "", False, [], {}):
             advice = ADVICE.get(key, "fabricscope does not do this; use another user or cluster")
@@ -260,7 +260,6 @@ def check_fields(table: Mapping[str, Any], known: frozenset[str], where: str) ->
 
 
 def read_cluster(file: Path, table: dict[str, Any], name: str) -> dict[str, Any]:
-    """Address and certificates of a cluster."""
     where = f"{file}: cluster {name!r}"
     check_fields(table, CLUSTER_FIELDS, where)
     return {
@@ -270,7 +269,6 @@ def read_cluster(file: Path, table: dict[str, Any], name: str) -> dict[str, Any]
 
 
 def read_user(file: Path, table: dict[str, Any], name: str) -> dict[str, Any]:
-    """Credentials of a user."""
     where = f"{file}: user {name!r}"
     check_fields(table, USER_FIELDS, where)
     known: dict[str, Any] = {

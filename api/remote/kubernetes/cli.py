@@ -1,6 +1,6 @@
-"""`fabricscope kubernetes`: the controller that tells a cluster's nodes how they are.
+"""`fabricscope kubernetes`: the controller that writes health to a cluster's nodes.
 
-`fabricscope kubernetes extender` is what stands beside a scheduler.
+`fabricscope kubernetes extender` runs beside a scheduler.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ EXTENDER_LISTEN = "127.0.0.1:9703"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `kubernetes`."""
     parser.add_argument(
         "program",
         nargs="?",
@@ -43,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--mode",
         choices=[mode.value for mode in Mode],
         default=Mode.DRY_RUN.value,
-        help="dry-run: say what would be written; report: conditions and labels; enforce: also"
+        help="dry-run: print what would be written; report: conditions and labels; enforce: also"
         " taints, for actions that stand (default %(default)s)",
     )
     parser.add_argument(
@@ -63,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--lease",
         default=LEASE,
         metavar="NAME",
-        help="which of several controllers writes is told by it (default %(default)s)",
+        help="Lease that decides which of several controllers writes (default %(default)s)",
     )
     parser.add_argument(
         "--listen",
@@ -76,7 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the controller; the exit status."""
     if not 0 < arguments.share_max <= 1:
         raise SettingsError(f"--share-max {arguments.share_max:g}: above 0, and at most 1")
     set_up_logging(arguments.log_level)
@@ -85,14 +83,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def make_service(arguments: argparse.Namespace, scope: str) -> Service:
-    """The service; SettingsError if there is no token where one should be."""
+    """SettingsError if there is no token where one should be."""
     target = Target.of(arguments, scope)
     target.read_token()
     return Service(AsyncClient(target, "kubernetes", bounds=FLEET_BOUNDS))
 
 
 async def control(arguments: argparse.Namespace) -> int:
-    """Put the controller together and run it until a signal comes, or once."""
+    """Run the controller until a signal comes, or once."""
     access = find_access(arguments.kubeconfig, arguments.context, os.environ)
     async with contextlib.AsyncExitStack() as stack:
         cluster = Cluster(access)
@@ -114,7 +112,7 @@ async def control(arguments: argparse.Namespace) -> int:
 
 
 async def extend(arguments: argparse.Namespace) -> int:
-    """Pass questions on until a signal comes."""
+    """Pass requests on until a signal comes."""
     service = make_service(arguments, "read")
     try:
         async with Gateway(service).serve(arguments.listen or EXTENDER_LISTEN):
@@ -125,7 +123,6 @@ async def extend(arguments: argparse.Namespace) -> int:
 
 
 async def once(controller: Controller) -> int:
-    """One pass; the exit status."""
     try:
         done = await controller.once()
     except PASSING as error:
@@ -135,5 +132,5 @@ async def once(controller: Controller) -> int:
 
 
 def say(words: str) -> None:
-    """What is done, or would be: a line on standard output."""
+    """A line on standard output: what is done, or would be."""
     print(words, flush=True)

@@ -1,4 +1,4 @@
-"""One Kubernetes API server, asked over HTTP: the few calls that we need, bounded.
+"""HTTP client of one Kubernetes API server: the few calls that we need, bounded.
 
 Nodes are listed in pages, watched, read and patched; a lease is read, made and replaced. Why by
 hand: docs/decisions/0038-kubernetes-by-hand.md.
@@ -45,7 +45,7 @@ WATCH_SECONDS = 240
 WATCH_SILENCE_SECONDS = WATCH_SECONDS + 30
 """Without even its end: the connection is dead."""
 LIST_TRIES = 3
-"""Lists that begin anew because a page was too old."""
+"""Restarts of a list because a page was too old."""
 
 STRATEGIC = "application/strategic-merge-patch+json"
 """Conditions are merged by type: ours is set, the kubelet's stay."""
@@ -66,7 +66,7 @@ Answer = TypeVar("Answer")
 
 
 class Cluster:
-    """Asks one API server. For one event loop."""
+    """A client of one API server. For one event loop."""
 
     def __init__(self, access: Access, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._access = access
@@ -88,7 +88,6 @@ class Cluster:
         )
 
     async def close(self) -> None:
-        """Give the connections back."""
         await self._http.aclose()
 
     # --- nodes ---------------------------------------------------------------------------------
@@ -116,7 +115,7 @@ class Cluster:
                 return found, page.metadata.resource_version
 
     async def watch_nodes(self, version: str) -> AsyncGenerator[tuple[str, Node]]:
-        """What happens to nodes after a version, until the server ends it; WatchGone if too old.
+        """Events of nodes after a version, until the server ends it; WatchGone if too old.
 
         Yields ADDED, MODIFIED, DELETED and BOOKMARK: of the last only the version has a meaning.
         """
@@ -136,7 +135,6 @@ class Cluster:
                 yield event.type, decode(event.object, Node, "a watch of nodes")
 
     async def get_node(self, name: str) -> Node:
-        """A node as it is now."""
         return await self._ask("GET", node_path(name), Node)
 
     async def patch_node(self, name: str, patch: Mapping[str, Any]) -> Node:
@@ -144,7 +142,6 @@ class Cluster:
         return await self._ask("PATCH", node_path(name), Node, body=patch, kind=MERGE)
 
     async def patch_status(self, name: str, patch: Mapping[str, Any]) -> Node:
-        """Change conditions."""
         path = f"{node_path(name)}/status"
         return await self._ask("PATCH", path, Node, body=patch, kind=STRATEGIC)
 
@@ -155,7 +152,7 @@ class Cluster:
         return await self._ask("GET", f"{self._leases}/{quote(name, safe='')}", Lease)
 
     async def create_lease(self, name: str, spec: LeaseSpec) -> Lease:
-        """Make a lease; ObjectChanged if somebody was faster."""
+        """ObjectChanged if another process was faster."""
         return await self._ask("POST", self._leases, Lease, body=lease_body(name, "", spec))
 
     async def replace_lease(self, lease: Lease, spec: LeaseSpec) -> Lease:
@@ -181,7 +178,7 @@ class Cluster:
         body: Mapping[str, Any] | None = None,
         kind: str = "application/json",
     ) -> Answer:
-        """One call's answer; a ClusterError by name if there is none."""
+        """Raises a ClusterError by name."""
         content = None if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"Content-Type": kind}
         try:
@@ -204,7 +201,7 @@ class Cluster:
         headers: Mapping[str, str] | None = None,
         **asked: Any,  # noqa: ANN401 - whatever httpx takes
     ) -> AsyncIterator[httpx.Response]:
-        """An answer that may be read; a ClusterError by name if it is none."""
+        """A streamed answer; raises a ClusterError by name."""
         try:
             token = self._access.read_token()
         except SettingsError as error:
@@ -220,7 +217,6 @@ class Cluster:
             raise ClusterAway(f"cannot reach {self.server}: {explain(error)}") from error
 
     async def _refusal(self, answer: httpx.Response, what: str) -> ClusterError:
-        """The error that a status means."""
         text = await read_all(answer)
         try:
             status = msgspec.json.decode(text, type=Status)
@@ -231,7 +227,6 @@ class Cluster:
         return self._meaning(answer.status_code, status, what, retry_s)
 
     def _meaning(self, code: int, status: Status, what: str, retry_s: float = 0.0) -> ClusterError:
-        """The error that a code means."""
         words = f"{self.server}: {what}: HTTP {code} {shorten(status.message)}".rstrip()
         if code in AWAY:
             return ClusterAway(words, retry_s)
@@ -240,12 +235,10 @@ class Cluster:
 
 
 def node_path(name: str) -> str:
-    """The path of a node, whatever its name is."""
     return f"/api/v1/nodes/{quote(name, safe='')}"
 
 
 def lease_body(name: str, version: str, spec: LeaseSpec) -> dict[str, Any]:
-    """A lease as it is sent."""
     metadata = {"name": name, **({"resourceVersion": version} if version else {})}
     return {
         "apiVersion": "coordination.k8s.io/v1",
@@ -256,7 +249,7 @@ def lease_body(name: str, version: str, spec: LeaseSpec) -> dict[str, Any]:
 
 
 def decode(text: bytes | msgspec.Raw, wanted: type[Answer], what: str) -> Answer:
-    """An answer as what it should be; ClusterOdd if it is not."""
+    """An answer as the given type; ClusterOdd if it does not match."""
     try:
         return msgspec.json.decode(text, type=wanted)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:

@@ -1,7 +1,7 @@
-"""The controller: what the service says becomes conditions, labels and taints of nodes.
+"""The controller: writes the service's answers as conditions, labels and taints of nodes.
 
 In mode `report` it writes conditions and labels; in `enforce` also taints, for actions that stand
-in the service; in `dry-run` it says what it would write. The loop is `api.remote.executor`'s.
+in the service; in `dry-run` it prints what it would write. The loop is `api.remote.executor`'s.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class Mode(enum.StrEnum):
-    """How much it may do."""
+    """What it may write."""
 
     DRY_RUN = "dry-run"
     REPORT = "report"
@@ -52,11 +52,11 @@ class Mode(enum.StrEnum):
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be set."""
+    """The controller's settings."""
 
     mode: Mode = Mode.DRY_RUN
     share_max: float = 0.2
-    """Of all nodes, that may have our taint at once, whatever the service says."""
+    """Of all nodes, that may have our taint at once, whatever the service holds."""
     say: Callable[[str], None] = log.info
     """Where a dry run, and what is written, goes."""
 
@@ -85,7 +85,7 @@ class Controller(Executor[Mapping[str, Node], Write]):
         self._is_dry = options.mode is Mode.DRY_RUN
         self._say_once = Once(options.say)
         self._known = Known()
-        """Of the latest plan: a write that meets another one is planned anew by it."""
+        """Of the latest plan: a write that conflicts with another one is planned again from it."""
         self.news = leadership.news
         self.nodes = Nodes(cluster, self.news)
         self._loop = Loop(self, service, is_dry=self._is_dry, say=options.say, monotonic=monotonic)
@@ -94,11 +94,10 @@ class Controller(Executor[Mapping[str, Node], Write]):
     # --- running -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Go on until cancelled."""
         await self._loop.run()
 
     async def once(self) -> Done:
-        """Ask everything once, write once, report. Raises what went wrong."""
+        """Query everything once, write once, report. Raises what went wrong."""
         done = await self._loop.once()
         await self._loop.reports.send()
         return done
@@ -108,7 +107,7 @@ class Controller(Executor[Mapping[str, Node], Write]):
         return self._loop.is_alive
 
     def state(self) -> dict[str, object]:
-        """In a few words, for `/healthz`."""
+        """A summary for `/healthz`."""
         return {
             "mode": self._options.mode.value,
             "writes": self._leadership.is_held(),
@@ -125,7 +124,7 @@ class Controller(Executor[Mapping[str, Node], Write]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether nodes are known, and this process is the one that writes."""
+        """Whether nodes are known, and this process holds the lease."""
         return self.nodes.is_listed and (self._is_dry or self._leadership.is_held())
 
     async def claim(self) -> None:
@@ -134,7 +133,6 @@ class Controller(Executor[Mapping[str, Node], Write]):
             raise ClusterAway(self._leadership.why)
 
     async def release(self) -> None:
-        """Give the lease back."""
         await self._leadership.release()
 
     # --- a pass --------------------------------------------------------------------------------
@@ -146,7 +144,6 @@ class Controller(Executor[Mapping[str, Node], Write]):
         return self.nodes.by_name
 
     async def plan(self, nodes: Mapping[str, Node], said: Said) -> Plan[Write]:
-        """What to write; see `plan_fleet`."""
         known = know(said.health, said.actions, said.labels)
         if self._options.mode is Mode.REPORT:
             known = msgspec.structs.replace(known, actions=None)
@@ -154,7 +151,7 @@ class Controller(Executor[Mapping[str, Node], Write]):
         return plan_fleet(nodes.values(), known, self._now(), self._options.share_max)
 
     async def apply(self, changes: Sequence[Write]) -> AsyncGenerator[Attempt]:
-        """Write the first of them. Raises when the API server is away or refuses."""
+        """Write the first of them. Raises when the API server is unavailable or refuses."""
         if self._is_dry:
             for write in changes:
                 if write.urgency is not Urgency.HEARTBEAT:
@@ -171,7 +168,7 @@ class Controller(Executor[Mapping[str, Node], Write]):
             await asyncio.sleep(1 / WRITES_A_SECOND_MAX)
 
     async def _write(self, write: Write) -> Attempt:
-        """Write one thing; what became of it."""
+        """Write one change; returns its outcome."""
         current: Write | None = write
         try:
             for _ in range(CONFLICT_TRIES):
@@ -214,6 +211,6 @@ class Controller(Executor[Mapping[str, Node], Write]):
 
 
 def failed(write: Write, error: ClusterError) -> Attempt:
-    """An attempt of which the service is told that it failed."""
+    """An attempt that is reported to the service as failed."""
     reports = [Report(each.action, "failed", str(error)) for each in write.reports]
     return Attempt(is_done=False, reports=reports)

@@ -2,11 +2,10 @@
 
 ClusterError
 ├── ClusterAway        it cannot be reached, or is too busy: it may be back soon
-├── ClusterRefused     it does not know us (401), or we may not (403): a person has to do something
-├── ObjectMissing      there is no such object (404)
-├── ObjectChanged      somebody changed it meanwhile (409): look again
-├── WatchGone          what was known is too old to go on from (410): list again
-└── ClusterOdd         an answer that is none of Kubernetes' API
+├── ClusterRefused     it does not know us (401), or we may not (403): an operator has to do
+something ├── ObjectMissing      there is no such object (404) ├── ObjectChanged      another client
+changed it meanwhile (409): look again ├── WatchGone          what was known is too old to go on
+from (410): list again └── ClusterOdd         an answer that is none of Kubernetes' API
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from api.remote.executor import SchedulerError
 
 
 class ClusterError(SchedulerError):
-    """The API server did not do what it was asked for."""
+    """The API server did not carry out a request."""
 
 
 class ClusterAway(ClusterError):  # noqa: N818 - reads as the statement it is
@@ -23,7 +22,7 @@ class ClusterAway(ClusterError):  # noqa: N818 - reads as the statement it is
 
 
 class ClusterRefused(ClusterError):  # noqa: N818 - the same
-    """It does not know us (401), or we may not (403): a person has to do something."""
+    """It does not know us (401), or we may not (403): an operator has to do something."""
 
 
 class ObjectMissing(ClusterError):  # noqa: N818 - the same
@@ -31,7 +30,7 @@ class ObjectMissing(ClusterError):  # noqa: N818 - the same
 
 
 class ObjectChanged(ClusterError):  # noqa: N818 - the same
-    """Somebody changed it meanwhile (409): look again."""
+    """Another client changed it meanwhile (409): look again."""
 
 
 class WatchGone(ClusterError):  # noqa: N818 - the same

@@ -24,7 +24,7 @@ class Nodes:
         self.is_listed = False
 
     async def step(self) -> None:
-        """List if need be, then watch until the server ends it."""
+        """List if needed, then watch until the server ends it."""
         if not self._version:
             await self.list()
         try:
@@ -36,13 +36,12 @@ class Nodes:
             self._version = ""
 
     async def list(self) -> None:
-        """Take all nodes as they are now."""
         self.by_name, self._version = await self._cluster.list_nodes()
         self.is_listed = True
         self._news.set()
 
     def _take(self, kind: str, node: Node) -> None:
-        """What an event means. A bookmark only says how far we are."""
+        """Apply an event. A bookmark only carries the version."""
         self._version = node.metadata.resource_version or self._version
         if kind == "DELETED":
             self.by_name.pop(node.name, None)
@@ -51,11 +50,10 @@ class Nodes:
         self._news.set()
 
     def put(self, node: Node) -> None:
-        """A node as it was seen; an event that is older than our own write is no news."""
+        """Store a node; an event that is older than our own write is ignored."""
         known = self.by_name.get(node.name)
         if known is None or not node.is_older_than(known):
             self.by_name[node.name] = node
 
     def drop(self, name: str) -> None:
-        """A node that is no more."""
         self.by_name.pop(name, None)

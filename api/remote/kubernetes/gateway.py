@@ -1,9 +1,9 @@
-"""`fabricscope kubernetes extender`: stands beside kube-scheduler and has the token that it lacks.
+"""`fabricscope kubernetes extender`: runs beside kube-scheduler with the token that it lacks.
 
 A scheduler can send an extender no token: it has fields for certificates only, and what is written
 into the address it writes into its log. So this listens on loopback, in the scheduler's pod, and
-passes its two questions on. It answers nothing itself: when the service is away it says so (503),
-and `ignorable: true` lets the scheduler go on without.
+passes its two requests on. It answers nothing itself: when the service is unavailable it answers
+503, and `ignorable: true` lets the scheduler go on without.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from api.remote.kubernetes.probe import answer_to, parse_address
 from collector.contract.errors import FabricscopeError, SettingsError
 
 REQUEST_SECONDS_MAX = 10.0
-"""For one question as a whole; the scheduler gives up after 5 unless told otherwise."""
+"""For one request as a whole; the scheduler gives up after 5 unless configured otherwise."""
 HEAD_BYTES_MAX = 16 << 10
 """Of a request's first lines; Go's have 200."""
 BODY_BYTES_MAX = 16 << 20
@@ -31,27 +31,27 @@ VERBS = frozenset({"/filter", "/prioritize"})
 
 
 class TooLarge(FabricscopeError):  # noqa: N818 - reads as the statement it is
-    """A question over the bound."""
+    """A request over the bound."""
 
 
 class Gateway:
-    """Passes a scheduler's questions on."""
+    """Passes a scheduler's requests on."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._open = 0
 
     def is_alive(self) -> bool:
-        """It is while it answers."""
+        """Always: it is alive while it answers."""
         return True
 
     def state(self) -> dict[str, object]:
-        """Where questions go."""
+        """The service's address."""
         return {"service": self._service.url}
 
     @contextlib.asynccontextmanager
     async def serve(self, listen: str) -> AsyncIterator[int]:
-        """Answer at HOST:PORT while the context is open; the port."""
+        """Answer at HOST:PORT while the context is open; yields the port."""
         host, port = parse_address(listen)
         try:
             server = await asyncio.start_server(self._handle, host, port, limit=HEAD_BYTES_MAX)
@@ -61,7 +61,7 @@ class Gateway:
             yield server.sockets[0].getsockname()[1]
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection with one question: Go opens the next by itself."""
+        """One connection with one request: Go opens the next by itself."""
         self._open += 1
         with contextlib.suppress(
             OSError,
@@ -82,18 +82,18 @@ class Gateway:
         if method != "POST" or path not in VERBS:
             return answer_to(head[0], self)
         if self._open > CONNECTIONS_MAX:
-            return reply("503 Service Unavailable", said("too many questions at once"))
+            return reply("503 Service Unavailable", problem("too many questions at once"))
         try:
             body = await reader.readexactly(length_of(head[1:]))
             return reply("200 OK", await self._service.forward(f"/v1/kubernetes{path}", body))
         except TooLarge as error:
-            return reply("413 Content Too Large", said(str(error)))
+            return reply("413 Content Too Large", problem(str(error)))
         except ServiceError as error:
-            return reply("503 Service Unavailable", said(str(error)))
+            return reply("503 Service Unavailable", problem(str(error)))
 
 
 def length_of(lines: list[bytes]) -> int:
-    """How long the body is; TooLarge past the bound, ValueError if nobody says."""
+    """The body's length; TooLarge past the bound, ValueError without a length."""
     fields = dict(line.lower().partition(b":")[::2] for line in lines)
     length = int(fields[b"content-length"]) if b"content-length" in fields else -1
     if length < 0:
@@ -106,12 +106,10 @@ def length_of(lines: list[bytes]) -> int:
     return length
 
 
-def said(words: str) -> bytes:
-    """A problem in words."""
+def problem(words: str) -> bytes:
     return msgspec.json.encode({"detail": words})
 
 
 def reply(status: str, body: bytes) -> bytes:
-    """A whole answer."""
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     return f"{head}Connection: close\r\n\r\n".encode() + body

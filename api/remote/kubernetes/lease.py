@@ -1,9 +1,9 @@
 """One writer at a time: a Lease of Kubernetes, held and renewed.
 
-The rules are those of client-go's leader election. Nobody's clock is compared with ours: a lease is
+The rules are those of client-go's leader election. Clocks of hosts are not compared: a lease is
 over when *we* have not seen it change for as long as its holder asked for. And we hold it only as
-long as we have renewed it within RENEWED_SECONDS, which is less: when the API server is away, we
-stop writing before anybody else may begin.
+long as we have renewed it within RENEWED_SECONDS, which is less: when the API server is
+unavailable, we stop writing before another process may begin.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def make_identity() -> str:
-    """A name that no other writer has, also not our own of yesterday."""
+    """A name that no other writer has, nor this one before a restart."""
     return f"{socket.gethostname()}_{secrets.token_hex(4)}"
 
 
@@ -57,8 +57,8 @@ class Leadership:
         self._clock = clock
         self._renewed_s = float("-inf")
         self._seen: tuple[str, float] | None = None
-        """The version of somebody's lease, and when we first saw it."""
-        self.why = "nobody was asked yet"
+        """The version of another holder's lease, and when we first saw it."""
+        self.why = "the API server was not asked yet"
         """Why we do not hold it."""
         self.news = asyncio.Event()
         """Set when we get it."""
@@ -68,7 +68,7 @@ class Leadership:
         return self._monotonic() - self._renewed_s < RENEWED_SECONDS
 
     async def run(self) -> None:
-        """Hold it, or try to, until cancelled; then give it back."""
+        """Hold it, or try to, until cancelled; then release it."""
         was_held = False
         try:
             while True:
@@ -81,14 +81,14 @@ class Leadership:
             await self.release()
 
     async def step(self) -> bool:
-        """Take or renew it, if it can be had; whether we hold it now."""
+        """Take or renew it, if possible; whether we hold it now."""
         began_s = self._monotonic()
         try:
-            # A renewal that takes longer than the lease is no good any more.
+            # A renewal that takes longer than the lease is useless.
             async with asyncio.timeout(RENEWED_SECONDS):
                 is_ours = await self._try()
         except ObjectChanged:
-            self.why = f"somebody took lease {self._name} at the same moment"
+            self.why = f"another process took lease {self._name} at the same moment"
         except TimeoutError:
             self.why = f"lease {self._name}: no answer within {RENEWED_SECONDS:.0f} s"
         except ClusterError as error:
@@ -97,7 +97,7 @@ class Leadership:
             if is_ours:
                 if not self.is_held():
                     self.news.set()
-                # From when we asked, not from when the answer came.
+                # From the time of the request, not of the answer.
                 self._renewed_s, self.why = began_s, ""
             else:
                 self._renewed_s = float("-inf")
@@ -117,14 +117,13 @@ class Leadership:
         return True
 
     def _is_over(self, lease: Lease) -> bool:
-        """Whether a lease has stood still for as long as its holder asked for."""
+        """Whether a lease has not changed for as long as its holder asked for."""
         version, now_s = lease.metadata.resource_version, self._monotonic()
         if self._seen is None or self._seen[0] != version:
             self._seen = (version, now_s)
         return now_s - self._seen[1] >= (lease.spec.lease_duration_seconds or LEASE_SECONDS)
 
     def _spec(self, before: Lease | None) -> LeaseSpec:
-        """The lease as ours, from now."""
         now = micro_time(self._clock())
         spec = before.spec if before is not None else LeaseSpec()
         is_renewal = spec.holder_identity == self.identity
@@ -138,7 +137,7 @@ class Leadership:
         )
 
     async def release(self) -> None:
-        """Give it back, so that another need not wait; without a word if that cannot be."""
+        """Release it, so that another process need not wait; ignores failures."""
         if not self.is_held():
             return
         self._renewed_s = float("-inf")

@@ -1,4 +1,4 @@
-"""The objects of Kubernetes' API, as far as we look at them.
+"""The objects of Kubernetes' API, with the fields that we read.
 
 Lists that we write back whole (taints) keep their entries as they came: a field that we do not know
 must not be lost.
@@ -54,17 +54,15 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its name, by which our host is found."""
+        """The name, which is also our host's."""
         return self.metadata.name
 
     @property
     def labels(self) -> dict[str, str]:
-        """Its labels."""
         return self.metadata.labels or {}
 
     @property
     def annotations(self) -> dict[str, str]:
-        """Its annotations."""
         return self.metadata.annotations or {}
 
     @property
@@ -73,7 +71,7 @@ class Node(msgspec.Struct, frozen=True):
         return self.spec.taints or []
 
     def condition(self, kind: str) -> Condition | None:
-        """Its condition of a type, if it has one."""
+        """None if it has no condition of this type."""
         return next((each for each in self.status.conditions or () if each.type == kind), None)
 
     def is_older_than(self, other: Node) -> bool:
@@ -104,7 +102,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """What the API server says when it refuses."""
+    """The API server's refusal."""
 
     message: str = ""
     reason: str = ""
@@ -112,7 +110,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class LeaseSpec(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Who holds a lease, since when, and for how long."""
+    """The holder of a lease, since when, and for how long."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -1,10 +1,10 @@
-"""What nodes should carry, given what is known. Pure: no clock, no network.
+"""The conditions, taints and labels that nodes should have. Pure: no clock, no network.
 
-- A condition `FabricHealthy` for each host that the service knows: it says how the host is.
+- A condition `FabricHealthy` for each host that the service knows, with the host's health.
 - A taint `fabricscope.io/unhealthy:NoSchedule` for each standing action: nothing new begins there,
   and nothing that runs is evicted. An annotation names the action: only what has it is ours to
   take away.
-- Labels that say where the host hangs.
+- Labels with the leaves of the host.
 
 On doubt conditions become `Unknown`, and taints and labels stay as they are.
 """
@@ -30,7 +30,7 @@ TAINT_EFFECT = "NoSchedule"
 ACTION_NOTE = "fabricscope.io/action"
 """The annotation that names the action behind our taint."""
 HEARTBEAT_SECONDS = 600.0
-"""A condition that says nothing new is written again this often, so that people see that somebody
+"""An unchanged condition is written again this often, so that operators see that the controller
 looks. The kubelet's are as old as five minutes; 5,000 nodes make eight writes a second."""
 MESSAGE_CHARS_MAX = 1_024
 
@@ -41,14 +41,14 @@ CONDITIONS = {
     "draining": ("False", "Draining"),
     "out": ("False", "Out"),
 }
-"""Status and reason of each state. Suspect is weak evidence, or silence: nobody knows."""
+"""Status and reason of each state. Suspect is weak evidence, or silence: not known."""
 WELL = "nothing that weighs is known against this host"
-SILENT = "Fabricscope's service has not answered for a minute: nobody knows how this host is"
+SILENT = "Fabricscope's service has not answered for a minute: this host's state is not known"
 UNHEARD = "Fabricscope has never heard of a host of this name, or not for a week"
 
 
 class Urgency(enum.IntEnum):
-    """What is written first."""
+    """The order of writes."""
 
     TAINT = 0
     RETURN = 1
@@ -58,7 +58,7 @@ class Urgency(enum.IntEnum):
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service has said, and what of it cannot be trusted."""
+    """The service's answers, and what of them cannot be trusted."""
 
     hosts: Mapping[str, HostHealth] = {}
     health_doubt: tuple[str, str] | None = None
@@ -77,7 +77,7 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
     patch: Json
     is_status: bool
     reports: tuple[Report, ...] = ()
-    """What to tell the service once it is written."""
+    """Reports to the service once it is written."""
     taints: str = ""
     """The action for which a node is newly tainted."""
 
@@ -103,11 +103,11 @@ def know(
 
 def standing_drains(actions: Actions | None) -> dict[str, Action] | None:
     """The drain that stands for each host, the strictest of several; None on doubt."""
-    # Whoever knows less than all that stands would give back hosts that are held.
+    # An executor that knows only a part would return hosts that are held.
     if actions is None or actions.evidence != "fresh" or actions.next is not None:
         return None
     found: dict[str, Action] = {}
-    # Whoever is out comes before whoever is draining; then the oldest name, whatever the order.
+    # Out comes before draining; then the oldest name, whatever the order.
     for action in sorted(actions.actions, key=lambda each: (each.hold != "out", each.id)):
         if action.kind == "drain" and action.state == "standing":
             found.setdefault(action.host, action)
@@ -140,7 +140,7 @@ def plan_fleet(
 
 
 def already_done(node: Node, known: Known) -> Iterable[Report]:
-    """What was done by us before, of which the service knows nothing: we died in between."""
+    """What we did before without reporting it to the service: we died in between."""
     action = (known.actions or {}).get(node.name)
     if action is None or our_taint(node) is None or node.annotations[ACTION_NOTE] != action.id:
         return
@@ -152,7 +152,6 @@ def already_done(node: Node, known: Known) -> Iterable[Report]:
 
 
 def plan_node(node: Node, known: Known, now: dt.datetime) -> list[Write]:
-    """What to write to one node."""
     writes = [plan_condition(node, known, now), plan_node_itself(node, known)]
     return [write for write in writes if write is not None]
 
@@ -160,11 +159,11 @@ def plan_node(node: Node, known: Known, now: dt.datetime) -> list[Write]:
 def plan_condition(node: Node, known: Known, now: dt.datetime) -> Write | None:
     """The condition, if it is not as it should be, or old."""
     before = node.condition(CONDITION)
-    said = wanted_condition(node.name, known, has_one=before is not None)
-    if said is None:
+    wanted = wanted_condition(node.name, known, has_one=before is not None)
+    if wanted is None:
         return None
-    status, reason, message = said
-    is_same = before is not None and (before.status, before.reason, before.message) == said
+    status, reason, message = wanted
+    is_same = before is not None and (before.status, before.reason, before.message) == wanted
     if is_same and before is not None and not is_due(before, now):
         return None
     stamp = f"{now:%Y-%m-%dT%H:%M:%SZ}"
@@ -215,7 +214,6 @@ def is_due(condition: Condition, now: dt.datetime) -> bool:
 
 
 def our_taint(node: Node) -> Json | None:
-    """The taint that we have set on a node, if there is one."""
     if ACTION_NOTE not in node.annotations:
         return None
     return next((taint for taint in node.taints if has_our_name(taint)), None)
@@ -242,13 +240,13 @@ def plan_node_itself(node: Node, known: Known) -> Write | None:
     left = [taint for taint in node.taints if not has_our_name(taint)]
     metadata |= versioned(node, {ACTION_NOTE: None})
     words.append(f"taint {TAINT_KEY}:{TAINT_EFFECT} removed")
-    told = Report(
+    report = Report(
         node.annotations[ACTION_NOTE],
         "done",
         f"node {node.name}: taint {TAINT_KEY}:{TAINT_EFFECT} removed",
     )
     write = node_write(node, metadata, {"taints": left}, words, Urgency.RETURN)
-    return None if write is None else msgspec.structs.replace(write, reports=(told,))
+    return None if write is None else msgspec.structs.replace(write, reports=(report,))
 
 
 def taint_write(
@@ -260,7 +258,7 @@ def taint_write(
     is_somebodys = ours is None and any(has_our_name(taint) for taint in node.taints)
     is_done = ours is not None and ours.get("value", "") == wanted["value"]
     if is_somebodys or (is_done and node.annotations[ACTION_NOTE] == action.id):
-        # What somebody set by hand is not ours to change, and does the same.
+        # A taint that an operator set by hand is not ours to change, and does the same.
         return node_write(node, metadata, {}, words)
     others = [taint for taint in node.taints if not has_our_name(taint)]
     metadata |= versioned(node, {ACTION_NOTE: action.id})
@@ -269,12 +267,14 @@ def taint_write(
     write = node_write(node, metadata, {"taints": [*others, wanted]}, words, Urgency.TAINT)
     if write is None:
         return None
-    told = Report(action.id, "done", f"node {node.name}: taint {name} set")
-    return msgspec.structs.replace(write, reports=(told,), taints=action.id if ours is None else "")
+    report = Report(action.id, "done", f"node {node.name}: taint {name} set")
+    return msgspec.structs.replace(
+        write, reports=(report,), taints=action.id if ours is None else ""
+    )
 
 
 def versioned(node: Node, annotations: dict[str, str | None]) -> dict[str, Any]:
-    """What a write of taints needs: their list is replaced whole, so nobody may be in between."""
+    """For a write of taints: their list is replaced whole, so no other write may come between."""
     return {"resourceVersion": node.metadata.resource_version, "annotations": annotations}
 
 
@@ -285,16 +285,16 @@ def node_write(
     words: list[str],
     urgency: Urgency = Urgency.LABELS,
 ) -> Write | None:
-    """The write of these parts; None if there is nothing to write."""
+    """None if there is nothing to write."""
     if not metadata and not spec:
         return None
     patch = {"metadata": metadata, **({"spec": spec} if spec else {})}
-    told = f"{node.name}: {', '.join(words)}"
-    return Write(node=node.name, urgency=urgency, words=told, patch=patch, is_status=False)
+    summary = f"{node.name}: {', '.join(words)}"
+    return Write(node=node.name, urgency=urgency, words=summary, patch=patch, is_status=False)
 
 
 def plan_labels(node: Node, known: Known) -> dict[str, str | None]:
-    """Labels to set, and (None) to remove; a host whose cables nobody sees keeps what it has."""
+    """Labels to set, and (None) to remove; a host without known cables keeps its labels."""
     wanted = known.labels.get(node.name)
     if wanted is None:
         return {}

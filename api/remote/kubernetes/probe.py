@@ -1,4 +1,4 @@
-"""`/healthz` of the controller: for the probes of its pod, and for people who look."""
+"""`/healthz` of the controller: for the probes of its pod, and for operators."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ LINE_BYTES_MAX = 4_096
 
 
 class Watched(Protocol):
-    """What can be asked how it is."""
+    """A part with a health state."""
 
     def is_alive(self) -> bool:
-        """Whether it goes on."""
+        """Whether it still makes progress."""
 
-    def state(self) -> dict[str, object]:
-        """How it is, in a few words."""
+    def state(self) -> dict[str, object]: ...
 
 
 @contextlib.asynccontextmanager
 async def serve_state(listen: str, watched: Watched) -> AsyncIterator[int]:
-    """Answer at HOST:PORT while the context is open; the port."""
+    """Answer at HOST:PORT while the context is open; yields the port."""
     host, port = parse_address(listen)
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,7 +47,7 @@ async def serve_state(listen: str, watched: Watched) -> AsyncIterator[int]:
 
 
 def parse_address(listen: str) -> tuple[str, int]:
-    """Host and port; SettingsError for what is none.
+    """Host and port; SettingsError for an invalid one.
 
     >>> parse_address("[::1]:9702")
     ('::1', 9702)

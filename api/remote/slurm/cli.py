@@ -1,7 +1,7 @@
 """`fabricscope slurm`: an executor, a health check, prolog and epilog, and topology.conf.
 
-What is run by Slurm itself (healthcheck, prolog, epilog) never fails a node or a job because of us:
-on doubt it says so on standard error and exits with 0.
+The verbs that Slurm itself runs (healthcheck, prolog, epilog) never fail a node or a job because of
+us: on doubt they write why to standard error and exit with 0.
 """
 
 from __future__ import annotations
@@ -51,7 +51,6 @@ log = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The words and flags of `slurm`."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="WHAT")
     follow = verbs.add_parser("follow", help="drain in Slurm what is held, and give it back")
     follow.add_argument("--interval", type=float, default=INTERVAL_S, metavar="SECONDS")
@@ -73,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     prolog.add_argument(
         "--refuse-held", action="store_true", help="exit with 1 where a host is draining or out"
     )
-    verbs.add_parser("epilog", help="say that the job has ended")
+    verbs.add_parser("epilog", help="report that the job has ended")
     topology = verbs.add_parser("topology", help="topology.conf from what is cabled")
     topology.add_argument("--plugin", choices=["tree", "block"], default="tree")
     topology.add_argument("--out", type=Path, metavar="FILE", help="default: standard output")
@@ -82,7 +81,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
     set_up_logging("info" if arguments.verb == "follow" else "warning")
     target = Target.of(arguments, "operate")
     host = Host()
@@ -109,7 +107,6 @@ def complain(words: object) -> None:
 
 
 async def follow(arguments: argparse.Namespace, target: Target, host: Host) -> int:
-    """`slurm follow`."""
     if not INTERVAL_S_MIN <= arguments.interval <= INTERVAL_S_MAX:
         raise SettingsError(
             f"--interval {arguments.interval:g}: between {INTERVAL_S_MIN:g} and "
@@ -150,39 +147,39 @@ async def healthcheck(arguments: argparse.Namespace, target: Target, host: Host)
 
 
 async def once(loop: Loop[Any, Any]) -> None:
-    """One pass. What the service does not hear of it is reported by the next one."""
+    """One pass. The next one sends reports that fail."""
     await loop.once()
     try:
         await loop.reports.send()
     except ServiceError as error:
-        log.warning("the service was not told: %s", error)
+        log.warning("a report did not reach the service: %s", error)
 
 
 # --- jobs ---------------------------------------------------------------------------------------
 
 
 def prolog(arguments: argparse.Namespace, service: Client, host: Host) -> int:
-    """`slurm prolog`: registers the job; says which of its hosts are unwell."""
+    """`slurm prolog`: registers the job; prints which of its hosts are unhealthy."""
     try:
-        said = job_said(os.environ, now_of(host))
+        job = job_said(os.environ, now_of(host))
     except ParseError as error:
         complain(error)
         return 0
     try:
-        service.send("POST", "/v1/jobs", msgspec.json.encode(said), dict[str, Any])
+        service.send("POST", "/v1/jobs", msgspec.json.encode(job), dict[str, Any])
     except ServiceError as error:
-        # It was registered otherwise: a requeued job, which has other hosts now.
+        # It was registered with other values: a requeued job, which has other hosts now.
         if error.status == CONFLICT:
-            change = {name: said[name] for name in ("hosts", "started_at")}
+            change = {name: job[name] for name in ("hosts", "started_at")}
             change |= {"state": "running", "ended_at": None}
-            tell(service, "PATCH", f"/v1/jobs/{quoted(said['id'])}", change)
+            send_change(service, "PATCH", f"/v1/jobs/{quoted(job['id'])}", change)
         else:
-            complain(f"job {said['id']} is not registered: {error}")
-    return look_at_hosts(service, frozenset(said["hosts"]), refuses=arguments.refuse_held)
+            complain(f"job {job['id']} is not registered: {error}")
+    return look_at_hosts(service, frozenset(job["hosts"]), refuses=arguments.refuse_held)
 
 
 def look_at_hosts(service: Client, hosts: frozenset[str], *, refuses: bool) -> int:
-    """Say which of a job's hosts are unwell; the exit status."""
+    """Print which of a job's hosts are unhealthy; returns the exit status."""
     try:
         health = service.get("/v1/health", FleetHealth, state=sorted(BAD))
     except ServiceError as error:
@@ -199,18 +196,17 @@ def look_at_hosts(service: Client, hosts: frozenset[str], *, refuses: bool) -> i
 
 
 def epilog(_: argparse.Namespace, service: Client, host: Host) -> int:
-    """`slurm epilog`: the job has ended."""
     try:
         path = f"/v1/jobs/{quoted(job_id(os.environ))}"
     except ParseError as error:
         complain(error)
         return 0
-    tell(service, "PATCH", path, {"state": "ended", "ended_at": now_of(host).isoformat()})
+    send_change(service, "PATCH", path, {"state": "ended", "ended_at": now_of(host).isoformat()})
     return 0
 
 
-def tell(service: Client, method: str, path: str, body: object) -> None:
-    """Tell the service something; it is no harm if it does not hear."""
+def send_change(service: Client, method: str, path: str, body: object) -> None:
+    """Send the service a change; a failure is only logged."""
     try:
         service.send(method, path, msgspec.json.encode(body), dict[str, Any])
     except ServiceError as error:
@@ -219,7 +215,6 @@ def tell(service: Client, method: str, path: str, body: object) -> None:
 
 
 def now_of(host: Host) -> dt.datetime:
-    """This machine's time."""
     return dt.datetime.fromtimestamp(host.now_ns() / 1e9, tz=dt.UTC)
 
 
@@ -227,7 +222,6 @@ def now_of(host: Host) -> dt.datetime:
 
 
 def topology(arguments: argparse.Namespace, service: Client, _: Host) -> int:
-    """`slurm topology`."""
     try:
         cables = service.get("/v1/topology", Cables)
     except ServiceError as error:
@@ -242,7 +236,7 @@ def topology(arguments: argparse.Namespace, service: Client, _: Host) -> int:
     if arguments.out is None:
         sys.stdout.write(text)
         return 0
-    # Beside it and then in its place: slurmctld may read at any moment.
+    # Written beside it, then renamed: slurmctld may read at any moment.
     draft = arguments.out.with_name(f".{arguments.out.name}.new")
     try:
         draft.write_text(text, encoding="utf-8")

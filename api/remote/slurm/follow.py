@@ -1,4 +1,4 @@
-"""The executor: drains in Slurm what stands in the service, and gives it back when that is over."""
+"""The executor: drains hosts in Slurm by the service's standing actions, and returns them later."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
-    """Slurm, by its own programs.
+    """Slurm, through its own programs.
 
     ``show`` gets each command, done or not; ``is_dry``: none is done. ``node``: only this one.
     """
@@ -53,7 +53,7 @@ class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
         self._node = node
 
     async def observe(self) -> Mapping[str, Node] | None:
-        """How Slurm's nodes stand; None: there is no Slurm here, which a dry run does not need."""
+        """Slurm's nodes; None: there is no Slurm here, which a dry run does not need."""
         words = (*SINFO, f"--nodes={self._node}") if self._node else SINFO
         try:
             output = self._host.run(words, COMMAND_SECONDS)
@@ -62,8 +62,8 @@ class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
                 return None
             raise
         if output.status or output.is_cut:
-            said = printable(output.complaints.decode("utf-8", "replace").strip())[:300]
-            raise Doubt(f"sinfo failed ({output.status}): {said}")
+            message = printable(output.complaints.decode("utf-8", "replace").strip())[:300]
+            raise Doubt(f"sinfo failed ({output.status}): {message}")
         nodes = parse_sinfo(output.text)
         if not nodes:
             raise Doubt("sinfo lists no node")
@@ -86,9 +86,9 @@ class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
         return found
 
     async def _ended(self, left: Sequence[Node]) -> tuple[dict[str, bool], list[str]]:
-        """Of nodes that we drained and no action holds: whether the service knows that it is over.
+        """Of nodes that we drained and no action holds: whether the service has ended the action.
 
-        A service that has lost its inventory knows nothing: then nothing is given back.
+        A service that has lost its inventory knows no actions: then no host is returned.
         """
         found: dict[str, bool] = {}
         unknown: list[str] = []
@@ -114,13 +114,13 @@ class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
                 yield self._run(change)
 
     def _run(self, change: Change) -> Attempt:
-        """One command. Blocks, so that a signal never parts a command from its report."""
+        """One command. Blocks, so that a signal never separates a command from its report."""
         failure = ""
         try:
             output = self._host.run(change.command, COMMAND_SECONDS)
             if output.status or output.is_cut:
-                said = (output.complaints or output.text).decode("utf-8", "replace").strip()
-                failure = f"scontrol ({output.status}): {printable(said)[:300]}"
+                message = (output.complaints or output.text).decode("utf-8", "replace").strip()
+                failure = f"scontrol ({output.status}): {printable(message)[:300]}"
         except HostError as error:
             failure = str(error)
         log.log(
@@ -137,7 +137,7 @@ class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
 
 
 def standing_of(answer: Actions | None) -> list[Action]:
-    """What stands; Doubt if that is not all, or rests on the past."""
+    """Standing actions; Doubt if the list is incomplete or stale."""
     if answer is None:
         raise Doubt("the service's answer is too old")
     if answer.evidence != "fresh":
@@ -151,7 +151,7 @@ def standing_of(answer: Actions | None) -> list[Action]:
 
 
 def shell_word(word: str) -> str:
-    """A word as it would be typed.
+    """A word quoted for the shell.
 
     >>> shell_word("Reason=fabricscope:a1 slow"), shell_word("State=DRAIN")
     ('"Reason=fabricscope:a1 slow"', 'State=DRAIN')

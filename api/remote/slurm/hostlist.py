@@ -1,4 +1,4 @@
-"""Slurm's way to write many hosts: `node[01-03,7],login`. Pure."""
+"""Slurm's hostlist notation: `node[01-03,7],login`. Pure."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def compress(hosts: Iterable[str]) -> str:
         if found is None:
             plain.append(host)
         else:
-            # Without a zero in front a number is as wide as it is.
+            # Without a zero in front a number has no fixed width.
             width = len(found[2]) if found[2].startswith("0") else 0
             families.setdefault((found[1], width), []).append(int(found[2]))
     for (stem, width), taken in merge_widths(families).items():
@@ -115,7 +115,7 @@ def compress(hosts: Iterable[str]) -> str:
 
 
 def merge_widths(families: dict[tuple[str, int], list[int]]) -> dict[tuple[str, int], list[int]]:
-    """`node08` and `node10` are of one width, though the second begins with no zero."""
+    """`node08` and `node10` have one width, though the second begins with no zero."""
     merged: dict[tuple[str, int], list[int]] = {}
     for (stem, width), taken in sorted(families.items()):
         rest = taken

@@ -1,4 +1,4 @@
-"""A job as Slurm's prolog and epilog see it: its environment, as the service wants it. Pure."""
+"""A job from the environment of Slurm's prolog and epilog, in the service's format. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def job_said(environment: Mapping[str, str], now: dt.datetime) -> dict[str, Any]
         for variable, name in ATTRIBUTES.items()
         if (value := environment.get(variable, ""))
     }
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "id": job_id(environment),
         "scheduler": "slurm",
         "started_at": now.isoformat(),
@@ -61,5 +61,5 @@ def job_said(environment: Mapping[str, str], now: dt.datetime) -> dict[str, Any]
         ("SLURM_CLUSTER_NAME", "cluster"),
     ):
         if value := environment.get(variable, ""):
-            said[name] = printable(value)[:TEXT_CHARS_MAX]
-    return said
+            body[name] = printable(value)[:TEXT_CHARS_MAX]
+    return body

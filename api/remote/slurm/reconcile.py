@@ -1,8 +1,8 @@
-"""What Slurm should be told: nodes that are held and not drained, and the other way round. Pure.
+"""Changes for Slurm: nodes that are held and not drained, and the other way round. Pure.
 
-Level-triggered: what stands now is compared with what Slurm shows now. A node is ours only if its
-reason begins with `fabricscope:`; whatever another has drained stays as it is, and a node is given
-back only if the service itself says that the very action of its reason has ended.
+Level-triggered: standing actions are compared with Slurm's current nodes. A node is ours only if
+its reason begins with `fabricscope:`; nodes that others have drained stay as they are, and a node
+is given back only if the service reports that the very action of its reason has ended.
 """
 
 from __future__ import annotations
@@ -41,22 +41,20 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing new begins there by somebody's word."""
+        """Whether an operator or a program has drained it: nothing new begins there."""
         return self.state.startswith("drain")
 
     @property
     def is_away(self) -> bool:
-        """Whether nothing begins there, for whatever reason: Slurm may show one of two."""
+        """Whether nothing begins there, for any reason: Slurm may show one of two."""
         return self.is_drained or self.state.startswith(("down", "fail"))
 
     @property
     def is_ours(self) -> bool:
-        """Whether we drained it."""
         return self.reason.startswith(MARK)
 
     @property
     def is_held(self) -> bool:
-        """Whether it is drained by us."""
         return self.is_ours and self.is_drained
 
     @property
@@ -74,7 +72,7 @@ class Doing(enum.StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that Slurm should be told."""
+    """One change for Slurm."""
 
     doing: Doing
     node: str
@@ -83,7 +81,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The program and its words. UNDRAIN, not RESUME: that would also start what is down."""
+        """Program and arguments. UNDRAIN, not RESUME: that would also start what is down."""
         words = ("scontrol", "update", f"NodeName={self.node}")
         if self.doing is Doing.DRAIN:
             return (*words, "State=DRAIN", f"Reason={self.reason}")
@@ -108,8 +106,8 @@ def parse_sinfo(text: bytes) -> dict[str, Node]:
         if len(found) >= NODES_MAX and name not in found:
             raise ParseError("", f"more than NODES_MAX = {NODES_MAX} nodes")
         word = state.strip().lower().rstrip("*~#!%$@^-+")
-        said = printable(reason.strip())
-        found[name] = Node(name, word, "" if said.lower() == "none" else said)
+        text = printable(reason.strip())
+        found[name] = Node(name, word, "" if text.lower() == "none" else text)
     return found
 
 
@@ -119,7 +117,7 @@ def plan(
     ended: Mapping[str, bool],
     share_max: float = 1.0,
 ) -> Plan[Change]:
-    """What Slurm should be told.
+    """The changes for Slurm.
 
     ``ended``: of actions that our reasons name, whether they are over. ``share_max``: of the nodes,
     that we may have drained at once.
@@ -150,17 +148,16 @@ def plan(
 
 
 def left_over(wanted: Container[str], nodes: Mapping[str, Node]) -> list[Node]:
-    """Nodes of ours that no action wants drained: the service must say whether that is over."""
+    """Nodes of ours that no action holds: the service must confirm that the action is over."""
     return [node for name, node in sorted(nodes.items()) if node.is_held and name not in wanted]
 
 
 def report(action: Action, outcome: Literal["done", "failed"], words: str) -> Report:
-    """What became of an action, as its history shows it."""
     return Report(action.id, outcome, f"{action.host}: {words}")
 
 
 def drain_of(action: Action) -> Change:
-    """The drain that an action is. A name that could be a word of another meaning is refused."""
+    """The drain for an action. A name that Slurm could read as another word is refused."""
     if _HOST.fullmatch(action.host) is None:
         raise ParseError("", f"{action.host[:80]!r} is no name of a node")
     # Slurm's own files and lists are lines with quotes and bars.

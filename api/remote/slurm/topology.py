@@ -1,4 +1,4 @@
-"""`topology.conf` from what is cabled: switches and blocks as Slurm's plugins want them. Pure.
+"""`topology.conf` from the cables: switches and blocks for Slurm's plugins. Pure.
 
 Slurm's tree lets each node hang on one switch. A host of a rail-optimised fabric hangs on a leaf of
 every rail, so leaves that serve the same hosts are one switch here: hosts are joined by what they
@@ -42,7 +42,7 @@ class Cables(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
-    """Hosts that reach each other within a tier, and the groups that it is made of."""
+    """Hosts that reach each other within a tier, and the groups below."""
 
     name: str
     hosts: tuple[str, ...]
@@ -56,14 +56,13 @@ class _Sets:
         self._above: dict[str, str] = {}
 
     def root(self, name: str) -> str:
-        """The one that stands for all that a thing belongs with."""
+        """The representative of the set of a thing."""
         above = self._above.setdefault(name, name)
         while above != self._above[above]:
             self._above[name] = above = self._above[above]
         return above
 
     def join(self, one: str, other: str) -> None:
-        """Both belong together."""
         self._above[self.root(one)] = self.root(other)
 
 
@@ -117,12 +116,11 @@ def merged(before: Sequence[Group], found: Mapping[str, list[str]], tier: int) -
 
 
 def machine(end: str) -> str:
-    """The host or switch of a port."""
     return end.partition("/")[0]
 
 
 def natural(name: str) -> tuple[str, int]:
-    """So that leaf10 comes after leaf9."""
+    """Sort key: leaf10 comes after leaf9."""
     found = re.fullmatch(r"(.*?)(\d*)", name)
     return (found[1], int(found[2] or 0)) if found else (name, 0)
 
@@ -158,7 +156,7 @@ def block_lines(groups: Sequence[Group], left: Sequence[str]) -> Iterator[str]:
 
 
 def below(group: Group) -> Iterator[Group]:
-    """A group after those that it is made of."""
+    """A group after the groups below it."""
     for part in group.parts:
         yield from below(part)
     yield group

@@ -1,4 +1,4 @@
-"""The live view: looks at what `Watch` knows, draws it, and does what keys say."""
+"""The live view: draws what `Watch` knows, and handles keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXIT_SIGNALLED = 128
 
 
 def run_live(target: Target, console: Console, interval_s: float, screen: Screen) -> int:
-    """Show it until somebody quits; the exit status."""
+    """Run until the user quits; returns the exit status."""
     terminal = Terminal(console)
     watch = Watch(target, interval_s=interval_s, notify=terminal.wake)
     watch.want(screen.wanted)
@@ -44,7 +44,6 @@ def run_live(target: Target, console: Console, interval_s: float, screen: Screen
 
 
 def picture_of(screen: Screen, watch: Watch, console: Console) -> list[Text]:
-    """The screen as it is to be drawn now."""
     latest = watch.latest
     width, height = console.size
     stage = Stage(

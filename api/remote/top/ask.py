@@ -1,7 +1,7 @@
-"""All that a screen shows, asked once: answers become rows.
+"""One round of requests for all that a screen shows: answers become rows.
 
-A part that fails (a question that takes too long, a path that an old service lacks) costs its own
-rows and is told; only a service that is away or refuses us fails the whole.
+A part that fails (a query that takes too long, a path that an old service lacks) loses its own
+rows and is shown as failed; only a service that is unavailable or refuses us fails the whole.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PAGE = 1_000
 PAGES_MAX = 4
 """Of hosts and jobs: past four thousand a terminal is the wrong place to look through them."""
 QUESTION_SECONDS_MAX = 8
-"""That the service may think about one question; then it gives up and says so."""
+"""Seconds that the service may take for one query; then it answers with an error."""
 DOWN_MAX = 100
 """Links that are down and are listed."""
 HOSTS_CHARS_MAX = 2_000
@@ -60,7 +60,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """What a question found."""
+    """The result of a query."""
 
     result: tuple[Series, ...]
 
@@ -107,14 +107,14 @@ class Cables(msgspec.Struct, frozen=True):
 
 
 class Asked:
-    """One round of questions; what fails is kept in ``problems``."""
+    """One round of requests; failures are kept in ``problems``."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
         self.problems: dict[str, str] = {}
 
     def part(self, name: str, ask: Callable[[], Part], before: Part) -> Part:
-        """The answer to a part; what it was before, if it is an error."""
+        """The answer to a part; on an error the one before."""
         try:
             return ask()
         except (Odd, Busy) as error:
@@ -122,7 +122,6 @@ class Asked:
             return before
 
     def query(self, expression: str) -> tuple[Series, ...]:
-        """What PromQL finds now."""
         return self.client.get(
             "/api/v1/query",
             QueryAnswer,
@@ -132,7 +131,7 @@ class Asked:
         ).data.result
 
     def history(self, expression: str) -> tuple[Series, ...]:
-        """The same over the last minutes."""
+        """A range query over the last minutes."""
         now_s = self.client.now_s
         return self.client.get(
             "/api/v1/query_range",
@@ -163,9 +162,10 @@ def open_client(target: Target) -> Client:
 
 
 def ask(client: Client, wanted: Wanted, before: Picture | None = None) -> Picture:
-    """Everything that is wanted; what is not wanted, or fails, stays as it was before.
+    """All wanted parts; a part that is not wanted, or fails, stays as it was.
 
-    The incidents come first: whoever does not even answer that is away, or no service of ours.
+    The incidents come first: a server that does not even answer that is unavailable, or no service
+    of ours.
     """
     asked = Asked(client)
     standing = client.get("/v1/incidents", Incidents, state="open", limit=INCIDENTS_MAX).items
@@ -189,7 +189,7 @@ def ask(client: Client, wanted: Wanted, before: Picture | None = None) -> Pictur
 
 
 def closed(asked: Asked) -> tuple[Incident, ...]:
-    """Incidents that are over since a short while, the latest first."""
+    """Incidents that ended a short while ago, the latest first."""
     since = int(asked.client.now_s - CLOSED_SECONDS)
     page = asked.client.get(
         "/v1/incidents", Incidents, state="closed", since=since, limit=CLOSED_MAX
@@ -198,7 +198,7 @@ def closed(asked: Asked) -> tuple[Incident, ...]:
 
 
 def detail(asked: Asked, wanted: Wanted, last: Picture) -> Detail | None:
-    """The incident that somebody looks at."""
+    """The incident that the user looks at."""
     if not wanted.incident:
         return None
     known = last.detail if last.detail and last.detail.id == wanted.incident else None
@@ -207,7 +207,6 @@ def detail(asked: Asked, wanted: Wanted, last: Picture) -> Detail | None:
 
 
 def fleet(asked: Asked) -> Fleet:
-    """The cluster's numbers."""
     found = tabulate(asked.query(questions.fleet()), ())
     numbers = found.get((), {})
     down = asked.client.get("/v1/links", Cables, is_up="false", limit=DOWN_MAX)
@@ -236,7 +235,7 @@ def jobs(asked: Asked) -> tuple[JobRow, ...]:
 
 
 def links(asked: Asked, wanted: Wanted) -> tuple[LinkRow, ...]:
-    """What is down, and then the worst of the others, as many as one can ask about."""
+    """Links that are down, then the worst of the others, as many as one query allows."""
     labels = ("cluster", "host", "device", "port")
     down = asked.client.get("/v1/links", Cables, is_up="false", limit=DOWN_MAX).items
     rows = [LinkRow(host=cable.a, peer=cable.b, is_down=True) for cable in down]
@@ -296,7 +295,6 @@ def hosts(asked: Asked) -> tuple[HostRow, ...]:
 
 
 def fill(row: Row, columns: Mapping[str, float]) -> Row:
-    """The row with the columns that it has."""
     known = {name: value for name, value in columns.items() if name in row.__struct_fields__}
     return msgspec.structs.replace(row, **known)
 
@@ -313,12 +311,11 @@ def tabulate(found: Iterable[Series], labels: Sequence[str]) -> dict[Key, dict[s
 
 
 def key_of(metric: Mapping[str, str], labels: Sequence[str]) -> Key:
-    """The labels that name a thing."""
     return tuple(metric.get(label, "") for label in labels)
 
 
 def finite(texts: Iterable[str]) -> list[float]:
-    """The numbers among texts; NaN and infinity are how PromQL says that there is none.
+    """The numbers among texts; NaN and infinity are PromQL's absent values.
 
     >>> finite(["1.5", "NaN", "+Inf", "?"])
     [1.5]

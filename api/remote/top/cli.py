@@ -20,13 +20,12 @@ from collector.contract.errors import SettingsError
 EXIT_FAILED = 1
 INTERVAL_S = 2.0
 INTERVAL_S_MIN, INTERVAL_S_MAX = 0.5, 3_600.0
-"""Agents report every 5 s; and what is looked at less than once an hour is no live view."""
+"""Agents report every 5 s; and a screen that is renewed less than once an hour is no live view."""
 TEXT_COLUMNS = 120
-"""The width where no terminal says one."""
+"""The width without a terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `top`."""
     add_client_flags(parser)
     parser.add_argument(
         "--interval",
@@ -51,7 +50,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show it; the exit status."""
     if not INTERVAL_S_MIN <= arguments.interval <= INTERVAL_S_MAX:
         raise SettingsError(
             f"--interval {arguments.interval:g}: between {INTERVAL_S_MIN:g} and "
@@ -59,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
     target = Target.of(arguments)
     target.read_token()
-    # A terminal that knows no ▸ gets a ?, not a trace.
+    # A terminal that cannot encode ▸ gets a ?, not a trace.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=False)
@@ -79,7 +77,7 @@ def is_interactive(console: Console) -> bool:
 
 
 def print_once(target: Target, views: frozenset[View], order: Order, *, as_program: bool) -> int:
-    """Ask once and print; the exit status."""
+    """Query once and print; returns the exit status."""
     client = open_client(target)
     try:
         picture = ask_once(client, views, order)

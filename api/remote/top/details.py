@@ -1,4 +1,4 @@
-"""All of one incident: what speaks for it, who suffers, what was ruled out, how it went. Pure."""
+"""All of one incident: its evidence, victims, excluded causes, and history. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ LISTED_MAX = 50
 def details(
     incident: str, picture: Picture, width: int, zone: dt.tzinfo | None = None
 ) -> list[Text]:
-    """The incident as lines of this width."""
     detail = picture.detail
     if not incident:
         return indent([Text("no incident is open")])
@@ -55,40 +54,38 @@ def details(
 
 
 def section(title: str, texts: Sequence[str], width: int) -> list[Text]:
-    """A title and what stands below it; nothing, if nothing does."""
-    said = [text for text in texts if text]
-    if not said:
+    """A title and its texts; nothing without texts."""
+    shown = [text for text in texts if text]
+    if not shown:
         return []
     lines = [Text(""), Text(f"  {title}", "bold")] if title else [Text("")]
-    for text in said[:LISTED_MAX]:
+    for text in shown[:LISTED_MAX]:
         rest, first = ("      ", "    · ") if title else ("    ", "    ")
         lines += indent(wrap(text, width - 8), rest, first)
-    if len(said) > LISTED_MAX:
-        lines.append(Text(f"    … and {len(said) - LISTED_MAX} more", QUIET))
+    if len(shown) > LISTED_MAX:
+        lines.append(Text(f"    … and {len(shown) - LISTED_MAX} more", QUIET))
     return lines
 
 
 def cost(one: Cost) -> str:
-    """What one job loses."""
-    told = f"{one.job}: {words.span(one.lost_seconds)} lost, {one.gpu_hours:.1f} GPU hours"
+    text = f"{one.job}: {words.span(one.lost_seconds)} lost, {one.gpu_hours:.1f} GPU hours"
     if one.step_seconds is not None and one.step_seconds_without is not None:
         usual, now = words.step(one.step_seconds_without), words.step(one.step_seconds)
-        told += f"; a step takes {now}, without it {usual}"
-    return f"{told} ({words.share(one.lost_share)} of the time)"
+        text += f"; a step takes {now}, without it {usual}"
+    return f"{text} ({words.share(one.lost_share)} of the time)"
 
 
 def named(many: Sequence[Culprit]) -> list[str]:
-    """Each by its names."""
     return [words.culprit(one) for one in many]
 
 
 def ruled_out(verdict: Judgement) -> list[str]:
-    """What it is not, and why."""
+    """Excluded causes, and why."""
     return [f"{cause_words(one.what)}: {one.why}" for one in verdict.ruled_out]
 
 
 def turns(detail: Detail, now_s: float, zone: dt.tzinfo | None) -> list[str]:
-    """What happened to the incident, the latest first."""
+    """The incident's history, the latest first."""
     return [
         f"{words.moment(turn.time_ns / NS, now_s, zone)} {turn.news}: {cause_words(turn.cause)}, "
         f"{words.culprit(turn.culprit)}, {words.share(turn.confidence)} sure"

@@ -10,7 +10,7 @@ ESCAPE = 0x1B
 
 
 class Key(enum.StrEnum):
-    """Keys that are no sign."""
+    """Keys that are no printable character."""
 
     UP = "up"
     DOWN = "down"
@@ -70,7 +70,7 @@ class Decoder:
         return bool(self._pending)
 
     def feed(self, data: bytes) -> list[str]:
-        """The keys that are complete; signs that cannot be printed are none."""
+        """The complete keys; unprintable characters are dropped."""
         self._pending += data
         found: list[str] = []
         while self._pending:

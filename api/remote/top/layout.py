@@ -30,7 +30,7 @@ class Column:
 
     title: str
     width: int = 0
-    """0: what the others leave. One column of a table has it."""
+    """0: the remaining width. One column of a table has it."""
     is_right: bool = False
     """Numbers stand under each other by their last digit."""
     from_width: int = 0
@@ -94,7 +94,7 @@ def wrap(text: str, width: int, style: str = "", lines_max: int = 0) -> list[Tex
 
 
 def indent(lines: Sequence[Text], by: str = "  ", first: str | None = None) -> list[Text]:
-    """Lines moved to the right; the first one behind its own beginning."""
+    """Lines moved to the right; the first one after its own prefix."""
     return [
         Text.assemble(first if first is not None and number == 0 else by, line)
         for number, line in enumerate(lines)
@@ -102,7 +102,7 @@ def indent(lines: Sequence[Text], by: str = "  ", first: str | None = None) -> l
 
 
 def window(count: int, selected: int, room: int) -> range:
-    """Which of so many lines are shown, so that the selected one is among them, in the middle.
+    """Which of so many lines are shown, with the selected one in the middle.
 
     >>> window(10, 0, 4), window(10, 5, 4), window(10, 9, 4), window(3, 1, 4)
     (range(0, 4), range(3, 7), range(6, 10), range(0, 3))

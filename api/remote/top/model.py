@@ -1,7 +1,7 @@
-"""What is shown: the service's answers as far as a terminal needs them.
+"""The data of the screen: the fields of the service's answers that a terminal needs.
 
-Lenient on purpose: a service of a later version says more, and other words for a cause; both must
-not blind whoever looks with an older `top`. So causes are texts here, and unknown fields pass by.
+Lenient on purpose: a service of a later version sends more fields, and other causes; both must
+not break an older `top`. So causes are texts here, and unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collector.contract.verdict import Cost, Culprit, Evidence, RuledOut
 
 
 class View(enum.StrEnum):
-    """What a screen can show, in the order of its keys."""
+    """The views of a screen, in the order of their keys."""
 
     NOW = "now"
     JOBS = "jobs"
@@ -24,7 +24,7 @@ class View(enum.StrEnum):
 
 
 class Order(enum.StrEnum):
-    """What the worst links are the worst of."""
+    """The criterion for the worst links."""
 
     UTILISATION = "utilisation"
     ERRORS = "errors"
@@ -32,7 +32,7 @@ class Order(enum.StrEnum):
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be asked: only what somebody looks at, because each question costs the service."""
+    """What to request: only what is on the screen, because each query costs the service."""
 
     views: frozenset[View] = frozenset({View.NOW})
     order: Order = Order.UTILISATION
@@ -60,12 +60,11 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether it goes on."""
         return self.state == "open"
 
 
 class Judgement(msgspec.Struct, frozen=True, kw_only=True):
-    """An incident's verdict, as `GET /v1/incidents/{id}` tells it."""
+    """An incident's verdict, from `GET /v1/incidents/{id}`."""
 
     cause: str
     culprit: Culprit
@@ -104,7 +103,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster in numbers; None where nobody says."""
+    """The cluster in numbers; None where not known."""
 
     agents: float | None = None
     """That report."""
@@ -114,7 +113,7 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     jobs: float | None = None
     """That are measured."""
     links_down: int | None = None
-    """Cables of which an end says that it is down."""
+    """Cables of which an end reports that it is down."""
 
 
 class JobRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +150,6 @@ class LinkRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The port in one word."""
         return "/".join(part for part in (self.host, self.device, self.port) if part)
 
 
@@ -160,7 +158,7 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
 
     host: str
     silent_s: float | None = None
-    """Since its last sample; None if nobody knows the host but by its series."""
+    """Since its last sample; None if the host is known by its series only."""
     gpus: float | None = None
     busy: float | None = None
     throttled: float | None = None
@@ -171,7 +169,7 @@ class HostRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """What the service said when it was last asked; None: that was not asked yet."""
+    """The service's last answers; None: not requested yet."""
 
     time_s: float
     """When, by the service's clock."""
@@ -185,4 +183,4 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     hosts: tuple[HostRow, ...] | None = None
     detail: Detail | None = None
     problems: dict[str, str] = {}
-    """Parts that could not be answered this time, and why; what they said before stands."""
+    """Parts that could not be answered this time, and why; their last answers stand."""

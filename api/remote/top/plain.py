@@ -1,4 +1,4 @@
-"""Everything once, as text or JSON: for pipes, logs, and terminals that cannot do more."""
+"""One output as text or JSON: for pipes, logs, and simple terminals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ ALL_LINES = 1_000_000
 
 
 def ask_once(client: Client, views: frozenset[View], order: Order) -> Picture:
-    """All that is wanted, once."""
     return ask(client, Wanted(views=views, order=order))
 
 
@@ -38,7 +37,6 @@ def as_lines(
     width: int,
     zone: dt.tzinfo | None = None,
 ) -> list[Text]:
-    """The views one after the other."""
     stage = Stage(width=width, height=ALL_LINES, url=url, now_s=picture.time_s, zone=zone)
     clock = moment(picture.time_s, picture.time_s, zone)
     lines = [

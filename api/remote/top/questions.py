@@ -1,7 +1,7 @@
-"""The questions in PromQL. Where several fit into one, the label ``what`` tells columns apart.
+"""The PromQL queries. Where several fit into one, the label ``what`` distinguishes columns.
 
-One question instead of six, because the columns of a row then are of one moment. Links are asked
-in two steps: who is worst, over the whole fabric, and then the rest about those few only.
+One query instead of six, because the columns of a row then are of one moment. Links are queried
+in two steps: the worst ones, over the whole fabric, and then the rest about those few only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PORT = "cluster, host, device, port"
 NIC = "cluster, host, device"
 HOST = "cluster, host"
 LINKS_MAX = 50
-"""Ports of the view of links: two screens. Whoever wants more asks for one host's."""
+"""Ports of the view of links: two screens. For more, query one host's."""
 PAUSE_BITS = 65_535 * 512
 """The longest time that a pause frame stops a port, in bits at its rate (IEEE 802.3, 31B)."""
 SLOWED_MASKS = (0x8, 0x20, 0x40, 0x80)
@@ -56,7 +56,6 @@ def union(columns: Mapping[str, str]) -> str:
 
 
 def fleet() -> str:
-    """The cluster's numbers."""
     return union(
         {
             "agents": "count(group by (cluster, host) (fabric_agent_start_time_seconds))",
@@ -68,7 +67,6 @@ def fleet() -> str:
 
 
 def jobs() -> str:
-    """What is measured of each job."""
     return union(
         {
             "ranks": "max by (job) (fabric_job_ranks)",
@@ -84,23 +82,22 @@ JOB_STEPS = "max by (job) (fabric_job_step_seconds)"
 
 
 def rates(kind: str, names: tuple[str, ...], labels: str, only: str = "") -> str:
-    """Several counters of a port or interface as one rate, of those that somebody counts."""
+    """Several counters of a port or interface as one rate, of those that exist."""
     counted = {name: f"rate(fabric_{kind}_{name}_total{{{only}}}[{RATE_WINDOW}])" for name in names}
     return f"sum by ({labels}) ({union(counted)})"
 
 
 def port_rate(only: str) -> str:
-    """What links carry, in bits a second."""
+    """The links' rates, in bits a second."""
     return f"(max by ({PORT}) (fabric_port_rate_bits_per_second{{{only}}}) > 0)"
 
 
 def nic_rate(only: str) -> str:
-    """The same of interfaces."""
     return f"(max by ({NIC}) (fabric_nic_speed_bits_per_second{{{only}}}) > 0)"
 
 
 def of_hosts(names: Iterable[str]) -> str:
-    r"""The part of a selector that leaves only these hosts; whatever stands in their names.
+    r"""The part of a selector that leaves only these hosts; whatever their names contain.
 
     >>> of_hosts(["node1", 'a.b"'])
     'host=~"node1|a\\\\.b\\""'
@@ -111,7 +108,7 @@ def of_hosts(names: Iterable[str]) -> str:
 
 
 def of_interfaces(nics: str, only: str) -> str:
-    """What interfaces say, told of the RDMA ports behind them; else of the interfaces."""
+    """Values of interfaces, mapped to the RDMA ports behind them; else to the interfaces."""
     named = f'max by (cluster, host, netdev) (label_join({nics}, "netdev", "", "device"))'
     ports = f'fabric_port_info{{netdev!="", {only}}}'
     return (
@@ -132,7 +129,7 @@ def utilisation(direction: str, only: str = "") -> str:
 
 
 def errors(only: str = "") -> str:
-    """Damaged and dropped packets a second, of a port or of its interface: who counts more."""
+    """Damaged and dropped packets a second, of a port or of its interface: the larger count."""
     counted = {
         "port": rates("port", PORT_ERRORS, PORT, only),
         "nic": of_interfaces(rates("nic", NIC_ERRORS, NIC, only), only),
@@ -157,7 +154,7 @@ def paused(only: str = "") -> str:
 
 
 def worst(order: Order) -> str:
-    """The ports that have most of it."""
+    """The ports with the highest values."""
     both = {"sends": utilisation("transmit"), "receives": utilisation("receive")}
     by = {
         Order.UTILISATION: f"(max by ({PORT}) ({union(both)}))",
@@ -168,7 +165,7 @@ def worst(order: Order) -> str:
 
 
 def link_columns(hosts_shown: Iterable[str]) -> dict[str, str]:
-    """The columns of ports on these hosts, a question for each: as one they would be too long."""
+    """The columns of ports on these hosts, a query for each: as one they would be too long."""
     only = of_hosts(hosts_shown)
     return {
         "sends": utilisation("transmit", only),
@@ -180,7 +177,7 @@ def link_columns(hosts_shown: Iterable[str]) -> dict[str, str]:
 
 
 def peers(hosts_shown: Iterable[str]) -> str:
-    """Who is at the other end of ports on these hosts."""
+    """The other ends of ports on these hosts."""
     only = of_hosts(hosts_shown)
     return f"group by ({PORT}, peer_name, peer_port) (fabric_link_info{{{only}}})"
 
@@ -196,7 +193,6 @@ def moved(direction: str) -> str:
 
 
 def hosts() -> str:
-    """All columns of all hosts."""
     reasons = "max by (cluster, host, gpu) (fabric_gpu_clock_event_reasons)"
     slowed = " + ".join(f"floor({reasons} / {mask}) % 2" for mask in SLOWED_MASKS)
     return union(

@@ -1,4 +1,4 @@
-"""What stands in the lists: one entry for each incident, job, link and host, filtered. Pure."""
+"""The lists: one entry for each incident, job, link and host, filtered. Pure."""
 
 from __future__ import annotations
 
@@ -69,15 +69,15 @@ class Entry:
     id: str
     cells: tuple[Cell, ...]
     incident: str = ""
-    """What Enter opens; empty: nothing is known against it."""
+    """The incident that Enter opens; empty: none."""
 
     def matches(self, text: str) -> bool:
-        """Whether a filter lets it through."""
+        """Whether the filter text is in it."""
         return any(text in cell.text.casefold() for cell in self.cells)
 
 
 def entries(view: View, picture: Picture | None, wanted: str = "") -> list[Entry]:
-    """A view's list, of entries that contain the text; empty where the view has none."""
+    """A view's entries that contain the text; empty where the view has no list."""
     if picture is None:
         return []
     found: list[Entry] = []
@@ -99,7 +99,7 @@ def entries(view: View, picture: Picture | None, wanted: str = "") -> list[Entry
 def distinct(found: Sequence[Entry]) -> Iterator[Entry]:
     """The entries, each with an id of its own.
 
-    Two clusters may have ports of one name, and a selection must get from one to the other.
+    Two clusters may have ports of one name, and the selection must move from one to the other.
     """
     seen: Counter[str] = Counter()
     for entry in found:
@@ -109,13 +109,12 @@ def distinct(found: Sequence[Entry]) -> Iterator[Entry]:
 
 
 def of_incident(one: Incident) -> Entry:
-    """An incident; the view draws it as a block, the filter sees all its words."""
-    told = (one.cause, words.culprit(one.culprit), one.summary, " ".join(one.jobs), one.id)
-    return Entry(one.id, tuple(Cell(text) for text in told), one.id)
+    """An incident; the view draws it as a block, the filter searches all its texts."""
+    texts = (one.cause, words.culprit(one.culprit), one.summary, " ".join(one.jobs), one.id)
+    return Entry(one.id, tuple(Cell(text) for text in texts), one.id)
 
 
 def of_job(row: JobRow, incidents: Sequence[Incident]) -> Entry:
-    """A job."""
     about = next((one for one in incidents if row.job in one.jobs), None)
     usual = words.median(row.steps_s)
     ratio = row.step_s / usual if row.step_s and usual else None
@@ -159,7 +158,6 @@ def of_link(row: LinkRow, incidents: Sequence[Incident]) -> Entry:
 
 
 def of_host(row: HostRow, incidents: Sequence[Incident]) -> Entry:
-    """A host."""
     about = next((one for one in incidents if one.culprit.host == row.host), None)
     heard = words.NOTHING if row.silent_s is None else words.brief(row.silent_s)
     return Entry(
@@ -182,12 +180,11 @@ def of_host(row: HostRow, incidents: Sequence[Incident]) -> Entry:
 
 
 def trouble(about: Incident | None) -> tuple[Cell, ...]:
-    """What is known against a job or a host."""
     return (Cell(cause_words(about.cause), BAD) if about else Cell(""),)
 
 
 def cause_words(cause: str) -> str:
-    """A cause for people.
+    """A cause as text.
 
     >>> cause_words("slow_link")
     'slow link'
@@ -196,7 +193,7 @@ def cause_words(cause: str) -> str:
 
 
 def trouble_of_host(row: HostRow) -> tuple[bool, bool, str]:
-    """Hosts that are silent first, then those with slowed GPUs, then by name."""
+    """Sort key: silent hosts first, then those with slowed GPUs, then by name."""
     is_silent = (row.silent_s or 0.0) > SILENT_BAD_S
     return not is_silent, not row.throttled, row.host
 
@@ -230,7 +227,6 @@ def slower(ratio: float | None) -> str:
 
 
 def level(value: float | None, warn: float, bad: float) -> str:
-    """How a number is drawn."""
     if value is None:
         return QUIET
     return BAD if value >= bad else WARN if value >= warn else ""

@@ -1,4 +1,4 @@
-"""What a person has chosen to see, and what keys change about it. Pure."""
+"""The state of the screen, and how keys change it. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BACK = {Key.ESCAPE, Key.BACKSPACE, Key.LEFT, "h"}
 
 @dataclass
 class Screen:
-    """The state of one person's screen."""
+    """The state of one user's screen."""
 
     view: View = View.NOW
     order: Order = Order.UTILISATION
@@ -40,21 +40,20 @@ class Screen:
     is_helping: bool = False
     is_done: bool = False
     wants_answer: bool = False
-    """Somebody pressed `r`; whoever asks takes it back."""
+    """The user pressed `r`; the requester resets it."""
     incident: str = ""
-    """Whose details are shown."""
+    """The incident whose details are shown."""
     came_from: View = View.NOW
     scroll: int = 0
     """First line of the details that is shown; `draw` keeps it within them."""
     chosen: dict[View, str] = field(default_factory=dict)
-    """The selected entry of each list, by its id: lists are sorted anew with each answer, and
-    Enter must open what the person looked at."""
+    """The selected entry of each list, by its id: lists are sorted again with each answer, and
+    Enter must open the entry that the user selected."""
     places: dict[View, int] = field(default_factory=dict)
     """Where it was, for when it is gone."""
 
     @property
     def wanted(self) -> Wanted:
-        """What has to be asked for this."""
         return Wanted(
             views=frozenset({View.NOW, self.view}),
             order=self.order,
@@ -62,18 +61,16 @@ class Screen:
         )
 
     def listed(self, picture: Picture | None) -> list[Entry]:
-        """The entries of the list that is shown."""
         return entries(self.view, picture, self.filter)
 
     def selected(self, shown: Sequence[Entry]) -> int:
-        """Which of them is selected; 0 if there are none."""
+        """The selected entry's place; 0 if there are none."""
         ids = [entry.id for entry in shown]
         if (wanted := self.chosen.get(self.view)) in ids:
             return ids.index(wanted)
         return max(0, min(self.places.get(self.view, 0), len(ids) - 1))
 
     def press(self, key: str, picture: Picture | None) -> None:
-        """What a key does."""
         if self.is_typing:
             self._type(key)
         elif self.is_helping:
@@ -95,12 +92,12 @@ class Screen:
             self._press_in_list(key, picture)
 
     def _next_list(self) -> View:
-        """The list after the one that is shown, round and round."""
+        """The next list, cyclic."""
         here = LISTS.index(self.view) if self.view in LISTS else -1
         return LISTS[(here + 1) % len(LISTS)]
 
     def _show(self, view: View, picture: Picture | None) -> None:
-        """Change to a view; the one of incidents opens what is selected, or the first there is."""
+        """Change to a view; the one of incidents opens the selected incident, or the first."""
         if view is not View.INCIDENT:
             self.view = view
         elif self.view is not View.INCIDENT:
@@ -108,7 +105,7 @@ class Screen:
             self._enter(self._incident(picture) or first)
 
     def _incident(self, picture: Picture | None) -> str:
-        """What is known against the selected entry; empty if nothing is."""
+        """The incident of the selected entry; empty if there is none."""
         shown = self.listed(picture)
         return shown[self.selected(shown)].incident if shown else ""
 
@@ -127,7 +124,6 @@ class Screen:
             self.scroll = 0
 
     def _press_in_list(self, key: str, picture: Picture | None) -> None:
-        """A key while a list is shown."""
         if key == "/":
             self.is_typing = True
         elif key == Key.ESCAPE:
@@ -142,7 +138,6 @@ class Screen:
             self._move(key, self.listed(picture))
 
     def _move(self, key: str, shown: Sequence[Entry]) -> None:
-        """Select another entry."""
         if not shown:
             return
         last = len(shown) - 1

@@ -1,7 +1,7 @@
-"""The terminal of whoever looks: single keys, the other screen, and all as before at the end.
+"""The user's terminal: single keys, the alternate screen, and everything restored at the end.
 
 Keys come one by one and without echo; Ctrl-C stays a signal. Whatever happens (a signal, a bug, a
-terminal that is gone) the block's end gives back the mode, the screen and the cursor.
+terminal that is gone) the block's end restores the mode, the screen and the cursor.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Terminal:
     def wake(self) -> None:
         """Have `keys` return; from any thread."""
         with contextlib.suppress(BlockingIOError, OSError):
-            # Full: it will wake up anyway. Gone: nobody waits any more.
+            # Full: it will wake up anyway. Gone: no thread waits any more.
             os.write(self._wake_write, b"!")
 
     @contextlib.contextmanager
@@ -72,7 +72,7 @@ class Terminal:
         if self._is_suspended:
             self._suspend()
         if self._is_continued:
-            # Somebody else may have stopped us, and a shell has set its terminal's mode since.
+            # Another process may have stopped us, and a shell has set its terminal's mode since.
             self._is_continued = False
             tty.setcbreak(self._keyboard, termios.TCSADRAIN)
         patience = ESCAPE_SECONDS if self._decoder.is_waiting else wait_s
@@ -91,15 +91,14 @@ class Terminal:
         return self._decoder.feed(data)
 
     def show(self, lines: Sequence[Text]) -> None:
-        """These lines instead of those before."""
         if self._screen is not None:
-            # As one write, so that nobody sees half of it.
+            # As one write, so that the screen never shows half of it.
             with self.console:
                 self.console.control(Control.home())
                 self._screen.update(Group(*lines))
 
     def _take(self) -> None:
-        """Keys one by one, and the other screen."""
+        """Single keys, and the alternate screen."""
         self._usual = termios.tcgetattr(self._keyboard)
         tty.setcbreak(self._keyboard, termios.TCSADRAIN)
         self._screen = self.console.screen(hide_cursor=True)
@@ -117,7 +116,7 @@ class Terminal:
                 termios.tcsetattr(self._keyboard, termios.TCSADRAIN, self._usual)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        """Only notes it: the wake-up descriptor has `keys` return, which does the rest."""
+        """Only records the signal: the wake-up descriptor makes `keys` return."""
         if number in STOPS:
             self.stopped_by = number
         elif number == signal.SIGTSTP:

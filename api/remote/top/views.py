@@ -38,7 +38,7 @@ WORDS_LINES_MAX = 2
 """Of a summary or an action in the list; the details have all of it."""
 PROBLEM_LINES_MAX = 3
 LINKS_DOWN_ASKED = 100
-"""So many links that are down may be counted; more are told as more."""
+"""Links that are down are counted up to this; more are shown as more."""
 
 ORDER_WORDS = {
     Order.UTILISATION: "the busiest",
@@ -58,13 +58,13 @@ HELP = (
     ("network", "share of the time in transfers; above 25% the network limits the job"),
     ("waits", "share of the time that ranks wait for one that comes late"),
     ("slowed", "GPUs whose clock heat or the power supply holds down"),
-    ("-", "nobody says"),
+    ("-", "not known"),
 )
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Where and when it is drawn."""
+    """Size and time of the drawing."""
 
     width: int
     height: int
@@ -91,7 +91,7 @@ def draw(screen: Screen, latest: Latest, stage: Stage) -> list[Text]:
 
 
 def content(screen: Screen, latest: Latest, stage: Stage, room: int) -> list[Text]:
-    """What stands between the bar and the line of keys."""
+    """The lines between the bar and the line of keys."""
     if screen.is_helping:
         return helping(stage.width)
     picture = latest.picture
@@ -141,7 +141,7 @@ def bar(screen: Screen, latest: Latest, stage: Stage) -> Text:
 
 
 def status(latest: Latest, stage: Stage) -> list[Text]:
-    """The cluster in numbers; while the service is away, since when, why, and what comes next."""
+    """The cluster in numbers; while the service is unavailable: since when, why, next try."""
     picture = latest.picture
     if latest.phase in {Phase.AWAY, Phase.REFUSED} and picture is not None:
         return indent(wrap(away(latest, stage), stage.width - 2, BAD, PROBLEM_LINES_MAX), " ")
@@ -149,45 +149,46 @@ def status(latest: Latest, stage: Stage) -> list[Text]:
         return [Text("")]
     lines = [Text(f" {numbers(picture.fleet, picture.incidents)}")]
     if picture.problems:
-        told = "; ".join(f"{part}: {why}" for part, why in picture.problems.items())
-        lines += indent(wrap(f"not answered: {told}", stage.width - 2, WARN, WORDS_LINES_MAX), " ")
+        failed = "; ".join(f"{part}: {why}" for part, why in picture.problems.items())
+        lines += indent(
+            wrap(f"not answered: {failed}", stage.width - 2, WARN, WORDS_LINES_MAX), " "
+        )
     return lines
 
 
 def away(latest: Latest, stage: Stage) -> str:
-    """What is wrong with the service, for people."""
+    """What is wrong with the service, as text."""
     since_s = stage.monotonic_s - (latest.away_since_s or stage.monotonic_s)
     begun = words.moment(stage.now_s - since_s, stage.now_s, stage.zone)
-    told = f"No answer since {begun} ({words.span(since_s)}): {latest.why}."
+    text = f"No answer since {begun} ({words.span(since_s)}): {latest.why}."
     if latest.phase is Phase.REFUSED:
-        told = f"Refused since {begun}: {latest.why}."
+        text = f"Refused since {begun}: {latest.why}."
     if latest.picture is not None:
         seen = words.moment(latest.picture.time_s, stage.now_s, stage.zone)
-        told += f" What you see is of {seen}."
+        text += f" What you see is of {seen}."
     if latest.retry_at_s is not None:
         left_s = max(0.0, latest.retry_at_s - stage.monotonic_s)
-        told += f" Next try in {words.span(left_s)}."
-    return told
+        text += f" Next try in {words.span(left_s)}."
+    return text
 
 
 def numbers(fleet: Fleet, incidents: Sequence[Incident]) -> str:
-    """The line of numbers."""
-    told = []
+    shown = []
     if incidents:
         hours = sum(one.gpu_hours for one in incidents)
-        told.append(f"{counted(len(incidents), 'incident')} open, {hours:.1f} GPU hours lost")
+        shown.append(f"{counted(len(incidents), 'incident')} open, {hours:.1f} GPU hours lost")
     else:
-        told.append("no incident open")
+        shown.append("no incident open")
     if fleet.links_down:
         more = "+" if fleet.links_down >= LINKS_DOWN_ASKED else ""
-        told.append(f"{counted(fleet.links_down, 'link')}{more} down")
+        shown.append(f"{counted(fleet.links_down, 'link')}{more} down")
     if fleet.jobs:
-        told.append(counted(int(fleet.jobs), "job"))
+        shown.append(counted(int(fleet.jobs), "job"))
     if fleet.gpus:
-        told.append(f"{counted(int(fleet.gpus), 'GPU')} {words.share(fleet.gpus_busy)} busy")
+        shown.append(f"{counted(int(fleet.gpus), 'GPU')} {words.share(fleet.gpus_busy)} busy")
     if fleet.agents:
-        told.append(counted(int(fleet.agents), "agent"))
-    return " · ".join(told)
+        shown.append(counted(int(fleet.agents), "agent"))
+    return " · ".join(shown)
 
 
 def counted(number: int, name: str) -> str:
@@ -232,7 +233,7 @@ def waiting(latest: Latest, stage: Stage) -> list[Text]:
 
 
 def empty(picture: Picture) -> str:
-    """What it means that nothing is wrong: whether anybody looks, and at what."""
+    """What an empty list means: whether the service evaluates, and what."""
     fleet = picture.fleet
     if not (fleet.agents or fleet.gpus or fleet.jobs):
         return (
@@ -248,7 +249,7 @@ def empty(picture: Picture) -> str:
 
 
 def helping(width: int) -> list[Text]:
-    """What keys do and what columns mean."""
+    """Help: keys and columns."""
     lines = []
     for key, text in HELP:
         first = f"  {key:<10}"
@@ -262,13 +263,13 @@ def helping(width: int) -> list[Text]:
 def now(
     picture: Picture, shown: Sequence[Entry], selected: int, stage: Stage, room: int
 ) -> list[Text]:
-    """Open incidents as blocks, then what is over; scrolled so that the selected one is seen."""
+    """Open incidents as blocks, then past ones; scrolled so that the selected one is visible."""
     known = {one.id: one for one in (*picture.incidents, *picture.closed)}
     blocks: list[list[Text]] = []
     if not picture.incidents:
         is_well = bool(picture.fleet.agents)
-        said = wrap(empty(picture), stage.width - 4, GOOD if is_well else WARN)
-        blocks.append([Text(""), *indent(said), Text("")])
+        lines_empty = wrap(empty(picture), stage.width - 4, GOOD if is_well else WARN)
+        blocks.append([Text(""), *indent(lines_empty), Text("")])
     has_title = False
     places = []
     for place, entry in enumerate(shown):
@@ -301,7 +302,7 @@ def scrolled(blocks: Sequence[Sequence[Text]], selected: int, room: int) -> list
 
 
 def block(one: Incident, stage: Stage, *, is_selected: bool) -> list[Text]:
-    """One incident: what, who, how sure; in words; since when and what it costs; what to do."""
+    """One incident: cause, culprit, confidence; summary; since when and what it costs; advice."""
     if not one.is_open:
         return [over(one, stage, is_selected=is_selected)]
     width = stage.width - 4
@@ -312,22 +313,21 @@ def block(one: Incident, stage: Stage, *, is_selected: bool) -> list[Text]:
     head.append(f"  {words.share(one.confidence)} sure")
     since_s = one.since_ns / NS
     lasts = words.span(stage.now_s - since_s)
-    told = f"since {words.moment(since_s, stage.now_s, stage.zone)} ({lasts})"
+    text = f"since {words.moment(since_s, stage.now_s, stage.zone)} ({lasts})"
     if one.gpu_hours:
-        told += f" · lost {words.span(one.lost_seconds)}, {one.gpu_hours:.1f} GPU hours"
+        text += f" · lost {words.span(one.lost_seconds)}, {one.gpu_hours:.1f} GPU hours"
     if one.jobs:
-        told += f" · {jobs_of(one)}"
+        text += f" · {jobs_of(one)}"
     return [
         head,
         *indent(wrap(one.summary, width, lines_max=WORDS_LINES_MAX), "    "),
-        *indent(wrap(told, width, QUIET, 1), "    "),
+        *indent(wrap(text, width, QUIET, 1), "    "),
         *indent(wrap(one.action, width - 2, "cyan", WORDS_LINES_MAX), "      ", "    → "),
         Text(""),
     ]
 
 
 def over(one: Incident, stage: Stage, *, is_selected: bool) -> Text:
-    """An incident that is over, in a line."""
     end_s = (one.until_ns or one.closed_ns or one.since_ns) / NS
     lasted = words.span(end_s - one.since_ns / NS)
     line = Text(MARK if is_selected else NO_MARK, SELECTED if is_selected else "")
@@ -336,7 +336,7 @@ def over(one: Incident, stage: Stage, *, is_selected: bool) -> Text:
 
 
 def jobs_of(one: Incident) -> str:
-    """Who suffers, in few words."""
+    """The affected jobs, shortened."""
     more = len(one.jobs) - 1
     return one.jobs[0] + (f" and {counted(more, 'more job')}" if more else "")
 
@@ -372,7 +372,7 @@ def listing(
 def heading(
     view: View, order: Order, picture: Picture, width: int
 ) -> tuple[str, Sequence[Column], bool]:
-    """A table's title, its columns, and whether it was asked for yet."""
+    """A table's title, its columns, and whether it was requested yet."""
     if view is View.JOBS:
         title = "as measured from their collectives, half a minute behind"
         return title, job_columns(width), picture.jobs is not None
@@ -384,7 +384,7 @@ def heading(
 def nothing(view: View, order: Order) -> str:
     """Why a table is empty."""
     if view is View.JOBS:
-        return "No job runs that anybody has told of: see NCCL Inspector, or POST /v1/jobs"
+        return "No running job is known: see NCCL Inspector, or POST /v1/jobs"
     if view is View.LINKS and order is not Order.UTILISATION:
         return "No port has any."
-    return "Nobody has sent samples yet: fabricscope agent --service URL, on each host"
+    return "No host has sent samples yet: fabricscope agent --service URL, on each host"

@@ -1,8 +1,8 @@
-"""Two threads that ask: one polls, one listens to what happens; the screen only looks at `latest`.
+"""Two threads: one polls the service, one follows its events; the screen only reads `latest`.
 
-The listener takes nothing from an event but a line of news and the occasion: it has the poller ask
+The listener takes nothing from an event but a line of news: it makes the poller ask
 at once, so that there is one way in which a picture comes to be, and what is shown is what
-`GET /v1/incidents` says. Without a stream (a proxy that holds it back, too many listeners) the
+`GET /v1/incidents` answers. Without a stream (a proxy that holds it back, too many listeners) the
 poller goes on at its interval.
 """
 
@@ -22,13 +22,13 @@ from api.remote.top.model import Incident, Picture, Wanted
 HURRY_SECONDS = 0.2
 """Between two rounds at least, whatever happens: a hundred changes in a second are one occasion."""
 QUIET_SECONDS_MAX = 45.0
-"""The stream says something every 15 s; after three times as much it is dead."""
+"""The stream sends something every 15 s; after three times as much it is dead."""
 STREAM_BYTES_MAX = 1 << 20
 """Of one event: an incident in short has 1 kB."""
 
 
 class Phase(enum.Enum):
-    """How it stands with the service."""
+    """The state of the connection."""
 
     CONNECTING = "connecting"
     ANSWERS = "answers"
@@ -37,7 +37,7 @@ class Phase(enum.Enum):
 
 
 class Latest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known now: never changed, always replaced, so that it can be read without a lock."""
+    """The current state: never changed, always replaced, so that it can be read without a lock."""
 
     phase: Phase = Phase.CONNECTING
     picture: Picture | None = None
@@ -57,7 +57,7 @@ class Latest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of an event, as far as it is shown."""
+    """The data of an event, with the fields that are shown."""
 
     news: str
     time_ns: int
@@ -65,7 +65,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Watch:
-    """Asks until it is stopped. ``notify`` is called, from a thread, when `latest` has changed."""
+    """Polls until it is stopped. ``notify`` is called, from a thread, when `latest` has changed."""
 
     def __init__(
         self,
@@ -86,28 +86,26 @@ class Watch:
         self._occasion = threading.Event()
         self._answers = threading.Event()
         self._stopped = threading.Event()
-        # Made here, so that a wrong address or token file ends the program with a line.
+        # Made here, so that a wrong address or token file ends the program with a message.
         self._poller, self._listener = open_client(target), open_client(target)
 
     def start(self) -> None:
-        """Begin. The threads end with the process: nobody waits for an answer after `q`."""
+        """Start. The threads end with the process: after `q` no answer is awaited."""
         for run in (self._poll, self._listen):
             threading.Thread(target=run, name=f"top{run.__name__}", daemon=True).start()
 
     def stop(self) -> None:
-        """No more rounds."""
         self._stopped.set()
         self._occasion.set()
         self._answers.set()
 
     def want(self, wanted: Wanted) -> None:
-        """What is to be asked from now on; at once, if it is something else."""
+        """Set what to request from now on; at once, if it differs."""
         if wanted != self._wanted:
             self._wanted = wanted
             self._occasion.set()
 
     def hurry(self) -> None:
-        """Ask now."""
         self._occasion.set()
 
     # --- polling ----------------------------------------------------------------------------------
@@ -123,7 +121,7 @@ class Watch:
             self._occasion.wait(max(0.0, max(wait_s, took_s) - HURRY_SECONDS))
 
     def _round(self) -> float:
-        """Ask once; how long to wait before the next time, in seconds."""
+        """Poll once; returns seconds to wait before the next time."""
         try:
             picture = ask(self._poller, self._wanted, self.latest.picture)
         except Refused as error:
@@ -143,7 +141,7 @@ class Watch:
         return self._interval_s
 
     def _failed(self, phase: Phase, why: str) -> float:
-        """Say that there is no answer, and since when."""
+        """Record that there is no answer, and since when."""
         self._answers.clear()
         self._failures += 1
         wait_s = backoff(self._failures)
@@ -159,7 +157,7 @@ class Watch:
         return wait_s
 
     def _change(self, **fields: object) -> None:
-        """Replace what is known, and tell."""
+        """Replace `latest`, and notify."""
         with self._lock:
             self.latest = msgspec.structs.replace(self.latest, **fields)
         self._notify()
@@ -167,7 +165,7 @@ class Watch:
     # --- listening --------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Hold a stream whenever the service answers; after a failure later and later."""
+        """Hold a stream whenever the service answers; after failures with growing pauses."""
         seen, failures = "", 0
         while not self._stopped.is_set():
             self._answers.wait()
@@ -178,7 +176,8 @@ class Watch:
                     seen, failures = number or seen, 0
                     self._take(name, data)
             except ServiceError:
-                # The poller tells people; without a stream its interval is how fast news come.
+                # The poller reports failures; without a stream its interval bounds the delay of
+                # news.
                 pass
             failures += 1
             self._change(is_live=False)
@@ -195,7 +194,7 @@ class Watch:
             yield from read_events(answer.iter_bytes())
 
     def _take(self, name: str, data: bytes) -> None:
-        """What an event means for the screen."""
+        """Apply an event to the screen."""
         if not self.latest.is_live:
             self._change(is_live=True)
         if name == "ready":
@@ -203,11 +202,11 @@ class Watch:
         try:
             change = msgspec.convert(clean(msgspec.json.decode(data)), Change)
         except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
-            # Of a kind that we do not know (`missed`, or of a later service): look what it is.
+            # An unknown kind (`missed`, or of a later service): poll.
             self._occasion.set()
             return
-        said = change.incident.summary or change.incident.cause
-        self._change(news=f"{change.news}: {said}", news_s=change.time_ns / 1e9)
+        summary = change.incident.summary or change.incident.cause
+        self._change(news=f"{change.news}: {summary}", news_s=change.time_ns / 1e9)
         self._occasion.set()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from collector.contract.verdict import Culprit
 
 NOTHING = "-"
-"""Where nobody says a number: a 0 would be one."""
+"""Where a number is not known: a 0 would be one."""
 BARS = "▁▂▃▄▅▆▇█"
 
 SECOND, MINUTE, HOUR, DAY = 1, 60, 3_600, 86_400
@@ -20,7 +20,7 @@ PER_MILLE_BELOW = 0.0995
 
 
 def share(part: float | None) -> str:
-    """A part of 1 for people.
+    """A part of 1 in per cent.
 
     >>> share(0.256), share(0.004), share(0.0), share(None)
     ('26%', '0.4%', '0%', '-')
@@ -113,12 +113,12 @@ def moment(time_s: float, now_s: float, zone: dt.tzinfo | None) -> str:
 
 
 def culprit(who: Culprit) -> str:
-    """Whom an incident names, in one short line.
+    """The culprit that an incident names, in one short line.
 
     >>> culprit(Culprit(host="node3", device="mlx5_0", port="1", switch="leaf0", switch_port="s3"))
     'node3 mlx5_0/1 ↔ leaf0 s3'
     >>> culprit(Culprit(job="train", rank=7, host="node9", gpu=1)), culprit(Culprit())
-    ('node9 gpu 1 (rank 7 of train)', 'nobody that can be named')
+    ('node9 gpu 1 (rank 7 of train)', 'no culprit known')
     """
     words = [who.host] if who.host else []
     if who.gpu is not None:
@@ -131,7 +131,7 @@ def culprit(who: Culprit) -> str:
     rank = "" if who.rank is None else f"rank {who.rank}" + (f" of {who.job}" if who.job else "")
     if place:
         return f"{place} ({rank})" if rank else place
-    return rank or (f"job {who.job}" if who.job else "nobody that can be named")
+    return rank or (f"job {who.job}" if who.job else "no culprit known")
 
 
 def sparkline(values: Sequence[float], width: int) -> str:

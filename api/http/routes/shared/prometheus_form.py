@@ -188,7 +188,6 @@ def parse_duration_ns(text: str) -> int:
 
 
 def parse_match(text: str) -> Selector:
-    """A selector of `match[]`."""
     try:
         expression = parse_text(text)
         if not isinstance(expression, promql_parser.VectorSelector):

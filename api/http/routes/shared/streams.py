@@ -47,8 +47,7 @@ class HasNumber(Protocol):
     """News have a number, which grows over all processes."""
 
     @property
-    def number(self) -> int:
-        """Of this news."""
+    def number(self) -> int: ...
 
 
 Numbered = TypeVar("Numbered", bound=HasNumber)
