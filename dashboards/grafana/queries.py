@@ -64,7 +64,7 @@ class QueryTextError(FabricscopeError):
 
 
 def parse(text: str) -> promql_parser.Expr:
-    """The parsed query; a QueryTextError says why it is none."""
+    """Raises QueryTextError with the reason for a text that is no query."""
     import promql_parser  # noqa: PLC0415 - an agent's install has no parser and lints nothing
 
     measure(text)
@@ -114,7 +114,7 @@ def metrics_of(expression: promql_parser.Expr) -> set[str]:
 
 
 def is_known(metric: str) -> bool:
-    """Whether anybody writes this metric: we, an exporter that we know, a rule, Prometheus."""
+    """Whether this metric is written by us, an exporter that we know, a rule or Prometheus."""
     catalog = load_catalog()
     stems = [metric, *(metric.removesuffix(suffix) for suffix in HISTOGRAM_SUFFIXES)]
     return (

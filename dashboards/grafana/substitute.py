@@ -40,7 +40,7 @@ Value = str | Sequence[str]
 
 
 class UnknownVariableError(FabricscopeError):
-    """A query uses a variable that nobody gives a value."""
+    """A query uses a variable without a value."""
 
 
 def variables_in(text: str) -> set[str]:
