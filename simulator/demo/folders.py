@@ -23,7 +23,7 @@ class Folders(NamedTuple):
     """Where things are written; both are there and empty."""
 
     service: Path
-    """The service's data, and what all programs say."""
+    """The service's data, and the logs of all programs."""
     hosts: Path
     """What the simulated hosts show."""
 

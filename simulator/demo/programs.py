@@ -30,7 +30,7 @@ SETTINGS_PREFIX = "FABRICSCOPE_"
 
 
 class Stop:
-    """Whether somebody wants an end.
+    """A request to end.
 
     A plain flag and short sleeps: what `threading` has for this may lock up when a signal's handler
     sets it in the very thread that waits for it.
@@ -44,7 +44,7 @@ class Stop:
         self.is_wanted = True
 
     def wait(self, seconds: float) -> bool:
-        """Sleep so long, or until an end is wanted; whether it is."""
+        """Sleep ``seconds``, or until an end is wanted; whether it is."""
         until = time.monotonic() + seconds
         while not self.is_wanted and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, POLL_SECONDS))
@@ -52,7 +52,7 @@ class Stop:
 
 
 def free_port(wanted: int) -> int:
-    """The wanted port, or another one if somebody has it."""
+    """The wanted port, or another one if it is taken."""
     for candidate in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -117,7 +117,7 @@ class Programs:
         for name, process in self._running.items():
             if process.poll() is not None:
                 text = self._log(name).read_text("utf-8", "replace").strip()
-                last = text.splitlines()[-1] if text else "it said nothing"
+                last = text.splitlines()[-1] if text else "it printed nothing"
                 raise FabricscopeError(f"{name} ended by itself ({process.returncode}): {last}")
 
     def _log(self, name: str) -> Path:
@@ -125,7 +125,7 @@ class Programs:
 
 
 def await_ready(client: Client, programs: Programs, stop: Stop) -> bool:
-    """Whether the service answers; False if somebody said stop before it did."""
+    """Whether the service answers; False after a request to stop."""
     deadline = time.monotonic() + READY_SECONDS
     while not stop.wait(POLL_SECONDS):
         programs.check()

@@ -44,12 +44,12 @@ BUSY_SHARE = 0.05
 SLOWER_YELLOW, SLOWER_RED = 0.05, 0.2
 """How much longer a step may take before it is drawn so."""
 LAG_SECONDS = 3.0
-"""A picture that is older than this says so; less is made up for within a few seconds."""
+"""A picture that is older than this is marked; less is made up for within a few seconds."""
 
 
 @dataclass
 class Screen:
-    """Everything that is drawn; `take` once a tick, `render` whenever somebody looks."""
+    """Everything that is drawn; `take` once a tick, `render` for each picture."""
 
     url: str
     stories: list[Story] = field(default_factory=list)
@@ -151,7 +151,7 @@ class Screen:
 
 
 def found(answers: Answers) -> str:
-    """What the service says is wrong, in few words."""
+    """The service's incidents, in few words."""
     if not answers.found:
         return "nothing"
     more = len(answers.found) - 1
@@ -191,7 +191,7 @@ class Ports:
 
 
 def struck(snapshot: Snapshot, stories: list[Story]) -> set[tuple[str, str]]:
-    """Host and device, or host and GPU, of whoever has a fault now."""
+    """Host and device, or host and GPU, of the things with a fault now."""
     now_s = snapshot.time_s
     culprits = [one.truth.culprits[:1] for one in stories if one.start_s <= now_s < one.end_s]
     return {(who.host, who.device or f"gpu{who.gpu}") for found in culprits for who in found}

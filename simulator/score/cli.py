@@ -1,4 +1,4 @@
-"""`fabricscope score`: how well faults are found that we know, because we made them."""
+"""`fabricscope score`: how well simulated faults are found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ HOURS_MAX, FAULTS_MAX, SHIFTS_MAX = 1000.0, 1000, 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `score`."""
     parser.add_argument(
         "cases", nargs="*", metavar="CASE", help="faults, or healthy ones (default: all)"
     )
@@ -164,7 +163,7 @@ def run_day(arguments: argparse.Namespace) -> int:
         )
         for number in range(arguments.shifts)
     ]
-    make_shift(shifts[0])  # says at once what cannot be
+    make_shift(shifts[0])  # fails at once for what cannot be
     console = Console()
     watches = []
     for done in watch_all(shifts, arguments.processes):
@@ -202,7 +201,7 @@ def run_with_progress(
             if done.error:
                 progress.console.print(f"{done.case} {done.seed}: {done.error}", markup=False)
             elif not console.is_terminal:
-                # Where no bar can move, as in a log, a line tells that it goes on.
+                # Where no bar can move, as in a log, a line shows progress.
                 console.print(f"{len(runs)} of {len(wanted)}: {done.case} {done.seed}")
     return [runs[case] for case in wanted]
 

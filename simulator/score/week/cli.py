@@ -24,7 +24,6 @@ FALSE_MAX = 1000.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of the week."""
     spec = Spec()
     parser.add_argument(
         "--week",
@@ -87,6 +86,5 @@ def play_all(spec: Spec, seeds: Sequence[int], processes: int) -> Iterator[Outco
 
 
 def play_one(wanted: tuple[Spec, int, Arm]) -> Outcome:
-    """One arm of one seed."""
     spec, seed, arm = wanted
     return play(spec, draw(spec, seed), seed, arm)

@@ -93,5 +93,5 @@ def share_sentence(outcomes: Sequence[Outcome]) -> str:
 def refused_sentence(outcomes: Sequence[Outcome]) -> str:
     """What the policy did not do."""
     refused = sum((Counter(each.refused) for each in outcomes), Counter[str]())
-    said = ", ".join(f"{count} {why}" for why, count in sorted(refused.items()))
-    return f"Drains that it refused, over all runs: {said or 'none'}."
+    counts = ", ".join(f"{count} {why}" for why, count in sorted(refused.items()))
+    return f"Drains that it refused, over all runs: {counts or 'none'}."

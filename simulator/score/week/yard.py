@@ -45,7 +45,7 @@ class Machine:
     out_until_s: float | None = None
     """An operator took it out: until it is repaired."""
     looked_at_s: float | None = None
-    """When somebody comes who was called by a drain."""
+    """When the operator comes who was called by a drain."""
 
 
 @dataclass
@@ -152,7 +152,7 @@ class Yard:
     def _now_ns(self) -> int:
         return EPOCH_NS + round(self._now_s * NS)
 
-    # --- what is said, and what the policy does ------------------------------------------------
+    # --- verdicts, and what the policy does ----------------------------------------------------
 
     def _watch(self) -> None:
         """Verdicts of this minute, and the drains that follow."""
@@ -185,7 +185,7 @@ class Yard:
             self._share_max = max(self._share_max, share)
 
     def _verdicts(self) -> Iterator[Verdict]:
-        """What is said of faults that jobs suffer from, and of nothing."""
+        """Verdicts on faults that jobs suffer from, and false ones."""
         for machine in self._machines:
             fault, job = machine.fault, machine.job
             if fault is None or job is None or not fault.is_told:
