@@ -102,7 +102,6 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing was changed."""
         return not (self.created or self.updated or self.removed)
 
 

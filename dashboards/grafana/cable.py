@@ -134,7 +134,6 @@ def both_ends(expr: str) -> str:
 
 
 def at_ends(metric: str, over: str = "$__rate_interval") -> str:
-    """A counter at both ends, a second."""
     return both_ends(f"sum by ({PORT}) (rate({metric}{{{HERE}}}[{over}]))")
 
 

@@ -56,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns the exit status."""
     verbs: dict[str, Callable[[argparse.Namespace], int]] = {
         "export": run_export,
         "lint": run_lint,

@@ -48,7 +48,6 @@ Write = Callable[[str], None]
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Flags for the Grafana and the service."""
     parser.add_argument("--grafana", required=True, metavar="URL", help="Grafana's address")
     parser.add_argument("--token", default="", help=f"of a service account; or {TOKEN_VARIABLE}")
     parser.add_argument("--token-file", default="", metavar="FILE", help="holds the token")
@@ -249,7 +248,6 @@ def step_lines(step: Step, *, is_verbose: bool = False) -> list[str]:
 
 
 def summary(report: Report) -> str:
-    """One line on all steps."""
     words = {
         Action.CREATE: "created",
         Action.UPDATE: "updated",

@@ -46,12 +46,10 @@ def text_of(dashboard: Dashboard) -> str:
 
 
 def fingerprint(dashboard: Dashboard) -> str:
-    """A short name of a dashboard's content."""
     return blake2b(text_of(dashboard).encode(), digest_size=FINGERPRINT_BYTES).hexdigest()
 
 
 def push_message(dashboard: Dashboard) -> str:
-    """The message of a push in the version history."""
     return f"{MESSAGE_START}{fingerprint(dashboard)}"
 
 

@@ -42,12 +42,10 @@ LOST_GPU_HOURS = (
 
 
 def per_port(metric: str, over: str = "$__rate_interval") -> str:
-    """A counter's rate, one number for each port."""
     return f"sum by ({PORT}) (rate({metric}{{{HERE}}}[{over}]))"
 
 
 def per_nic(metric: str, over: str = "$__rate_interval") -> str:
-    """A counter's rate, one number for each interface."""
     return f"sum by ({NIC}) (rate({metric}{{{HERE}}}[{over}]))"
 
 

@@ -112,7 +112,6 @@ def inside(value: object, *keys: str) -> object:
 
 
 def text(value: object) -> str:
-    """The text; empty for anything else."""
     return value if isinstance(value, str) else ""
 
 
@@ -137,7 +136,6 @@ def variables_of(dashboard: Json) -> list[Json]:
 
 
 def check_head(dashboard: Json) -> Iterator[Flaw]:
-    """Title, uid and version."""
     if not text(dashboard.get("title")):
         yield Flaw("", "it has no title", "give it one")
     if not text(dashboard.get("uid")):
@@ -244,7 +242,6 @@ def used_in(value: object, but: Sequence[str] = ()) -> set[str]:
 
 
 def check_panel(panel: Json, other_metrics: Sequence[str]) -> Iterator[Flaw]:
-    """Description, unit, data source and questions."""
     where, kind = title_of(panel), text(panel.get("type"))
     if kind == "row":
         return

@@ -97,7 +97,6 @@ def reference(place: int) -> str:
 
 
 def target_json(panel: Panel, query: Query, place: int) -> Json:
-    """One question of a panel."""
     is_instant = query.is_instant or panel.draw is Draw.TABLE
     return {
         "datasource": DATASOURCE,
@@ -187,7 +186,6 @@ def number(panel: Panel, _: Json) -> Json:
 
 
 def bars(_: Panel, __: Json) -> Json:
-    """One horizontal bar for each thing."""
     return {
         "displayMode": "basic",
         "minVizHeight": 16,

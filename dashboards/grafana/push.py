@@ -125,7 +125,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
 
     def count(self, action: Action) -> int:
-        """Steps that ended so."""
         return sum(step.action is action for step in self.steps)
 
     @property
@@ -134,7 +133,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_writes(self) -> bool:
-        """Whether something was changed, or would be."""
         return any(step.action in WRITES for step in self.steps)
 
 
@@ -210,7 +208,6 @@ def get_folder(grafana: Grafana, uid: str) -> Json | None:
 
 
 def get_dashboard(grafana: Grafana, uid: str) -> Json | None:
-    """A dashboard and what Grafana knows about it, by its uid."""
     call = f"read dashboard {uid}"
     found: Json | None = grafana.find(call, lambda sdk: sdk.dashboard.get_dashboard_by_uid(uid))
     return found
@@ -277,7 +274,6 @@ def find_datasource(grafana: Grafana, name: str) -> Step:
 
 
 def plan_own_datasource(grafana: Grafana, settings: PushSettings) -> Step:
-    """The data source for our service: made, changed, or as it is."""
     wanted = wanted_datasource(settings)
     found = get_datasource(grafana, wanted["uid"], wanted["name"])
     if found is None:
@@ -446,7 +442,6 @@ def plan_pruning(grafana: Grafana, settings: PushSettings, folder_uid: str) -> I
 
 
 def perform(grafana: Grafana, step: Step, report: Callable[[Step], None]) -> Step:
-    """Do one step; the step with its outcome."""
     if step.action not in WRITES:
         return step
     retries = grafana.retries
@@ -465,7 +460,6 @@ def perform(grafana: Grafana, step: Step, report: Callable[[Step], None]) -> Ste
 
 
 def write(grafana: Grafana, step: Step) -> None:
-    """Send what a step is about."""
     what = f"{step.action} {step.kind} {step.name}"
     match step.kind, step.action:
         case Kind.FOLDER, _:

@@ -90,7 +90,6 @@ def measure(text: str) -> None:
 
 
 def parts_of(expression: promql_parser.Expr) -> list[promql_parser.Expr]:
-    """What the expression is made of, one level down."""
     found = [
         getattr(expression, name, None)
         for name in ("lhs", "rhs", "expr", "param", "vector_selector")
@@ -99,7 +98,6 @@ def parts_of(expression: promql_parser.Expr) -> list[promql_parser.Expr]:
 
 
 def metrics_of(expression: promql_parser.Expr) -> set[str]:
-    """The names of all metrics that the query reads."""
     import promql_parser  # noqa: PLC0415 - as above
 
     names: set[str] = set()

@@ -97,7 +97,6 @@ def quoted_twice(value: str) -> str:
 
 
 def either(choices: Sequence[str]) -> str:
-    """One of them, as a regular expression."""
     return choices[0] if len(choices) == 1 else f"({'|'.join(choices)})"
 
 

@@ -17,7 +17,6 @@ VALUE = "Value"
 
 
 def table_parts(panel: Panel, carried: Sequence[str]) -> tuple[list[Json], list[Json], Json]:
-    """A table's overrides, transformations and options."""
     options: Json = {
         "cellHeight": "sm",
         "footer": {"countRows": False, "fields": "", "reducer": ["sum"], "show": False},
@@ -83,7 +82,6 @@ def override(name: str, properties: Sequence[tuple[str, object]]) -> Json:
 
 
 def column_override(column: Column, panel: Panel, carried: Sequence[str]) -> Json:
-    """Unit, colours, width and link of one column."""
     properties: list[tuple[str, object]] = []
     if column.label.startswith(VALUE):
         properties.append(("unit", (column.unit or panel.unit).value))
@@ -150,7 +148,6 @@ def matrix_transformations(matrix: Matrix) -> list[Json]:
 
 
 def sorted_by(field: str) -> Json:
-    """Rows in the order of this column, the smallest first."""
     return {"id": "sortBy", "options": {"fields": {}, "sort": [{"desc": False, "field": field}]}}
 
 

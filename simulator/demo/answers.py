@@ -93,7 +93,6 @@ class Asker:
 
 
 def ask(client: Client) -> Answers:
-    """All questions once."""
     hosts = client.get("/v1/hosts", Json, limit=HOSTS_MAX)["items"]
     measured: dict[str, dict[str, float]] = {}
     for name, metric in MEASURES.items():
@@ -122,7 +121,6 @@ def read_found(rows: list[Json]) -> tuple[Found, ...]:
 
 
 def query(client: Client, expression: str) -> list[Json]:
-    """What PromQL finds now."""
     found: list[Json] = client.get("/api/v1/query", Json, query=expression)["data"]["result"]
     return found
 

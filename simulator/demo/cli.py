@@ -63,7 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start everything, show it, end everything."""
     known = showable()
     if arguments.list:
         width = max(len(name) for name in known)

@@ -53,7 +53,7 @@ def folders_for(wanted: Path | None) -> Iterator[Folders]:
 
 
 def memory_folder() -> Path | None:
-    """Where files are kept in memory; None if that is not to be had."""
+    """A file system in memory; None if there is none with enough space."""
     try:
         return MEMORY if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN else None
     except OSError:

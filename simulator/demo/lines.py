@@ -24,7 +24,6 @@ class Lines:
         self._found: set[tuple[str, str, str]] = set()
 
     def say(self, text: str) -> None:
-        """One line, however long."""
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def tell(self, story: Story) -> None:
@@ -33,7 +32,6 @@ class Lines:
         self.say(f"{clock(story.start_s)} injected {truth.fault} at {story.victim}: {truth.title}")
 
     def show(self, snapshot: Snapshot, answers: Answers) -> None:
-        """What is new at this tick."""
         self._steps.add(snapshot)
         now = clock(snapshot.time_s)
         if answers.hosts >= snapshot.topology.hosts and not self._has_all_hosts:

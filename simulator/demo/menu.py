@@ -66,7 +66,6 @@ class Menu:
         self._next_s = FIRST_SECONDS
 
     def serve(self, now_s: float) -> Injection | None:
-        """The fault that is due now, if one is."""
         if not self._faults or now_s < self._next_s:
             return None
         fault = self._faults[self._served % len(self._faults)]

@@ -79,7 +79,7 @@ class Programs:
         self.stop([SERVICE])
 
     def start(self, name: str, verb: str, flags: Sequence[str]) -> None:
-        """Start one of our verbs under this name; its words go to a file of that name."""
+        """Start one of our verbs under this name; its output goes to a file of that name."""
         program = "import sys; from collector.cli import main; sys.exit(main())"
         environment = os.environ.items()
         with self._log(name).open("ab") as output:
@@ -96,7 +96,7 @@ class Programs:
             )
 
     def stop(self, names: Sequence[str]) -> None:
-        """End these and wait for them; who does not end in time is killed."""
+        """End these and wait for them; kill those that do not end in time."""
         stopping = [self._running.pop(name) for name in names if name in self._running]
         for process in stopping:
             process.terminate()
@@ -109,11 +109,10 @@ class Programs:
                 process.wait()
 
     def is_running(self, name: str) -> bool:
-        """Whether it was started and not stopped."""
         return name in self._running
 
     def check(self) -> None:
-        """Raise with its last words if any has ended by itself."""
+        """Raise with its last line of output if any has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 text = self._log(name).read_text("utf-8", "replace").strip()

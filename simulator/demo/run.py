@@ -221,7 +221,6 @@ class Demo:
                 programs.start(POLLER, "agent", poller.agent_flags(self._url, CLUSTER))
 
     def _inject(self, simulation: Simulation, menu: Menu) -> None:
-        """The next fault, if one is due."""
         injection = menu.serve(simulation.now_s)
         if injection is None:
             return

@@ -62,14 +62,12 @@ class Screen:
     _ports: Ports | None = None
 
     def take(self, snapshot: Snapshot, answers: Answers, lag_s: float) -> None:
-        """The next tick."""
         self.steps.add(snapshot)
         before = self.snapshot.links if self.snapshot else None
         self._ports = Ports.between(snapshot, before)
         self.snapshot, self.answers, self.lag_s = snapshot, answers, lag_s
 
     def render(self, width: int) -> RenderableType:
-        """The whole picture, for a terminal of so many columns."""
         if self.snapshot is None or self._ports is None:
             return Text("starting …", "dim")
         return Group(
@@ -159,7 +157,6 @@ def found(answers: Answers) -> str:
 
 
 def rule(title: str) -> Rule:
-    """A line between two parts."""
     return Rule(Text(title, "bold"), style="dim", align="left")
 
 
@@ -225,7 +222,6 @@ def fabric(snapshot: Snapshot, ports: Ports, marked: set[tuple[str, str]]) -> Gr
 
 
 def dots(line: Text, colours: list[str], is_marked: list[bool]) -> None:
-    """Append a dot for each host."""
     for host, colour in enumerate(colours):
         if host and host % HOSTS_IN_GROUP == 0:
             line.append(" ")
@@ -272,7 +268,6 @@ def nic_colours(snapshot: Snapshot, ports: Ports) -> list[str]:
 
 
 def gpu_colours(snapshot: Snapshot) -> list[str]:
-    """How each GPU is drawn."""
     gpus, world = snapshot.gpus, snapshot.world
     is_busy = gpus.utilization_share > BUSY_SHARE
     is_slow = is_busy & (gpus.sm_clock_mhz < FULL_CLOCK_SHARE * gpus.sm_clock_mhz.max(initial=0.0))

@@ -108,7 +108,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the cases, write the scoreboard, show it."""
     if arguments.list:
         print("\n".join(case_names()))
         return 0
@@ -143,7 +142,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_day(arguments: argparse.Namespace) -> int:
-    """Play a day on call, write what became of it, show it."""
     for flag, value, least, most in (
         ("--hours", arguments.hours, 0.5, HOURS_MAX),
         ("--faults", arguments.faults, 0, FAULTS_MAX),
@@ -207,7 +205,7 @@ def run_with_progress(
 
 
 def write_folder(case: str, seed: int, folder: Path) -> None:
-    """What a case's hosts leave behind, as a capture: the same run as on the scoreboard."""
+    """The files of a case's hosts as a capture: the same run as on the scoreboard."""
     simulation = Simulation(make_case(case, seed))
     written = RunFolder(folder)
     for snapshot in simulation.run():

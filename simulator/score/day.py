@@ -101,7 +101,7 @@ def make_shift(shift: Shift) -> Scenario:
 
 
 def draw_jobs(random: np.random.Generator) -> tuple[JobSpec, ...]:
-    """Two jobs with the habits of healthy ones, and one idle host; who is where is drawn later."""
+    """Two jobs with the habits of healthy ones, and one idle host; placement is drawn later."""
     return (
         JobSpec(
             name="llama-70b",
@@ -206,7 +206,7 @@ def draw_benign(scenario: Scenario, random: np.random.Generator) -> list[Injecti
 def inject(
     fault: Fault, cluster: Cluster, random: np.random.Generator, start_s: float, seconds: float
 ) -> Injection:
-    """A fault for so long, at a place and of a strength drawn by chance."""
+    """A fault of ``seconds``, at a random place and of a random strength."""
     return Injection(
         fault=fault,
         place=fault.choose(cluster, random),

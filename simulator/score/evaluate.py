@@ -43,7 +43,6 @@ class Incidents:
         return standing_verdicts(self.look(now_ns).incidents)
 
     def look(self, now_ns: int) -> Outcome:
-        """One round of the evaluator."""
         self.lead.renew()
         try:
             outcome = self._rounds.look(now_ns)
@@ -55,7 +54,6 @@ class Incidents:
 
 
 def broken_detectors(metrics: ServiceMetrics) -> list[str]:
-    """Detectors that have broken at least once."""
     return sorted(
         sample.labels["detector"]
         for family in metrics.detector_errors.collect()

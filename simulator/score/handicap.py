@@ -34,14 +34,12 @@ class Handicap(enum.StrEnum):
 def arriving(
     bodies: Iterable[bytes], handicap: Handicap, random: np.random.Generator
 ) -> list[bytes]:
-    """The batches that arrive."""
     if handicap is not Handicap.LOST:
         return list(bodies)
     return [body for body in bodies if random.random() >= LOST_SHARE]
 
 
 def seen(window: Window, handicap: Handicap) -> Window:
-    """The window with this handicap."""
     if handicap is Handicap.NO_NCCL:
         return msgspec.structs.replace(window, jobs=())
     if handicap is Handicap.NO_FABRIC:

@@ -188,7 +188,6 @@ def false_sayings(run: Run) -> list[Saying]:
 
 
 def is_benign(run: Run) -> bool:
-    """Whether nothing was wrong in the whole run."""
     return not any(truth.causes for truth in run.truths)
 
 

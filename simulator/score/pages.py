@@ -96,7 +96,6 @@ def mark_day(watches: Sequence[Watch]) -> DayMarks:
 
 
 def cover(truth: Truth, pages: Sequence[Page]) -> Covered:
-    """The pages about a fault."""
     about = [page for page in pages if is_during(page, truth)]
     right = [page for page in about if page.verdict is not None and is_right(page.verdict, truth)]
     first = min((page.sent_ns for page in right), default=None)
@@ -113,7 +112,6 @@ def is_during(page: Page, truth: Truth) -> bool:
 
 
 def day_markdown(marks: DayMarks) -> str:
-    """A day as tables."""
     covered = len(marks.faults) - len(marks.uncovered)
     lines = [
         "# A day on call",

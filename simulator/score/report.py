@@ -106,7 +106,6 @@ def confusion_table(confusion: dict[str, dict[str, int]]) -> list[str]:
 
 
 def sureness_table(rows: Sequence[Sureness]) -> list[str]:
-    """Confidence against what was right."""
     lines = ["| confidence | verdicts | mean | right |", "|---|---|---|---|"]
     return lines + [
         f"| {row.from_confidence:.2f} to {row.to_confidence:.2f} | {row.said} "
@@ -121,10 +120,8 @@ def percent(share: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """A time for people."""
     return ABSENT if value is None else f"{value:.0f} s"
 
 
 def number(value: float | None) -> str:
-    """A number for people."""
     return ABSENT if value is None else f"{value:.2g}"

@@ -129,7 +129,7 @@ def run_all(
 def start(
     name: str, seed: int, folder: Path, how: tuple[MakeEvaluator, Handicap]
 ) -> tuple[Connection, Attempt]:
-    """Begin a case: where its answers will come from, and what it is until they do."""
+    """Begin a case: the connection to its process, and the attempt without results."""
     answers, answer = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
         target=attempt_case,

@@ -47,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_week(arguments: argparse.Namespace) -> int:
-    """Play weeks, write what became of them, show it."""
     for flag, value, least, most in (
         ("--hosts", arguments.hosts, HOSTS_MIN, HOSTS_MAX),
         ("--seeds", arguments.seeds, 1, SEEDS_MAX),
@@ -76,7 +75,6 @@ def run_week(arguments: argparse.Namespace) -> int:
 
 
 def play_all(spec: Spec, seeds: Sequence[int], processes: int) -> Iterator[Outcome]:
-    """Every arm of every seed, in order."""
     wanted = [(spec, seed, arm) for seed in seeds for arm in Arm]
     if processes == 1:
         yield from map(play_one, wanted)

@@ -113,7 +113,6 @@ def draw_faults(spec: Spec, chance: random.Random) -> list[Fault]:
 def draw_fault(
     spec: Spec, chance: random.Random, at_s: float, host: int, kinds: Sequence[Kind]
 ) -> Fault:
-    """A fault of one of these kinds."""
     kind = chance.choices(kinds, [kind.weight for kind in kinds])[0]
 
     def around(median_s: float) -> float:
@@ -138,7 +137,6 @@ def draw_fault(
 
 
 def draw_alarms(spec: Spec, chance: random.Random) -> Iterator[FalseAlarm]:
-    """Verdicts about nothing, of any kind, at any host."""
     kinds = (*STOPPING, *SLOWING)
     if not spec.false_per_day:
         return

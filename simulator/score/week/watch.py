@@ -20,7 +20,7 @@ from simulator.score.week.model import DAY_S
 
 
 class Watcher:
-    """What stands, look for look. With a policy whose mode is OFF it only watches."""
+    """Incidents, states and holds, round by round. With a policy in mode OFF it only watches."""
 
     def __init__(self, hosts: Sequence[str], policy: Policy) -> None:
         self._hosts = hosts
@@ -70,7 +70,7 @@ class Watcher:
             counted[incident.id] = charge.confidence * charge.weight
 
     def _stand(self, holds: Mapping[str, Hold], now_ns: int) -> None:
-        """Where every host stands of which something is known."""
+        """Update the standing of every host with charges or holds."""
         mine = {each.host: each.as_hold() for each in self.standing_actions(now_ns)}
         found: dict[str, Standing] = {}
         for host in sorted({*self._charges, *holds, *mine}):
@@ -95,7 +95,7 @@ class Watcher:
     # --- acting ----------------------------------------------------------------------------------
 
     def _act(self, now_ns: int) -> list[Action]:
-        """Ask the policy, and write down what it wants."""
+        """Run the policy, and record its decision."""
         self._forget(now_ns)
         if not self.standings and not self._actions:
             return []
@@ -115,7 +115,6 @@ class Watcher:
         return f"action{self._numbers:05}"
 
     def _forget(self, now_ns: int) -> None:
-        """Actions that no longer matter to the policy."""
         since_ns = now_ns - round(look_back_s(self._policy) * NS)
         self._actions = {
             name: each

@@ -1,4 +1,4 @@
-"""The fleet, its jobs and its people through a week, minute by minute."""
+"""The fleet, its jobs and its operators through a week, minute by minute."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from simulator.score.week.watch import Watcher
 TRIES_PER_TICK = 40
 """Waiting jobs that the scheduler looks at in a tick, the oldest first: those that fit begin."""
 PAYS = 2.0
-"""A job is moved where what it would lose by staying is so many times what moving costs."""
+"""A job is moved where staying would cost this many times as much as moving."""
 EPOCH_NS = 1_767_571_200 * NS
 """A Monday; policies know of days."""
 
@@ -90,7 +90,6 @@ class Yard:
         self._waits_s: list[float] = []
 
     def run(self) -> Outcome:
-        """The week, to its end."""
         spec = self._spec
         for tick in range(round(spec.days * DAY_S / spec.tick_s)):
             self._now_s = tick * spec.tick_s
@@ -134,14 +133,13 @@ class Yard:
             machine.heals_at_s = None if fault.heals_s is None else self._now_s + fault.heals_s
 
     def _mend(self, machine: Machine) -> None:
-        """Its fault is over."""
         if machine.fault is not None:
             self._suffering.pop(machine.fault.number, None)
         machine.fault = machine.heals_at_s = machine.first_victim_s = None
         machine.killed = 0
 
     def _repair(self) -> None:
-        """Hosts come back from operators, whole."""
+        """Return repaired hosts."""
         for machine in self._machines:
             if machine.out_until_s is not None and machine.out_until_s <= self._now_s:
                 self._mend(machine)
@@ -225,7 +223,7 @@ class Yard:
     # --- people --------------------------------------------------------------------------------
 
     def _operators(self) -> None:
-        """Who was called looks; who was not finds out by and by."""
+        """Operators inspect drained hosts; other faults they find after a while."""
         for machine in self._machines:
             fault = machine.fault
             if machine.looked_at_s is not None and machine.looked_at_s <= self._now_s:
@@ -242,7 +240,7 @@ class Yard:
                     self._take_out(machine, fault)
 
     def _take_out(self, machine: Machine, fault: Fault) -> None:
-        """To the bench. What runs there is saved and moved, if it can still be."""
+        """Take a host out for repair. Its job is saved and moved, if it still can be."""
         machine.out_until_s = self._now_s + fault.repair_s
         machine.heals_at_s = None
         if machine.job is not None:
@@ -369,7 +367,6 @@ class Yard:
         self._queue.extendleft(reversed(left))
 
     def _entries(self) -> dict[str, HostEntry]:
-        """The fleet's health as the scheduler knows it."""
         if self._arm is not Arm.ALONE:
             return self._watcher.entries(self._now_s)
         well = HealthState.HEALTHY
@@ -400,7 +397,7 @@ class Yard:
         self._running.append(job)
 
     def _count_hosts(self) -> None:
-        """Where the hosts without a job were for this tick."""
+        """Add the GPU-hours of hosts without a job in this tick: idle, held with a fault, held well."""
         each = self._spec.gpus_per_host * self._spec.tick_s / HOUR_S
         for machine in self._machines:
             if machine.job is not None:
@@ -414,5 +411,4 @@ class Yard:
 
 
 def play(spec: Spec, week: Week, seed: int, arm: Arm) -> Outcome:
-    """One arm of a week."""
     return msgspec.structs.replace(Yard(spec, week, arm).run(), seed=seed)
