@@ -96,7 +96,7 @@ def check(
     ]
 
 
-# --- looking into what anybody may have written -------------------------------------------------
+# --- reading untrusted JSON ---------------------------------------------------------------------
 
 
 def objects(value: object) -> list[Json]:

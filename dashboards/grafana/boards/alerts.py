@@ -73,7 +73,7 @@ NOW = Row(
         ),
         number(
             "Warnings",
-            "Alerts that fire and do not wake anybody. Usual: few, and the same ones as yesterday.",
+            "Alerts that fire and do not page. Usual: few, and the same ones as yesterday.",
             f'count(ALERTS{{{EVERYTHING}, severity="warning"}}) or {WATCHED}',
             ANY_IS_ODD,
         ),

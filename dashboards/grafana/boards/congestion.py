@@ -121,7 +121,7 @@ SENDS, RECEIVES = utilisation("transmit", "5m"), utilisation("receive", "5m")
 INCIDENTS = f'max by ({INCIDENT}) (fabric_incident{{cause=~"{CAUSES}"}})'
 
 GLANCE = Row(
-    title="Is anybody held back?",
+    title="Is any port held back?",
     panels=(
         number(
             "Incidents",

@@ -1,4 +1,4 @@
-"""Whether there are bursts that averages hide, who has them, and how finely anybody looks.
+"""Bursts that averages hide: which ports have them, and how finely they are sampled.
 
 Most of it comes from the fast sampler of our agents, which reads byte counters every few
 milliseconds. Where it does not run, the last row has what NICs and switches notice by themselves.
@@ -38,7 +38,7 @@ HOST = "cluster, host"
 COARSE_STEPS = fine_until(warn=0.1)
 """Knobs bursts_resolution (seconds) and bursts_missed_share: both a tenth."""
 FROM_LEAST = 0.01
-"""Less than this share of the line is no ring that anybody waits for."""
+"""Less than this share of the line is no ring that a job waits for."""
 
 
 def gauge(name: str, matchers: str = HERE) -> str:
@@ -79,7 +79,7 @@ HIDES = f"{gauge('peak_bytes_per_second')} / ({gauge('mean_bytes_per_second')} >
 # --- at a glance ----------------------------------------------------------------------------------
 
 GLANCE = Row(
-    title="Are there bursts, and does anybody look?",
+    title="Are there bursts, and are they sampled?",
     panels=(
         number(
             "Bursts a second",
@@ -423,7 +423,7 @@ SAMPLER = Row(
 
 BOARD = Board(
     title="Microbursts",
-    question="Are there bursts that averages hide, who has them, and how finely does anybody look?",
+    question="Are there bursts that averages hide, who has them, and how finely are they sampled?",
     tags=("network",),
     variables=(CLUSTER,),
     rows=leading_to_ports((GLANCE, WHO, TIME, ELSEWHERE, SAMPLER)),

@@ -107,7 +107,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Median, from the first job that suffers until an operator has found the host by hand."""
     found_sigma: float = 0.8
     jobs_killed_max: int = 3
-    """So many jobs die on a host, then anybody looks at it."""
+    """Jobs that die on a host before an operator inspects it without a drain."""
     response_s: float = 2 * HOUR_S
     """Median, from a drain until an operator inspects the host."""
     repair_s: float = 8 * HOUR_S

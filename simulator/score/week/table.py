@@ -83,8 +83,8 @@ def share_sentence(outcomes: Sequence[Outcome]) -> str:
     """The largest share of hosts held, against the policy's limit."""
     most, limit = max(each.share_max for each in outcomes), outcomes[0].share_limit
     return (
-        f"When the policy drained a host, at most {most:.1%} of the fleet were out, by whomever;"
-        f" {limit:.1%} are allowed."
+        f"When the policy drained a host, at most {most:.1%} of the fleet were out, operators'"
+        f" holds included; {limit:.1%} are allowed."
     )
 
 

@@ -397,7 +397,7 @@ class Yard:
         self._running.append(job)
 
     def _count_hosts(self) -> None:
-        """Add the GPU-hours of hosts without a job in this tick: idle, held with a fault, held well."""
+        """Add this tick's GPU-hours of hosts without a job: idle, held with a fault, held well."""
         each = self._spec.gpus_per_host * self._spec.tick_s / HOUR_S
         for machine in self._machines:
             if machine.job is not None:
