@@ -6,7 +6,7 @@ failures of large jobs from 14 to 4 %. Theirs is a classifier over tickets and e
 not have; ours counts distinct incidents, each by how much it speaks against the host.
 
 A host is held against the fleet's median, and little history is shrunk towards it: days on which a
-host was not known count as usual days, and everybody starts with one usual month.
+host was not known count as usual days, and every host starts with one usual month.
 """
 
 from __future__ import annotations

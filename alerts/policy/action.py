@@ -244,7 +244,6 @@ class Action(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def begun(action: Action, words: str = "") -> Action:
-    """A new action with the first line of its history."""
     first = Event(time_ns=action.at_ns, what=FIRST[action.state], by=action.by, words=words)
     return msgspec.structs.replace(action, history=(first,))
 

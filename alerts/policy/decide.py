@@ -381,7 +381,6 @@ class _Round:
         return self._returned(action, rule, clean.get(action.host))
 
     def _withdrawn(self, action: Action, mode: Mode, accused: Collection[str]) -> End | None:
-        """A proposal without its reason any more."""
         words = ""
         if mode is not Mode.APPROVE:
             words = "the policy no longer proposes it"

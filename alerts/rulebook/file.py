@@ -192,7 +192,6 @@ class FileReader:
         )
 
     def group_rules(self, given: Fields, labels: dict[str, str]) -> tuple[Rule, ...]:
-        """The rules of a group, until the file has too many."""
         nodes = self.items(given.fields.get("rules"), "rules")
         before = self.rules
         self.rules += len(nodes)
@@ -319,7 +318,6 @@ class FileReader:
             return None
 
     def limit(self, given: Fields) -> int:
-        """The group's limit; 0: none."""
         node = given.fields.get("limit")
         if node is None or (isinstance(node, Scalar) and node.is_null):
             return 0

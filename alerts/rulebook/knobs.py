@@ -51,7 +51,6 @@ Knobs = Mapping[str, Knob]
 
 @cache
 def default_knobs() -> dict[str, Knob]:
-    """All knobs of the pack, in the order of their file."""
     text = files("alerts").joinpath("rules", "knobs.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), dict[str, Knob])
 

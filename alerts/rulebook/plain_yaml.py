@@ -216,7 +216,6 @@ class TreeBuilder:
         self.add(done.node, done.node.line)
 
     def again(self, event: yaml.AliasEvent) -> Node:
-        """The node that an alias stands for."""
         self.aliases += 1
         line, name = line_of(event), event.anchor or ""
         if self.aliases > ALIASES_MAX:

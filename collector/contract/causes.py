@@ -348,9 +348,9 @@ class Cause(enum.StrEnum):
             stops_jobs=True,
             looks_for=Sought("ranks that hold up a hang", (DUMPS,)),
             blame=Blame(host=0.5, gpu=0.5, half_life_s=12 * HOURS),
-            does=("holds up everybody", "hold up everybody"),
+            does=("holds up the job", "hold up the job"),
             unnamed="Nothing moves any more; which rank holds it up is not known",
-            alert="holds up everybody: nothing moves",
+            alert="holds up the job: nothing moves",
             action=(
                 "Before anything is restarted, take Flight Recorder dumps of all ranks, and run "
                 "`py-spy dump --pid PID` for {who}."

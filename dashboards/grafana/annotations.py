@@ -30,16 +30,16 @@ INCIDENT_TAG = "incident:"
 TAG_CHARS_MAX = 100
 """Grafana's bound for a tag."""
 TEXT_CHARS_MAX = 1_000
-"""Of what an annotation says: it is a tooltip."""
+"""Of an annotation's text: it is a tooltip."""
 INCIDENTS_MAX = 500
 """Of one run, the latest; a week of a large cluster has some dozens. Older ones are left out,
-and it is told that there are."""
+and the output mentions that."""
 PAGE = 100
 """Incidents of one question."""
 LOOK_MAX = 2_000
 """Annotations of ours that are looked at in one go; any other is asked for by its own tag."""
 FOLLOW_SECONDS = 15.0
-"""Between two runs: incidents are told within ten seconds or so, and nobody waits for a mark."""
+"""Between two runs: incidents appear within ten seconds or so, and marks are not urgent."""
 FAILURES_MAX = 20
 """Runs that may fail one after the other while following: five minutes without a Grafana."""
 
@@ -47,7 +47,7 @@ CULPRIT = ("job", "host", "gpu", "device", "port", "switch", "switch_port", "ran
 
 
 class IncidentSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What is needed of an incident of `GET /v1/incidents`. Unix nanoseconds."""
+    """The used fields of an incident of `GET /v1/incidents`. Unix nanoseconds."""
 
     id: str
     state: str
@@ -78,7 +78,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     def is_like(self, there: Mapping[str, Any]) -> bool:
-        """Whether an annotation of Grafana's says the same."""
+        """Whether an annotation in Grafana has the same content."""
         return (
             there.get("time") == self.time
             # Grafana gives a mark without an end its own time, or none, or 0.
@@ -89,7 +89,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Marked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run has done, or would do."""
+    """The changes of a run, or of a dry run."""
 
     created: Sequence[str] = ()
     """Ids of incidents."""
@@ -102,7 +102,6 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing was changed."""
         return not (self.created or self.updated or self.removed)
 
 
@@ -137,7 +136,6 @@ def tag_of(incident: str) -> str:
 
 
 def mark_of(incident: IncidentSeen, service_url: str) -> Mark:
-    """The annotation that an incident should have."""
     start = incident.since_ns // NS_PER_MS
     is_open = incident.state == "open"
     end_ns = incident.until_ns or incident.last_seen_ns
@@ -150,14 +148,14 @@ def mark_of(incident: IncidentSeen, service_url: str) -> Mark:
         tag_of(incident.id),
     ]
     link = f"{service_url}/v1/incidents/{quote(incident.id, safe='')}"
-    said = [html.escape(plain(text)) for text in (incident.summary, incident.action) if text]
-    said.append(f'<a href="{html.escape(link)}">incident {html.escape(incident.id)}</a>')
+    lines = [html.escape(plain(text)) for text in (incident.summary, incident.action) if text]
+    lines.append(f'<a href="{html.escape(link)}">incident {html.escape(incident.id)}</a>')
     return Mark(
         incident=incident.id,
         time=start,
         time_end=end,
         tags=tuple(dict.fromkeys(plain(tag)[:TAG_CHARS_MAX] for tag in tags)),
-        text="\n".join(said)[:TEXT_CHARS_MAX],
+        text="\n".join(lines)[:TEXT_CHARS_MAX],
     )
 
 
@@ -211,7 +209,7 @@ def annotate(
     public_url: str = "",
     is_dry_run: bool = False,
 ) -> Marked:
-    """Let a Grafana have the incidents since a moment (unix seconds). Once.
+    """Write the incidents since a time (unix seconds) to a Grafana. Once.
 
     ``public_url``: what people's browsers call the service, if that is another address.
     """
@@ -252,7 +250,6 @@ def create(grafana: Grafana, mark: Mark) -> None:
 
 
 def update(grafana: Grafana, number: int, mark: Mark) -> None:
-    """Change an annotation."""
     body = {"time": mark.time, "timeEnd": mark.time_end, "tags": mark.tags, "text": mark.text}
     grafana.ask(
         f"update annotation {number} of incident {mark.incident}",
@@ -269,12 +266,12 @@ def remove(grafana: Grafana, number: int) -> None:
 
 def follow(
     run: Callable[[], Marked],
-    tell: Callable[[Marked | str], None],
+    report: Callable[[Marked | str], None],
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Run again and again until interrupted; GrafanaError or ServiceError if it fails for long.
+    """Run periodically until interrupted; GrafanaError or ServiceError if it fails for long.
 
-    Polling: what is asked for is small, and a stream that breaks would need it besides.
+    Polls: the requests are small, and a stream that breaks would need them besides.
     """
     failures = 0
     while True:
@@ -285,9 +282,9 @@ def follow(
             if failures > FAILURES_MAX:
                 raise
             if failures == 1:
-                tell(str(error))
+                report(str(error))
         else:
             if failures or not marked.is_quiet:
-                tell(marked)
+                report(marked)
             failures = 0
         sleep(FOLLOW_SECONDS)

@@ -2,7 +2,7 @@
 
 A port is named by host, device and port, as RDMA devices and switches name theirs. A host without
 RDMA has interfaces only: with one's name as the device, what the interface counts is found. What
-is at the other end of the cable is told by `fabric_link_info`, in the words of whoever tells.
+is at the other end of the cable comes from `fabric_link_info`, in the reporter's names.
 `label_join` copies labels here, because the `$1` of `label_replace` looks like a variable.
 """
 
@@ -33,13 +33,13 @@ def first_of(*exprs: str) -> str:
 
 
 WORST = 10
-"""Lines of a panel about the worst: as many as colours can be told apart."""
+"""Lines of a panel about the worst: as many as there are distinct colours."""
 
 
 def leading(expr: str) -> str:
-    """Those who had most of it at any moment of the range, over the whole range.
+    """The series with the highest peaks in the range, over the whole range.
 
-    The same ones at every moment: who is chosen anew at each leaves dashes of fifty lines. Noughts
+    The same ones at every time: a choice at each time leaves dashes of fifty lines. Zeros
     are left out, because `topk` would pick among them at random.
     """
     most = f"max_over_time(({expr})[$__range:$__interval] @ end())"
@@ -47,21 +47,19 @@ def leading(expr: str) -> str:
 
 
 def worst(expr: str, label: str = "port", nobody: str = "no port") -> str:
-    """Who has most of it; where it is measured and nobody has any, a line at 0.
+    """The series with most of it; where it is measured and none has any, a line at 0.
 
-    Without that line nobody could tell a quiet fabric from one that is not read.
+    Without that line a quiet fabric would look like one that is not read.
     """
     nought = f'label_replace(0 * max({expr}), "{label}", "{nobody}", "host", ".*")'
     return f"({leading(expr)} or on () {nought})"
 
 
 def port_rate(metric: str, over: str = "$__rate_interval") -> str:
-    """A counter of the chosen port, a second."""
     return f"sum by ({PORT}) (rate({metric}{{{THIS}}}[{over}]))"
 
 
 def nic_rate(metric: str, over: str = "$__rate_interval") -> str:
-    """A counter of the interface, a second."""
     return of_interface(f"sum by ({NIC}) (rate({metric}{{{ON_HOST}}}[{over}]))")
 
 
@@ -104,7 +102,7 @@ ANY_PORT = f"max by ({PORT}) (fabric_port_state{{{HERE}}})"
 
 
 def called(thing: str, name: str, port: str) -> str:
-    """Ports with the labels under which a neighbour tells of them; ``name`` is a list of labels."""
+    """Ports with the labels under which a neighbour reports them; ``name`` is a list of labels."""
     return f'label_join(label_join({thing}, "peer_name", " ", {name}), "peer_port", "", "{port}")'
 
 
@@ -124,7 +122,7 @@ FAR_ENDS = (
     f"{by_interface(HERE)} and {TELLS} {TOLD_HERE}",
 )
 FAR_END = f"max by ({PORT}) ({' or '.join(FAR_ENDS)})"
-"""The port at the other end of the cable: who tells of this one, and of whom this one tells. A
+"""The port at the other end of the cable: one that reports this one, or that this one reports. A
 switch is called by its name; a host by its name and an interface (LLDP), or by its name and a
 device (InfiniBand)."""
 ENDS = f"(max by ({PORT}) (fabric_port_state{{{THIS}}}) or {FAR_END})"
@@ -136,7 +134,6 @@ def both_ends(expr: str) -> str:
 
 
 def at_ends(metric: str, over: str = "$__rate_interval") -> str:
-    """A counter at both ends, a second."""
     return both_ends(f"sum by ({PORT}) (rate({metric}{{{HERE}}}[{over}]))")
 
 

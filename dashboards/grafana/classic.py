@@ -1,6 +1,6 @@
 """From a board of ours to Grafana's Classic JSON, which Grafana 9 to 13 read from files and APIs.
 
-The same board always gives the same text, byte for byte: `push` tells by it what has changed.
+The same board always gives the same text, byte for byte: `push` finds changes by it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GRID_COLUMNS = 24
 """The width of Grafana's grid."""
 
 CULPRIT = ("switch", "switch_port", "host", "device", "port", "gpu", "rank")
-"""Labels that say whom an incident blames, from the fabric to the rank."""
+"""Labels that name an incident's culprit, from the fabric to the rank."""
 
 
 def to_classic(name: str, board: Board) -> Json:
@@ -133,7 +133,7 @@ def menu_json() -> Json:
 
 
 def incidents_json(board: Board) -> Json:
-    """Incidents over all panels: a region from when one is first said until it is over.
+    """Incidents over all panels: a region from its first verdict until it is over.
 
     Grafana draws a region where a series is 1, so the confidence is made one. An incident has a
     series for each job that suffers; they are one here. The culprit is put together in the
@@ -186,7 +186,6 @@ def laid_out(board: Board) -> list[Json]:
 
 
 def row_json(row: Row, number: int, top: int) -> Json:
-    """The heading of a row."""
     return {
         "type": "row",
         "id": number,

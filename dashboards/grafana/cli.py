@@ -33,7 +33,6 @@ EXTRAS = {"promql_parser": "server"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The words and flags of `dashboards`."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="WHAT")
 
     export = verbs.add_parser("export", help="write the dashboards as files")
@@ -42,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--only", action="append", default=[], metavar="NAME", help="this board; repeatable"
     )
 
-    lint = verbs.add_parser("lint", help="say what is wrong with dashboards; default: ours")
+    lint = verbs.add_parser("lint", help="find flaws of dashboards; default: ours")
     lint.add_argument("files", nargs="*", type=Path, metavar="FILE", help="Classic JSON")
     lint.add_argument(
         "--other-metrics",
@@ -57,7 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; the exit status."""
     verbs: dict[str, Callable[[argparse.Namespace], int]] = {
         "export": run_export,
         "lint": run_lint,
@@ -75,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def say(line: str) -> None:
-    """A line as soon as it is known: a push that waits for a Grafana shows where."""
+    """Print a line at once: a push that waits for a Grafana shows where."""
     print(line, flush=True)
 
 
@@ -83,7 +81,6 @@ def say(line: str) -> None:
 
 
 def run_export(arguments: argparse.Namespace) -> int:
-    """`dashboards export`."""
     made = chosen(our_boards(), arguments.only)
     texts = {f"{name}.json": text_of_json(dashboard) for name, dashboard in made.items()}
     write_files(arguments.out, texts)
@@ -102,7 +99,6 @@ def write_files(folder: Path, texts: Mapping[str, str]) -> None:
 
 
 def run_lint(arguments: argparse.Namespace) -> int:
-    """`dashboards lint`."""
     from dashboards.grafana.lint import check
 
     if arguments.files:
@@ -118,8 +114,8 @@ def run_lint(arguments: argparse.Namespace) -> int:
         for flaw in check(dashboard, known, arguments.other_metrics):
             print(f"{name}: {flaw}")
             flaws += 1
-    said = count(flaws, "flaw") if flaws else "well"
-    print(f"{count(len(looked_at), 'dashboard')}: {said}")
+    result = count(flaws, "flaw") if flaws else "well"
+    print(f"{count(len(looked_at), 'dashboard')}: {result}")
     return EXIT_FAILED if flaws else 0
 
 

@@ -1,6 +1,6 @@
-"""The words and flags of `fabricscope dashboards push` and `annotate`, and what they say.
+"""Flags and output of `fabricscope dashboards push` and `annotate`.
 
-Apart from `cli`, which prints: here everything is told to a function, so that tests can listen.
+Apart from `cli`, which prints: output here goes to a function, so that tests can read it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dashboards.grafana.service import Service
 EXIT_FAILED = 1
 """Something is in conflict or was refused; the rest was done. (2: nothing could be done.)"""
 EXIT_WOULD_CHANGE = 3
-"""A dry run that found something to do, so that a pipeline can tell."""
+"""A dry run that found something to do, for pipelines."""
 
 TOKEN_VARIABLE = "GRAFANA_TOKEN"  # noqa: S105 - the name of a variable
 SERVICE_TOKEN_VARIABLE = "FABRICSCOPE_TOKEN"  # noqa: S105 - the name of a variable
@@ -48,7 +48,6 @@ Write = Callable[[str], None]
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """Which Grafana, which service."""
     parser.add_argument("--grafana", required=True, metavar="URL", help="Grafana's address")
     parser.add_argument("--token", default="", help=f"of a service account; or {TOKEN_VARIABLE}")
     parser.add_argument("--token-file", default="", metavar="FILE", help="holds the token")
@@ -59,11 +58,10 @@ def add_target(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"holds the bearer token of the Fabricscope service; or {SERVICE_TOKEN_VARIABLE}",
     )
-    parser.add_argument("--dry-run", action="store_true", help="say what would change, write none")
+    parser.add_argument("--dry-run", action="store_true", help="print changes, write none")
 
 
 def add_push(parser: argparse.ArgumentParser) -> None:
-    """The flags of `push`."""
     add_target(parser)
     parser.add_argument(
         "--service",
@@ -103,7 +101,6 @@ def add_push(parser: argparse.ArgumentParser) -> None:
 
 
 def add_annotate(parser: argparse.ArgumentParser) -> None:
-    """The flags of `annotate`."""
     add_target(parser)
     parser.add_argument("--service", required=True, metavar="URL", help="Fabricscope's address")
     parser.add_argument(
@@ -201,7 +198,6 @@ def chosen(boards: Mapping[str, Any], only: list[str]) -> dict[str, Any]:
 
 
 def push_settings(arguments: argparse.Namespace) -> PushSettings:
-    """What `push` is asked to do."""
     if arguments.only and arguments.prune:
         raise SettingsError("--only and --prune: one leaves boards out, the other removes them")
     target = target_of(arguments)
@@ -222,14 +218,14 @@ def push_settings(arguments: argparse.Namespace) -> PushSettings:
 
 
 def run_push(arguments: argparse.Namespace, write: Write) -> int:
-    """`push`: each difference is told before it is made. The exit status."""
+    """`push`: each change is printed before it is made. The exit status."""
     settings = push_settings(arguments)
 
-    def tell(step: Step) -> None:
+    def report_step(step: Step) -> None:
         for line in step_lines(step, is_verbose=arguments.verbose):
             write(line)
 
-    report = push(settings, tell)
+    report = push(settings, report_step)
     write(summary(report))
     if report.is_bad:
         return EXIT_FAILED
@@ -237,13 +233,13 @@ def run_push(arguments: argparse.Namespace, write: Write) -> int:
 
 
 def step_lines(step: Step, *, is_verbose: bool = False) -> list[str]:
-    """A step in words. Nothing is said of what is as it should be, unless asked for."""
+    """A step as lines of text. Unchanged things are left out, unless ``is_verbose``."""
     if step.action is Action.KEEP and not (is_verbose or step.details):
         return []
     lines = [f"{step.action:<9}{step.kind} {plain(step.name)} ({plain(step.uid)})"]
     lines += [f"           {plain(line)}" for line in step.details]
     if is_verbose and step.diff:
-        # Diffs hold texts of Grafana's: no sign in them may speak to the terminal.
+        # Diffs hold texts of Grafana's: control characters must not reach the terminal.
         lines += [
             "".join(sign if sign.isprintable() else " " for sign in line)
             for line in step.diff.splitlines()
@@ -252,7 +248,6 @@ def step_lines(step: Step, *, is_verbose: bool = False) -> list[str]:
 
 
 def summary(report: Report) -> str:
-    """One line on all of it."""
     words = {
         Action.CREATE: "created",
         Action.UPDATE: "updated",
@@ -318,7 +313,7 @@ def run_annotate(arguments: argparse.Namespace, write: Write) -> int:
 
 
 def tell_marked(write: Write, marked: Marked | str) -> None:
-    """Say what a run has done, or why it could not."""
+    """Print the changes of a run, or its error."""
     if isinstance(marked, str):
         write(f"{marked}; trying again")
         return

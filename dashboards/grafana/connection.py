@@ -55,7 +55,7 @@ SILENCE_SECONDS_MAX = 10.0
 ANSWER_BYTES_MAX = 32 << 20
 """Of one answer. A large dashboard has 1 MB, a thousand annotations as much."""
 TRIES_MAX = 4
-"""Attempts at what may be repeated: together they bear with a restart behind a proxy."""
+"""Attempts at what may be repeated: together they bridge a restart behind a proxy."""
 PAUSE_SECONDS_FIRST = 0.5
 """After the first failure; it doubles: 0.5, 1 and 2 s."""
 VERSION_MIN = 9
@@ -69,7 +69,7 @@ SYSTEM_REASON = re.compile(r"\[Errno -?\d+\] ([^'\")]+)")
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """Which Grafana, and how to get in."""
+    """A Grafana's address and credentials."""
 
     url: str
     """With a path if it is served under one: https://example.org/grafana."""
@@ -169,9 +169,9 @@ def why_unanswered(error: Exception, secrets: list[str]) -> str:
     """Why no answer came, in the words of the system where it has some."""
     if "Timeout" in type(error).__name__:
         return f"no answer within {SILENCE_SECONDS_MAX:g} s"
-    said = plain(str(error), secrets)
-    reason = SYSTEM_REASON.search(said)
-    return reason[1] if reason else said
+    message = plain(str(error), secrets)
+    reason = SYSTEM_REASON.search(message)
+    return reason[1] if reason else message
 
 
 # --- the SDK --------------------------------------------------------------------------------------
@@ -225,11 +225,10 @@ class Grafana:
         """Attempts that failed and were made again."""
 
     def close(self) -> None:
-        """End its connections."""
         self._client.close()
 
     def ask(self, what: str, call: Callable[[Sdk], Any], *, may_repeat: bool = True) -> Any:  # noqa: ANN401 - JSON
-        """What ``call(sdk)`` gives. GrafanaError says what went wrong with ``what``.
+        """The result of ``call(sdk)``. Raises GrafanaError with what failed in ``what``.
 
         ``may_repeat``: whether a second attempt does no harm if the first one was done and only
         its answer was lost.
@@ -261,7 +260,7 @@ class Grafana:
             raise
 
     def check(self) -> str:
-        """Its version; an error if it is no Grafana, or too old. Empty: it does not tell."""
+        """Its version; an error if it is no Grafana, or too old. Empty: it hides it."""
         what = f"look whether {self.url} is a Grafana"
         try:
             answer = self.ask(what, lambda sdk: sdk.call("GET", "/health"))
@@ -280,18 +279,18 @@ class Grafana:
         return plain(version)
 
     def request(self, method: str, url: str, content: str | None = None) -> httpx.Response:
-        """A call of the SDK's; GrafanaError unless the answer is JSON and its status says yes."""
+        """A call of the SDK. Raises GrafanaError unless the answer is JSON with a good status."""
         import httpx  # noqa: PLC0415 - only where it is installed
 
         what = self._what
         try:
             answer = fetch(self._client, method, url, content=content)
         except (OSError, httpx.HTTPError, httpx.InvalidURL) as error:
-            said = why_unanswered(error, self._secrets)
-            if "CERTIFICATE_VERIFY_FAILED" in said:
-                why = f"its certificate is not trusted ({said}): use --ca-file"
+            reason = why_unanswered(error, self._secrets)
+            if "CERTIFICATE_VERIFY_FAILED" in reason:
+                why = f"its certificate is not trusted ({reason}): use --ca-file"
                 raise NotGrafana(f"{what}: {why}") from error
-            raise Unreachable(f"{what}: no answer ({said})") from error
+            raise Unreachable(f"{what}: no answer ({reason})") from error
         if answer.is_redirect:
             raise NotGrafana(
                 f"{what}: it redirects, probably to a login page; give Grafana's own address "
@@ -304,9 +303,9 @@ class Grafana:
             body = answer.text
         is_proxy_s = status >= SERVER_ERRORS or status in {UNAUTHORISED, FORBIDDEN, TOO_MANY}
         if not isinstance(body, dict | list) and not is_proxy_s:
-            said = plain(answer.text[:PAGE_CHARS_READ], self._secrets)
+            page = plain(answer.text[:PAGE_CHARS_READ], self._secrets)
             raise NotGrafana(
-                f"{what}: {status}, no JSON but {said!r}; is {self.url} Grafana's address?"
+                f"{what}: {status}, no JSON but {page!r}; is {self.url} Grafana's address?"
             )
         if not answer.is_success:
             raise explain(what, status, body, self._secrets)

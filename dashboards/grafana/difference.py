@@ -22,7 +22,7 @@ GRAFANA_S_OWN = frozenset({"id", "version", "iteration"})
 MESSAGE_START = "fabricscope push "
 """How the message in the version history begins; the fingerprint follows."""
 FINGERPRINT_BYTES = 12
-"""Enough that two boards never meet, short enough to be read aloud."""
+"""Enough that two boards never meet, short enough to be read."""
 DIFF_LINES_MAX = 2_000
 """Of a diff that is shown. A board of ours has as many lines; more is a different board."""
 PARTS_MAX = 40
@@ -46,17 +46,15 @@ def text_of(dashboard: Dashboard) -> str:
 
 
 def fingerprint(dashboard: Dashboard) -> str:
-    """A short name of a dashboard's content."""
     return blake2b(text_of(dashboard).encode(), digest_size=FINGERPRINT_BYTES).hexdigest()
 
 
 def push_message(dashboard: Dashboard) -> str:
-    """What the version history says of a push."""
     return f"{MESSAGE_START}{fingerprint(dashboard)}"
 
 
 def pushed_fingerprint(message: str) -> str:
-    """The fingerprint in a message of the version history; empty: somebody else's message.
+    """The fingerprint in a message of the version history; empty: not a message of ours.
 
     >>> pushed_fingerprint("Restored from version 2")
     ''
@@ -78,7 +76,6 @@ def parts(dashboard: Dashboard) -> dict[str, Any]:
 
 
 def _named_parts(dashboard: Dashboard) -> Iterator[tuple[str, str, Any]]:
-    """Kind, name and content of each part."""
     for panel in _panels(dashboard.get("panels")):
         kind = "row" if panel.get("type") == "row" else "panel"
         # Where a row is folded its panels stand in it; they are parts of their own.

@@ -12,13 +12,13 @@ HERE = 'cluster=~"$cluster"'
 """What every selector of a board with the variable has."""
 HERE_OR_NOWHERE = 'cluster=~"$cluster|"'
 """The same for what may have no cluster: an incident may span several, and alerts about it have
-none. Whoever looks at one cluster must still see them."""
+none. A board of one cluster must still show them."""
 
 SOMEBODY_LOOKS = "0 * max(fabric_service_evaluation_leads == 1)"
 """0 while a service of ours evaluates, and nothing otherwise."""
 
 INCIDENT = "incident, job, cause, reason, host, device, port, gpu, rank, switch, switch_port"
-"""Everything that an incident's series says: who suffers, why, and who is to blame."""
+"""All labels of an incident's series: the job that suffers, the cause, the culprit."""
 INCIDENTS = f"max by ({INCIDENT}) (fabric_incident)"
 CULPRITS = (
     "label_join(max by (incident, cause, host, device, gpu, switch, switch_port) (fabric_incident),"
@@ -32,7 +32,7 @@ LOST_GPUS = (
     " (0 * topk by (incident, job) (1, max by (incident, job, cause) (fabric_incident)) + 1))"
 )
 """GPU seconds lost in a second, which is a number of GPUs. `topk` because a name that changes
-may stand beside its successor for a moment where nobody writes stale markers."""
+may stand beside its successor for a moment where no stale markers are written."""
 LOST_GPU_HOURS = (
     "sum(max_over_time(fabric_incident_lost_gpu_seconds_total[$__range])"
     " - (fabric_incident_lost_gpu_seconds_total offset $__range"
@@ -42,17 +42,15 @@ LOST_GPU_HOURS = (
 
 
 def per_port(metric: str, over: str = "$__rate_interval") -> str:
-    """A counter's rate, one number for each port."""
     return f"sum by ({PORT}) (rate({metric}{{{HERE}}}[{over}]))"
 
 
 def per_nic(metric: str, over: str = "$__rate_interval") -> str:
-    """A counter's rate, one number for each interface."""
     return f"sum by ({NIC}) (rate({metric}{{{HERE}}}[{over}]))"
 
 
 PORT_RATE = f"(max by ({PORT}) (max_over_time(fabric_port_rate_bits_per_second{{{HERE}}}[5m])) > 0)"
-"""The highest of some minutes: a link that is down tells a low rate, while bytes of before still
+"""The highest of some minutes: a link that is down reports a low rate, while earlier bytes still
 count. A lower rate that stays is seen after five minutes."""
 NIC_RATE = f"(max by ({NIC}) (max_over_time(fabric_nic_speed_bits_per_second{{{HERE}}}[5m])) > 0)"
 
@@ -67,7 +65,7 @@ def utilisation(direction: str, over: str = "$__rate_interval") -> str:
 
 
 def on_ports(nics: str) -> str:
-    """What is known of interfaces, told of the RDMA ports behind them: links lead to ports.
+    """Readings of interfaces, mapped to the RDMA ports behind them: links lead to ports.
 
     On hosts of which no RDMA port is known, of the interfaces themselves.
     """

@@ -1,11 +1,11 @@
-"""What can go wrong with a Grafana, each with a name and a word on what to do.
+"""Errors of a Grafana, each with a name and what to do about it.
 
     GrafanaError
-    ├── Unreachable      nobody answers, or too late, or with 5xx after all attempts
+    ├── Unreachable      no answer, or too late, or 5xx after all attempts
     ├── NotGrafana       something answers, and it is no Grafana: a login page, HTML, a 404
     ├── TokenRefused     401: the token is wrong, expired or of another organisation
     ├── NotAllowed       403: the token is known and may not do this
-    ├── Conflict         409, 412: somebody else was faster, or the name is taken
+    ├── Conflict         409, 412: another user was faster, or the name is taken
     └── Refused          400, 422 and the like: what was sent is refused for what it is
 
 Texts come from outside: they lose control characters and secrets, and are cut.
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from collector.contract.errors import FabricscopeError
 
 SAID_CHARS_MAX = 300
-"""Of what a Grafana says: a sentence or two; a proxy's page of HTML helps nobody."""
+"""Of Grafana's message: a sentence or two; a proxy's page of HTML is of no use."""
 SECRET_CHARS_MIN = 4
 """Shorter ones are not struck out of texts: they would take words apart."""
 
@@ -26,7 +26,7 @@ UNAUTHORISED, FORBIDDEN, NOT_FOUND, CONFLICT, PRECONDITION = 401, 403, 404, 409,
 TOO_MANY, SERVER_ERRORS = 429, 500
 
 DASHBOARD_STATUSES = {
-    "version-mismatch": "somebody saved it meanwhile; run push again to see what they changed",
+    "version-mismatch": "another user saved it meanwhile; run push again to see the changes",
     "name-exists": "another dashboard has its uid or, in its folder, its title; rename that one",
     "plugin-dashboard": "it belongs to a plug-in of Grafana's, which may not be changed",
 }
@@ -34,11 +34,11 @@ DASHBOARD_STATUSES = {
 
 
 class GrafanaError(FabricscopeError):
-    """Something about a Grafana that a person has to put right."""
+    """A failure of a Grafana that a person has to correct."""
 
 
 class Unreachable(GrafanaError):  # noqa: N818 - reads as the statement it is
-    """Nobody answers, or too late, or only to say that it is broken."""
+    """No answer, or too late, or only errors of the server."""
 
 
 class NotGrafana(GrafanaError):  # noqa: N818 - reads as the statement it is
@@ -54,7 +54,7 @@ class NotAllowed(GrafanaError):  # noqa: N818 - reads as the statement it is
 
 
 class Conflict(GrafanaError):  # noqa: N818 - reads as the statement it is
-    """Somebody else was faster, or a name is taken."""
+    """Another user was faster, or a name is taken."""
 
 
 class Refused(GrafanaError):  # noqa: N818 - reads as the statement it is
@@ -79,7 +79,7 @@ def plain(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def said_of(answer: object) -> str:
-    """What an answer's body says in words: Grafana's `message`, or the body itself."""
+    """The message of an answer: Grafana's `message`, or the body itself."""
     if isinstance(answer, Mapping):
         return str(answer.get("message", "")) or "no reason given"
     return str(answer or "") or "no reason given"
@@ -92,23 +92,23 @@ def explain(what: str, status: int, answer: object, secrets: Iterable[str] = ())
     TokenRefused('read folder x: 401, the token is refused (Invalid API key): make a new one \
 in Grafana, Administration, Service accounts')
     """
-    said = plain(said_of(answer), secrets)
+    message = plain(said_of(answer), secrets)
     reason = answer.get("status", "") if isinstance(answer, Mapping) else ""
     if status >= SERVER_ERRORS or status == TOO_MANY:
-        return Unreachable(f"{what}: {status}, Grafana fails or is too busy ({said})")
+        return Unreachable(f"{what}: {status}, Grafana fails or is too busy ({message})")
     if status == UNAUTHORISED:
         return TokenRefused(
-            f"{what}: 401, the token is refused ({said}): "
+            f"{what}: 401, the token is refused ({message}): "
             "make a new one in Grafana, Administration, Service accounts"
         )
     if status == FORBIDDEN:
         return NotAllowed(
-            f"{what}: 403, the token may not do that ({said}): dashboards, folders and "
+            f"{what}: 403, the token may not do that ({message}): dashboards, folders and "
             "annotations need the role Editor, the data source needs Admin"
         )
     if status in {CONFLICT, PRECONDITION}:
         hint = DASHBOARD_STATUSES.get(str(reason), "")
-        return Conflict(f"{what}: {status} ({said})" + (f": {hint}" if hint else ""))
+        return Conflict(f"{what}: {status} ({message})" + (f": {hint}" if hint else ""))
     if status == NOT_FOUND:
-        return Refused(f"{what}: 404, there is no such thing ({said})", status)
-    return Refused(f"{what}: {status}, refused ({said})", status)
+        return Refused(f"{what}: 404, there is no such thing ({message})", status)
+    return Refused(f"{what}: {status}, refused ({message})", status)

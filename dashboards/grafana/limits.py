@@ -1,7 +1,7 @@
 """From which value on a link is worth a look: the rule pack's limits as colours.
 
 The same numbers as the defaults of the knobs that are named here, so that a board is red where an
-alert fires. Who turns a knob of the rules has the old colour on the boards; the texts say which
+alert fires. Boards keep the default colours when an operator turns a knob; the texts name the
 knob a limit is.
 """
 

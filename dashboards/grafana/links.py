@@ -1,4 +1,4 @@
-"""Addresses of boards: from an alert's labels to the board about whom it names, at that time."""
+"""Addresses of boards: from an alert's labels to the board of its culprit, at that time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LEAD_MS = 30 * 60 * 1_000
 TRAIL_MS = 10 * 60 * 1_000
 """After its end: whether it stayed away."""
 VALUE_CHARS_MAX = 200
-"""Of a name in an address. A longer one is nobody's name, and addresses have bounds, too."""
+"""Of a name in an address. No thing has a longer one, and addresses have bounds, too."""
 
 
 def choose_board(labels: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """The board about whom these labels name, the most exact first, and its variables.
+    """The board of the thing that these labels name, the most exact first, and its variables.
 
     A switch is a host whose device is the switch itself. Of a link that is named by both ends the
     host's is shown: that board also shows what is at the other end.

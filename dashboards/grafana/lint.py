@@ -1,4 +1,4 @@
-"""What is wrong with a dashboard, ours or anybody's: said before Grafana shows an empty panel.
+"""Finds flaws of a dashboard, ours or others', before Grafana shows an empty panel.
 
 Works on the JSON, because that is what Grafana reads. Nothing in it is trusted: whatever is not
 what it should be is a flaw, never a crash.
@@ -74,7 +74,7 @@ class Flaw(msgspec.Struct, frozen=True):
 def check(
     dashboard: Json, boards: Collection[str] = (), other_metrics: Sequence[str] = ()
 ) -> list[Flaw]:
-    """Everything that is wrong with the dashboard.
+    """All flaws of the dashboard.
 
     ``boards`` are the uids of ours, which links may point to; none given: links are not followed.
     ``other_metrics`` are beginnings of names that are known although we do not know them.
@@ -96,7 +96,7 @@ def check(
     ]
 
 
-# --- looking into what anybody may have written -------------------------------------------------
+# --- reading untrusted JSON ---------------------------------------------------------------------
 
 
 def objects(value: object) -> list[Json]:
@@ -112,7 +112,6 @@ def inside(value: object, *keys: str) -> object:
 
 
 def text(value: object) -> str:
-    """The text; empty for anything else."""
     return value if isinstance(value, str) else ""
 
 
@@ -130,7 +129,6 @@ def panels_of(dashboard: Json) -> Iterator[Json]:
 
 
 def variables_of(dashboard: Json) -> list[Json]:
-    """The choices at the top."""
     return objects(inside(dashboard, "templating", "list"))
 
 
@@ -138,7 +136,6 @@ def variables_of(dashboard: Json) -> list[Json]:
 
 
 def check_head(dashboard: Json) -> Iterator[Flaw]:
-    """Title, uid and version."""
     if not text(dashboard.get("title")):
         yield Flaw("", "it has no title", "give it one")
     if not text(dashboard.get("uid")):
@@ -184,7 +181,7 @@ def check_places(dashboard: Json) -> Iterator[Flaw]:
 
 
 PLACE_MAX = 100_000
-"""No board is that long; one that says so would keep us busy for ever."""
+"""No board is that long; a larger value would make the check run for ever."""
 
 
 def take_place(
@@ -245,16 +242,15 @@ def used_in(value: object, but: Sequence[str] = ()) -> set[str]:
 
 
 def check_panel(panel: Json, other_metrics: Sequence[str]) -> Iterator[Flaw]:
-    """Description, unit, data source and questions."""
     where, kind = title_of(panel), text(panel.get("type"))
     if kind == "row":
         return
     if not kind:
-        yield Flaw(where, "it has no type", "say how to draw it: timeseries, stat, table, …")
+        yield Flaw(where, "it has no type", "set how to draw it: timeseries, stat, table, …")
     if not text(panel.get("title")) and kind not in NO_UNIT:
-        yield Flaw(where, "it has no title", "say what it shows")
+        yield Flaw(where, "it has no title", "write what it shows")
     if not text(panel.get("description")):
-        yield Flaw(where, "it has no description", "say what it shows and what is usual")
+        yield Flaw(where, "it has no description", "write what it shows and what is usual")
     unit = text(inside(panel, "fieldConfig", "defaults", "unit"))
     if not unit and kind not in NO_UNIT:
         yield Flaw(where, "it has no unit", "set one; `short` for a bare number")
@@ -286,7 +282,7 @@ def check_datasource(where: str, datasource: object) -> Iterator[Flaw]:
 
 
 def check_expr(where: str, expr: str, other_metrics: Sequence[str]) -> Iterator[Flaw]:
-    """A question can be parsed, and somebody writes its metrics."""
+    """A query can be parsed, and a known source writes its metrics."""
     if not expr.strip():
         yield Flaw(where, "an empty query", "write one, or take it out")
         return
@@ -299,8 +295,8 @@ def check_expr(where: str, expr: str, other_metrics: Sequence[str]) -> Iterator[
         if not is_known(metric) and not metric.startswith(tuple(other_metrics)):
             yield Flaw(
                 where,
-                f"nobody writes {metric}",
-                "see docs/reference/metrics.md and rules.md, or say --other-metrics PREFIX",
+                f"no source writes {metric}",
+                "see docs/reference/metrics.md and rules.md, or use --other-metrics PREFIX",
             )
 
 
@@ -314,7 +310,7 @@ def check_unit(where: str, panel: Json, target: Json) -> Iterator[Flaw]:
     try:
         found = unit_of(parse(filled(text(target.get("expr")))))
     except QueryTextError:
-        return  # said already
+        return  # reported already
     unit = unit_for(panel, target)
     if found is None or not unit:
         return

@@ -53,7 +53,7 @@ class Unit(enum.StrEnum):
 
 
 class Colour(enum.StrEnum):
-    """What a colour says, the same on every board."""
+    """Meanings of colours, the same on every board."""
 
     FINE = "green"
     LOOK = "yellow"
@@ -148,9 +148,9 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     decimals: int | None = None
     is_stacked: bool = False
     is_empty_fine: bool = False
-    """Nothing to show is good news (no incident, no error): then it says so."""
+    """No data is good news (no incident, no error): then the panel shows ``empty_text``."""
     empty_text: str = ""
-    """What it says then."""
+    """Shown instead of data; empty: a default."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,11 +22,11 @@ LIST_HEIGHT_MAX = 6
 """Up to this height a legend is one line: a table would leave no room for the lines."""
 ALL_VALUES = -1e18
 """The heat map hides cells up to this. Its default hides 0, and a rank that is never late would
-look like one that nobody measures."""
+look like one that is not measured."""
 COLOUR_STEPS = 64
 """Of the heat map's scale: smooth to the eye."""
 NOTHING = "Nothing to report"
-"""What a panel says that is empty for a good reason and has no text of its own."""
+"""The text of a panel that is empty for a good reason and has none of its own."""
 
 LINE_STYLE: Json = {
     "axisBorderShow": False,
@@ -45,7 +45,7 @@ LINE_STYLE: Json = {
     "scaleDistribution": {"type": "linear"},
     # A series of one sample would be invisible with "never".
     "showPoints": "auto",
-    # A gap is a message: nobody measured.
+    # A gap is information: nothing was measured.
     "spanNulls": False,
 }
 
@@ -97,7 +97,6 @@ def reference(place: int) -> str:
 
 
 def target_json(panel: Panel, query: Query, place: int) -> Json:
-    """One question of a panel."""
     is_instant = query.is_instant or panel.draw is Draw.TABLE
     return {
         "datasource": DATASOURCE,
@@ -115,7 +114,7 @@ def target_json(panel: Panel, query: Query, place: int) -> Json:
 
 
 def empty_text(panel: Panel) -> str:
-    """What the panel says when there is nothing; empty: Grafana's own words."""
+    """The panel's text without data; empty: Grafana's own."""
     return panel.empty_text or (NOTHING if panel.is_empty_fine else "")
 
 
@@ -123,7 +122,7 @@ def mappings_of(panel: Panel) -> list[Json]:
     """Words for values, and for no value.
 
     A number without data would take the colour of the first step, and "not measured" in green
-    says the opposite: it is grey unless nothing is good news. Tables have theirs by column,
+    would mean the opposite: it is grey unless nothing is good news. Tables have theirs by column,
     because a label may be the same text as a value.
     """
     found: list[Json] = []
@@ -187,7 +186,6 @@ def number(panel: Panel, _: Json) -> Json:
 
 
 def bars(_: Panel, __: Json) -> Json:
-    """One horizontal bar for each thing."""
     return {
         "displayMode": "basic",
         "minVizHeight": 16,
@@ -203,7 +201,7 @@ def bars(_: Panel, __: Json) -> Json:
 def heat(panel: Panel, defaults: Json) -> Json:
     """One row for each series, coloured by value.
 
-    Grafana's heat map takes plain series as rows when it is told not to calculate buckets itself
+    Grafana's heat map takes plain series as rows when it does not calculate buckets itself
     (since 9.0): it joins them by time and shows their names on the axis. A state timeline would
     also do for a few series, but merges cells, has no scale beside it, and turns every value into
     a state.

@@ -1,9 +1,9 @@
-"""Brings our boards into a Grafana: looks first, says what differs, changes only that.
+"""Brings our boards into a Grafana: compares first, reports differences, changes only those.
 
-What a person changed in Grafana is not overwritten unasked. Whether somebody did is told by the
-version history: the newest version of a board that nobody touched has our message, with the
+What a person changed in Grafana is not overwritten unasked. Such changes are found in the
+version history: the newest version of an untouched board has our message, with the
 fingerprint of what was pushed (`difference`). And Grafana itself refuses a write that is not based
-on the newest version, so that nobody is overtaken between our look and our write.
+on the newest version, so that no edit between our read and our write is lost.
 
 Everything is looked at before anything is written. A second push of the same boards writes nothing.
 """
@@ -39,7 +39,7 @@ DATASOURCE_NAME = "Fabricscope"
 UID_CHARS_MAX = 40
 """Grafana's bound for a uid."""
 PROMETHEUS_VERSION = "2.50.0"
-"""What Grafana is told that it talks to. From 2.24 on it asks for the values of a label with a
+"""The server version that Grafana gets. From 2.24 on it asks for the values of a label with a
 selector, instead of fetching whole series; all that it asks of 2.50 our API answers."""
 SCRAPE_INTERVAL = "15s"
 """`$__rate_interval` is at least four of these. Exporters are scraped that often as a rule, and our
@@ -53,7 +53,7 @@ Json = dict[str, Any]
 
 
 class Kind(enum.StrEnum):
-    """What is pushed."""
+    """Kinds of things that are pushed."""
 
     FOLDER = "folder"
     DATASOURCE = "data source"
@@ -61,7 +61,7 @@ class Kind(enum.StrEnum):
 
 
 class Action(enum.StrEnum):
-    """What is to be done with one thing."""
+    """What a push does with one thing."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -69,7 +69,7 @@ class Action(enum.StrEnum):
     """It is as it should be."""
     REMOVE = "remove"
     CONFLICT = "conflict"
-    """Somebody else's work stands there; nothing is done."""
+    """Another user's work is there; nothing is done."""
     FAIL = "fail"
     """Grafana refuses it."""
 
@@ -79,7 +79,7 @@ BAD = frozenset({Action.CONFLICT, Action.FAIL})
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing, and what is to be done with it."""
+    """One thing, and what a push does with it."""
 
     kind: Kind
     name: str
@@ -93,7 +93,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is pushed, where to, and how boldly."""
+    """What is pushed, the target, and whether it overwrites or prunes."""
 
     target: Target
     boards: Mapping[str, Dashboard]
@@ -125,22 +125,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
 
     def count(self, action: Action) -> int:
-        """Steps that ended so."""
         return sum(step.action is action for step in self.steps)
 
     @property
     def is_bad(self) -> bool:
-        """Whether something is not as it should be."""
         return any(step.action in BAD for step in self.steps)
 
     @property
     def has_writes(self) -> bool:
-        """Whether something was changed, or would be."""
         return any(step.action in WRITES for step in self.steps)
 
 
-def push(settings: PushSettings, tell: Callable[[Step], None] = lambda _: None) -> Report:
-    """Push. ``tell`` hears of each step before it is done, and again if it could not be.
+def push(settings: PushSettings, report: Callable[[Step], None] = lambda _: None) -> Report:
+    """``report`` gets each step before it is done, and again if it failed.
 
     GrafanaError for what concerns everything (no answer, no Grafana, the token); what concerns one
     board is a step that ends in conflict or failure, and the others go on.
@@ -149,9 +146,9 @@ def push(settings: PushSettings, tell: Callable[[Step], None] = lambda _: None) 
         version = grafana.check()
         steps = list(plan(grafana, settings))
         for step in steps:
-            tell(step)
+            report(step)
         if not settings.is_dry_run:
-            steps = [perform(grafana, step, tell) for step in steps]
+            steps = [perform(grafana, step, report) for step in steps]
     return Report(
         version=version, steps=steps, is_dry_run=settings.is_dry_run, retries=grafana.retries
     )
@@ -205,14 +202,12 @@ def plan_folder(grafana: Grafana, settings: PushSettings) -> Step:
 
 
 def get_folder(grafana: Grafana, uid: str) -> Json | None:
-    """A folder by its uid."""
     call = f"read folder {uid}"
     found: Json | None = grafana.find(call, lambda sdk: sdk.folder.get_folder_by_uid(uid))
     return found
 
 
 def get_dashboard(grafana: Grafana, uid: str) -> Json | None:
-    """A dashboard and what Grafana knows about it, by its uid."""
     call = f"read dashboard {uid}"
     found: Json | None = grafana.find(call, lambda sdk: sdk.dashboard.get_dashboard_by_uid(uid))
     return found
@@ -279,7 +274,6 @@ def find_datasource(grafana: Grafana, name: str) -> Step:
 
 
 def plan_own_datasource(grafana: Grafana, settings: PushSettings) -> Step:
-    """The data source for our service: made, changed, or as it is."""
     wanted = wanted_datasource(settings)
     found = get_datasource(grafana, wanted["uid"], wanted["name"])
     if found is None:
@@ -309,7 +303,7 @@ def plan_own_datasource(grafana: Grafana, settings: PushSettings) -> Step:
 
 
 def datasource_details(found: Json, wanted: Json, *, renews: bool) -> tuple[str, ...]:
-    """What differs, a line each; what is not ours to say does not count."""
+    """What differs, a line each; settings that are not ours do not count."""
     lines = [
         f"~ {key}: {found.get(key)!r} → {wanted[key]!r}"
         for key in ("type", "access", "url")
@@ -357,7 +351,7 @@ def plan_board(
     found = get_dashboard(grafana, uid)
     there, meta = (found.get("dashboard") or {}, found.get("meta") or {}) if found else ({}, {})
     if choice_of(board) is None:
-        # Nobody says which data source: the one that was chosen at an earlier push stays.
+        # No data source is given: the one that was chosen at an earlier push stays.
         board = with_choice(board, choice_of(there))
     body: Json = {
         "dashboard": {**normalised(board), "id": None},
@@ -377,7 +371,7 @@ def plan_board(
         if settings.overwrites:
             details = (*details, f"~ {where}, and goes to the one asked for")
         else:
-            # Somebody put it there, or pushed to there: where it is found is theirs to say.
+            # A user moved it there, or pushed it there: the folder is that user's choice.
             details = (*details, f"it stays {where}; --overwrite moves it")
             body["folderUid"] = folder
     if is_same and not (is_moved and settings.overwrites):
@@ -447,8 +441,7 @@ def plan_pruning(grafana: Grafana, settings: PushSettings, folder_uid: str) -> I
 # --- doing ---------------------------------------------------------------------------------------
 
 
-def perform(grafana: Grafana, step: Step, tell: Callable[[Step], None]) -> Step:
-    """Do one step; what became of it."""
+def perform(grafana: Grafana, step: Step, report: Callable[[Step], None]) -> Step:
     if step.action not in WRITES:
         return step
     retries = grafana.retries
@@ -461,13 +454,12 @@ def perform(grafana: Grafana, step: Step, tell: Callable[[Step], None]) -> Step:
             raise  # Nothing can be put into it.
         action = Action.CONFLICT if isinstance(error, Conflict) else Action.FAIL
         failed = msgspec.structs.replace(step, action=action, details=(str(error),), diff="")
-        tell(failed)
+        report(failed)
         return failed
     return step
 
 
 def write(grafana: Grafana, step: Step) -> None:
-    """Send what a step is about."""
     what = f"{step.action} {step.kind} {step.name}"
     match step.kind, step.action:
         case Kind.FOLDER, _:

@@ -64,7 +64,7 @@ class QueryTextError(FabricscopeError):
 
 
 def parse(text: str) -> promql_parser.Expr:
-    """The parsed query; a QueryTextError says why it is none."""
+    """Raises QueryTextError with the reason for a text that is no query."""
     import promql_parser  # noqa: PLC0415 - an agent's install has no parser and lints nothing
 
     measure(text)
@@ -90,7 +90,6 @@ def measure(text: str) -> None:
 
 
 def parts_of(expression: promql_parser.Expr) -> list[promql_parser.Expr]:
-    """What the expression is made of, one level down."""
     found = [
         getattr(expression, name, None)
         for name in ("lhs", "rhs", "expr", "param", "vector_selector")
@@ -99,7 +98,6 @@ def parts_of(expression: promql_parser.Expr) -> list[promql_parser.Expr]:
 
 
 def metrics_of(expression: promql_parser.Expr) -> set[str]:
-    """The names of all metrics that the query reads."""
     import promql_parser  # noqa: PLC0415 - as above
 
     names: set[str] = set()
@@ -114,7 +112,7 @@ def metrics_of(expression: promql_parser.Expr) -> set[str]:
 
 
 def is_known(metric: str) -> bool:
-    """Whether anybody writes this metric: we, an exporter that we know, a rule, Prometheus."""
+    """Whether this metric is written by us, an exporter that we know, a rule or Prometheus."""
     catalog = load_catalog()
     stems = [metric, *(metric.removesuffix(suffix) for suffix in HISTOGRAM_SUFFIXES)]
     return (

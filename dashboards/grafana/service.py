@@ -25,7 +25,6 @@ class Service:
         self._client = open_client(self.url, token, ca_file)
 
     def close(self) -> None:
-        """End its connections."""
         self._client.close()
 
     def get(self, path: str, words: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON

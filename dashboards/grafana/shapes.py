@@ -9,7 +9,7 @@ from dashboards.grafana.limits import fine_until
 from dashboards.grafana.model import Column, Draw, Jump, Panel, Query, Step, Unit
 
 NOT_MEASURED = "not measured"
-"""What a number says where there is nothing to count: not the same as none."""
+"""The text of a number without data: not the same as 0."""
 ANY_IS_BAD = fine_until(bad=1)
 ANY_IS_ODD = fine_until(warn=1)
 
@@ -57,7 +57,7 @@ LABELS = {
 
 
 class Look(TypedDict, total=False):
-    """What few panels say of themselves; the meaning is `Panel`'s."""
+    """Fields that few panels set; the meaning is `Panel`'s."""
 
     jump: Jump | None
     height: int

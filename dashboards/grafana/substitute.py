@@ -40,7 +40,7 @@ Value = str | Sequence[str]
 
 
 class UnknownVariableError(FabricscopeError):
-    """A query uses a variable that nobody gives a value."""
+    """A query uses a variable without a value."""
 
 
 def variables_in(text: str) -> set[str]:
@@ -97,7 +97,6 @@ def quoted_twice(value: str) -> str:
 
 
 def either(choices: Sequence[str]) -> str:
-    """One of them, as a regular expression."""
     return choices[0] if len(choices) == 1 else f"({'|'.join(choices)})"
 
 

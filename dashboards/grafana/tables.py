@@ -17,7 +17,6 @@ VALUE = "Value"
 
 
 def table_parts(panel: Panel, carried: Sequence[str]) -> tuple[list[Json], list[Json], Json]:
-    """A table's overrides, transformations and options."""
     options: Json = {
         "cellHeight": "sm",
         "footer": {"countRows": False, "fields": "", "reducer": ["sum"], "show": False},
@@ -45,7 +44,7 @@ def names_of(column: Column) -> list[str]:
     """What Grafana may call the column before it is renamed.
 
     Of several questions the values are `Value #A`, `Value #B`, …; of one, `Value`; and of several
-    of which only one has an answer, some versions say `Value` too.
+    of which only one has an answer, some versions call it `Value` too.
     """
     return [VALUE, f"{VALUE} #A"] if column.label == VALUE else [column.label]
 
@@ -83,7 +82,6 @@ def override(name: str, properties: Sequence[tuple[str, object]]) -> Json:
 
 
 def column_override(column: Column, panel: Panel, carried: Sequence[str]) -> Json:
-    """Unit, colours, width and link of one column."""
     properties: list[tuple[str, object]] = []
     if column.label.startswith(VALUE):
         properties.append(("unit", (column.unit or panel.unit).value))
@@ -104,12 +102,12 @@ def column_override(column: Column, panel: Panel, carried: Sequence[str]) -> Jso
 
 
 def coloured(how: str) -> list[tuple[str, object]]:
-    """Cells coloured by value: as Grafana 9.4 and newer say it, and as those before."""
+    """Cells coloured by value: in the form of Grafana 9.4 and newer, and in the older one."""
     return [("custom.cellOptions", {"type": how}), ("custom.displayMode", how)]
 
 
 def hidden_override(label: str) -> Json:
-    """A column that links read and nobody sees; the second way is that of Grafana 12.2 and on."""
+    """A hidden column that links read; the second form is that of Grafana 12.2 and newer."""
     nowhere = {"legend": True, "tooltip": True, "viz": True}
     return override(label, [("custom.hidden", True), ("custom.hideFrom", nowhere)])
 
@@ -150,7 +148,6 @@ def matrix_transformations(matrix: Matrix) -> list[Json]:
 
 
 def sorted_by(field: str) -> Json:
-    """Rows in the order of this column, the smallest first."""
     return {"id": "sortBy", "options": {"fields": {}, "sort": [{"desc": False, "field": field}]}}
 
 

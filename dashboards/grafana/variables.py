@@ -14,7 +14,7 @@ CLUSTER = Variable(
 JOB = Variable(
     name="job", title="Job", query='label_values(fabric_job_ranks{cluster=~"$cluster|"}, job)'
 )
-"""What the service makes of a job's collectives has no cluster: whoever looks at one must still see
+"""What the service makes of a job's collectives has no cluster: boards of one must still show
 it."""
 HOST = Variable(
     name="host",

@@ -1,1 +1,1 @@
-"""`fabricscope demo`: a cluster that is not there, watched by the real service and real agents."""
+"""`fabricscope demo`: a simulated cluster, watched by the real service and real agents."""

@@ -1,4 +1,4 @@
-"""What the service says of the cluster, asked as anybody would ask it: by HTTP, in PromQL.
+"""The service's answers about the cluster, asked as any client would: by HTTP, in PromQL.
 
 In a thread of its own, so that a service that is busy never holds up the simulated time.
 """
@@ -30,7 +30,7 @@ INCIDENTS = "fabric_incident"
 
 @dataclass(frozen=True)
 class JobAnswer:
-    """One job as the service measures it; None where it does not say."""
+    """One job as the service measures it; None where it has no value."""
 
     step_seconds: float | None = None
     network_share: float | None = None
@@ -54,20 +54,20 @@ class Found:
 
 @dataclass(frozen=True)
 class Answers:
-    """What the service said when it was last asked."""
+    """The service's latest answers."""
 
     hosts: int = 0
-    """Whose agents it has heard; of others it knows by what somebody else says. Without the machine
+    """Hosts whose agents report; others appear in readings of neighbours only. Without the machine
     that polls the switches, which is none of the cluster's."""
     samples: float = 0.0
     """That it has stored."""
     jobs: dict[str, JobAnswer] = field(default_factory=dict)
     found: tuple[Found, ...] = ()
-    """What it says is wrong, the surest first."""
+    """Open incidents, the surest first."""
 
 
 class Asker:
-    """Asks again and again while the block lasts; `latest` is always there, and never waits."""
+    """Asks periodically while the block lasts; `latest` is always there, and never waits."""
 
     def __init__(self, client: Client) -> None:
         self.latest = Answers()
@@ -88,12 +88,11 @@ class Asker:
             try:
                 self.latest = ask(self._client)
             except (ServiceError, LookupError, ValueError):
-                # Busy, or stopping: what it said last stands until it answers again.
+                # Busy, or stopping: its last answers stand until it answers again.
                 continue
 
 
 def ask(client: Client) -> Answers:
-    """All questions once."""
     hosts = client.get("/v1/hosts", Json, limit=HOSTS_MAX)["items"]
     measured: dict[str, dict[str, float]] = {}
     for name, metric in MEASURES.items():
@@ -114,7 +113,7 @@ def read_found(rows: list[Json]) -> tuple[Found, ...]:
         labels = row["metric"]
         names = [f"{name} {labels[name]}" for name in ("gpu", "device") if name in labels]
         places = [labels[name] for name in ("host", "switch", "switch_port") if name in labels]
-        machine = " ".join([*places[:1], *names, *places[1:]]) or labels.get("job", "nobody")
+        machine = " ".join([*places[:1], *names, *places[1:]]) or labels.get("job", "no culprit")
         found[labels["incident"]] = Found(
             labels["incident"], labels["cause"], machine, float(row["value"][1])
         )
@@ -122,7 +121,6 @@ def read_found(rows: list[Json]) -> tuple[Found, ...]:
 
 
 def query(client: Client, expression: str) -> list[Json]:
-    """What PromQL finds now."""
     found: list[Json] = client.get("/api/v1/query", Json, query=expression)["data"]["result"]
     return found
 

@@ -1,4 +1,4 @@
-"""`fabricscope demo`: hosts, each with 8 GPUs, that are not there, and everything else for real.
+"""`fabricscope demo`: simulated hosts with 8 GPUs each, and everything else for real.
 
 The simulator writes what the hosts' kernels, NICs, GPUs and training jobs would show into a tree of
 files for each host; production agents read them, the production service stores and joins it.
@@ -25,7 +25,6 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `demo`."""
     parser.add_argument(
         "--fault", action="append", default=[], metavar="NAME", help="show this fault; repeatable"
     )
@@ -64,7 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start everything, show it, end everything."""
     known = showable()
     if arguments.list:
         width = max(len(name) for name in known)
@@ -83,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
         seconds=arguments.seconds,
         picture=arguments.svg,
     )
-    # Nothing is interrupted: what was started is known to whoever ends it.
+    # No exception interrupts a start, so that everything that was started is also ended.
     stop = Stop()
     for number in STOPPING:
         signal.signal(number, stop.want)

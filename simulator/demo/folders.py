@@ -23,7 +23,7 @@ class Folders(NamedTuple):
     """Where things are written; both are there and empty."""
 
     service: Path
-    """The service's data, and what all programs say."""
+    """The service's data, and the logs of all programs."""
     hosts: Path
     """What the simulated hosts show."""
 
@@ -53,7 +53,7 @@ def folders_for(wanted: Path | None) -> Iterator[Folders]:
 
 
 def memory_folder() -> Path | None:
-    """Where files are kept in memory; None if that is not to be had."""
+    """A file system in memory; None if there is none with enough space."""
     try:
         return MEMORY if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN else None
     except OSError:

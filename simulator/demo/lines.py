@@ -1,4 +1,4 @@
-"""What the demo says where there is no terminal: one plain line for each thing that happens."""
+"""Output of the demo without a terminal: one plain line for each event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from simulator.demo.story import StepTimes, Story, clock, milliseconds
 from simulator.snapshot import Snapshot
 
 MEASURED_SECONDS = 40.0
-"""What the service says earlier is of a job's first seconds, before its rhythm can be heard."""
+"""Earlier values are of a job's first seconds, before its rhythm can be measured."""
 
 
 class Lines:
@@ -24,26 +24,23 @@ class Lines:
         self._found: set[tuple[str, str, str]] = set()
 
     def say(self, text: str) -> None:
-        """One line, however long."""
         self._console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def tell(self, story: Story) -> None:
-        """A fault begins."""
         self._running.append(story)
         truth = story.truth
         self.say(f"{clock(story.start_s)} injected {truth.fault} at {story.victim}: {truth.title}")
 
     def show(self, snapshot: Snapshot, answers: Answers) -> None:
-        """What is new at this tick."""
         self._steps.add(snapshot)
         now = clock(snapshot.time_s)
         if answers.hosts >= snapshot.topology.hosts and not self._has_all_hosts:
             self._has_all_hosts = True
             self.say(f"{now} the service hears the agents of all {answers.hosts} hosts")
         for one in answers.found:
-            said = one.incident, one.cause, one.culprit
-            if said not in self._found:
-                self._found.add(said)
+            key = one.incident, one.cause, one.culprit
+            if key not in self._found:
+                self._found.add(key)
                 self.say(f"{now} found {one}")
         if snapshot.time_s >= MEASURED_SECONDS:
             self._say_measured(now, answers)
@@ -55,7 +52,7 @@ class Lines:
             )
 
     def _say_measured(self, now: str, answers: Answers) -> None:
-        """What the service says of the jobs: once at first, and once at the end of each fault."""
+        """The service's values of the jobs: once at first, and once at the end of each fault."""
         for name, answer in answers.jobs.items():
             if name not in self._measured and answer.step_seconds and answer.network_share:
                 self._measured.add(name)

@@ -13,9 +13,9 @@ from simulator.faults.model import Cluster, Fault, Injection
 from simulator.scenario import plan
 
 FIRST_SECONDS = 30.0
-"""All is well for so long, to see what that looks like."""
+"""Time without a fault at the start, to see what that looks like."""
 FAULT_SECONDS = (60.0, 90.0)
-"""What the service says of steps is half a minute old: a shorter fault would be over by then."""
+"""The service's values of steps are half a minute old: a shorter fault would be over by then."""
 PAUSE_SECONDS = 30.0
 """Between two faults."""
 
@@ -29,7 +29,7 @@ SHOWN = (
     "pcie_downtrain",
     "host_steal",
 )
-"""What the demo shows unless told otherwise: late ranks and slow links take turns."""
+"""The demo's default faults: late ranks and slow links take turns."""
 NOT_HERE = {"telemetry_loss": "the agents are real, and lose nothing on loopback"}
 """Faults that only the fast mode can have, and why."""
 
@@ -66,7 +66,6 @@ class Menu:
         self._next_s = FIRST_SECONDS
 
     def serve(self, now_s: float) -> Injection | None:
-        """The fault that is due now, if one is."""
         if not self._faults or now_s < self._next_s:
             return None
         fault = self._faults[self._served % len(self._faults)]

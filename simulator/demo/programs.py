@@ -30,7 +30,7 @@ SETTINGS_PREFIX = "FABRICSCOPE_"
 
 
 class Stop:
-    """Whether somebody wants an end.
+    """A request to end.
 
     A plain flag and short sleeps: what `threading` has for this may lock up when a signal's handler
     sets it in the very thread that waits for it.
@@ -44,7 +44,7 @@ class Stop:
         self.is_wanted = True
 
     def wait(self, seconds: float) -> bool:
-        """Sleep so long, or until an end is wanted; whether it is."""
+        """Sleep ``seconds``, or until an end is wanted; whether it is."""
         until = time.monotonic() + seconds
         while not self.is_wanted and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, POLL_SECONDS))
@@ -52,7 +52,7 @@ class Stop:
 
 
 def free_port(wanted: int) -> int:
-    """The wanted port, or another one if somebody has it."""
+    """The wanted port, or another one if it is taken."""
     for candidate in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -79,7 +79,7 @@ class Programs:
         self.stop([SERVICE])
 
     def start(self, name: str, verb: str, flags: Sequence[str]) -> None:
-        """Start one of our verbs under this name; its words go to a file of that name."""
+        """Start one of our verbs under this name; its output goes to a file of that name."""
         program = "import sys; from collector.cli import main; sys.exit(main())"
         environment = os.environ.items()
         with self._log(name).open("ab") as output:
@@ -96,7 +96,7 @@ class Programs:
             )
 
     def stop(self, names: Sequence[str]) -> None:
-        """End these and wait for them; who does not end in time is killed."""
+        """End these and wait for them; kill those that do not end in time."""
         stopping = [self._running.pop(name) for name in names if name in self._running]
         for process in stopping:
             process.terminate()
@@ -109,15 +109,14 @@ class Programs:
                 process.wait()
 
     def is_running(self, name: str) -> bool:
-        """Whether it was started and not stopped."""
         return name in self._running
 
     def check(self) -> None:
-        """Raise with its last words if any has ended by itself."""
+        """Raise with its last line of output if any has ended by itself."""
         for name, process in self._running.items():
             if process.poll() is not None:
                 text = self._log(name).read_text("utf-8", "replace").strip()
-                last = text.splitlines()[-1] if text else "it said nothing"
+                last = text.splitlines()[-1] if text else "it printed nothing"
                 raise FabricscopeError(f"{name} ended by itself ({process.returncode}): {last}")
 
     def _log(self, name: str) -> Path:
@@ -125,7 +124,7 @@ class Programs:
 
 
 def await_ready(client: Client, programs: Programs, stop: Stop) -> bool:
-    """Whether the service answers; False if somebody said stop before it did."""
+    """Whether the service answers; False after a request to stop."""
     deadline = time.monotonic() + READY_SECONDS
     while not stop.wait(POLL_SECONDS):
         programs.check()

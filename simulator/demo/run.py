@@ -50,7 +50,7 @@ PICTURE_COLUMNS = 110
 
 
 def hosts_by_cores(cores: int) -> int:
-    """How many hosts this machine carries beside a browser, unless the person says otherwise."""
+    """The default number of hosts: what this machine carries beside a browser."""
     return HOSTS[0] if cores >= CORES_FOR_MOST else HOSTS[1]
 
 
@@ -83,14 +83,14 @@ def jobs_on(hosts: int) -> tuple[JobSpec, JobSpec]:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the person asked for."""
+    """The user's choices."""
 
     fabric: Fabric
     hosts: int
     seed: int
     port: int
     seconds: float | None
-    """None: until somebody stops it."""
+    """None: until the user stops it."""
     picture: Path | None
     """Where the last picture is written."""
 
@@ -109,7 +109,7 @@ def cluster_spec(fabric: Fabric, hosts: int) -> ClusterSpec:
 
 
 class Demo:
-    """Everything that runs, until the time is over or ``stop`` says so, at any moment."""
+    """Everything that runs, until the time is over or ``stop`` is set, at any time."""
 
     def __init__(self, wishes: Wishes, folders: Folders, console: Console, stop: Stop) -> None:
         self._stop = stop
@@ -122,7 +122,7 @@ class Demo:
         self._screen = Screen(self._url)
 
     def run(self, faults: Sequence[Fault]) -> None:
-        """Start, show, end; returns when the time is over or somebody said stop."""
+        """Start, show, end; returns when the time is over or ``stop`` is set."""
         say = self._lines.say
         hosts = self._wishes.hosts
         say(f"Fabricscope demo: {hosts} simulated hosts, real agents, the real service.")
@@ -195,7 +195,7 @@ class Demo:
                     return
 
     def _skip(self, seconds: float) -> None:
-        """Say that time was lost."""
+        """Count lost time; the first call prints why it was lost."""
         if not self._screen.skipped_s:
             fewer = [hosts for hosts in HOSTS if hosts < self._wishes.hosts]
             hint = f" Fewer hosts need less: --hosts {fewer[0]}." if fewer else ""
@@ -215,14 +215,13 @@ class Demo:
                 programs.stop([name])
 
     def _keep_poller(self, programs: Programs, poller: PollerTree, snapshot: Snapshot) -> None:
-        """Let the switches say how they are now, and somebody ask them."""
+        """Update the switches' answers, and keep the program that polls them."""
         if snapshot.time_s % SWITCHES_SECONDS < TICK_SECONDS:
             poller.write(snapshot)
             if not programs.is_running(POLLER):
                 programs.start(POLLER, "agent", poller.agent_flags(self._url, CLUSTER))
 
     def _inject(self, simulation: Simulation, menu: Menu) -> None:
-        """The next fault, if one is due."""
         injection = menu.serve(simulation.now_s)
         if injection is None:
             return

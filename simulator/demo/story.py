@@ -1,4 +1,4 @@
-"""What the demo tells: faults as they come and go, and how long the jobs' steps take meanwhile."""
+"""Faults of the demo as they come and go, and how long the jobs' steps take meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Story:
 
     @property
     def victim(self) -> str:
-        """Whom it was done to, in the fewest words that say it."""
+        """The thing with the fault, as short as possible."""
         return name_of(self.truth.culprits)
 
 
@@ -58,7 +58,7 @@ class StepTimes:
         return float(np.median(chosen)) if chosen else None
 
     def usual(self, job: str) -> float | None:
-        """What a step takes when all is well; None as long as there are too few to tell."""
+        """What a step takes when all is well; None while there are too few steps."""
         seconds = self.last(job, STEPS_KEPT)
         enough = len(seconds) >= USUAL_STEPS_MIN
         return float(np.quantile(seconds, USUAL_QUANTILE)) if enough else None
@@ -83,13 +83,13 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def name_of(culprits: tuple[Culprit, ...]) -> str:
-    """The best culprit in the fewest words that say who it is; what is in a host by its host.
+    """The best culprit, as short as possible; parts of a host with their host.
 
     >>> name_of((Culprit(host="node0003", device="mlx5_1", switch="leaf-0", switch_port="4"),))
     'node0003/mlx5_1'
     """
     if not culprits:
-        return "nobody to blame"
+        return "no culprit"
     one = culprits[0]
     if one.host:
         gpu = "" if one.gpu is None else f"gpu{one.gpu}"

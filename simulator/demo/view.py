@@ -44,12 +44,12 @@ BUSY_SHARE = 0.05
 SLOWER_YELLOW, SLOWER_RED = 0.05, 0.2
 """How much longer a step may take before it is drawn so."""
 LAG_SECONDS = 3.0
-"""A picture that is older than this says so; less is made up for within a few seconds."""
+"""A picture that is older than this is marked; less is made up for within a few seconds."""
 
 
 @dataclass
 class Screen:
-    """Everything that is drawn; `take` once a tick, `render` whenever somebody looks."""
+    """Everything that is drawn; `take` once a tick, `render` for each picture."""
 
     url: str
     stories: list[Story] = field(default_factory=list)
@@ -62,14 +62,12 @@ class Screen:
     _ports: Ports | None = None
 
     def take(self, snapshot: Snapshot, answers: Answers, lag_s: float) -> None:
-        """The next tick."""
         self.steps.add(snapshot)
         before = self.snapshot.links if self.snapshot else None
         self._ports = Ports.between(snapshot, before)
         self.snapshot, self.answers, self.lag_s = snapshot, answers, lag_s
 
     def render(self, width: int) -> RenderableType:
-        """The whole picture, for a terminal of so many columns."""
         if self.snapshot is None or self._ports is None:
             return Text("starting …", "dim")
         return Group(
@@ -151,7 +149,7 @@ class Screen:
 
 
 def found(answers: Answers) -> str:
-    """What the service says is wrong, in few words."""
+    """The service's incidents, in few words."""
     if not answers.found:
         return "nothing"
     more = len(answers.found) - 1
@@ -159,7 +157,6 @@ def found(answers: Answers) -> str:
 
 
 def rule(title: str) -> Rule:
-    """A line between two parts."""
     return Rule(Text(title, "bold"), style="dim", align="left")
 
 
@@ -191,7 +188,7 @@ class Ports:
 
 
 def struck(snapshot: Snapshot, stories: list[Story]) -> set[tuple[str, str]]:
-    """Host and device, or host and GPU, of whoever has a fault now."""
+    """Host and device, or host and GPU, of the things with a fault now."""
     now_s = snapshot.time_s
     culprits = [one.truth.culprits[:1] for one in stories if one.start_s <= now_s < one.end_s]
     return {(who.host, who.device or f"gpu{who.gpu}") for found in culprits for who in found}
@@ -225,7 +222,6 @@ def fabric(snapshot: Snapshot, ports: Ports, marked: set[tuple[str, str]]) -> Gr
 
 
 def dots(line: Text, colours: list[str], is_marked: list[bool]) -> None:
-    """Append a dot for each host."""
     for host, colour in enumerate(colours):
         if host and host % HOSTS_IN_GROUP == 0:
             line.append(" ")
@@ -272,7 +268,6 @@ def nic_colours(snapshot: Snapshot, ports: Ports) -> list[str]:
 
 
 def gpu_colours(snapshot: Snapshot) -> list[str]:
-    """How each GPU is drawn."""
     gpus, world = snapshot.gpus, snapshot.world
     is_busy = gpus.utilization_share > BUSY_SHARE
     is_slow = is_busy & (gpus.sm_clock_mhz < FULL_CLOCK_SHARE * gpus.sm_clock_mhz.max(initial=0.0))

@@ -1,1 +1,1 @@
-"""`fabricscope score`: simulated faults whose truth is known, held against what is said of them."""
+"""`fabricscope score`: simulated faults of known truth, compared with the verdicts on them."""

@@ -28,7 +28,7 @@ AFTER_SECONDS = 35.0
 """How long a run goes on after its fault has ended: for a little longer than a verdict may take,
 see `simulator.score.marks.GRACE_NS`."""
 HEALTHY_SECONDS = 300.0
-"""Several checkpoints; who wants to know how rare false incidents are asks for more seeds."""
+"""Several checkpoints; more seeds show how rare false incidents are."""
 TICK_SECONDS = 5.0
 """How often agents read, and send: the default of nearly all sources. What jobs record is exact to
 the nanosecond all the same."""
@@ -84,7 +84,6 @@ def case_names() -> list[str]:
 
 
 def make_case(name: str, seed: int) -> Scenario:
-    """The scenario of this case with this seed."""
     random = np.random.default_rng([seed, *name.encode()])
     jobs = draw_jobs(random)
     if name in VARIANTS:

@@ -1,4 +1,4 @@
-"""`fabricscope score`: how well faults are found that we know, because we made them."""
+"""`fabricscope score`: how well simulated faults are found."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ HOURS_MAX, FAULTS_MAX, SHIFTS_MAX = 1000.0, 1000, 100
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `score`."""
     parser.add_argument(
         "cases", nargs="*", metavar="CASE", help="faults, or healthy ones (default: all)"
     )
@@ -109,7 +108,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the cases, write the scoreboard, show it."""
     if arguments.list:
         print("\n".join(case_names()))
         return 0
@@ -144,7 +142,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def run_day(arguments: argparse.Namespace) -> int:
-    """Play a day on call, write what became of it, show it."""
     for flag, value, least, most in (
         ("--hours", arguments.hours, 0.5, HOURS_MAX),
         ("--faults", arguments.faults, 0, FAULTS_MAX),
@@ -164,7 +161,7 @@ def run_day(arguments: argparse.Namespace) -> int:
         )
         for number in range(arguments.shifts)
     ]
-    make_shift(shifts[0])  # says at once what cannot be
+    make_shift(shifts[0])  # fails at once for what cannot be
     console = Console()
     watches = []
     for done in watch_all(shifts, arguments.processes):
@@ -202,13 +199,13 @@ def run_with_progress(
             if done.error:
                 progress.console.print(f"{done.case} {done.seed}: {done.error}", markup=False)
             elif not console.is_terminal:
-                # Where no bar can move, as in a log, a line tells that it goes on.
+                # Where no bar can move, as in a log, a line shows progress.
                 console.print(f"{len(runs)} of {len(wanted)}: {done.case} {done.seed}")
     return [runs[case] for case in wanted]
 
 
 def write_folder(case: str, seed: int, folder: Path) -> None:
-    """What a case's hosts leave behind, as a capture: the same run as on the scoreboard."""
+    """The files of a case's hosts as a capture: the same run as on the scoreboard."""
     simulation = Simulation(make_case(case, seed))
     written = RunFolder(folder)
     for snapshot in simulation.run():

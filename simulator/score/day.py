@@ -28,7 +28,7 @@ HOSTS, GPUS_PER_HOST = 8, 4
 TICK_SECONDS = 10.0
 """How often agents report: half as often as by default, for the same reason."""
 FAULT_SECONDS = (180.0, 420.0)
-"""What wakes somebody lasts for minutes."""
+"""A fault that pages lasts for minutes."""
 QUIET_SECONDS = 660.0
 """Before the first fault of a shift and after each: the one before must be over, and what comes and
 goes is open for ten minutes after it was last seen."""
@@ -76,13 +76,11 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
         ticks = np.ceil(self.hours * 3_600 / self.shifts / TICK_SECONDS)
         return float(ticks * TICK_SECONDS)
 
 
 def make_shift(shift: Shift) -> Scenario:
-    """What happens in a shift."""
     random = np.random.default_rng([shift.seed, *b"day", shift.number])
     scenario = draw_placement(
         Scenario(
@@ -103,7 +101,7 @@ def make_shift(shift: Shift) -> Scenario:
 
 
 def draw_jobs(random: np.random.Generator) -> tuple[JobSpec, ...]:
-    """Two jobs with the habits of healthy ones, and one idle host; who is where is drawn later."""
+    """Two jobs with the habits of healthy ones, and one idle host; placement is drawn later."""
     return (
         JobSpec(
             name="llama-70b",
@@ -129,7 +127,7 @@ def draw_placement(scenario: Scenario, random: np.random.Generator) -> Scenario:
     """The scenario with its jobs on hosts by chance, so that no cable carries bytes of both.
 
     Jobs that share a cable slow each other down whenever their rhythms meet: that is congestion,
-    and would have to be said on a healthy day.
+    and would need a verdict on a healthy day.
     """
     for _ in range(PLACEMENTS_MAX):
         hosts = iter(random.permutation(HOSTS).tolist())
@@ -208,7 +206,7 @@ def draw_benign(scenario: Scenario, random: np.random.Generator) -> list[Injecti
 def inject(
     fault: Fault, cluster: Cluster, random: np.random.Generator, start_s: float, seconds: float
 ) -> Injection:
-    """A fault for so long, at a place and of a strength drawn by chance."""
+    """A fault of ``seconds``, at a random place and of a random strength."""
     return Injection(
         fault=fault,
         place=fault.choose(cluster, random),

@@ -1,4 +1,4 @@
-"""The service's own evaluator, asked by the scoreboard instead of by a clock."""
+"""The service's own evaluator, run by the scoreboard instead of by a clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BrokenEvaluator(FabricscopeError):  # noqa: N818 - reads as the statement 
 
 
 class Incidents:
-    """Says the verdict of every incident that is open: what somebody on call would see."""
+    """Returns the verdict of every open incident: what the on-call person would see."""
 
     def __init__(self, service: SimulatedService, handicap: Handicap = Handicap.NONE) -> None:
         self._metrics = ServiceMetrics()
@@ -39,11 +39,10 @@ class Incidents:
         )
 
     def evaluate(self, now_ns: int) -> Sequence[Verdict]:
-        """Every verdict that stands at this moment, by data that has arrived by now."""
+        """Every verdict that stands now, by data that has arrived by now."""
         return standing_verdicts(self.look(now_ns).incidents)
 
     def look(self, now_ns: int) -> Outcome:
-        """One round of the evaluator."""
         self.lead.renew()
         try:
             outcome = self._rounds.look(now_ns)
@@ -55,7 +54,6 @@ class Incidents:
 
 
 def broken_detectors(metrics: ServiceMetrics) -> list[str]:
-    """Detectors that have broken at least once."""
     return sorted(
         sample.labels["detector"]
         for family in metrics.detector_errors.collect()

@@ -24,9 +24,9 @@ class Handicap(enum.StrEnum):
 
     NONE = "none"
     NO_FABRIC = "no_fabric"
-    """No counter of any port, and no news of links: only jobs, GPUs and hosts speak."""
+    """No counter of any port, and no events of links: only jobs, GPUs and hosts are left."""
     NO_NCCL = "no_nccl"
-    """No record of any collective, so no job is known: only machines speak."""
+    """No record of any collective, so no job is known: only machines are left."""
     LOST = "lost"
     """Three of ten batches never arrive."""
 
@@ -34,14 +34,12 @@ class Handicap(enum.StrEnum):
 def arriving(
     bodies: Iterable[bytes], handicap: Handicap, random: np.random.Generator
 ) -> list[bytes]:
-    """The batches that arrive."""
     if handicap is not Handicap.LOST:
         return list(bodies)
     return [body for body in bodies if random.random() >= LOST_SHARE]
 
 
 def seen(window: Window, handicap: Handicap) -> Window:
-    """The window as somebody with this handicap sees it."""
     if handicap is Handicap.NO_NCCL:
         return msgspec.structs.replace(window, jobs=())
     if handicap is Handicap.NO_FABRIC:
@@ -53,6 +51,6 @@ def seen(window: Window, handicap: Handicap) -> Window:
 
 
 def no_ports(ports: Ports) -> Ports:
-    """The same ports and cables, of which nobody has read anything."""
+    """The same ports and cables, without any readings."""
     never: Ints = np.full(len(ports), ABSENT, dtype=np.int64)
     return msgspec.structs.replace(ports, readings={}, seen_ns=never)

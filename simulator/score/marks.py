@@ -1,7 +1,7 @@
-"""The marks: what was said of a run, held against what was true. Pure; no store, no clock.
+"""The marks: the verdicts of a run, compared with its truths. Pure; no store, no clock.
 
-A run has truths (what was injected) and sayings (verdicts, with the moment each was first said).
-Benign things have truths too, without a right cause: whatever is said of them is wrong.
+A run has truths (what was injected) and sayings (verdicts, each with its first time).
+Benign things have truths too, without a right cause: any verdict on them is wrong.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ GRACE_NS = 30 * NS
 """How long after the end of a fault a verdict on it still counts: windows close late."""
 DAY_SECONDS = 86_400.0
 CONFIDENCES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 1.01)
-"""Edges of the table that holds confidence against what was right."""
+"""Edges of the table that compares confidence with the share of right verdicts."""
 NOTHING = "nothing"
 """In tables: no cause, or no verdict."""
 
 
 class Saying(msgspec.Struct, frozen=True):
-    """A verdict, and when it was first said (unix nanoseconds)."""
+    """A verdict, and when it was first given (unix nanoseconds)."""
 
     verdict: Verdict
     said_ns: int
@@ -47,13 +47,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one truth."""
+    """How one truth was found."""
 
     truth: Truth
     first: Verdict | None
-    """The first that was said while it acted."""
+    """The first verdict while it acted."""
     is_found: bool
-    """A right verdict was said at all."""
+    """Whether there was a right verdict at all."""
     is_first_right: bool
     delay_s: float | None
     """From the fault's start to the first right verdict."""
@@ -75,17 +75,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def recall(self) -> float | None:
-        """Of what was true, how much was said."""
+        """Share of truths with a right verdict."""
         return self.found / self.truths if self.truths else None
 
     @property
     def top_1(self) -> float | None:
-        """How often the first thing said was right."""
+        """Share of truths whose first verdict was right."""
         return self.first_right / self.truths if self.truths else None
 
     @property
     def precision(self) -> float | None:
-        """Of what was said, how much was true; None if nothing was said."""
+        """Share of verdicts that were right; None without verdicts."""
         return self.right / self.sayings if self.sayings else None
 
 
@@ -109,7 +109,7 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
     by_cause: list[Row]
     by_fault: list[Row]
     confusion: dict[str, dict[str, int]]
-    """The best right cause, then the cause that was said first, then how often."""
+    """The best right cause, then the cause of the first verdict, then how often."""
     benign_seconds: float
     """Simulated time in which nothing was wrong."""
     false_incidents: int
@@ -125,8 +125,8 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
         return self.false_incidents / self.benign_seconds * DAY_SECONDS
 
 
-def names(said: Culprit, right: Culprit) -> bool:
-    """Whether what was said gives every name that the right answer has, and the same.
+def names(given: Culprit, right: Culprit) -> bool:
+    """Whether the given culprit has every name of the right one, and the same.
 
     >>> names(Culprit(host="a", device="mlx5_0", port="1"), Culprit(host="a", device="mlx5_0"))
     True
@@ -135,7 +135,7 @@ def names(said: Culprit, right: Culprit) -> bool:
     """
     empty = Culprit()
     return all(
-        getattr(said, name) == getattr(right, name)
+        getattr(given, name) == getattr(right, name)
         for name in Culprit.__struct_fields__
         if getattr(right, name) != getattr(empty, name)
     )
@@ -149,12 +149,12 @@ def is_right(verdict: Verdict, truth: Truth) -> bool:
 
 
 def is_about(saying: Saying, truth: Truth) -> bool:
-    """Whether it was said while the truth acted, or shortly after."""
+    """Whether it was given while the truth acted, or shortly after."""
     return truth.start_ns <= saying.said_ns <= truth.end_ns + GRACE_NS
 
 
 def judge(run: Run) -> list[Result]:
-    """What became of each fault of a run. Benign things have no result: see `false_sayings`."""
+    """The result of each fault of a run. Benign things have none: see `false_sayings`."""
     results = []
     for truth in run.truths:
         if not truth.causes:
@@ -177,7 +177,7 @@ def judge(run: Run) -> list[Result]:
 
 
 def false_sayings(run: Run) -> list[Saying]:
-    """What was said of a run and is right for no truth of it."""
+    """Verdicts of a run that are right for no truth of it."""
     return [
         saying
         for saying in run.sayings
@@ -188,12 +188,10 @@ def false_sayings(run: Run) -> list[Saying]:
 
 
 def is_benign(run: Run) -> bool:
-    """Whether nothing was wrong in the whole run."""
     return not any(truth.causes for truth in run.truths)
 
 
 def mark(runs: Sequence[Run]) -> Marks:
-    """The marks of these runs."""
     results = [(run, result) for run in runs for result in judge(run)]
     wrong = [(run, saying) for run in runs for saying in false_sayings(run)]
     by_cause: dict[str, list[Result]] = {}
@@ -203,14 +201,14 @@ def mark(runs: Sequence[Run]) -> Marks:
         cause = str(result.truth.causes[0])
         by_cause.setdefault(cause, []).append(result)
         by_fault.setdefault(result.truth.fault, []).append(result)
-        said = str(result.first.cause) if result.first else NOTHING
+        first = str(result.first.cause) if result.first else NOTHING
         row = confusion.setdefault(cause, {})
-        row[said] = row.get(said, 0) + 1
+        row[first] = row.get(first, 0) + 1
     benign = [run for run in runs if is_benign(run)]
     for run in benign:
-        said = str(run.sayings[0].verdict.cause) if run.sayings else NOTHING
+        first = str(run.sayings[0].verdict.cause) if run.sayings else NOTHING
         row = confusion.setdefault(NOTHING, {})
-        row[said] = row.get(said, 0) + 1
+        row[first] = row.get(first, 0) + 1
     wrong_causes = [str(saying.verdict.cause) for _, saying in wrong]
     wrong_faults = [run.case for run, _ in wrong]
     for cause in wrong_causes:
@@ -235,8 +233,8 @@ def mark(runs: Sequence[Run]) -> Marks:
 
 
 def mark_sureness(runs: Sequence[Run]) -> list[Sureness]:
-    """How often verdicts of each confidence were right; those nobody said are left out."""
-    said = [
+    """How often verdicts of each confidence were right; ranges without verdicts are left out."""
+    sayings = [
         (
             saying.verdict.confidence,
             any(
@@ -248,7 +246,7 @@ def mark_sureness(runs: Sequence[Run]) -> list[Sureness]:
     ]
     rows = []
     for low, high in pairwise(CONFIDENCES):
-        own = [(sure, right) for sure, right in said if low <= sure < high]
+        own = [(sure, right) for sure, right in sayings if low <= sure < high]
         if own:
             rows.append(
                 Sureness(

@@ -1,7 +1,7 @@
-"""A shift on call, played: the cluster, the service with its rules, and somebody with a pager.
+"""A simulated shift on call: the cluster, the service with its rules, and a pager.
 
 Everything between a counter and the pager is the service's own: evaluator, the rules of the pack
-that page, incidents that explain alerts, and the planning of notices. The pager only writes down
+that page, incidents that explain alerts, and the planning of notices. The pager only records
 what it is sent.
 """
 
@@ -63,7 +63,7 @@ PAGER = Route(
 
 
 class Pager:
-    """Writes down what somebody on call is sent, and what fires besides."""
+    """Records the notices that the on-call person gets, and all other firing alerts."""
 
     def __init__(self, started_ns: int) -> None:
         self.pages: list[Page] = []
@@ -75,7 +75,7 @@ class Pager:
         self._started_ns = started_ns
 
     async def hear(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
-        """What the evaluator says of a group."""
+        """Take the alerts of a rule group."""
         self._evaluated[group.key] = now_ns
         self._standing[group.key] = tuple(
             Standing(labels=each.labels, alert=each, source=group.key) for each in alerts
@@ -105,7 +105,7 @@ def no_patterns(pattern: str, text: str) -> bool:
 
 
 def page_of(notice: Notice, incidents: dict[str, Incident]) -> Page:
-    """A page, with what its incident says at that moment."""
+    """A page, with its incident's verdict at that time."""
     firing = [line for line in notice.lines if line.ends_ns is None]
     number = dict(notice.group_labels).get(INCIDENT_LABEL, "")
     incident = incidents.get(number)
@@ -122,7 +122,7 @@ def page_of(notice: Notice, incidents: dict[str, Incident]) -> Page:
 def write_paging_rules(folder: Path) -> Path:
     """A folder with those rules of the pack that can page, and those that they read.
 
-    The others page nobody, and to evaluate all of them every half minute of a day takes hours.
+    The others do not page, and to evaluate all of them every half minute of a day takes hours.
     """
     groups = [group for name, text in fill_pack().items() for group in parse_rules(text, name)]
     recorded = {
@@ -205,7 +205,7 @@ class Desk:
 
 def watch(shift: Shift) -> Watch:
     """Play a shift to its end, in a process of its own. A bug ends it with its trace."""
-    # Ctrl-C reaches every process of a terminal; whoever started this one ends it.
+    # Ctrl-C reaches every process of a terminal; the parent process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     simulation = Simulation(make_shift(shift))
     truths = simulation.truths()
@@ -228,7 +228,7 @@ def watch(shift: Shift) -> Watch:
 
 
 async def play(simulation: Simulation, folder: Path) -> Pager:
-    """Let a shift happen before a service in this folder."""
+    """Run a shift with a service in this folder."""
     scenario = simulation.scenario
     service = SimulatedService(folder, scenario.start_unix_ns / NS)
     desk = Desk(service, folder, scenario.start_unix_ns)

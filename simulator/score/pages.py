@@ -1,4 +1,4 @@
-"""What became of a day on call: the pages that were sent, held against what was wrong. Pure."""
+"""Marks of a day on call: the pages that were sent, compared with the faults. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """The names of the alerts that it is about."""
     incident: str = ""
     verdict: Verdict | None = None
-    """What the incident said at that moment, where it is about one."""
+    """Its incident's verdict at that time; None: it is about none."""
     summary: str = ""
 
 
@@ -47,7 +47,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Covered(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault, and who was told of it."""
+    """A fault, and the pages about it."""
 
     truth: Truth
     pages: int
@@ -57,7 +57,7 @@ class Covered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DayMarks(msgspec.Struct, frozen=True, kw_only=True):
-    """What a day came to."""
+    """The marks of a day."""
 
     hours: float
     faults: list[Covered]
@@ -75,7 +75,6 @@ class DayMarks(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mark_day(watches: Sequence[Watch]) -> DayMarks:
-    """The marks of a day."""
     faults, stray = [], []
     names: dict[str, int] = {}
     for watch in watches:
@@ -98,7 +97,6 @@ def mark_day(watches: Sequence[Watch]) -> DayMarks:
 
 
 def cover(truth: Truth, pages: Sequence[Page]) -> Covered:
-    """Who was told of a fault."""
     about = [page for page in pages if is_during(page, truth)]
     right = [page for page in about if page.verdict is not None and is_right(page.verdict, truth)]
     first = min((page.sent_ns for page in right), default=None)
@@ -115,7 +113,6 @@ def is_during(page: Page, truth: Truth) -> bool:
 
 
 def day_markdown(marks: DayMarks) -> str:
-    """A day as tables."""
     covered = len(marks.faults) - len(marks.uncovered)
     lines = [
         "# A day on call",

@@ -33,7 +33,7 @@ def to_json(board: Scoreboard) -> bytes:
 
 
 def to_markdown(board: Scoreboard) -> str:
-    """The tables: per cause, per fault, who was taken for whom, and false incidents."""
+    """The tables: per cause, per fault, which cause was taken for which, and false incidents."""
     marks = board.marks
     lines = [
         "# Scoreboard",
@@ -92,11 +92,11 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def confusion_table(confusion: dict[str, dict[str, int]]) -> list[str]:
-    """What was true (rows) against what was said first (columns)."""
-    said = sorted({name for row in confusion.values() for name in row} - {NOTHING})
-    columns = [*said, NOTHING]
+    """The true cause (rows) against that of the first verdict (columns)."""
+    causes = sorted({name for row in confusion.values() for name in row} - {NOTHING})
+    columns = [*causes, NOTHING]
     lines = [
-        f"| was \\ said first | {' | '.join(columns)} |",
+        f"| truth \\ first verdict | {' | '.join(columns)} |",
         f"|---|{'---|' * len(columns)}",
     ]
     for true, row in confusion.items():
@@ -106,8 +106,7 @@ def confusion_table(confusion: dict[str, dict[str, int]]) -> list[str]:
 
 
 def sureness_table(rows: Sequence[Sureness]) -> list[str]:
-    """Confidence against what was right."""
-    lines = ["| confidence | said | mean | right |", "|---|---|---|---|"]
+    lines = ["| confidence | verdicts | mean | right |", "|---|---|---|---|"]
     return lines + [
         f"| {row.from_confidence:.2f} to {row.to_confidence:.2f} | {row.said} "
         f"| {row.mean_confidence:.2f} | {percent(row.right / row.said)} |"
@@ -116,15 +115,13 @@ def sureness_table(rows: Sequence[Sureness]) -> list[str]:
 
 
 def percent(share: float | None) -> str:
-    """A share for people."""
+    """A share as percent; a dash for None."""
     return ABSENT if share is None else f"{share:.0%}"
 
 
 def seconds(value: float | None) -> str:
-    """A time for people."""
     return ABSENT if value is None else f"{value:.0f} s"
 
 
 def number(value: float | None) -> str:
-    """A number for people."""
     return ABSENT if value is None else f"{value:.2g}"

@@ -1,4 +1,4 @@
-"""Running cases: simulate, store, ask, and write down what was said; several cases at once."""
+"""Runs cases: simulate, store, evaluate, and record the verdicts; several cases at once."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def play(
     make_evaluator: MakeEvaluator = with_detectors,
     handicap: Handicap = Handicap.NONE,
 ) -> list[Saying]:
-    """Let a scenario happen before a service in this folder, and write down what is said."""
+    """Run a scenario with a service in this folder, and record its verdicts."""
     scenario = simulation.scenario
     service = SimulatedService(folder, scenario.start_unix_ns / NS)
     evaluator = make_evaluator(service, handicap)
@@ -61,10 +61,10 @@ async def drive(
     evaluator: Evaluator,
     handicap: Handicap,
 ) -> list[Saying]:
-    """Let simulated time pass; agents send at every tick, and then everyone is asked.
+    """Let simulated time pass; agents send at every tick, and then the evaluator runs.
 
-    A verdict counts from the moment at which it is first said for as long as it is said again every
-    time; one that was dropped and comes back is said anew.
+    A verdict counts from its first evaluation for as long as each evaluation repeats
+    it; one that was dropped and comes back counts as new.
     """
     reporter = Reporter(
         simulation.topology,
@@ -80,9 +80,9 @@ async def drive(
             now_ns = scenario.start_unix_ns + round(snapshot.time_s * NS)
             bodies = arriving(reporter.batches(snapshot), handicap, random)
             await service.work(now_ns / NS, bodies)
-            said = {(each.cause, each.culprit): each for each in evaluator.evaluate(now_ns)}
-            sayings += [Saying(said[key], now_ns) for key in said if key not in standing]
-            standing = set(said)
+            found = {(each.cause, each.culprit): each for each in evaluator.evaluate(now_ns)}
+            sayings += [Saying(found[key], now_ns) for key in found if key not in standing]
+            standing = set(found)
     return sayings
 
 
@@ -105,7 +105,7 @@ def run_all(
 ) -> Generator[Run]:
     """All cases, as they end; each in a process of its own (the store allows one folder in each).
 
-    One that crashes is reported and stops no other. Whoever stops asking (or is interrupted) leaves
+    One that crashes is reported and stops no other. A caller that stops early leaves
     neither processes nor folders behind.
     """
     waiting = list(reversed(cases))
@@ -130,7 +130,7 @@ def run_all(
 def start(
     name: str, seed: int, folder: Path, how: tuple[MakeEvaluator, Handicap]
 ) -> tuple[Connection, Attempt]:
-    """Begin a case: where its answers will come from, and what it is until they do."""
+    """Begin a case: the connection to its process, and the attempt without results."""
     answers, answer = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
         target=attempt_case,
@@ -167,11 +167,11 @@ def attempt_case(
     how: tuple[MakeEvaluator, Handicap],
     answer: Connection,
 ) -> None:
-    """In a process of its own: say what is true, then what was said of it, or why it broke off.
+    """In a process of its own: send the truths, then the verdicts, or why it broke off.
 
-    A bug ends the process with its trace; who started it sees the end, and goes on without it.
+    A bug ends the process with its trace; the parent sees the end, and goes on without it.
     """
-    # Ctrl-C reaches every process of a terminal; whoever started this one ends it.
+    # Ctrl-C reaches every process of a terminal; the parent process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run = Run(case=name, seed=seed, seconds=0.0, truths=[], sayings=[])
     try:
@@ -188,5 +188,5 @@ def attempt_case(
 
 
 def broken(run: Run, reason: str) -> Run:
-    """A run that came to nothing: its truths count as missed."""
+    """A run that failed: its truths count as missed."""
     return msgspec.structs.replace(run, error=reason)

@@ -1,7 +1,7 @@
 """The service's own parts on a simulated clock: batches are stored and rolled as in production.
 
 No HTTP and no waiting: batches go to the same `Ingest`, jobs are found by the same `JobWatch`,
-series of collectives are made by the same `RollTask`, whenever simulated time says that it is time.
+series of collectives are made by the same `RollTask`, whenever they are due in simulated time.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from collector.contract.verdict import Verdict
 
 
 class Evaluator(Protocol):
-    """Whoever says what is wrong, from what the service knows."""
+    """Gives verdicts from the service's data."""
 
     def evaluate(self, now_ns: int) -> Sequence[Verdict]:
         """Every verdict that stands at this moment, by data that has arrived by now."""
 
 
 class Silent:
-    """Says nothing: what the scoreboard is like before there are detectors."""
+    """Gives no verdicts: the scoreboard without detectors."""
 
     def evaluate(self, now_ns: int) -> Sequence[Verdict]:
-        """Nothing, whenever."""
+        """No verdicts."""
         del now_ns
         return ()
 

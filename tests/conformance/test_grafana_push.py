@@ -200,7 +200,7 @@ def test_a_save_between_our_look_and_our_write_wins(grafana: Stand, boards: Path
     double.faults.append(Fault("POST /dashboards/db", 412, mismatch))
     done = grafana.push(boards=boards)
     assert done.status == 1
-    assert "somebody saved it meanwhile" in done.text
+    assert "another user saved it meanwhile" in done.text
 
 
 def test_a_title_that_is_taken_is_one_board_s_conflict(grafana: Stand) -> None:

@@ -104,7 +104,6 @@ def _at(value: Value, index: Value) -> Value:
 
 
 def slice_of(value: Value, *indexes: Value) -> Value:
-    """A part of a text (by bytes) or of an answer."""
     if value is None:
         raise CallError("slice of untyped nil")
     if len(indexes) > _SLICE_INDEXES_MAX:
@@ -222,7 +221,6 @@ def url_query(*values: Value) -> str:
 
 
 def escape_query(text: str) -> str:
-    """One text for that place."""
     return quote_plus(as_bytes(text))
 
 

@@ -114,7 +114,6 @@ def label(name: str, row: Row | None) -> str:
 
 
 def strvalue(row: Row | None) -> str:
-    """The value that is kept as a label."""
     return _row(row).labels.get("__value__", "")
 
 
@@ -201,12 +200,10 @@ def _is_ip_address(host: str) -> bool:
 
 
 def graph_link(expression: str) -> str:
-    """Where Prometheus draws an expression."""
     return f"/graph?g0.expr={built_in.escape_query(expression)}&g0.tab=0"
 
 
 def table_link(expression: str) -> str:
-    """Where Prometheus lists what an expression finds."""
     return f"/graph?g0.expr={built_in.escape_query(expression)}&g0.tab=1"
 
 

@@ -77,7 +77,6 @@ def humanize(given: Value) -> str:
 
 
 def humanize_1024(given: Value) -> str:
-    """With prefixes for powers of 1024."""
     value = as_float(given)
     if abs(value) <= 1 or not math.isfinite(value):
         return numbers.four_digits(value)
@@ -109,7 +108,6 @@ def humanize_duration(given: Value) -> str:
 
 
 def humanize_percentage(given: Value) -> str:
-    """A part of one in percent."""
     return numbers.four_digits(as_float(given) * 100) + "%"
 
 
@@ -129,7 +127,6 @@ def to_time(given: Value) -> Moment:
 
 
 def humanize_timestamp(given: Value) -> str:
-    """Unix seconds as a date."""
     value = as_float(given)
     if not math.isfinite(value):
         return numbers.four_digits(value)

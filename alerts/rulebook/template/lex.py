@@ -145,7 +145,6 @@ class _Lexer:
         self.found: list[Word] = []
 
     def words(self) -> list[Word]:
-        """All of them."""
         while self._text() and self._enter():
             pass
         return self.found
@@ -237,7 +236,6 @@ class _Lexer:
                 return False
 
     def _word(self) -> bool:
-        """The next word in an action."""
         first = self.text[self.at]
         if first in SPACES:
             end = self.at

@@ -53,7 +53,6 @@ def unquote(written: str) -> str:
 
 
 def _escaped(escape: re.Match[str], quote: str) -> bytes:
-    """The bytes that an escape stands for."""
     simple, byte, four, eight, octal, _ = escape.groups()
     if simple is not None:
         # Go knows \' between single quotes only, and \" between double ones.

@@ -223,7 +223,6 @@ def _write_map(
 
 
 def _scalar(value: Value, verb: str, flags: Flags) -> str:
-    """A value without others inside."""
     match value:
         case None | bool():
             if verb != "v" and (value is None or verb != "t"):
@@ -297,7 +296,6 @@ def _whole(value: int, verb: str, flags: Flags) -> str:
 
 
 def _character(value: int, verb: str, flags: Flags) -> str:
-    """A number as the character that it stands for."""
     is_valid = 0 <= value < _UNICODE_END and not 0xD800 <= value < 0xE000  # noqa: PLR2004 - surrogates
     character = chr(value) if is_valid else _REPLACEMENT
     if verb == "c":

@@ -309,7 +309,6 @@ class _Run:
         return found
 
     def _operand(self, dot: Value, word: nodes.Operand) -> Value:
-        """The value of a word that is no literal."""
         self._step(word)
         match word:
             case nodes.Dot():
@@ -381,7 +380,6 @@ class _Run:
         return value if isinstance(final, _Missing) else final
 
     def _argument(self, dot: Value, wanted: str, word: nodes.Operand) -> Value:
-        """A word as a function wants it."""
         self._step(word)
         if isinstance(word, nodes.Nil):
             if wanted == STRING:
@@ -417,7 +415,6 @@ def _steps_for(value: Value) -> int:
 
 
 def _type_of(function: Function, place: int) -> str:
-    """What a function wants in this place."""
     if place < len(function.wants):
         return function.wants[place]
     assert function.wants_more is not None, "the number of arguments was checked before"

@@ -109,7 +109,6 @@ _TYPES: tuple[tuple[type, str], ...] = (
 
 
 def type_name(value: Value) -> str:
-    """What Go calls the type of a value."""
     if value is None:
         return "<nil>"
     return next(name for kind, name in _TYPES if isinstance(value, kind))

@@ -1,7 +1,7 @@
 """What fires, what of it an incident explains, and how verdicts came and went.
 
-An alert that an open incident explains is a sign of it and pages nobody; what is left is what a
-person has to look at by hand. `EXPLAINED` says in PromQL what the service itself does; it does
+An alert that an open incident explains is a sign of it and does not page; what is left is what a
+person has to look at by hand. `EXPLAINED` repeats in PromQL what the service itself does; it does
 not know since when (an alert that is older than the incident is no sign of it).
 """
 
@@ -73,7 +73,7 @@ NOW = Row(
         ),
         number(
             "Warnings",
-            "Alerts that fire and do not wake anybody. Usual: few, and the same ones as yesterday.",
+            "Alerts that fire and do not page. Usual: few, and the same ones as yesterday.",
             f'count(ALERTS{{{EVERYTHING}, severity="warning"}}) or {WATCHED}',
             ANY_IS_ODD,
         ),
@@ -93,7 +93,7 @@ NOW = Row(
         ),
         number(
             "Incidents",
-            "Open incidents, sure or only suspected: the table below says which. Usual: 0. Nothing "
+            "Open incidents, sure or only suspected (the table below). Usual: 0. Nothing "
             "at all means that no service of ours evaluates.",
             f"count(max by (incident) (fabric_incident)) or {SOMEBODY_LOOKS}",
             ANY_IS_BAD,
@@ -128,7 +128,7 @@ WHAT = Row(
                 *named("cause reason host device gpu rank switch switch_port job"),
                 value("Sure", Unit.RATIO, SURE_STEPS),
             ),
-            silence="No incident is open. Whether anybody looks is said by the numbers above.",
+            silence="No incident is open. The numbers above show whether a service evaluates.",
             sort_by="Sure",
             width=24,
             height=6,
@@ -136,7 +136,7 @@ WHAT = Row(
         table(
             "Alerts that nothing explains",
             "What fires, is not about an incident and is not the sign of one that is open. "
-            "Look at these by hand: the alert's runbook says how.",
+            "Look at these by hand: the alert's runbook describes how.",
             asked(f'count by ({WHOSE}) (ALERTS{{{EVERYTHING}, incident=""}} unless ({EXPLAINED}))'),
             ALERT_COLUMNS,
             silence="Nothing is left unexplained.",
@@ -146,7 +146,7 @@ WHAT = Row(
         table(
             "Alerts that an incident explains",
             "What fires on things that an open incident covers (fabric_incident_victim): its "
-            "signs and its victims. The notifier holds these back; nobody needs to look at them.",
+            "signs and its victims. The notifier holds these back; they need no attention.",
             asked(f"count by ({WHOSE}) ({EXPLAINED})"),
             ALERT_COLUMNS,
             silence="No alert is the sign of an open incident.",
@@ -162,7 +162,7 @@ OVER_TIME = Row(
         over_time(
             Draw.STATES,
             "Verdicts",
-            "Each incident from when it was first said until it was over, with how sure the "
+            "Each incident from its first verdict until it was over, with how sure the "
             "judge was: red from 50 % on, where it pages (incidents_confidence). A verdict "
             "that changes its mind shows as two lines, one after the other.",
             {"{{cause}}: {{culprit}}": CULPRITS},
@@ -176,7 +176,7 @@ OVER_TIME = Row(
         over_time(
             Draw.STATES,
             "Alerts",
-            "Each alert of the pack that fired or was about to, whoever it was about. Alerts "
+            "Each alert of the pack that fired or was about to, for all hosts and jobs. Alerts "
             "are kept for minutes after the last sign, so that one trouble is one bar.",
             {
                 "{{alertname}}": "max by (alertname) ("
@@ -254,7 +254,7 @@ HOW_MANY = Row(
         lines(
             "Notices",
             "What the built-in notifier did, in notices a second: sent, held back by a newer "
-            "one, tried again, refused or dropped. Nothing where only an Alertmanager is told.",
+            "one, tried again, refused or dropped. Nothing where only an Alertmanager is notified.",
             {
                 "{{outcome}}": "sum by (outcome)"
                 " (rate(fabric_service_notices_total[$__rate_interval]))"
@@ -267,7 +267,7 @@ HOW_MANY = Row(
 
 BOARD = Board(
     title="Alerts and verdicts",
-    question="What fires, what of it is explained, and what did the judge say over time?",
+    question="What fires, what of it is explained, and which verdicts were there over time?",
     tags=("overview",),
     variables=(CLUSTER,),
     rows=(NOW, WHAT, OVER_TIME, HOW_MANY),

@@ -1,7 +1,7 @@
 """Where there is room, and what fills up.
 
-Links are told by tier: what a host's NIC sends, what a switch sends to hosts, and what switches
-send to each other. Each direction of a cable is counted once, by whoever sends. There is no date
+Links are grouped by tier: what a host's NIC sends, what a switch sends to hosts, and what switches
+send to each other. Each direction of a cable is counted once, at its sender. There is no date
 of "full": the load of a training fabric moves in steps, when a job is placed or grows, so the
 trend is never drawn further ahead than it was looked back.
 """
@@ -56,7 +56,7 @@ def from_leaves(each: str) -> str:
 
 
 UP_RATE = f"({PORT_RATE} unless on ({PORT}) fabric_port_state{{{HERE}}} < 4)"
-"""Rates of ports that have a link; not every poller tells states."""
+"""Rates of ports that have a link; not every poller reports states."""
 TIERS = {"NICs": of_nics, "switch to host": to_hosts, "switch to switch": to_switches}
 
 
@@ -134,7 +134,7 @@ GLANCE = Row(
         number(
             "GPUs busy",
             "Mean share of time in which GPUs ran a kernel. One that waits in a collective counts "
-            "as busy: it says how much is used, not how well.",
+            "as busy: it shows how much is used, not how well.",
             f"avg({BUSY})",
             PLAIN,
             Unit.RATIO,
@@ -229,8 +229,8 @@ TREND = Row(
             "Trend by tier",
             "Mean utilisation of each tier now and over the range shown; how much it changes "
             "in a day at the pace of that range; and where it would be after as long again, if "
-            "it went on like this. Choose a range of days or weeks: within an hour it only tells "
-            "whether a job has begun or ended. Further ahead is not told, because load moves in "
+            "it went on like this. Choose a range of days or weeks: within an hour it only shows "
+            "whether a job has begun or ended. Further ahead is not shown, because load moves in "
             "steps, when jobs come and go. Colour from 80 % on (capacity_average).",
             asked(
                 by_tier("avg", SENDS_NOW),
@@ -283,7 +283,7 @@ BETWEEN = Row(
             "Uplinks of each switch",
             "Mean utilisation of a switch's uplinks as they send. From 70 % on the switch "
             "needs more of them, or fewer jobs across it (capacity_uplinks_average, a policy of "
-            "ours; the rule pack tells after an hour).",
+            "ours; the rule pack warns after an hour).",
             {"{{host}}": f"avg by (cluster, host) ({UPLINKS_SEND})"},
             Unit.RATIO,
             UPLINK_STEPS,
@@ -294,7 +294,7 @@ BETWEEN = Row(
             "Unevenness of uplinks",
             "The busiest uplink of a switch by the mean of all of them. 1 is even; from 1.5 "
             "on hashing puts too many flows on one link (capacity_imbalance, a policy of ours). "
-            "Only where the mean is above 20 %: below it nobody is hurt (capacity_imbalance_load).",
+            "Only where the mean is above 20 %: below it is no harm (capacity_imbalance_load).",
             {
                 "{{host}}": f"max by (cluster, host) ({UPLINKS_SEND})"
                 f" / (avg by (cluster, host) ({UPLINKS_SEND}) > 0.2)"

@@ -1,7 +1,7 @@
-"""Who holds back whom: from those who are slowed down to the one with whom it begins.
+"""Back-pressure: from the ports that are slowed down to the one where it begins.
 
 Pause and missing credit move upstream, so most of those who are stopped are victims. The root stops
-others and is stopped by nobody. What is full, marked or uneven says why.
+others and is not stopped itself. What is full, marked or uneven shows why.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from dashboards.grafana.variables import CLUSTER
 ROWS = 15
 """Rows of a table of suspects: as many as a person reads."""
 SHARE = 0.05
-"""Knob pause_share: from here on a port that is stopped, or stops others, is told."""
+"""Knob pause_share: from here on a port that is stopped, or stops others, is shown."""
 SHARE_OF_ROOT = 0.01
-"""Knob pause_root_received: who is stopped for less is stopped by nobody."""
+"""Knob pause_root_received: a port that is stopped for less counts as not stopped."""
 FRAMES_SHARE = 0.3
 """Knob pause_frames_share: the same where only frames are counted, an upper bound."""
 BUSY = 0.8
 """Knob capacity_average."""
 LOADED = 0.2
-"""Knob capacity_imbalance_load: below this mean nobody is hurt by an uneven spread."""
+"""Knob capacity_imbalance_load: below this mean an uneven spread does no harm."""
 PACKETS = 1000
 """Knob congestion_packets_least: with fewer packets a second there is no share."""
 CAUSES = "congestion|pause_storm|microburst"
 NAME = "{{host}} {{device}} {{port}}"
 
 
-def nobody(expr: str) -> str:
-    """Who has most of it; a line at 0 where nobody has any."""
-    return worst(expr, "host", "nobody")
+def worst_host(expr: str) -> str:
+    """The hosts with most of it; a line at 0 where none has any."""
+    return worst(expr, "host", "none")
 
 
 # --- pause ----------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def by_frames(direction: str, over: str = "5m") -> str:
 
 
 def sends_more(stops: str, is_stopped: str) -> str:
-    """How much more a thing stops others than it is stopped; only of those who stop somebody."""
+    """How much more a thing stops others than it is stopped; only of those that stop others."""
     return f"({stops} > 0) - ({is_stopped} or 0 * {stops})"
 
 
@@ -106,7 +106,7 @@ SUSPECT_COLUMNS = (
 
 
 def suspects(stops: str, is_stopped: str) -> tuple[Query, ...]:
-    """Questions of a table of those who stop somebody."""
+    """Queries of a table of things that stop others."""
     who = f"topk({ROWS}, {sends_more(stops, is_stopped)})"
     return asked(who, f"{stops} and {who}", f"{is_stopped} and {who}")
 
@@ -121,7 +121,7 @@ SENDS, RECEIVES = utilisation("transmit", "5m"), utilisation("receive", "5m")
 INCIDENTS = f'max by ({INCIDENT}) (fabric_incident{{cause=~"{CAUSES}"}})'
 
 GLANCE = Row(
-    title="Is anybody held back?",
+    title="Is any port held back?",
     panels=(
         number(
             "Incidents",
@@ -174,19 +174,19 @@ GLANCE = Row(
 )
 
 WHERE = Row(
-    title="With whom does it begin?",
+    title="Where does it begin?",
     panels=(
         table(
             "Who stops others: measured time",
             "Interfaces of hosts, and ports that measure it: shares of the last 5 minutes in "
             "which they kept their neighbour from sending and in which they were kept from it. "
-            "The first stops others and is stopped by nobody: a host that cannot take what "
-            "arrives (PCIe, memory, the process that should receive). Whoever has both passes it "
+            "The first stops others and is not stopped itself: a host that cannot take what "
+            "arrives (PCIe, memory, the process that should receive). One with both passes it "
             f"on. From {SHARE:.0%} on the rule pack warns, 30 % is near a storm (pause_share, "
             "pause_share_heavy: folklore, there is no public number).",
             suspects(measured("transmit"), measured("receive")),
             (*named("host device"), Column(label="port", title="Port"), *SUSPECT_COLUMNS),
-            silence="Nobody stops anybody, as far as time is measured.",
+            silence="No port stops another, as far as time is measured.",
             sort_by="Stops more than it is stopped",
         ),
         table(
@@ -201,14 +201,14 @@ WHERE = Row(
                 Column(label="host", title="Switch", jump=TO_THIS_SWITCH),
                 *SUSPECT_COLUMNS,
             ),
-            silence="No switch stops anybody.",
+            silence="No switch stops a sender.",
             sort_by="Stops more than it is stopped",
         ),
         table(
             "Who is stopped by whom",
             "Ports of switches that are stopped, and who is at the other end of their cable: "
             "that is who stops them. Read it as a path: from a stopped port to its neighbour, and "
-            "there to the next, until a neighbour is stopped by nobody. Neighbours are as LLDP or "
+            "there to the next, until a neighbour is not stopped. Neighbours are as LLDP or "
             "the subnet names them.",
             asked(
                 f"topk({ROWS}, {by_frames('receive')} > 0)",
@@ -226,7 +226,7 @@ WHERE = Row(
             sort_by="Is stopped",
         ),
         table(
-            "What the judge says",
+            "Verdicts",
             "Open incidents whose cause is congestion, a pause storm or microbursts: the "
             "culprit by host and device, or by switch and port, and how sure it is. They may span "
             "clusters, so all are shown.",
@@ -251,43 +251,43 @@ HELD = Row(
             "Share of time in which interfaces and ports may not send, measured: the worst. "
             "Victims of one root rise together. Limits: 5 and 30 % (pause_share, "
             "pause_share_heavy).",
-            {NAME: nobody(measured("receive", "$__rate_interval"))},
+            {NAME: worst_host(measured("receive", "$__rate_interval"))},
             Unit.RATIO,
             STOPPED_STEPS,
-            silence="Nobody measures pause.",
+            silence="No source measures pause.",
         ),
         lines(
             "Stops its neighbours",
             "Share of time in which interfaces and ports keep their neighbour from sending: the "
             "worst. Who is here and not in the panel beside this one is the root.",
-            {NAME: nobody(measured("transmit", "$__rate_interval"))},
+            {NAME: worst_host(measured("transmit", "$__rate_interval"))},
             Unit.RATIO,
             STOPPED_STEPS,
-            silence="Nobody measures pause.",
+            silence="No source measures pause.",
         ),
         lines(
             "Pause frames received",
-            "Frames a second that tell a port to stop, of the priority that has most: the worst "
+            "Frames a second that order a port to stop, of the priority that has most: the worst "
             "ports of switches, and interfaces where only the port's sum is counted.",
             {
-                NAME: nobody(
+                NAME: worst_host(
                     f"(max by ({PORT}) (rate(fabric_port_receive_pause_frames_total"
                     f"{{{HERE}}}[$__rate_interval]))"
                     f" or {per_nic('fabric_nic_phy_receive_pause_frames_total')})"
                 )
             },
             Unit.PACKETS_PER_SECOND,
-            silence="Nobody counts pause frames.",
+            silence="No source counts pause frames.",
         ),
         lines(
             "No credit (XmitWait)",
             "Share of time in which a port of InfiniBand had data and no credit: the worst. A "
             "path of such ports leads to the one whose receiver is slow or whose link is full. "
             "Limits: 10 and 30 % (congestion_wait_share, congestion_wait_share_heavy: folklore).",
-            {NAME: nobody(WAITS)},
+            {NAME: worst_host(WAITS)},
             Unit.RATIO,
             WAIT_STEPS,
-            silence="Nobody tells time without credit (Ethernet has pause instead).",
+            silence="No source reports time without credit (Ethernet has pause instead).",
         ),
     ),
 )
@@ -301,19 +301,19 @@ MARKS = Row(
             "mark was set at a queue on the way here, usually the last hop before many senders "
             "meet. Ports with less than 1,000 packets a second have no share. 5 % is where the "
             "rule pack warns (congestion_ecn_share, a policy of ours).",
-            {NAME: nobody(f"clamp_max({MARKED} / {RECEIVED}, 1)")},
+            {NAME: worst_host(f"clamp_max({MARKED} / {RECEIVED}, 1)")},
             Unit.RATIO,
             MARKED_STEPS,
-            silence="Nobody counts marked packets, or there is no traffic.",
+            silence="No source counts marked packets, or there is no traffic.",
         ),
         lines(
             "Senders that are slowed down",
             "Notifications (CNP) that a sender obeyed, by packets sent: the worst ports. Three "
             "times its own mean of the hours before is a rise (congestion_cnp_rise, a policy of "
             "ours: no public number exists).",
-            {NAME: nobody(f"{per_port('fabric_port_cnp_handled_total', '5m')} / {SENT}")},
+            {NAME: worst_host(f"{per_port('fabric_port_cnp_handled_total', '5m')} / {SENT}")},
             Unit.RATIO,
-            silence="Nobody counts notifications, or there is no traffic.",
+            silence="No source counts notifications, or there is no traffic.",
         ),
         lines(
             "Marks and notifications of all",
@@ -327,7 +327,7 @@ MARKS = Row(
                 "ignored": f"sum({per_port('fabric_port_cnp_ignored_total')})",
             },
             Unit.PACKETS_PER_SECOND,
-            silence="Nobody counts marks (InfiniBand and plain Ethernet have none).",
+            silence="No source counts marks (InfiniBand and plain Ethernet have none).",
         ),
         lines(
             "Sent again",
@@ -335,14 +335,14 @@ MARKS = Row(
             "sender repeat without telling the application. The worst ports; above one a second on "
             "a congested path the rule pack warns (congestion_retransmits, a policy of ours).",
             {
-                NAME: nobody(
+                NAME: worst_host(
                     f"({per_port('fabric_port_adaptive_retransmits_total')}"
                     f" or {per_port('fabric_port_retransmit_packets_total')})"
                 )
             },
             Unit.EVENTS_PER_SECOND,
             ONE_A_SECOND,
-            silence="Nobody counts retransmissions.",
+            silence="No source counts retransmissions.",
         ),
     ),
 )
@@ -424,15 +424,15 @@ WHY = Row(
             "What stands in queues of switches, as the time that it takes to leave at the port's "
             "rate: the worst. 0.2 milliseconds is a queue that stands (congestion_queue_seconds, "
             "a policy of ours: 10 MB at 400 Gb/s).",
-            {"{{host}} {{port}} queue {{queue}}": nobody(QUEUES)},
+            {"{{host}} {{port}} queue {{queue}}": worst_host(QUEUES)},
             Unit.SECONDS,
             QUEUE_STEPS,
-            silence="No switch tells how full its queues are.",
+            silence="No switch reports how full its queues are.",
         ),
         lines(
             "Links over time",
             "The fullest links as they send, by their rate. Limits: 60, 80 and 95 %.",
-            {NAME: nobody(utilisation("transmit"))},
+            {NAME: worst_host(utilisation("transmit"))},
             Unit.RATIO,
             FULL_STEPS,
         ),
@@ -443,7 +443,7 @@ WHY = Row(
             "not at fault. 15 % is where the rule pack warns (congestion_pcie_stalled, a policy "
             "of ours).",
             {
-                NAME: nobody(
+                NAME: worst_host(
                     f"(max by ({NIC}) (rate(fabric_nic_pcie_write_stalled_seconds_total"
                     f"{{{HERE}}}[$__rate_interval]))"
                     f" or max by ({NIC}) (fabric_nic_pcie_write_stalled_ratio{{{HERE}}}))"
@@ -451,7 +451,7 @@ WHY = Row(
             },
             Unit.RATIO,
             fine_until(warn=0.15),
-            silence="No NIC tells how PCIe holds it up.",
+            silence="No NIC reports how PCIe holds it up.",
         ),
     ),
 )

@@ -1,7 +1,7 @@
 """Whether anything is wrong, and what comes first.
 
-The first row is read in ten seconds. Its numbers are 0 only where somebody has looked: a fleet that
-nobody measures shows "not measured" and never a green nought.
+The first row is read in ten seconds. Its numbers are 0 only where there are readings: a fleet
+without any shows "not measured" and never a green nought.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ GLANCE = Row(
         ),
         number(
             "Switches silent",
-            "Switches that did not answer when they were last asked, or that nobody has asked "
+            "Switches that did not answer when they were last polled, or that were not polled "
             f"for five minutes although they were asked within {SEEN_WITHIN}. Usual: 0.",
             f"count({SWITCHES_AWAY}) or 0 * count({SWITCHES_SEEN})",
         ),
@@ -127,7 +127,7 @@ GLANCE = Row(
 # --- incidents ------------------------------------------------------------------------------------
 
 SINCE = "min by (incident) (min_over_time(timestamp(fabric_incident)[1d:30s]))"
-"""When an incident was first said; looked for in the last day."""
+"""When an incident began; looked for in the last day."""
 FIRST = Row(
     title="What comes first",
     panels=(
@@ -150,7 +150,7 @@ FIRST = Row(
                 value("Sure", Unit.RATIO, SURE_STEPS),
                 value("GPU hours", of="C"),
             ),
-            silence="No incident is open. Whether anybody looks is said by the first number.",
+            silence="No incident is open. The first number shows whether a service evaluates.",
             sort_by="GPU hours",
             width=24,
         ),
@@ -315,7 +315,7 @@ LINKS = Row(
             "Lost packets",
             "Shares of packets over the range shown: dropped instead of sent, dropped on arrival, "
             "and asked for again by the other side. Ports with less than 100 packets a second have "
-            "no share. Usual: nothing. 1e-5 is said to collapse RoCE that starts over after a loss "
+            "no share. Usual: nothing. 1e-5 can collapse RoCE that starts over after a loss "
             "(loss_ratio_go_back_n, operators' reports); 1e-4 is where the rule pack warns "
             "(loss_ratio, a policy of ours).",
             (DROPPED, DROPPED_ON_ARRIVAL, SENT_AGAIN),
@@ -331,7 +331,7 @@ LINKS = Row(
         worst(
             "Held up",
             "Share of the last 5 minutes in which a port was not allowed to send (pause, or no "
-            "credit on InfiniBand), and in which it kept its neighbour from sending. Whoever stops "
+            "credit on InfiniBand), and in which it kept its neighbour from sending. What stops "
             "others and is not stopped is the root of a storm; the rest are victims. From 5 % on "
             "the rule pack warns, 30 % is near a storm (pause_share, pause_share_heavy: folklore, "
             "there is no public number).",
@@ -362,7 +362,7 @@ BROKEN_ALERTS = (
     "FabricGpu(XidReboot|XidReset|XidWorkflow|Lost|EccUncorrected|RowRemapFailed|RecoveryAction"
     "|FabricUnhealthy)|FabricNicDown"
 )
-"""Alerts that say of a part of a host that it does not come back by itself."""
+"""Alerts about parts of a host that do not come back by themselves."""
 BLAMED = 'max by (host) (fabric_incident{host!="", cause!~"congestion|microburst|stall"})'
 """Not for what a host merely sends or receives too much of."""
 BROKEN = (
@@ -395,7 +395,7 @@ HOSTS = Row(
             "broken GPU or NIC by the alerts of the rule pack, or that are silent; with the ranks "
             "that run there, which draining would end. Drain those whose incident is at least 50 % "
             "sure (incidents_confidence), or that have a broken part; of the others find out "
-            "first. Usual: nobody.",
+            "first. Usual: none.",
             asked(
                 BLAMED,
                 BROKEN,
@@ -415,7 +415,7 @@ HOSTS = Row(
         table(
             "XIDs",
             "Errors that NVIDIA's driver reported within the range shown, by number; of "
-            "dcgm-exporter, which tells only the last number, those that changed. Reboot the host "
+            "dcgm-exporter, which has only the last number, those that changed. Reboot the host "
             "after 79 and 167; reset the GPU after 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, "
             "143 and 155 to 158; 48, 74 and 144 to 150 have a procedure; after most others "
             "restart the application (NVIDIA's XID catalogue; knobs gpus_xids_…). Usual: none.",
@@ -448,7 +448,7 @@ SILENT = Row(
         ),
         table(
             "Switches without answer",
-            "Switches that did not answer when they were last asked, or that nobody asks any "
+            "Switches that did not answer when they were last polled, or that are not polled any "
             "more. Their ports' counters stand still: a fault there is not seen. The rule pack "
             "warns after 3 minutes (links_switch_for, a policy of ours).",
             asked(SWITCHES_AWAY),
@@ -461,7 +461,7 @@ SILENT = Row(
                 value("What is wrong"),
             ),
             silence="Every switch answers.",
-            values={"0": "does not answer", "1": "nobody asks it"},
+            values={"0": "does not answer", "1": "not polled"},
             sort_by="What is wrong",
             height=6,
         ),

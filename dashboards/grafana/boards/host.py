@@ -1,7 +1,7 @@
 """What one machine is doing: GPUs, NICs and PCIe beside each other on one clock.
 
 Three columns (GPU, network, PCIe) and three questions as rows: how much they work, what holds them
-back, what is broken. Whoever reads across a row sees which of the three moved first. Everything but
+back, what is broken. Across a row one sees which of the three moved first. Everything but
 the judge's words works with node_exporter and dcgm-exporter alone, as far as they measure it.
 """
 
@@ -176,14 +176,14 @@ GLANCE = Row(
     ),
 )
 
-# --- what the judge says ----------------------------------------------------------------------
+# --- verdicts ---------------------------------------------------------------------------------
 
 JUDGE = Row(
-    title="What is said about it",
+    title="Verdicts about it",
     panels=(
         table(
             "Incidents of this host",
-            "What the judge says is wrong here, the job that suffers, and what it has cost. "
+            "The verdicts about this host, the job that suffers, and what it has cost. "
             f"Below {SURE:.0%} sure an incident does not page (incidents_confidence, a policy of "
             "ours).",
             asked(
@@ -264,7 +264,7 @@ WORK = Row(
             "504 Gb/s before headers.",
             {"gpu {{gpu}}": gpus("fabric_gpu_pcie_transmit_rate_bits_per_second")},
             Unit.BITS_PER_SECOND,
-            silence="Nobody measures PCIe traffic: it needs the GPU's profiling counters.",
+            silence="No source measures PCIe traffic: it needs the GPU's profiling counters.",
         ),
         third(
             "GPU: clock",
@@ -314,7 +314,7 @@ HELD = Row(
         ),
         third(
             "Network: paused, or without credit",
-            "Share of time in which a NIC was told to stop (received pause), told its switch to "
+            "Share of time in which a NIC had to stop (received pause), made its switch "
             "stop (sent), or on InfiniBand had data and no credit. Sent pause means that this "
             "host cannot take what comes: look at PCIe. Where only frames are counted it is the "
             f"longest time that they can have meant. Lines at {PAUSED:.0%} and "
@@ -428,7 +428,7 @@ BROKEN = Row(
             },
             Unit.EVENTS_PER_SECOND,
             fine_until(warn=RESENT),
-            "Nobody counts retransmissions here: they are RDMA's.",
+            "No source counts retransmissions here: they are RDMA's.",
         ),
         third(
             "PCIe: replays",
@@ -443,7 +443,7 @@ BROKEN = Row(
             "GPU: last XID",
             "Number of the last error that the driver reported about each GPU; 0 is none. "
             "79: the GPU has left the bus; 48 and 94: memory; 74 and 144 to 150: NVLink; 13 and "
-            "31: mostly the program. NVIDIA's XID catalogue says what each asks for.",
+            "31: mostly the program. NVIDIA's XID catalogue lists what to do.",
             {"gpu {{gpu}}": gpus("fabric_gpu_xid_last")},
             values={"0": "none"},
             steps=ANY_IS_BAD,
@@ -464,7 +464,7 @@ BROKEN = Row(
         third(
             "NVLink: errors",
             "Links between GPUs that had to retrain, and retransmissions on them, within the time "
-            "of a point. Usual: 0; retraining is told from the first one on "
+            "of a point. Usual: 0; retraining is alerted from the first one on "
             "(gpus_nvlink_recoveries, a policy of ours: it may climb for days before a failure).",
             {
                 "gpu {{gpu}} retrained": "max by (gpu) (increase("
@@ -472,7 +472,7 @@ BROKEN = Row(
                 "gpu {{gpu}} replays": "max by (gpu) (increase("
                 f"fabric_gpu_nvlink_replay_errors_total{{{ON}}}[$__rate_interval]))",
             },
-            silence="These GPUs have no NVLink, or nobody counts its errors.",
+            silence="These GPUs have no NVLink, or no source counts its errors.",
         ),
     ),
 )
@@ -506,7 +506,7 @@ HEAT = Row(
         third(
             "Power",
             "What each GPU draws. A GPU whose utilisation is high and whose power is low runs a "
-            "kernel that only waits: a collective that nobody finishes.",
+            "kernel that only waits: a collective that never finishes.",
             {"gpu {{gpu}}": gpus("fabric_gpu_power_watts")},
             Unit.WATTS,
         ),
@@ -580,7 +580,7 @@ MACHINE = Row(
         third(
             "Memory",
             "Memory that is available, the cache of files, and what waits to be written. A "
-            "checkpoint lets the last one rise and then stalls whoever writes.",
+            "checkpoint lets the last one rise and then stalls the writers.",
             {
                 "available": f"max(fabric_host_memory_available_bytes{{{ON}}})",
                 "cache": f"max(fabric_host_memory_cached_bytes{{{ON}}})",

@@ -1,7 +1,7 @@
 """Whether Fabricscope itself is well: what watches the network must be watched.
 
-Numbers of the service come from its own series (setting own_numbers) or from whoever scrapes its
-/metrics; those of agents come with their readings. A service that is gone cannot tell so: then
+Numbers of the service come from its own series (setting own_numbers) or from a scraper of its
+/metrics; those of agents come with their readings. A service that is gone cannot report it: then
 this board is empty, and only a Prometheus that scrapes it can call (alert FabricServiceGone).
 """
 
@@ -52,7 +52,7 @@ AGENTS = f"max by (cluster, host) (last_over_time(fabric_agent_start_time_second
 AGENTS_MISSING = f"({AGENTS} unless on (cluster, host) fabric_agent_start_time_seconds{{{HERE}}})"
 SPOOL = f"fabric_agent_spool_bytes{{{HERE}}} / (fabric_agent_spool_limit_bytes{{{HERE}}} > 0)"
 AWAKE = f"0 * max(fabric_service_info{{{SERVICE}}})"
-"""0 while a service tells of itself, and nothing otherwise."""
+"""0 while a service reports about itself, and nothing otherwise."""
 
 GLANCE = Row(
     title="Is Fabricscope well?",
@@ -82,7 +82,7 @@ GLANCE = Row(
         number(
             "Rules failing",
             "Rules that could not be evaluated, times in the last 15 minutes: their alerts stay "
-            "as they were. Usual: 0. /api/v1/rules says which and why.",
+            "as they were. Usual: 0. /api/v1/rules shows which and why.",
             f"sum({since_then('fabric_service_rule_failures_total')}) or {AWAKE}",
         ),
         number(
@@ -95,7 +95,7 @@ GLANCE = Row(
         number(
             "Sources down",
             "Sources of agents whose last read ended with a fault or not in time: what they read "
-            "is not seen on that host. The rule pack tells after 10 minutes (self_source_for).",
+            "is not seen on that host. The rule pack warns after 10 minutes (self_source_for).",
             f"count(max by (cluster, host, source) (fabric_agent_source_up{{{HERE}}}) == 0)"
             f" or 0 * count(fabric_agent_source_up{{{HERE}}})",
             ANY_IS_ODD,
@@ -245,12 +245,12 @@ JUDGE = Row(
 )
 
 TELLING = Row(
-    title="Who is told",
+    title="Notifications",
     panels=(
         lines(
             "Notices",
             "What the built-in notifier did, in notices a second by outcome. Refused and dropped "
-            "ones told nobody: usual are none.",
+            "ones reached no receiver: usual are none.",
             {"{{outcome}}": per_second("fabric_service_notices_total", "outcome")},
             Unit.EVENTS_PER_SECOND,
             width=8,
@@ -258,7 +258,7 @@ TELLING = Row(
         ),
         lines(
             "Oldest notice that waits",
-            "How long each receiver has not taken a notice. Above 5 minutes somebody is not being "
+            "How long each receiver has not taken a notice. Above 5 minutes on-call people are not "
             "paged (self_notice_seconds, a policy of ours).",
             {
                 "{{receiver}}": "max by (receiver)"
@@ -299,8 +299,8 @@ TELLING = Row(
         ),
         lines(
             "Live clients",
-            "Clients that are told of incidents as they change (server-sent events), and news a "
-            "second that one did not take in time; it was told so and asks anew.",
+            "Clients that follow incidents as they change (server-sent events), and news a "
+            "second that one did not take in time; it got an error and asks again.",
             {
                 "clients": f"sum(fabric_service_live_clients{{{SERVICE}}})",
                 "news dropped": per_second("fabric_service_live_dropped_total"),
@@ -346,7 +346,7 @@ AGENT_ROW = Row(
         table(
             "Clocks that are wrong",
             "Hosts whose samples the service refused in the last 15 minutes as too old or "
-            "from the future. Times of hosts are compared to tell who is late: a wrong clock "
+            "from the future. Times of hosts are compared to find who is late: a wrong clock "
             "makes that host blind. Usual: none (alert FabricAgentClock).",
             asked(
                 "sum by (cluster, host, rule) ("
@@ -365,7 +365,7 @@ AGENT_ROW = Row(
             "Readings that are missing",
             "Readings that should be there and are not, by reason: absent and not_supported are "
             "the device's or driver's choice; unreadable, timeout, failed and unparseable are "
-            "faults; saturated counters count no more until somebody resets them.",
+            "faults; saturated counters count no more until an operator resets them.",
             {"{{reason}}": f"sum by (reason) (fabric_agent_source_missing{{{HERE}}})"},
         ),
         table(
@@ -487,7 +487,7 @@ AGENT_DETAIL = Row(
 
 BOARD = Board(
     title="Fabricscope itself",
-    question="Is Fabricscope well: does everything come in, is it judged, and is somebody told?",
+    question="Is Fabricscope well: does everything come in, is it judged, and do receivers get it?",
     tags=("operation",),
     variables=(CLUSTER, INSTANCE),
     rows=(GLANCE, INGEST, JUDGE, TELLING, AGENT_ROW, AGENT_DETAIL),

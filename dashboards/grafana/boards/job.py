@@ -1,7 +1,7 @@
 """Why a job is slow: computing, waiting for a rank, or the network; and who is to blame.
 
 Read from the top: how slow it is, which of the three parts grew, who is waited for if it is
-waiting, which group is slow if it is the network, and what the judge says of it all. Series that
+waiting, which group is slow if it is the network, and the verdicts on it all. Series that
 the service makes of a job's collectives have no cluster, so their selectors take those too.
 """
 
@@ -47,7 +47,7 @@ LONG = 0.001
 TAIL_FACTOR = 5
 """Knob collectives_tail_factor: a policy of ours."""
 RANKS_SHOWN = 64
-"""Rows of the heat map, the latest ranks: as many as can be told apart."""
+"""Rows of the heat map, the latest ranks: as many as can be distinguished."""
 LINES_SHOWN = 10
 """Lines that a person can follow."""
 
@@ -165,7 +165,7 @@ TIME = Row(
         lines(
             "A step, split",
             "The median step in three parts: computing (everything outside of collectives), "
-            "waiting for ranks that come late, and transfer. The part that grew says where to "
+            "waiting for ranks that come late, and transfer. The part that grew shows where to "
             "look: computing at the GPUs, waiting below at the ranks, transfer at the collectives. "
             "Communication that runs beside computing counts as transfer, so this is an upper "
             "bound where both overlap.",
@@ -222,7 +222,7 @@ MOST_WAITED_FOR = (
     f"(rate(fabric_rank_waited_for_seconds_total{{{MINE}}}[5m])))"
 )
 RANKS = Row(
-    title="If it waits: for whom?",
+    title="If it waits: for which rank?",
     panels=(
         over_time(
             Draw.HEAT,
@@ -249,7 +249,7 @@ RANKS = Row(
             f"collective. From {WAITED_FOR:.0%} on it is a straggler (stragglers_waited_for, after "
             f"ByteDance's what-if study). Late: by which share of a step, from {LATE:.0%} on "
             "(stragglers_lateness; MegaScale, FALCON). Last in: of how many of its operations it "
-            "was the last. The host's board says why.",
+            "was the last. The host's board shows why.",
             asked(
                 MOST_WAITED_FOR,
                 f"clamp_min(max by ({RANK}) "
@@ -317,7 +317,7 @@ COLLECTIVES = Row(
             "Now: the median of the job's groups. Worst: the slowest group. Past: the median "
             f"of six hours; {REGRESSION:.0%} below it is a regression (collectives_regression, "
             "after SuperBench). Test: what nccl-tests reached on this cluster, the best of any "
-            "number of ranks; a job is usually somewhat below, 30 % below is told "
+            "number of ranks; a job is usually somewhat below, 30 % below alerts "
             "(collectives_below_test, a policy of ours).",
             asked(
                 f"quantile by ({BY_SIZE}) (0.5, {BANDWIDTH})",
@@ -384,7 +384,7 @@ BLAME = Row(
     panels=(
         table(
             "Incidents of this job",
-            "What the judge says is wrong, with the culprit and what it has cost this job so "
+            "The verdicts, with the culprit and what it has cost this job so "
             "far: time of its steps that would not have passed without it, and the same over all "
             f"of its GPUs. Below {SURE:.0%} sure an incident does not page (incidents_confidence, "
             "a policy of ours). The names lead to their boards.",

@@ -1,4 +1,4 @@
-"""Whether there are bursts that averages hide, who has them, and how finely anybody looks.
+"""Bursts that averages hide: which ports have them, and how finely they are sampled.
 
 Most of it comes from the fast sampler of our agents, which reads byte counters every few
 milliseconds. Where it does not run, the last row has what NICs and switches notice by themselves.
@@ -38,7 +38,7 @@ HOST = "cluster, host"
 COARSE_STEPS = fine_until(warn=0.1)
 """Knobs bursts_resolution (seconds) and bursts_missed_share: both a tenth."""
 FROM_LEAST = 0.01
-"""Less than this share of the line is no ring that anybody waits for."""
+"""Less than this share of the line is no ring that a job waits for."""
 
 
 def gauge(name: str, matchers: str = HERE) -> str:
@@ -56,9 +56,9 @@ def of_host(name: str, over: str) -> str:
     return f"round(sum by ({HOST}) (increase(fabric_burst_sampler_{name}{{{HERE}}}[{over}])))"
 
 
-def nobody(expr: str) -> str:
-    """Who has most of it; a line at 0 where nobody has any."""
-    return worst(expr, "host", "nobody")
+def worst_host(expr: str) -> str:
+    """The hosts with most of it; a line at 0 where none has any."""
+    return worst(expr, "host", "none")
 
 
 LINE = f"({gauge('line_bytes_per_second')} > 0)"
@@ -79,7 +79,7 @@ HIDES = f"{gauge('peak_bytes_per_second')} / ({gauge('mean_bytes_per_second')} >
 # --- at a glance ----------------------------------------------------------------------------------
 
 GLANCE = Row(
-    title="Are there bursts, and does anybody look?",
+    title="Are there bursts, and are they sampled?",
     panels=(
         number(
             "Bursts a second",
@@ -187,7 +187,7 @@ WHO = Row(
             "The highest rate of each second, by the line's rate: the ports with the highest. "
             "Compare with the means beside: where both are high the link is full, where only the "
             "peak is, it bursts. 95 % is full (capacity_peak).",
-            {NAME: nobody(PEAK)},
+            {NAME: worst_host(PEAK)},
             Unit.RATIO,
             PEAK_STEPS,
             silence="No fast sampler runs.",
@@ -196,7 +196,7 @@ WHO = Row(
             "Means of the same seconds",
             "The mean rate of each second, by the line's rate: the ports with the highest. This is "
             "all that other tools show.",
-            {NAME: nobody(MEAN)},
+            {NAME: worst_host(MEAN)},
             Unit.RATIO,
             PEAK_STEPS,
             silence="No fast sampler runs.",
@@ -205,7 +205,7 @@ WHO = Row(
             "Bursts a second",
             "Moments above half of the line's rate: the ports with most. Above one a second is "
             "more than steps make (bursts_rate, a policy of ours).",
-            {NAME: nobody(BURSTS)},
+            {NAME: worst_host(BURSTS)},
             Unit.EVENTS_PER_SECOND,
             BURSTS_STEPS,
             silence="No fast sampler runs.",
@@ -214,7 +214,7 @@ WHO = Row(
             "Busy",
             "Share of each second in which the rate was above half of the line's: the ports with "
             "most. Near 100 % it is load and no burst.",
-            {NAME: nobody(gauge("busy_ratio"))},
+            {NAME: worst_host(gauge("busy_ratio"))},
             Unit.RATIO,
             silence="No fast sampler runs.",
         ),
@@ -224,13 +224,13 @@ WHO = Row(
             "worst ports. Bursts count as harmful from 0.1 % on (bursts_harmed_share, a policy of "
             "ours). Recorded by the rules.",
             {
-                "{{host}} {{device}} {{port}}": nobody(
+                "{{host}} {{device}} {{port}}": worst_host(
                     f"clamp_max(port:fabric_burst_harmed_packets:share5m{{{HERE}}}, 1)"
                 )
             },
             Unit.RATIO,
             HARM_STEPS,
-            silence="Nobody counts marks and drops, there is no traffic, or no rules run.",
+            silence="No source counts marks and drops, there is no traffic, or no rules run.",
         ),
         over_time(
             Draw.HEAT,
@@ -298,7 +298,7 @@ TIME = Row(
                 ),
             ),
             is_empty_fine=True,
-            empty_text="Nobody sends, or no fast sampler runs.",
+            empty_text="No port sends, or no fast sampler runs.",
         ),
         table(
             "Smoothest senders",
@@ -312,7 +312,7 @@ TIME = Row(
                 value("Variation", Unit.RATIO),
                 value("Mean", Unit.RATIO, of="B"),
             ),
-            silence="Nobody sends that much, or no fast sampler runs.",
+            silence="No port sends that much, or no fast sampler runs.",
         ),
     ),
 )
@@ -333,7 +333,7 @@ ELSEWHERE = Row(
             "needs no sampler and sees bursts of microseconds. More than once a second is where "
             "the rule pack warns, on a link that is not busy (bursts_buffer_rate, a policy of "
             "ours; the 85 % are the NIC's).",
-            {"{{host}} {{device}}": nobody(BUFFER)},
+            {"{{host}} {{device}}": worst_host(BUFFER)},
             Unit.EVENTS_PER_SECOND,
             BURSTS_STEPS,
             silence="No NIC counts this (mlx5 does).",
@@ -342,15 +342,15 @@ ELSEWHERE = Row(
             "Highest marks of queues",
             "The most that stood in a queue of a switch since it last reset the mark, as the time "
             "that it takes to leave at the port's rate: the worst. On a port that is not busy this "
-            "is a burst, told from 0.5 milliseconds on (bursts_queue_seconds, a policy of ours).",
+            "is a burst; alerts from 0.5 milliseconds on (bursts_queue_seconds, a policy of ours).",
             {
-                "{{host}} {{port}} queue {{queue}}": nobody(
+                "{{host}} {{port}} queue {{queue}}": worst_host(
                     f"{PEAKS} * 8 / on ({PORT}) group_left () {PORT_RATE}"
                 )
             },
             Unit.SECONDS,
             QUEUE_STEPS,
-            silence="No switch tells the highest marks of its queues.",
+            silence="No switch reports the highest marks of its queues.",
         ),
     ),
 )
@@ -407,12 +407,12 @@ SAMPLER = Row(
         lines(
             "Restarts and what was left out",
             "Within an hour, over all hosts: samplers that died and began anew, bursts beyond a "
-            "hundred a second (counted, not told), summaries that the agent did not fetch in "
+            "hundred a second (counted, not reported), summaries that the agent did not fetch in "
             "time, and reads that took too long to be believed. Usual: 0; three restarts of one "
             "host are an alert (bursts_restarts).",
             {
                 "restarts": f"sum({of_host('restarts_total', '1h')})",
-                "bursts not told": f"sum({of_host('events_dropped_total', '1h')})",
+                "bursts not reported": f"sum({of_host('events_dropped_total', '1h')})",
                 "summaries lost": f"sum({of_host('reports_dropped_total', '1h')})",
                 "reads dropped": f"sum({of_host('reads_interrupted_total', '1h')})",
             },
@@ -423,7 +423,7 @@ SAMPLER = Row(
 
 BOARD = Board(
     title="Microbursts",
-    question="Are there bursts that averages hide, who has them, and how finely does anybody look?",
+    question="Are there bursts that averages hide, who has them, and how finely are they sampled?",
     tags=("network",),
     variables=(CLUSTER,),
     rows=leading_to_ports((GLANCE, WHO, TIME, ELSEWHERE, SAMPLER)),

@@ -1,7 +1,7 @@
 """Whether a link is well: one port, the interface behind it, and the other end of its cable.
 
 Everything is a share where there is something to take it of: of the line's rate, of bits, of
-packets, of time. Whose limits are drawn is said in the texts; they are those of the rule pack.
+packets, of time. The texts name the limits; they are those of the rule pack.
 """
 
 from __future__ import annotations
@@ -84,12 +84,12 @@ GLANCE = Row(
             steps=STATE_STEPS,
             width=4,
             height=4,
-            empty_text="nobody reads it",
+            empty_text="not read",
         ),
         number(
             "Rate",
             "What the link came up with. Usual: what its kind of port has everywhere else. Some "
-            "drivers (EFA) say the same number whatever the device does.",
+            "drivers (EFA) report the same number whatever the device does.",
             f"max({BITS})",
             PLAIN,
             Unit.BITS_PER_SECOND,
@@ -224,12 +224,12 @@ def every_port(metric: str, over: str = "5m") -> str:
 
 
 ENDS = Row(
-    title="What do both ends of the cable say?",
+    title="What do both ends of the cable count?",
     panels=(
         table(
             "Both ends",
             "The chosen port and the one at the other end of its cable, as far as one of "
-            "them tells of the other (LLDP, or the subnet of InfiniBand). What one end sends the "
+            "them reports the other (LLDP, or the subnet of InfiniBand). What one end sends the "
             "other receives: errors are counted where they arrive, so the end with errors names "
             "the cable and the direction, and not the device at fault. Rates are over 5 minutes, "
             "error rates over 12. Colours as in the panels below.",
@@ -300,7 +300,7 @@ DAMAGE = Row(
             {END: ERROR_RATE},
             Unit.SCIENTIFIC,
             ERROR_STEPS,
-            empty_text="Nobody counts symbols of this port.",
+            empty_text="No source counts symbols of this port.",
         ),
         lines(
             "Bit error rate before correction",
@@ -315,7 +315,7 @@ DAMAGE = Row(
             },
             Unit.SCIENTIFIC,
             RAW_ERROR_STEPS,
-            silence="Nobody counts corrected bits of this port (interfaces of hosts do).",
+            silence="No source counts corrected bits of this port (interfaces of hosts do).",
         ),
         lines(
             "Damaged on arrival",
@@ -353,7 +353,7 @@ DAMAGE = Row(
                 "blocks lost": nic_rate("fabric_nic_phy_receive_fec_uncorrectable_blocks_total"),
             },
             Unit.EVENTS_PER_SECOND,
-            silence="Nobody counts lanes or blocks of this port (interfaces of hosts do).",
+            silence="No source counts lanes or blocks of this port (interfaces of hosts do).",
         ),
     ),
 )
@@ -385,7 +385,7 @@ HELD = Row(
             {"is stopped": IS_STOPPED, "stops its neighbour": STOPS_OTHERS},
             Unit.RATIO,
             STOPPED_STEPS,
-            silence="Nobody counts pause of this port (InfiniBand has credits instead).",
+            silence="No source counts pause of this port (InfiniBand has credits instead).",
         ),
         lines(
             "Pause frames",
@@ -404,13 +404,13 @@ HELD = Row(
                 ),
             },
             Unit.PACKETS_PER_SECOND,
-            silence="Nobody counts pause of this port (InfiniBand has credits instead).",
+            silence="No source counts pause of this port (InfiniBand has credits instead).",
         ),
         lines(
             "No credit (XmitWait)",
             "Share of time in which the port had data to send and its neighbour gave no credit: "
             "InfiniBand's back-pressure, computed with the device's own length of a tick. Not "
-            "there where nobody knows that length. 10 % is where the rule pack warns, 30 % is "
+            "there where that length is unknown. 10 % is where the rule pack warns, 30 % is "
             "heavy (congestion_wait_share, congestion_wait_share_heavy: folklore).",
             {
                 "waits": f"max by ({PORT})"
@@ -418,15 +418,15 @@ HELD = Row(
             },
             Unit.RATIO,
             WAIT_STEPS,
-            silence="Nobody tells time without credit of this port (Ethernet has pause instead).",
+            silence="No source times this port without credit (Ethernet has pause instead).",
         ),
         lines(
             "Ticks without credit (XmitWait)",
-            "The same in ticks, as the port counts them: all that node_exporter and hosts tell. "
+            "The same in ticks, as the port counts them: all that node_exporter and hosts report. "
             "How long a tick is differs by device, so compare a port with itself.",
             {"waits": port_rate("fabric_port_transmit_wait_ticks_total")},
             Unit.EVENTS_PER_SECOND,
-            silence="Nobody counts ticks of this port (Ethernet switches do not).",
+            silence="No source counts ticks of this port (Ethernet switches do not).",
         ),
         lines(
             "Marked packets and notifications, as shares",
@@ -445,7 +445,7 @@ HELD = Row(
             },
             Unit.RATIO,
             MARKED_STEPS,
-            silence="Nobody counts marks of this port.",
+            silence="No source counts marks of this port.",
         ),
         lines(
             "Marked packets and notifications, a second",
@@ -461,14 +461,14 @@ HELD = Row(
                 "marked by its queues": port_rate("fabric_port_queue_ecn_marked_packets_total"),
             },
             Unit.PACKETS_PER_SECOND,
-            silence="Nobody counts marks of this port.",
+            silence="No source counts marks of this port.",
         ),
         lines(
             "Queues",
             "What stands in each queue of a switch's port, as the time that it takes to leave at "
             "the port's rate, and the highest mark since the switch last reset it. A mean of 0.2 "
             "milliseconds is a queue that stands (congestion_queue_seconds: 10 MB at 400 Gb/s); a "
-            "high mark on a port that is not busy is a burst, told from 0.5 milliseconds on "
+            "high mark on a port that is not busy is a burst, alerted from 0.5 milliseconds on "
             "(bursts_queue_seconds). Both are policies of ours.",
             {
                 "queue {{queue}}": first_of(
@@ -480,7 +480,7 @@ HELD = Row(
             Unit.SECONDS,
             QUEUE_STEPS,
             width=24,
-            silence="Nobody tells how full queues of this port are.",
+            silence="No source reports how full queues of this port are.",
         ),
     ),
 )
@@ -493,7 +493,7 @@ LOSS = Row(
         lines(
             "Thrown away, as a share",
             "Packets that were thrown away instead of sent by packets sent, and on arrival by "
-            "packets received. Usual: 0. 1e-5 is said to collapse RoCE that starts over after a "
+            "packets received. Usual: 0. 1e-5 can collapse RoCE that starts over after a "
             "loss (loss_ratio_go_back_n, operators' reports); 1e-4 is where the rule pack warns "
             "(loss_ratio, a policy of ours).",
             {
@@ -516,7 +516,7 @@ LOSS = Row(
                 "waited too long": port_rate("fabric_port_transmit_lifetime_discards_total"),
             },
             Unit.PACKETS_PER_SECOND,
-            silence="Nobody counts what this port throws away.",
+            silence="No source counts what this port throws away.",
         ),
         lines(
             "Sent again",
@@ -525,7 +525,7 @@ LOSS = Row(
             "NVIDIA NVSentinel), adaptive retransmissions, and packets that came out of order "
             "(loss, or adaptive routing). The packets may have been lost anywhere on the path.",
             {
-                "told missing": port_rate("fabric_port_sequence_naks_total"),
+                "reported missing": port_rate("fabric_port_sequence_naks_total"),
                 "timed out": port_rate("fabric_port_ack_timeouts_total"),
                 "sent again": first_of(
                     port_rate("fabric_port_adaptive_retransmits_total"),
@@ -534,7 +534,7 @@ LOSS = Row(
                 "out of order": port_rate("fabric_port_receive_out_of_sequence_total"),
             },
             Unit.EVENTS_PER_SECOND,
-            silence="Nobody counts retransmissions of this port (only RDMA ports of hosts do).",
+            silence="No source counts retransmissions of this port (only RDMA ports of hosts do).",
         ),
         lines(
             "The host's own loss",
@@ -550,7 +550,7 @@ LOSS = Row(
                 "not fetched": nic_rate("fabric_nic_receive_missed_total"),
             },
             Unit.EVENTS_PER_SECOND,
-            silence="Nobody counts this of the port (only hosts do).",
+            silence="No source counts this of the port (only hosts do).",
         ),
     ),
 )
@@ -565,7 +565,7 @@ def light(metric: str) -> str:
 
 
 def module(metric: str) -> str:
-    """What a transceiver says, at both ends."""
+    """Readings of a transceiver, at both ends."""
     return both_ends(f"max by ({PORT}, lane) ({metric}{{{HERE}}})")
 
 
@@ -574,7 +574,7 @@ def lately(metric: str) -> str:
     return f"round(sum by ({PORT}) (increase({metric}{{{HERE}}}[5m])))"
 
 
-MODULE_SILENT = "No module tells: copper has no light, and not every agent reads modules."
+MODULE_SILENT = "No module reports: copper has no light, and not every agent reads modules."
 LIGHT = Row(
     title="Are its optics well?",
     panels=(

@@ -1,4 +1,4 @@
-"""Who talks to whom in a job, over which pairs that is slow, and who waits for whom.
+"""Pairs of ranks of a job: who sends to whom, which pairs are slow, and who waits for whom.
 
 The same matrix as the service answers at `/v1/jobs/JOB/matrix`, as series of one minute each. Small
 jobs are shown by rank, all by host; of more than 1,024 pairs the slowest and largest.
@@ -50,7 +50,7 @@ TO_TARGET = Jump(title="The host that receives", to="host", variables={"host": "
 MANY_RANKS = (
     "More than 1,024 pairs of ranks, which are shown by host only; or no collectives are seen."
 )
-NOBODY_WAITS = "Nobody waits for another for a hundredth of the time."
+NOBODY_WAITS = "No rank waits for another for a hundredth of the time."
 
 
 def pairs(metric: str, by: str) -> str:
@@ -69,7 +69,7 @@ WITHIN = (
     f'label_join(max by (source) (fabric_pair_bytes_per_second{{{MINE}, by="host"}}),'
     ' "target", "", "source")'
 )
-"""A host to itself, for every host that sends: PromQL cannot say that two labels are equal."""
+"""A host to itself, for every host that sends: PromQL cannot compare two labels."""
 BETWEEN = f"({BY_HOST} unless on ({PAIR}) {WITHIN})"
 """What leaves a host."""
 CARRYING = f"({BETWEEN} > 0.01 * scalar(max({BETWEEN})))"
@@ -131,8 +131,8 @@ GLANCE = Row(
         number(
             "Longest wait",
             "Share of the last minute that one host's ranks waited for those of another. From "
-            f"{WAITED_FOR:.0%} on somebody is a straggler (stragglers_waited_for, after "
-            "ByteDance's what-if study). 0: nobody waits for a hundredth of the time.",
+            f"{WAITED_FOR:.0%} on one rank is a straggler (stragglers_waited_for, after "
+            "ByteDance's what-if study). 0: no rank waits for a hundredth of the time.",
             f"max({pairs('wait_ratio', 'host')}) or 0 * {UNPLACED_BYTES}",
             WAIT_STEPS,
             Unit.RATIO,
@@ -140,7 +140,7 @@ GLANCE = Row(
         ),
         number(
             "Not in the pictures",
-            "Share of the job's bytes that are of no pair: nobody knows the members of their "
+            "Share of the job's bytes that are of no pair: no record has the members of their "
             "group, or it has too many pairs to be looked at every minute. "
             "`/v1/jobs/JOB/matrix` looks at more. Usual: 0.",
             f"{UNPLACED_BYTES} / ({UNPLACED_BYTES} + sum({BY_HOST}) > 0) or {UNPLACED_BYTES}",

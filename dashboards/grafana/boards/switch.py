@@ -102,7 +102,7 @@ GLANCE = Row(
             steps=(Step(None, Colour.BAD), Step(1, Colour.FINE)),
             width=4,
             height=4,
-            empty_text="nobody asks it",
+            empty_text="not polled",
         ),
         number(
             "Up since",
@@ -238,7 +238,7 @@ TROUBLE = Row(
             {"{{port}}": worst(ERROR_RATE)},
             Unit.SCIENTIFIC,
             ERROR_STEPS,
-            silence="Nobody counts symbol errors of this switch.",
+            silence="No source counts symbol errors of this switch.",
         ),
         lines(
             "Bad frames",
@@ -246,7 +246,7 @@ TROUBLE = Row(
             "through passes them on: the link at fault is the first on the path that counts them.",
             {"{{port}}": worst(BAD_FRAMES)},
             Unit.EVENTS_PER_SECOND,
-            silence="Nobody counts bad frames of this switch.",
+            silence="No source counts bad frames of this switch.",
         ),
         lines(
             "Held back",
@@ -256,7 +256,7 @@ TROUBLE = Row(
             {"{{port}}": worst(held_back())},
             Unit.RATIO,
             STOPPED_STEPS,
-            silence="Nobody counts pause or credit of this switch.",
+            silence="No source counts pause or credit of this switch.",
         ),
         lines(
             "Stops its neighbours",
@@ -266,7 +266,7 @@ TROUBLE = Row(
             {"{{port}}": worst(stopped("transmit"))},
             Unit.RATIO,
             STOPPED_STEPS,
-            silence="Nobody counts pause of this switch (InfiniBand has credits instead).",
+            silence="No source counts pause of this switch (InfiniBand has credits instead).",
         ),
         lines(
             "Thrown away",
@@ -277,7 +277,7 @@ TROUBLE = Row(
                 "{{port}} on arrival": worst(rate("fabric_port_receive_discards_total")),
             },
             Unit.PACKETS_PER_SECOND,
-            silence="Nobody counts what this switch throws away.",
+            silence="No source counts what this switch throws away.",
         ),
         lines(
             "Dropped inside, by reason",
@@ -289,7 +289,7 @@ TROUBLE = Row(
                 f" (rate(fabric_port_drops_total{{{IT}}}[$__rate_interval]))",
             },
             Unit.PACKETS_PER_SECOND,
-            silence="This switch tells no reasons of drops.",
+            silence="This switch reports no reasons of drops.",
         ),
     ),
 )
@@ -311,17 +311,17 @@ QUEUES = Row(
             {"{{port}} queue {{queue}}": worst(f"{QUEUE} * 8 / {BY_PORT} {RATE}")},
             Unit.SECONDS,
             QUEUE_STEPS,
-            silence="This switch does not tell how full its queues are.",
+            silence="This switch does not report how full its queues are.",
         ),
         lines(
             "Highest marks",
             "The most that stood in a queue since the switch last reset the mark. High on a port "
-            "that is not busy is a burst, told from 0.5 milliseconds on (bursts_queue_seconds, a "
+            "that is not busy is a burst; alerts from 0.5 milliseconds on (bursts_queue_seconds, a "
             "policy of ours).",
             {"{{port}} queue {{queue}}": worst(f"{QUEUE_PEAK} * 8 / {BY_PORT} {RATE}")},
             Unit.SECONDS,
             QUEUE_STEPS,
-            silence="This switch tells no highest marks.",
+            silence="This switch reports no highest marks.",
         ),
         lines(
             "Dropped by full queues",
@@ -333,7 +333,7 @@ QUEUES = Row(
                 )
             },
             Unit.PACKETS_PER_SECOND,
-            silence="Nobody counts what the queues of this switch drop.",
+            silence="No source counts what the queues of this switch drop.",
         ),
         lines(
             "Marked by queues",
@@ -345,7 +345,7 @@ QUEUES = Row(
                 )
             },
             Unit.PACKETS_PER_SECOND,
-            silence="This switch does not tell which queues mark packets.",
+            silence="This switch does not report which queues mark packets.",
         ),
     ),
 )
@@ -363,7 +363,7 @@ BODY = Row(
                 f" (fabric_switch_temperature_celsius{{{IT}}})"
             },
             Unit.CELSIUS,
-            silence="This switch tells no temperatures.",
+            silence="This switch reports no temperatures.",
         ),
         lines(
             "Transceivers' temperatures",
@@ -376,7 +376,7 @@ BODY = Row(
             },
             Unit.CELSIUS,
             MODULE_STEPS,
-            silence="This switch tells nothing of its modules.",
+            silence="This switch reports nothing of its modules.",
         ),
         lines(
             "Time to read it",
@@ -390,7 +390,7 @@ BODY = Row(
                 f" (fabric_switch_stream_delay_seconds{{{IT}}})",
             },
             Unit.SECONDS,
-            silence="Nobody times how this switch is read.",
+            silence="No source times how this switch is read.",
         ),
         lines(
             "What comes from it",
@@ -405,7 +405,7 @@ BODY = Row(
                 "streamed a second": f"sum by (cluster, host)"
                 f" (rate(fabric_switch_stream_updates_total{{{IT}}}[$__rate_interval]))",
             },
-            silence="Nobody counts what comes from this switch.",
+            silence="No source counts what comes from this switch.",
         ),
         lines(
             "What went wrong with reading",
@@ -420,7 +420,7 @@ BODY = Row(
                 "not kept, {{drop_reason}}": f"round(sum by (cluster, host, drop_reason)"
                 f" (increase(fabric_switch_stream_dropped_total{{{IT}}}[10m])))",
             },
-            silence="Nobody counts flaws of reading this switch.",
+            silence="No source counts flaws of reading this switch.",
         ),
         table(
             "What it is",
@@ -436,7 +436,7 @@ BODY = Row(
                     ("description", "Description"),
                 )
             ),
-            empty_text="Nobody says what this switch is.",
+            empty_text="No source describes this switch.",
         ),
     ),
 )

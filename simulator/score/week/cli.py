@@ -24,7 +24,6 @@ FALSE_MAX = 1000.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of the week."""
     spec = Spec()
     parser.add_argument(
         "--week",
@@ -48,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_week(arguments: argparse.Namespace) -> int:
-    """Play weeks, write what became of them, show it."""
     for flag, value, least, most in (
         ("--hosts", arguments.hosts, HOSTS_MIN, HOSTS_MAX),
         ("--seeds", arguments.seeds, 1, SEEDS_MAX),
@@ -77,7 +75,6 @@ def run_week(arguments: argparse.Namespace) -> int:
 
 
 def play_all(spec: Spec, seeds: Sequence[int], processes: int) -> Iterator[Outcome]:
-    """Every arm of every seed, in order."""
     wanted = [(spec, seed, arm) for seed in seeds for arm in Arm]
     if processes == 1:
         yield from map(play_one, wanted)
@@ -87,6 +84,5 @@ def play_all(spec: Spec, seeds: Sequence[int], processes: int) -> Iterator[Outco
 
 
 def play_one(wanted: tuple[Spec, int, Arm]) -> Outcome:
-    """One arm of one seed."""
     spec, seed, arm = wanted
     return play(spec, draw(spec, seed), seed, arm)

@@ -1,4 +1,4 @@
-"""What the week brings, whoever helps: jobs, faults, and verdicts about nothing. All by seed."""
+"""Jobs, faults and false verdicts of a week, the same for every arm. All by seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulator.score.week.model import DAY_S, HOUR_S, SLOWING, STOPPING, Kind, S
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that somebody sends."""
+    """A job that a user submits."""
 
     name: str
     at_s: float
@@ -23,7 +23,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that breaks, and the luck of everybody who has to do with it."""
+    """Something that breaks, with all that chance decides about it."""
 
     number: int
     host: int
@@ -113,7 +113,6 @@ def draw_faults(spec: Spec, chance: random.Random) -> list[Fault]:
 def draw_fault(
     spec: Spec, chance: random.Random, at_s: float, host: int, kinds: Sequence[Kind]
 ) -> Fault:
-    """A fault of one of these kinds."""
     kind = chance.choices(kinds, [kind.weight for kind in kinds])[0]
 
     def around(median_s: float) -> float:
@@ -138,7 +137,6 @@ def draw_fault(
 
 
 def draw_alarms(spec: Spec, chance: random.Random) -> Iterator[FalseAlarm]:
-    """Verdicts about nothing, of any kind, at any host."""
     kinds = (*STOPPING, *SLOWING)
     if not spec.false_per_day:
         return

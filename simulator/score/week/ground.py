@@ -21,7 +21,6 @@ LONG_AGO = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 def name_of(host: int) -> str:
-    """Of a host, by its number."""
     return f"node{host:04}"
 
 

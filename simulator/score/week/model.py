@@ -1,4 +1,4 @@
-"""The words of the week: what there is, what breaks how often, who does what about it."""
+"""Types of the week: the fleet, how often what breaks, and which arm does what about it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     stops: bool
     """Whether a job on the host hangs; else it is slow."""
     heals_s: float | None = None
-    """Median time after which it is over by itself; None: when somebody repairs it."""
+    """Median time after which it is over by itself; None: when an operator repairs it."""
 
 
 STOPPING = (
@@ -64,7 +64,7 @@ SLOWING = (
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """A week: all that is assumed, in one place. docs/how-to/read-the-week.md says whence."""
+    """A week: all that is assumed, in one place. docs/how-to/read-the-week.md has the sources."""
 
     hosts: int = 512
     days: float = 7.0
@@ -107,9 +107,9 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Median, from the first job that suffers until an operator has found the host by hand."""
     found_sigma: float = 0.8
     jobs_killed_max: int = 3
-    """So many jobs die on a host, then anybody looks at it."""
+    """Jobs that die on a host before an operator inspects it without a drain."""
     response_s: float = 2 * HOUR_S
-    """Median, from a drain until somebody looks at the host."""
+    """Median, from a drain until an operator inspects the host."""
     repair_s: float = 8 * HOUR_S
     """Median, for what does not heal by itself."""
 
@@ -135,7 +135,7 @@ class Losses(msgspec.Struct, kw_only=True):
     redone: float = 0.0
     """Work that died with a job, or came after its last checkpoint."""
     hung: float = 0.0
-    """From a hang until somebody or something ends the job."""
+    """From a hang until a user or a watchdog ends the job."""
     restarting: float = 0.0
     held: float = 0.0
     """Hosts that are taken out and have a fault: drained, waiting for hands, or repaired."""

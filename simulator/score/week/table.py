@@ -1,4 +1,4 @@
-"""A week as a table: what was lost to what, by who helped; means over seeds, least and most."""
+"""A week as a table: losses by cause and arm; means over seeds, least and most."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ COUNTS: tuple[tuple[str, Figure], ...] = (
 
 
 def week_markdown(spec: Spec, outcomes: Sequence[Outcome]) -> str:
-    """The tables."""
     seeds = sorted({outcome.seed for outcome in outcomes})
     by_arm = {arm: [each for each in outcomes if each.arm is arm] for arm in Arm}
     gpus = spec.hosts * spec.gpus_per_host
@@ -66,7 +65,6 @@ def said_seeds(seeds: Sequence[int]) -> str:
 
 
 def row(name: str, figure: Figure, by_arm: dict[Arm, list[Outcome]]) -> str:
-    """One line of a table."""
     cells = [spread([figure(each) for each in some]) for some in by_arm.values()]
     return f"| {name} | " + " | ".join(cells) + " |"
 
@@ -82,16 +80,16 @@ def spread(values: Sequence[float]) -> str:
 
 
 def share_sentence(outcomes: Sequence[Outcome]) -> str:
-    """How near the policy came to its limit."""
+    """The largest share of hosts held, against the policy's limit."""
     most, limit = max(each.share_max for each in outcomes), outcomes[0].share_limit
     return (
-        f"When the policy drained a host, at most {most:.1%} of the fleet were out, by whomever;"
-        f" {limit:.1%} are allowed."
+        f"When the policy drained a host, at most {most:.1%} of the fleet were out, operators'"
+        f" holds included; {limit:.1%} are allowed."
     )
 
 
 def refused_sentence(outcomes: Sequence[Outcome]) -> str:
-    """What the policy did not do."""
+    """Refused drains by reason."""
     refused = sum((Counter(each.refused) for each in outcomes), Counter[str]())
-    said = ", ".join(f"{count} {why}" for why, count in sorted(refused.items()))
-    return f"Drains that it refused, over all runs: {said or 'none'}."
+    counts = ", ".join(f"{count} {why}" for why, count in sorted(refused.items()))
+    return f"Drains that it refused, over all runs: {counts or 'none'}."

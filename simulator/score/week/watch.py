@@ -21,14 +21,14 @@ from simulator.score.week.model import DAY_S
 
 
 class Watcher:
-    """What stands, look for look. With a policy whose mode is OFF it only watches."""
+    """Incidents, states and holds, round by round. With a policy in mode OFF it only watches."""
 
     def __init__(self, hosts: Sequence[str], policy: Policy) -> None:
         self._hosts = hosts
         self._policy = policy
         self._standing: list[Incident] = []
         self._charges: dict[str, dict[str, Charge]] = {}
-        """By host and incident: what was ever said and still weighs."""
+        """By host and incident: charges that still count."""
         self._counts: dict[str, dict[str, float]] = {}
         """By host and incident, for lemons: never forgotten within a week."""
         self._actions: dict[str, Action] = {}
@@ -42,7 +42,7 @@ class Watcher:
     def look(
         self, verdicts: Sequence[Verdict], holds: Mapping[str, Hold], now_ns: int
     ) -> list[Action]:
-        """Hear what is said now; what the policy has newly begun to hold.
+        """Take the verdicts of now; the holds that the policy begins.
 
         ``holds`` are operators' own, by host.
         """
@@ -54,24 +54,24 @@ class Watcher:
         return self._act(now_ns)
 
     def _hear(self, incident: Incident) -> None:
-        """Keep what an incident says against hosts now."""
-        said = {
+        """Keep an incident's charges against hosts."""
+        charged = {
             charge.target.host: charge
             for charge in charges_of(incident)
             if charge.target.kind is TargetKind.HOST
         }
         for host, known in self._charges.items():
-            if incident.id in known and host not in said:
-                # It names somebody else by now.
+            if incident.id in known and host not in charged:
+                # It names another host by now.
                 del known[incident.id]
                 self._counts[host].pop(incident.id, None)
-        for host, charge in said.items():
+        for host, charge in charged.items():
             self._charges.setdefault(host, {})[incident.id] = charge
             counted = self._counts.setdefault(host, {})
             counted[incident.id] = charge.confidence * charge.weight
 
     def _stand(self, holds: Mapping[str, Hold], now_ns: int) -> None:
-        """Where every host stands of which something is known."""
+        """Update the standing of every host with charges or holds."""
         mine = {each.host: each.as_hold() for each in self.standing_actions(now_ns)}
         found: dict[str, Standing] = {}
         for host in sorted({*self._charges, *holds, *mine}):
@@ -96,7 +96,7 @@ class Watcher:
     # --- acting ----------------------------------------------------------------------------------
 
     def _act(self, now_ns: int) -> list[Action]:
-        """Ask the policy, and write down what it wants."""
+        """Run the policy, and record its decision."""
         self._forget(now_ns)
         if not self.standings and not self._actions:
             return []
@@ -116,7 +116,6 @@ class Watcher:
         return f"action{self._numbers:05}"
 
     def _forget(self, now_ns: int) -> None:
-        """Actions that no longer matter to the policy."""
         since_ns = now_ns - round(look_back_s(self._policy) * NS)
         self._actions = {
             name: each
@@ -129,7 +128,7 @@ class Watcher:
         return [each for each in self._actions.values() if each.stands(now_ns)]
 
     def pass_check(self, host: str, now_ns: int) -> None:
-        """Somebody ran nccl-tests on a host, and it was well."""
+        """An operator ran nccl-tests on a host, and they passed."""
         for name, each in self._actions.items():
             if each.host == host and each.state is ActionState.STANDING and each.is_live(now_ns):
                 check = Checked(time_ns=now_ns, passed=True, words="nccl-tests passed")

@@ -1,4 +1,4 @@
-"""The fleet, its jobs and its people through a week, minute by minute."""
+"""The fleet, its jobs and its operators through a week, minute by minute."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from simulator.score.week.watch import Watcher
 TRIES_PER_TICK = 40
 """Waiting jobs that the scheduler looks at in a tick, the oldest first: those that fit begin."""
 PAYS = 2.0
-"""A job is moved where what it would lose by staying is so many times what moving costs."""
+"""A job is moved where staying would cost this many times as much as moving."""
 EPOCH_NS = 1_767_571_200 * NS
 """A Monday; policies know of days."""
 
@@ -46,7 +46,7 @@ class Machine:
     out_until_s: float | None = None
     """An operator took it out: until it is repaired."""
     looked_at_s: float | None = None
-    """When somebody comes who was called by a drain."""
+    """When the operator comes who was called by a drain."""
 
 
 @dataclass
@@ -91,7 +91,6 @@ class Yard:
         self._waits_s: list[float] = []
 
     def run(self) -> Outcome:
-        """The week, to its end."""
         spec = self._spec
         for tick in range(round(spec.days * DAY_S / spec.tick_s)):
             self._now_s = tick * spec.tick_s
@@ -135,14 +134,13 @@ class Yard:
             machine.heals_at_s = None if fault.heals_s is None else self._now_s + fault.heals_s
 
     def _mend(self, machine: Machine) -> None:
-        """Its fault is over."""
         if machine.fault is not None:
             self._suffering.pop(machine.fault.number, None)
         machine.fault = machine.heals_at_s = machine.first_victim_s = None
         machine.killed = 0
 
     def _repair(self) -> None:
-        """Hosts come back from operators, whole."""
+        """Return repaired hosts."""
         for machine in self._machines:
             if machine.out_until_s is not None and machine.out_until_s <= self._now_s:
                 self._mend(machine)
@@ -153,7 +151,7 @@ class Yard:
     def _now_ns(self) -> int:
         return EPOCH_NS + round(self._now_s * NS)
 
-    # --- what is said, and what the policy does ------------------------------------------------
+    # --- verdicts, and what the policy does ----------------------------------------------------
 
     def _watch(self) -> None:
         """Verdicts of this minute, and the drains that follow."""
@@ -186,7 +184,7 @@ class Yard:
             self._share_max = max(self._share_max, share)
 
     def _verdicts(self) -> Iterator[Verdict]:
-        """What is said of faults that jobs suffer from, and of nothing."""
+        """Verdicts on faults that jobs suffer from, and false ones."""
         for machine in self._machines:
             fault, job = machine.fault, machine.job
             if fault is None or job is None or not fault.is_told:
@@ -226,7 +224,7 @@ class Yard:
     # --- people --------------------------------------------------------------------------------
 
     def _operators(self) -> None:
-        """Who was called looks; who was not finds out by and by."""
+        """Operators inspect drained hosts; other faults they find after a while."""
         for machine in self._machines:
             fault = machine.fault
             if machine.looked_at_s is not None and machine.looked_at_s <= self._now_s:
@@ -243,7 +241,7 @@ class Yard:
                     self._take_out(machine, fault)
 
     def _take_out(self, machine: Machine, fault: Fault) -> None:
-        """To the bench. What runs there is saved and moved, if it can still be."""
+        """Take a host out for repair. Its job is saved and moved, if it still can be."""
         machine.out_until_s = self._now_s + fault.repair_s
         machine.heals_at_s = None
         if machine.job is not None:
@@ -370,7 +368,6 @@ class Yard:
         self._queue.extendleft(reversed(left))
 
     def _entries(self) -> dict[str, HostEntry]:
-        """The fleet's health as the scheduler knows it."""
         if self._arm is not Arm.ALONE:
             return self._watcher.entries(self._now_s)
         well = HealthState.HEALTHY
@@ -401,7 +398,7 @@ class Yard:
         self._running.append(job)
 
     def _count_hosts(self) -> None:
-        """Where the hosts without a job were for this tick."""
+        """Add this tick's GPU-hours of hosts without a job: idle, held with a fault, held well."""
         each = self._spec.gpus_per_host * self._spec.tick_s / HOUR_S
         for machine in self._machines:
             if machine.job is not None:
@@ -415,5 +412,4 @@ class Yard:
 
 
 def play(spec: Spec, week: Week, seed: int, arm: Arm) -> Outcome:
-    """One arm of a week."""
     return msgspec.structs.replace(Yard(spec, week, arm).run(), seed=seed)

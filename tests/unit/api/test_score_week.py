@@ -108,7 +108,7 @@ def test_the_table_has_every_arm_and_the_spread() -> None:
     assert "seeds 1 to 2" in text
     assert "| **lost in all** | 1,500 (1,000 to 2,000) |" in text
     assert "| less than without us | 0% | 20% | 50% | 75% |" in text
-    assert "at most 1.0% of the fleet were out, by whomever; 2.0% are allowed" in text
+    assert "at most 1.0% of the fleet were out, operators' holds included; 2.0% are allowed" in text
     assert "8 cooldown" in text
 
 

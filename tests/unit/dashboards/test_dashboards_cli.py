@@ -56,7 +56,7 @@ def test_flaws_of_a_file_name_file_panel_and_remedy(
     line, summary = capsys.readouterr().out.splitlines()
     assert line == (
         f"{file}: panel {panel['title']!r} (id {panel['id']}): it has no description; "
-        "say what it shows and what is usual"
+        "write what it shows and what is usual"
     )
     assert summary == "1 dashboard: 1 flaw"
 

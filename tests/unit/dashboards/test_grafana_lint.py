@@ -116,13 +116,13 @@ SELECTOR = '{cluster=~"$cluster"}'
         (put(*EXPR, value="(" * 100 + "1" + ")" * 100), "NESTING_MAX"),
         (put(*EXPR, value="1" + "+1" * 3_000), "OPERATORS_MAX"),
         (put(*EXPR, value="1" * 70_000), "QUERY_BYTES_MAX"),
-        (put(*EXPR, value=f"fabric_port_stat{SELECTOR}"), "nobody writes fabric_port_stat;"),
+        (put(*EXPR, value=f"fabric_port_stat{SELECTOR}"), "no source writes fabric_port_stat;"),
         (put(*EXPR, value=f"up{SELECTOR} * on (host) up{{a=~'$b'}}"), "$b is used and not defined"),
         (put(*EXPR, value="up"), "variable cluster: nothing uses it"),
         (put("templating", "list", 1, "query", value="hosts()"), "cannot read 'hosts()'"),
         (
             put("templating", "list", 1, "query", value="label_values(fabric_no, host)"),
-            "nobody writes fabric_no;",
+            "no source writes fabric_no;",
         ),
         (put("panels", 1, "description", value=""), "no description"),
         (put("panels", 1, "targets", value=[]), "asks nothing"),
@@ -181,13 +181,13 @@ def test_units_agree_with_the_catalog_where_they_are_plain(
 def test_names_of_other_exporters_and_of_rules_are_known() -> None:
     for name in ("node_load1", "ALERTS", "port:fabric_burst_bursts_received:rate5m"):
         found = flaws(put(*EXPR, value=f"{name}{SELECTOR}"))
-        assert [flaw for flaw in found if "nobody writes" in flaw.problem] == []
+        assert [flaw for flaw in found if "no source writes" in flaw.problem] == []
 
 
 def test_more_names_can_be_allowed() -> None:
     dashboard = good()
     put(*EXPR, value=f"slurm_jobs{SELECTOR}")(dashboard)
-    assert [flaw for flaw in check(dashboard) if "nobody writes slurm_jobs" in flaw.problem]
+    assert [flaw for flaw in check(dashboard) if "no source writes slurm_jobs" in flaw.problem]
     assert check(dashboard, other_metrics=["slurm_"]) == []
 
 
