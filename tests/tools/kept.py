@@ -2,7 +2,7 @@
 
 They lie in the user's cache (`$XDG_CACHE_HOME/fabricscope-tests`), so that other clones on the same
 machine find them, too. The hash covers the whole product, the versions of its packages and every
-module of `tests` beside this one: a change to any of them makes the data anew. Deleting the folder
+module of `tests` that is no test: a change to any of them makes the data anew. Deleting the folder
 loses nothing but time.
 """
 
@@ -35,7 +35,9 @@ def sources() -> list[Path]:
     """Every file that has a say in what data sets hold."""
     product = (path for name in PRODUCT for path in (ROOT / name).rglob("*"))
     files = [path for path in product if path.suffix in SUFFIXES]
-    return sorted([*files, *(ROOT / "tests").glob("*.py"), ROOT / "requirements-dev.lock"])
+    helpers = (ROOT / "tests").rglob("*.py")
+    files += [path for path in helpers if not path.name.startswith("test_")]
+    return sorted([*files, ROOT / "requirements-dev.lock"])
 
 
 @functools.cache

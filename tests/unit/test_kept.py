@@ -71,13 +71,18 @@ def test_any_change_of_the_makers_makes_it_anew(clone: Clone) -> None:
     (clone.root / "requirements-dev.lock").write_text("one==2\n")
     module.fingerprint.cache_clear()
     clone.ask()
-    assert clone.times_made == 4
+    (clone.root / "tests/worlds").mkdir()
+    (clone.root / "tests/worlds/world.py").touch()
+    module.fingerprint.cache_clear()
+    clone.ask()
+    assert clone.times_made == 5
     clone.write("1 2 3")
     (clone.root / "api/new.sql").unlink()
+    (clone.root / "tests/worlds/world.py").unlink()
     (clone.root / "requirements-dev.lock").write_text("one==1\n")
     module.fingerprint.cache_clear()
     assert clone.ask() == "1 2 3"
-    assert clone.times_made == 4, "what the first sources made is still there"
+    assert clone.times_made == 5, "what the first sources made is still there"
 
 
 def test_data_that_is_too_old_is_made_anew(clone: Clone) -> None:
