@@ -388,7 +388,7 @@ def test_the_plug_in_of_the_documentation_works(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As its reader would: the file beside it, the page's code, a real service."""
-    monkeypatch.syspath_prepend(str(ROOT / "collector/client"))
+    monkeypatch.syspath_prepend(str(ROOT / "collector/shims"))
     page = (ROOT / "docs/how-to/write-a-scheduler-plugin.md").read_text("utf-8")
     plugin: dict[str, Any] = {}
     exec(re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0], plugin)  # noqa: S102

@@ -181,7 +181,7 @@ def test_what_is_wrong_is_named(stage: Stage, status: int, word: str, body: obje
 def test_the_example_in_the_documentation_works(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "collector/client"))
+    monkeypatch.syspath_prepend(str(ROOT / "collector/shims"))
     page = (ROOT / "docs/how-to/place-a-job.md").read_text("utf-8")
     code = page.partition("```python\n")[2].partition("\nwith Client")[0]
     shown: dict[str, Any] = {}

@@ -81,7 +81,7 @@ def test_from_a_job_s_own_files_to_who_is_waited_for(tmp_path: Path) -> None:
             "FABRICSCOPE_STEPS": str(tree / "var/steps"),
             "FABRICSCOPE_JOB": JOB,
             "RANK": "0",
-            "PYTHONPATH": str(ROOT / "collector/steps"),
+            "PYTHONPATH": str(ROOT / "collector/shims"),
         }
         subprocess.run([sys.executable, "-c", TRAINING], env=environment, check=True)
 
@@ -114,7 +114,7 @@ def test_from_a_job_s_own_files_to_who_is_waited_for(tmp_path: Path) -> None:
 
 def test_the_shim_never_needs_us() -> None:
     """A training process has the one file and nothing else of ours on its path."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "collector/steps")}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "collector/shims")}
     done = subprocess.run(
         [sys.executable, "-S", "-c", TRAINING],
         env=environment,

@@ -106,8 +106,8 @@ def parse_sinfo(text: bytes) -> dict[str, Node]:
         if len(found) >= NODES_MAX and name not in found:
             raise ParseError("", f"more than NODES_MAX = {NODES_MAX} nodes")
         word = state.strip().lower().rstrip("*~#!%$@^-+")
-        text = printable(reason.strip())
-        found[name] = Node(name, word, "" if text.lower() == "none" else text)
+        shown_reason = printable(reason.strip())
+        found[name] = Node(name, word, "" if shown_reason.lower() == "none" else shown_reason)
     return found
 
 

@@ -403,7 +403,7 @@ def test_a_forked_child_starts_fresh(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement", ["import fabricscope_steps", "from collector.steps import fabricscope_steps"]
+    "statement", ["import fabricscope_steps", "from collector.shims import fabricscope_steps"]
 )
 def test_it_needs_nothing_but_the_standard_library(statement: str, tmp_path: Path) -> None:
     heavy = "{'collector.doors.host', 'msgspec', 'numpy', 'torch'}"
