@@ -22,6 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the file as it is installed, so that it fits this version's agents and service."""
     name = arguments.file
-    shim = resources.files(f"collector.{name}") / f"fabricscope_{name}.py"
+    shim = resources.files("collector.shims") / f"fabricscope_{name}.py"
     sys.stdout.write(shim.read_text("utf-8"))
     return 0

@@ -236,7 +236,7 @@ def to_regex(pattern: str) -> re.Pattern[str]:
 @cache
 def profiles() -> dict[str, Profile]:
     found: dict[str, Profile] = {}
-    for entry in resources.files("collector.tables").iterdir():
+    for entry in resources.files("collector.switches.gnmi").iterdir():
         if entry.name.startswith("gnmi_") and entry.name.endswith(".toml"):
             name = entry.name.removeprefix("gnmi_").removesuffix(".toml")
             found[name] = parse_profile(entry.read_text("utf-8"), entry.name)
