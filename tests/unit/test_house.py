@@ -61,7 +61,7 @@ def test_a_missing_peer_is_skipped_and_named_but_fails_ci(
     test.write_text('import pytest\n@pytest.mark.peer("vmalert")\ndef test_it() -> None: ...\n')
     # `find` is answered by a plug-in, so that this test does not depend on what is unpacked here.
     (tmp_path / "no_peers.py").write_text(
-        "from tests import peers\npeers.find = lambda name: None\n"
+        "from tests.tools import peers\npeers.find = lambda name: None\n"
     )
     environment = os.environ | {"PYTHONPATH": f"{peers.ROOT}:{tmp_path}"}
     environment["CI"] = "true" if mode == "ci" else ""
