@@ -201,7 +201,7 @@ def test_the_root_is_who_stops_others_and_is_not_stopped(service: InProcess) -> 
     assert ask(service, is_stopped.expr, {}) == [(NIC, 0.0)]
     [roots] = panel_of(congestion.BOARD, "Roots of pause").queries
     assert [value for _, value in ask(service, roots.expr, {})] == [1.0]
-    [victims] = panel_of(congestion.BOARD, "Stopped by pause", "Is anybody").queries
+    [victims] = panel_of(congestion.BOARD, "Stopped by pause", "Is any port").queries
     assert [value for _, value in ask(service, victims.expr, {})] == [3.0]
 
 

@@ -428,8 +428,8 @@ def test_a_value_that_is_no_number_is_missing_by_name(server: GnmiServer, listen
     server.say(tell({OCTETS: "many", STATUS: "SIDEWAYS"}))
     listener.wait_for_absence("'many'")
     assert {each.series.metric: each.detail for each in listener.absences()} == {
-        "fabric_port_receive_bytes_total": "it says 'many'",
-        "fabric_port_state": "it says 'SIDEWAYS'",
+        "fabric_port_receive_bytes_total": "its value is 'many'",
+        "fabric_port_state": "its value is 'SIDEWAYS'",
     }
 
 

@@ -456,7 +456,7 @@ def test_a_board_that_cannot_see_says_so_and_nothing_else(process: Process) -> N
         assert (await process.board.fleet()).counts["healthy"] == 4
         process.now_s += HEALTH_STALE_SECONDS + 1
         assert await process.board.latest() is None
-        with pytest.raises(Problem, match="nobody knows") as refused:
+        with pytest.raises(Problem, match="states are not known") as refused:
             await process.board.fleet()
         assert refused.value.body.rule == "HEALTH_STALE_SECONDS"
 

@@ -134,7 +134,7 @@ def test_too_large_an_answer_is_refused_by_name(
     monkeypatch.setattr("api.http.routes.topology.TOPOLOGY_LINKS_MAX", 10)
     is_problem(fabric.get("/v1/topology"), 422, "TOPOLOGY_LINKS_MAX", "topology_links_max")
     assert fabric.get("/v1/topology", host="node0001").status_code == 200
-    monkeypatch.setattr("api.http.routes.topology.TOPOLOGY_HOSTS_ASKED_MAX", 1)
+    monkeypatch.setattr("api.http.routes.shared.topologies.TOPOLOGY_HOSTS_ASKED_MAX", 1)
     is_problem(fabric.get("/v1/topology", host=["a", "b"]), 422, "topology_hosts_asked_max")
 
 
