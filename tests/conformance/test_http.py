@@ -20,6 +20,7 @@ from collector.contract import wire
 from collector.contract.model import Sample, Series
 from tests.conftest import Golden
 from tests.stands.service import InProcess, in_process
+from tests.tools.compact_json import compact
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 DOCUMENT = FIXTURES / "openapi.json"
@@ -120,8 +121,7 @@ def is_answer(answer: httpx.Response, path: str, asked: object) -> None:
 
 
 def test_the_interface_is_what_was_reviewed(service: InProcess, golden: Golden) -> None:
-    text = json.dumps(service.client.get("/openapi.json").json(), indent=1, sort_keys=True)
-    golden(DOCUMENT, text + "\n")
+    golden(DOCUMENT, compact(service.client.get("/openapi.json").json()) + "\n")
 
 
 def test_the_page_shows_every_path_and_needs_nobody_else(service: InProcess) -> None:
