@@ -19,12 +19,12 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from collector.contract.units import NS_PER_MS
+from dashboards.grafana.client import Service, ServiceError
 from dashboards.grafana.connection import Grafana
 from dashboards.grafana.failures import GrafanaError, plain
-from dashboards.grafana.service import Service, ServiceError
+from dashboards.grafana.structure import objects
 
 TAG = "fabricscope"
-"""On every annotation of ours."""
 INCIDENT_TAG = "incident:"
 """Before the incident's id."""
 TAG_CHARS_MAX = 100
@@ -35,7 +35,6 @@ INCIDENTS_MAX = 500
 """Of one run, the latest; a week of a large cluster has some dozens. Older ones are left out,
 and the output mentions that."""
 PAGE = 100
-"""Incidents of one question."""
 LOOK_MAX = 2_000
 """Annotations of ours that are looked at in one go; any other is asked for by its own tag."""
 FOLLOW_SECONDS = 15.0
@@ -78,7 +77,6 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
     def is_like(self, there: Mapping[str, Any]) -> bool:
-        """Whether an annotation in Grafana has the same content."""
         return (
             there.get("time") == self.time
             # Grafana gives a mark without an end its own time, or none, or 0.
@@ -92,7 +90,6 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True):
     """The changes of a run, or of a dry run."""
 
     created: Sequence[str] = ()
-    """Ids of incidents."""
     updated: Sequence[str] = ()
     kept: int = 0
     removed: int = 0
@@ -103,9 +100,6 @@ class Marked(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_quiet(self) -> bool:
         return not (self.created or self.updated or self.removed)
-
-
-# --- what should be there ------------------------------------------------------------------------
 
 
 def fetch_incidents(service: Service, since_s: float) -> tuple[list[IncidentSeen], bool]:
@@ -159,9 +153,6 @@ def mark_of(incident: IncidentSeen, service_url: str) -> Mark:
     )
 
 
-# --- what is there -------------------------------------------------------------------------------
-
-
 def find_ours(grafana: Grafana, marks: Sequence[Mark]) -> dict[str, list[Mapping[str, Any]]]:
     """Annotations of ours by their incident's tag, those that these marks could be among them."""
     if not marks:
@@ -181,11 +172,10 @@ def find_ours(grafana: Grafana, marks: Sequence[Mark]) -> dict[str, list[Mapping
     return found
 
 
-def look(grafana: Grafana, tags: Sequence[str], **words: int) -> list[Mapping[str, Any]]:
-    """Annotations of the organisation that have all of these tags."""
+def look(grafana: Grafana, tags: Sequence[str], **words: int) -> list[dict[str, Any]]:
     asked = urlencode({**words, "type": "annotation", "tags": tags}, doseq=True)
     rows = grafana.ask("look for annotations", lambda sdk: sdk.call("GET", f"/annotations?{asked}"))
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return objects(rows)
 
 
 def by_incident(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -196,9 +186,6 @@ def by_incident(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Mapping[str
             if str(tag).startswith(INCIDENT_TAG):
                 found.setdefault(str(tag), []).append(row)
     return found
-
-
-# --- what is to be done --------------------------------------------------------------------------
 
 
 def annotate(

@@ -8,13 +8,9 @@ is at the other end of the cable comes from `fabric_link_info`, in the reporter'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
-import msgspec
-
-from dashboards.grafana.expressions import HERE, NIC, PORT
-from dashboards.grafana.model import Draw, Panel, Row
-from dashboards.grafana.shapes import TO_PORT
+from dashboards.grafana.expressions import HERE, NIC, PORT, per_port, rate
 
 THIS = f'{HERE}, host="$host", device="$device", port="$port"'
 ON_HOST = f'{HERE}, host="$host"'
@@ -55,21 +51,32 @@ def worst(expr: str, label: str = "port", nobody: str = "no port") -> str:
     return f"({leading(expr)} or on () {nought})"
 
 
-def port_rate(metric: str, over: str = "$__rate_interval") -> str:
-    return f"sum by ({PORT}) (rate({metric}{{{THIS}}}[{over}]))"
+def worst_host(expr: str) -> str:
+    return worst(expr, "host", "none")
 
 
-def nic_rate(metric: str, over: str = "$__rate_interval") -> str:
-    return of_interface(f"sum by ({NIC}) (rate({metric}{{{ON_HOST}}}[{over}]))")
+port_rate = partial(rate, by=PORT, where=THIS)
+port_most = partial(port_rate, how="max")
 
 
-def nic_most(metric: str, over: str = "$__rate_interval") -> str:
-    """The same of the priority that has most: seconds of pause overlap and do not add up."""
-    return of_interface(f"max by ({NIC}) (rate({metric}{{{ON_HOST}}}[{over}]))")
+def nic_rate(metric: str, over: str = "$__rate_interval", how: str = "sum") -> str:
+    return of_interface(rate(metric, over, by=NIC, where=ON_HOST, how=how))
+
+
+nic_most = partial(nic_rate, how="max")
+
+
+def rates(*metrics: str) -> str:
+    """The first of these counters that is there, a second: of the port or of its interface."""
+    return first_of(
+        *(
+            (nic_rate if metric.startswith("fabric_nic_") else port_rate)(metric)
+            for metric in metrics
+        )
+    )
 
 
 def of_interface(expr: str) -> str:
-    """Only what is about the chosen interface."""
     return f"({expr} and on ({NIC}) {INTERFACE})"
 
 
@@ -134,18 +141,13 @@ def both_ends(expr: str) -> str:
 
 
 def at_ends(metric: str, over: str = "$__rate_interval") -> str:
-    return both_ends(f"sum by ({PORT}) (rate({metric}{{{HERE}}}[{over}]))")
+    return both_ends(per_port(metric, over))
 
 
 # --- numbers of the port --------------------------------------------------------------------------
 
 PAUSE_BITS = 33_553_920
 """The longest pause of one frame, in bits of the link: 65,535 quanta of 512 (IEEE 802.1Qbb)."""
-
-
-def port_most(metric: str) -> str:
-    """A counter of the port, a second, of the priority that has most: `all` is a sum of others."""
-    return f"max by ({PORT}) (rate({metric}{{{THIS}}}[$__rate_interval]))"
 
 
 STATE = first_of(
@@ -183,45 +185,27 @@ STOPS_OTHERS = first_of(
     nic_most("fabric_nic_transmit_pause_seconds_total"),
     f"{port_most('fabric_port_transmit_pause_frames_total')} * {PAUSE_BITS} / {BITS}",
 )
-RECEIVED = first_of(
-    port_rate("fabric_port_receive_packets_total"),
-    port_rate("fabric_port_receive_unicast_packets_total"),
-    nic_rate("fabric_nic_rdma_receive_packets_total"),
-    nic_rate("fabric_nic_receive_packets_total"),
+RECEIVED = rates(
+    "fabric_port_receive_packets_total",
+    "fabric_port_receive_unicast_packets_total",
+    "fabric_nic_rdma_receive_packets_total",
+    "fabric_nic_receive_packets_total",
 )
-SENT = first_of(
-    port_rate("fabric_port_transmit_packets_total"),
-    port_rate("fabric_port_transmit_unicast_packets_total"),
-    nic_rate("fabric_nic_rdma_transmit_packets_total"),
-    nic_rate("fabric_nic_transmit_packets_total"),
+SENT = rates(
+    "fabric_port_transmit_packets_total",
+    "fabric_port_transmit_unicast_packets_total",
+    "fabric_nic_rdma_transmit_packets_total",
+    "fabric_nic_transmit_packets_total",
 )
-THROWN_AWAY = first_of(
-    port_rate("fabric_port_transmit_discards_total"),
-    port_rate("fabric_port_queue_discarded_packets_total"),
-    nic_rate("fabric_nic_phy_transmit_discards_total"),
-    nic_rate("fabric_nic_transmit_drops_total"),
+THROWN_AWAY = rates(
+    "fabric_port_transmit_discards_total",
+    "fabric_port_queue_discarded_packets_total",
+    "fabric_nic_phy_transmit_discards_total",
+    "fabric_nic_transmit_drops_total",
 )
-THROWN_AWAY_ON_ARRIVAL = first_of(
-    port_rate("fabric_port_receive_discards_total"),
-    nic_rate("fabric_nic_phy_receive_discards_total"),
-    nic_rate("fabric_nic_receive_missed_total"),
+THROWN_AWAY_ON_ARRIVAL = rates(
+    "fabric_port_receive_discards_total",
+    "fabric_nic_phy_receive_discards_total",
+    "fabric_nic_receive_missed_total",
 )
 LOST = f"sum({THROWN_AWAY}) / (sum({SENT}) > 0)"
-
-
-# --- from a line to its port ----------------------------------------------------------------------
-
-
-def leading_to_ports(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The same rows; lines that each are a port's lead to the board of that port."""
-    return tuple(
-        msgspec.structs.replace(row, panels=tuple(map(leading_to_port, row.panels))) for row in rows
-    )
-
-
-def leading_to_port(panel: Panel) -> Panel:
-    """The panel with a link, if all of its lines are named by their port."""
-    is_of_ports = panel.draw in {Draw.LINES, Draw.STATES} and all(
-        "{{port}}" in query.legend for query in panel.queries
-    )
-    return msgspec.structs.replace(panel, jump=panel.jump or TO_PORT) if is_of_ports else panel

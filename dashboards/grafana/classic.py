@@ -26,7 +26,6 @@ SORT_NATURAL = 7
 """node-9 before node-10. Grafana before 10 keeps the order of the answer: alphabetical."""
 SHARED_CROSSHAIR = 1
 GRID_COLUMNS = 24
-"""The width of Grafana's grid."""
 
 CULPRIT = ("switch", "switch_port", "host", "device", "port", "gpu", "rank")
 """Labels that name an incident's culprit, from the fabric to the rank."""
@@ -65,11 +64,7 @@ def text_of_json(dashboard: Json) -> str:
     return json.dumps(dashboard, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-# --- what stands at the top ----------------------------------------------------------------------
-
-
 def datasource_json() -> Json:
-    """The choice of the data source: every Prometheus, ours among them."""
     return {
         "type": "datasource",
         "name": "datasource",
@@ -86,7 +81,6 @@ def datasource_json() -> Json:
 
 
 def variable_json(variable: Variable) -> Json:
-    """A choice whose values the data source knows."""
     has_all = variable.is_many or variable.is_all_default
     made: Json = {
         "type": "query",
@@ -117,7 +111,6 @@ def variable_json(variable: Variable) -> Json:
 
 
 def menu_json() -> Json:
-    """The menu of all boards; time and choices go along."""
     return {
         "type": "dashboards",
         "title": "Fabricscope",
@@ -158,9 +151,6 @@ def incidents_json(board: Board) -> Json:
         "tagKeys": "cause",
         "useValueForTime": False,
     }
-
-
-# --- places --------------------------------------------------------------------------------------
 
 
 def laid_out(board: Board) -> list[Json]:

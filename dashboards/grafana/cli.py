@@ -16,6 +16,7 @@ from dashboards.grafana.classic import text_of_json
 from dashboards.grafana.commands import (
     EXIT_FAILED,
     add_annotate,
+    add_only,
     add_push,
     chosen,
     our_boards,
@@ -37,9 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     export = verbs.add_parser("export", help="write the dashboards as files")
     export.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"default {OUT}")
-    export.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="this board; repeatable"
-    )
+    add_only(export.add_argument)
 
     lint = verbs.add_parser("lint", help="find flaws of dashboards; default: ours")
     lint.add_argument("files", nargs="*", type=Path, metavar="FILE", help="Classic JSON")
@@ -77,9 +76,6 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-# --- export and lint -----------------------------------------------------------------------------
-
-
 def run_export(arguments: argparse.Namespace) -> int:
     made = chosen(our_boards(), arguments.only)
     texts = {f"{name}.json": text_of_json(dashboard) for name, dashboard in made.items()}
@@ -89,7 +85,6 @@ def run_export(arguments: argparse.Namespace) -> int:
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> None:
-    """Files by their names; SettingsError if they cannot be written."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

@@ -22,10 +22,10 @@ from collector.contract.layers import unknown
 from dashboards.grafana.annotations import Marked, annotate, follow
 from dashboards.grafana.boards import discover
 from dashboards.grafana.classic import to_classic
+from dashboards.grafana.client import Service
 from dashboards.grafana.connection import Grafana, Target, check_url, read_token
 from dashboards.grafana.failures import plain
 from dashboards.grafana.push import FOLDER, UID_CHARS_MAX, Action, PushSettings, Report, Step, push
-from dashboards.grafana.service import Service
 
 EXIT_FAILED = 1
 """Something is in conflict or was refused; the rest was done. (2: nothing could be done.)"""
@@ -38,81 +38,56 @@ SERVICE_TOKEN_VARIABLE = "FABRICSCOPE_TOKEN"  # noqa: S105 - the name of a varia
 FILE_BYTES_MAX = 16 << 20
 """A dashboard's file; ours have 100 kB. Grafana itself gets slow with a few megabytes."""
 BOARDS_MAX = 200
-"""Files of one folder."""
 
 _UID = re.compile(r"[A-Za-z0-9_-]+")
 _SPAN = re.compile(r"(\d+)([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 Write = Callable[[str], None]
+Add = Callable[..., object]
+"""`add_argument` of a parser."""
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--grafana", required=True, metavar="URL", help="Grafana's address")
-    parser.add_argument("--token", default="", help=f"of a service account; or {TOKEN_VARIABLE}")
-    parser.add_argument("--token-file", default="", metavar="FILE", help="holds the token")
-    parser.add_argument("--ca-file", default="", metavar="FILE", help="certificates to trust, PEM")
-    parser.add_argument(
-        "--service-token-file",
-        default="",
-        metavar="FILE",
-        help=f"holds the bearer token of the Fabricscope service; or {SERVICE_TOKEN_VARIABLE}",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print changes, write none")
+def add_target(add: Add) -> None:
+    add("--grafana", required=True, metavar="URL", help="Grafana's address")
+    add("--token", default="", help=f"of a service account; or {TOKEN_VARIABLE}")
+    add("--token-file", default="", metavar="FILE", help="holds the token")
+    add("--ca-file", default="", metavar="FILE", help="certificates to trust, PEM")
+    words = f"holds the bearer token of the Fabricscope service; or {SERVICE_TOKEN_VARIABLE}"
+    add("--service-token-file", default="", metavar="FILE", help=words)
+    add("--dry-run", action="store_true", help="print changes, write none")
+
+
+def add_only(add: Add) -> None:
+    add("--only", action="append", default=[], metavar="NAME", help="this board; repeatable")
 
 
 def add_push(parser: argparse.ArgumentParser) -> None:
-    add_target(parser)
-    parser.add_argument(
-        "--service",
-        default="",
-        metavar="URL",
-        help="Fabricscope as Grafana's server reaches it: makes the data source",
-    )
-    parser.add_argument("--folder", default=FOLDER, metavar="TITLE", help="default %(default)s")
-    parser.add_argument(
-        "--datasource",
-        default="",
-        metavar="NAME",
-        help="name of the data source to make; without --service, of one that is there",
-    )
-    parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="this board; repeatable"
-    )
-    parser.add_argument(
-        "--from",
-        dest="source",
-        type=Path,
-        metavar="DIR",
-        help="push the *.json of this folder instead of our own boards",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="take ours where people changed something"
-    )
-    parser.add_argument(
-        "--prune", action="store_true", help="remove boards of ours that are no longer made"
-    )
-    parser.add_argument(
-        "--renew-service-token",
-        action="store_true",
-        help="send the service's token also if Grafana has one",
-    )
-    parser.add_argument("-v", "--verbose", action="store_true", help="show whole differences")
+    add = parser.add_argument
+    add_target(add)
+    words = "Fabricscope as Grafana's server reaches it: makes the data source"
+    add("--service", default="", metavar="URL", help=words)
+    add("--folder", default=FOLDER, metavar="TITLE", help="default %(default)s")
+    words = "name of the data source to make; without --service, of one that is there"
+    add("--datasource", default="", metavar="NAME", help=words)
+    add_only(add)
+    words = "push the *.json of this folder instead of our own boards"
+    add("--from", dest="source", type=Path, metavar="DIR", help=words)
+    add("--overwrite", action="store_true", help="take ours where people changed something")
+    add("--prune", action="store_true", help="remove boards of ours that are no longer made")
+    words = "send the service's token also if Grafana has one"
+    add("--renew-service-token", action="store_true", help=words)
+    add("-v", "--verbose", action="store_true", help="show whole differences")
 
 
 def add_annotate(parser: argparse.ArgumentParser) -> None:
-    add_target(parser)
-    parser.add_argument("--service", required=True, metavar="URL", help="Fabricscope's address")
-    parser.add_argument(
-        "--public-url",
-        default="",
-        metavar="URL",
-        help="Fabricscope's address for people's browsers, if it is another",
-    )
-    parser.add_argument(
-        "--since", default="24h", metavar="SPAN", help="incidents seen since then: 90m, 24h, 7d"
-    )
-    parser.add_argument("--follow", action="store_true", help="go on until interrupted")
+    add = parser.add_argument
+    add_target(add)
+    add("--service", required=True, metavar="URL", help="Fabricscope's address")
+    words = "Fabricscope's address for people's browsers, if it is another"
+    add("--public-url", default="", metavar="URL", help=words)
+    add("--since", default="24h", metavar="SPAN", help="incidents seen since then: 90m, 24h, 7d")
+    add("--follow", action="store_true", help="go on until interrupted")
 
 
 def target_of(arguments: argparse.Namespace) -> Target:
@@ -135,11 +110,7 @@ def service_token_of(arguments: argparse.Namespace) -> str:
     return read_token("", arguments.service_token_file, given, "service-token")
 
 
-# --- boards --------------------------------------------------------------------------------------
-
-
 def our_boards() -> dict[str, dict[str, Any]]:
-    """All boards that we make, as Grafana wants them."""
     return {name: to_classic(name, board) for name, board in discover().items()}
 
 
@@ -159,7 +130,6 @@ def read_boards(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def read_board(file: Path) -> dict[str, Any]:
-    """One dashboard of a file, with a uid and a title."""
     board = read_dashboard(file)
     uid, title = board.get("uid"), board.get("title")
     if not isinstance(uid, str) or not _UID.fullmatch(uid) or len(uid) > UID_CHARS_MAX:
@@ -187,14 +157,10 @@ def read_dashboard(file: Path) -> dict[str, Any]:
 
 
 def chosen(boards: Mapping[str, Any], only: list[str]) -> dict[str, Any]:
-    """The boards that are asked for; SettingsError for a name that is none."""
     for name in only:
         if name not in boards:
             raise SettingsError(unknown("board", name, boards))
     return {name: board for name, board in boards.items() if not only or name in only}
-
-
-# --- push ----------------------------------------------------------------------------------------
 
 
 def push_settings(arguments: argparse.Namespace) -> PushSettings:
@@ -257,20 +223,14 @@ def summary(report: Report) -> str:
         Action.FAIL: "failed",
     }
     if report.is_dry_run:
-        words |= {
-            Action.CREATE: "to create",
-            Action.UPDATE: "to update",
-            Action.REMOVE: "to remove",
-        }
+        for action in (Action.CREATE, Action.UPDATE, Action.REMOVE):
+            words[action] = f"to {action}"
     counts = [
         f"{number} {word}" for action, word in words.items() if (number := report.count(action))
     ]
     again = f"; {report.retries} attempts were repeated" if report.retries else ""
     version = f"Grafana {report.version}" if report.version else "Grafana"
     return f"{version}: {', '.join(counts)}{again}" + (" (dry run)" if report.is_dry_run else "")
-
-
-# --- annotate ------------------------------------------------------------------------------------
 
 
 def read_span(text: str) -> int:
@@ -313,7 +273,6 @@ def run_annotate(arguments: argparse.Namespace, write: Write) -> int:
 
 
 def tell_marked(write: Write, marked: Marked | str) -> None:
-    """Print the changes of a run, or its error."""
     if isinstance(marked, str):
         write(f"{marked}; trying again")
         return

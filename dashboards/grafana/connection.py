@@ -74,7 +74,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     """With a path if it is served under one: https://example.org/grafana."""
     token: str
-    """Of a service account."""
     ca_file: str = ""
     """Certificates to trust (PEM) instead of the system's."""
 
@@ -166,7 +165,6 @@ def fetch(client: httpx.Client, method: str, url: str, **names: Any) -> httpx.Re
 
 
 def why_unanswered(error: Exception, secrets: list[str]) -> str:
-    """Why no answer came, in the words of the system where it has some."""
     if "Timeout" in type(error).__name__:
         return f"no answer within {SILENCE_SECONDS_MAX:g} s"
     message = plain(str(error), secrets)
@@ -201,13 +199,11 @@ class Sdk:
         self.folder: Any = folder.Folder(made)
 
     def call(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401 - JSON
-        """The answer to a call below /api."""
         text = None if body is None else json.dumps(body)
         return self._api.call_the_api(f"/api{path}", self._methods[method], text)
 
 
 def is_not_of_sdk(record: logging.LogRecord) -> bool:
-    """Whether a line of the log is written by other code than the SDK."""
     return Path(record.pathname).parent.name != "grafana_api"
 
 
@@ -222,7 +218,6 @@ class Grafana:
         self._sdk = Sdk(self.url, self)
         self._what = ""
         self.retries = 0
-        """Attempts that failed and were made again."""
 
     def close(self) -> None:
         self._client.close()
@@ -250,10 +245,11 @@ class Grafana:
             self._sleep(PAUSE_SECONDS_FIRST * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
 
-    def find(self, what: str, call: Callable[[Sdk], Any]) -> Any:  # noqa: ANN401 - JSON
-        """The same, and None if there is no such thing."""
+    def find(self, what: str, call: Callable[[Sdk], Any]) -> dict[str, Any] | None:
+        """The same, of an object; None if there is no such thing."""
         try:
-            return self.ask(what, call)
+            found = self.ask(what, call)
+            return found if isinstance(found, dict) else None
         except Refused as error:
             if error.status == NOT_FOUND:
                 return None
@@ -267,12 +263,12 @@ class Grafana:
         except Refused as error:
             if error.status == NOT_FOUND:
                 raise NotGrafana(
-                    f"{self.url}/api/fleet/health: 404; is this Grafana's address, with its path?"
+                    f"{self.url}/api/health: 404; is this Grafana's address, with its path?"
                 ) from error
             raise
         version = answer.get("version", "") if isinstance(answer, dict) else None
         if not isinstance(version, str):
-            raise NotGrafana(f"{self.url}/api/fleet/health does not answer as a Grafana does")
+            raise NotGrafana(f"{self.url}/api/health does not answer as a Grafana does")
         number = version.partition(".")[0]
         if number.isdecimal() and int(number) < VERSION_MIN:
             raise NotGrafana(f"Grafana {plain(version)} is too old: {VERSION_MIN} or newer")

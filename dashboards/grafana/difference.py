@@ -8,19 +8,18 @@ fingerprint, which stands in the version history, and compared only where that i
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from typing import Any
 
-Dashboard = Mapping[str, Any]
+from dashboards.grafana.classic import text_of_json
+from dashboards.grafana.structure import Dashboard, listed, panels_of
 
 GRAFANA_S_OWN = frozenset({"id", "version", "iteration"})
 """What Grafana writes into a dashboard: where it stands in its database, how often it was saved."""
 MESSAGE_START = "fabricscope push "
-"""How the message in the version history begins; the fingerprint follows."""
 FINGERPRINT_BYTES = 12
 """Enough that two boards never meet, short enough to be read."""
 DIFF_LINES_MAX = 2_000
@@ -41,8 +40,7 @@ def normalised(dashboard: Dashboard) -> dict[str, Any]:
 
 
 def text_of(dashboard: Dashboard) -> str:
-    """A dashboard as text in which the same content is always the same text."""
-    return json.dumps(normalised(dashboard), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return text_of_json(normalised(dashboard))
 
 
 def fingerprint(dashboard: Dashboard) -> str:
@@ -64,7 +62,6 @@ def pushed_fingerprint(message: str) -> str:
 
 
 def parts(dashboard: Dashboard) -> dict[str, Any]:
-    """The panels, variables and settings of a dashboard, each by a name that people know."""
     named: dict[str, Any] = {}
     seen: Counter[str] = Counter()
     for kind, title, content in _named_parts(dashboard):
@@ -76,33 +73,17 @@ def parts(dashboard: Dashboard) -> dict[str, Any]:
 
 
 def _named_parts(dashboard: Dashboard) -> Iterator[tuple[str, str, Any]]:
-    for panel in _panels(dashboard.get("panels")):
+    for panel in panels_of(dashboard):
         kind = "row" if panel.get("type") == "row" else "panel"
         # Where a row is folded its panels stand in it; they are parts of their own.
         rest = {key: value for key, value in panel.items() if key != "panels"}
         yield kind, str(panel.get("title", "")), rest
     for group, kind in (("templating", "variable"), ("annotations", "annotation")):
-        for one in _listed(dashboard.get(group)):
+        for one in listed(dashboard, group):
             yield kind, str(one.get("name", "")), one
     for key, value in normalised(dashboard).items():
         if key not in {"panels", "templating", "annotations"}:
             yield "setting", key, value
-
-
-def _panels(panels: object) -> Iterator[Mapping[str, Any]]:
-    """Panels, and below each row those that are folded into it."""
-    for panel in panels if isinstance(panels, list) else []:
-        if isinstance(panel, Mapping):
-            yield panel
-            for inner in panel.get("panels") or []:
-                if isinstance(inner, Mapping):
-                    yield inner
-
-
-def _listed(group: object) -> Iterator[Mapping[str, Any]]:
-    """The entries of `{"list": […]}`."""
-    found = group.get("list") if isinstance(group, Mapping) else None
-    yield from (one for one in found or [] if isinstance(one, Mapping))
 
 
 def describe(old: Dashboard, new: Dashboard) -> tuple[str, ...]:
@@ -124,7 +105,6 @@ def describe(old: Dashboard, new: Dashboard) -> tuple[str, ...]:
 
 
 def _keys(old: object, new: object) -> str:
-    """The keys in which two parts differ, in brackets; nothing for what has no keys."""
     if not isinstance(old, Mapping) or not isinstance(new, Mapping):
         return ""
     keys = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))

@@ -6,6 +6,8 @@ that a driver that counts IPv4 and IPv6 apart, or a scraper's labels, do not mak
 
 from __future__ import annotations
 
+from functools import partial
+
 PORT = "cluster, host, device, port"
 NIC = "cluster, host, device"
 HERE = 'cluster=~"$cluster"'
@@ -41,14 +43,19 @@ LOST_GPU_HOURS = (
 """What was lost within the range. Not `increase`, which does not see what a series begins with."""
 
 
-def per_port(metric: str, over: str = "$__rate_interval") -> str:
-    return f"sum by ({PORT}) (rate({metric}{{{HERE}}}[{over}]))"
+def rate(
+    metric: str, over: str = "$__rate_interval", *, by: str, where: str = HERE, how: str = "sum"
+) -> str:
+    """A counter, a second. ``how``: max where a label's values overlap, as times of priorities."""
+    return f"{how} by ({by}) (rate({metric}{{{where}}}[{over}]))"
 
 
-def per_nic(metric: str, over: str = "$__rate_interval") -> str:
-    return f"sum by ({NIC}) (rate({metric}{{{HERE}}}[{over}]))"
+def gauge(metric: str, *, by: str, where: str = HERE, how: str = "max") -> str:
+    return f"{how} by ({by}) ({metric}{{{where}}})"
 
 
+per_port = partial(rate, by=PORT)
+per_nic = partial(rate, by=NIC)
 PORT_RATE = f"(max by ({PORT}) (max_over_time(fabric_port_rate_bits_per_second{{{HERE}}}[5m])) > 0)"
 """The highest of some minutes: a link that is down reports a low rate, while earlier bytes still
 count. A lower rate that stays is seen after five minutes."""

@@ -79,7 +79,6 @@ def plain(text: str, secrets: Iterable[str] = ()) -> str:
 
 
 def said_of(answer: object) -> str:
-    """The message of an answer: Grafana's `message`, or the body itself."""
     if isinstance(answer, Mapping):
         return str(answer.get("message", "")) or "no reason given"
     return str(answer or "") or "no reason given"

@@ -11,6 +11,23 @@ UID_PREFIX = "fabricscope-"
 """Before a board's name: uids are one namespace for a whole Grafana."""
 
 
+TO_JOB = Jump(title="The job", to="job", variables={"job": "job"})
+TO_HOST = Jump(title="The host", to="host", variables={"host": "host"})
+TO_RANKS = Jump(title="Who waits for whom", to="ranks", variables={"job": "job"})
+TO_SWITCH = Jump(title="The switch", to="switch", variables={"switch": "switch"})
+TO_THIS_SWITCH = Jump(title="The switch", to="switch", variables={"switch": "host"})
+"""From a row or a line whose host is the switch itself."""
+TO_PORT = Jump(
+    title="The port", to="port", variables={"host": "host", "device": "device", "port": "port"}
+)
+TO_SWITCH_PORT = Jump(
+    title="The switch's port",
+    to="port",
+    variables={"host": "switch", "device": "switch", "port": "switch_port"},
+)
+"""On a switch host and device are the same."""
+
+
 def uid_of(name: str) -> str:
     """The uid of a board by the name of its file.
 

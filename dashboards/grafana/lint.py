@@ -8,23 +8,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
 from collector.contract.catalog import Unit as Measured
+from dashboards.grafana.classic import GRID_COLUMNS
 from dashboards.grafana.jumps import UID_PREFIX
 from dashboards.grafana.queries import QueryTextError, is_known, metrics_of, parse, unit_of
+from dashboards.grafana.structure import Dashboard, inside, listed, objects, panels_of, text
 from dashboards.grafana.substitute import substituted, variables_in
-
-Json = Mapping[str, object]
 
 SCHEMA_VERSION_MIN = 30
 """Grafana 8: before it, panels were of other kinds and none of this holds."""
 DATASOURCES = {"${datasource}", "$datasource"}
-GRID_COLUMNS = 24
 NO_UNIT = {"text", "row", "dashlist", "news", "alertlist", "nodeGraph", "logs", "annolist"}
-"""Kinds of panels that show no numbers."""
 NO_QUERY = {"text", "row", "dashlist", "news", "alertlist", "annolist"}
 
 UNITS: dict[tuple[Measured, bool], set[str]] = {
@@ -67,12 +65,11 @@ class Flaw(msgspec.Struct, frozen=True):
     remedy: str
 
     def __str__(self) -> str:
-        """One line."""
         return f"{self.where + ': ' if self.where else ''}{self.problem}; {self.remedy}"
 
 
 def check(
-    dashboard: Json, boards: Collection[str] = (), other_metrics: Sequence[str] = ()
+    dashboard: Dashboard, boards: Collection[str] = (), other_metrics: Sequence[str] = ()
 ) -> list[Flaw]:
     """All flaws of the dashboard.
 
@@ -96,46 +93,14 @@ def check(
     ]
 
 
-# --- reading untrusted JSON ---------------------------------------------------------------------
-
-
-def objects(value: object) -> list[Json]:
-    """The objects of a list; nothing of what is no list."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-def inside(value: object, *keys: str) -> object:
-    """What stands below these keys; None where there is no such way."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, dict) else None
-    return value
-
-
-def text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def title_of(panel: Json) -> str:
-    """How to call a panel in a message."""
+def title_of(panel: Dashboard) -> str:
     return f"panel {text(panel.get('title'))!r} (id {panel.get('id')})"
-
-
-def panels_of(dashboard: Json) -> Iterator[Json]:
-    """All panels, rows and those folded into rows."""
-    for panel in objects(dashboard.get("panels")):
-        yield panel
-        if panel.get("type") == "row":
-            yield from objects(panel.get("panels"))
-
-
-def variables_of(dashboard: Json) -> list[Json]:
-    return objects(inside(dashboard, "templating", "list"))
 
 
 # --- the whole -----------------------------------------------------------------------------------
 
 
-def check_head(dashboard: Json) -> Iterator[Flaw]:
+def check_head(dashboard: Dashboard) -> Iterator[Flaw]:
     if not text(dashboard.get("title")):
         yield Flaw("", "it has no title", "give it one")
     if not text(dashboard.get("uid")):
@@ -151,7 +116,7 @@ def check_head(dashboard: Json) -> Iterator[Flaw]:
         yield Flaw("", "it has no panels", "add one")
 
 
-def check_ids(panels: Sequence[Json]) -> Iterator[Flaw]:
+def check_ids(panels: Sequence[Dashboard]) -> Iterator[Flaw]:
     """Each panel has an id of its own: Grafana links to panels by it."""
     counted = Counter(
         panel["id"] for panel in panels if isinstance(panel.get("id"), int) and panel["id"]
@@ -164,12 +129,12 @@ def check_ids(panels: Sequence[Json]) -> Iterator[Flaw]:
             yield Flaw(title_of(panel), f"id {number} is used twice", "number the panels from 1")
 
 
-def check_places(dashboard: Json) -> Iterator[Flaw]:
+def check_places(dashboard: Dashboard) -> Iterator[Flaw]:
     """No panel lies on another or beyond the grid; a folded row is a grid of its own."""
     top = objects(dashboard.get("panels"))
     folded = [objects(panel.get("panels")) for panel in top if panel.get("type") == "row"]
     for group in (top, *folded):
-        taken: dict[tuple[int, int], Json] = {}
+        taken: dict[tuple[int, int], Dashboard] = {}
         for panel in group:
             place = [
                 value for key in "xywh" if isinstance(value := inside(panel, "gridPos", key), int)
@@ -185,9 +150,8 @@ PLACE_MAX = 100_000
 
 
 def take_place(
-    panel: Json, place: Sequence[int], taken: dict[tuple[int, int], Json]
+    panel: Dashboard, place: Sequence[int], taken: dict[tuple[int, int], Dashboard]
 ) -> Iterator[Flaw]:
-    """Mark what the panel covers; what is covered already is a flaw."""
     left, top, width, height = place
     if left < 0 or top < 0 or width < 1 or height < 1 or left + width > GRID_COLUMNS:
         yield Flaw(title_of(panel), f"gridPos {place} is beyond the grid", "it has 24 columns")
@@ -195,7 +159,7 @@ def take_place(
     if top + height > PLACE_MAX:
         yield Flaw(title_of(panel), f"gridPos {place} is too far down", "move it up")
         return
-    others: dict[int, Json] = {}
+    others: dict[int, Dashboard] = {}
     for column in range(left, left + width):
         for line in range(top, top + height):
             other = taken.setdefault((column, line), panel)
@@ -205,9 +169,9 @@ def take_place(
         yield Flaw(title_of(panel), f"it lies over {title_of(other)}", "move one of them")
 
 
-def check_variables(dashboard: Json, panels: Sequence[Json]) -> Iterator[Flaw]:
+def check_variables(dashboard: Dashboard, panels: Sequence[Dashboard]) -> Iterator[Flaw]:
     """What is used is defined, and what is defined is used: by more than links that carry it."""
-    variables = {text(each.get("name")): each for each in variables_of(dashboard)}
+    variables = {text(each.get("name")): each for each in listed(dashboard, "templating")}
     outside = {key: value for key, value in dashboard.items() if key != "templating"}
     used = used_in(outside, but=("links",)) | {text(panel.get("repeat")) for panel in panels}
     for name, variable in variables.items():
@@ -241,7 +205,7 @@ def used_in(value: object, but: Sequence[str] = ()) -> set[str]:
 # --- panels --------------------------------------------------------------------------------------
 
 
-def check_panel(panel: Json, other_metrics: Sequence[str]) -> Iterator[Flaw]:
+def check_panel(panel: Dashboard, other_metrics: Sequence[str]) -> Iterator[Flaw]:
     where, kind = title_of(panel), text(panel.get("type"))
     if kind == "row":
         return
@@ -282,7 +246,6 @@ def check_datasource(where: str, datasource: object) -> Iterator[Flaw]:
 
 
 def check_expr(where: str, expr: str, other_metrics: Sequence[str]) -> Iterator[Flaw]:
-    """A query can be parsed, and a known source writes its metrics."""
     if not expr.strip():
         yield Flaw(where, "an empty query", "write one, or take it out")
         return
@@ -305,7 +268,7 @@ def filled(expr: str) -> str:
     return substituted(expr, dict.fromkeys(variables_in(expr), "1"))
 
 
-def check_unit(where: str, panel: Json, target: Json) -> Iterator[Flaw]:
+def check_unit(where: str, panel: Dashboard, target: Dashboard) -> Iterator[Flaw]:
     """A panel that shows a metric of the catalog as it is has the unit of the catalog."""
     try:
         found = unit_of(parse(filled(text(target.get("expr")))))
@@ -326,7 +289,7 @@ def check_unit(where: str, panel: Json, target: Json) -> Iterator[Flaw]:
         )
 
 
-def unit_for(panel: Json, target: Json) -> str:
+def unit_for(panel: Dashboard, target: Dashboard) -> str:
     """The unit in which the panel shows this query: a table's column has its own."""
     unit = text(inside(panel, "fieldConfig", "defaults", "unit"))
     if panel.get("type") != "table":
@@ -337,20 +300,22 @@ def unit_for(panel: Json, target: Json) -> str:
         renamed = inside(step, "options", "renameByName")
         if isinstance(renamed, dict):
             names |= {text(title) for name, title in renamed.items() if name in names}
+    return next((text(value) for name, value in overrides(panel, "unit") if name in names), unit)
+
+
+def overrides(panel: Dashboard, key: str) -> Iterator[tuple[str, object]]:
+    """The overrides of this property: the column's name and the value."""
     for override in objects(inside(panel, "fieldConfig", "overrides")):
-        if text(inside(override, "matcher", "options")) in names:
-            for each in objects(override.get("properties")):
-                if each.get("id") == "unit":
-                    return text(each.get("value"))
-    return unit
+        for each in objects(override.get("properties")):
+            if each.get("id") == key:
+                yield text(inside(override, "matcher", "options")), each.get("value")
 
 
 # --- variables, annotations, links ---------------------------------------------------------------
 
 
-def check_variable_queries(dashboard: Json, other_metrics: Sequence[str]) -> Iterator[Flaw]:
-    """Choices come from the chosen data source, by a query that can be parsed."""
-    for variable in variables_of(dashboard):
+def check_variable_queries(dashboard: Dashboard, other_metrics: Sequence[str]) -> Iterator[Flaw]:
+    for variable in listed(dashboard, "templating"):
         if variable.get("type") != "query":
             continue
         where = f"variable {text(variable.get('name'))}"
@@ -364,9 +329,9 @@ def check_variable_queries(dashboard: Json, other_metrics: Sequence[str]) -> Ite
             yield from check_expr(where, expr, other_metrics)
 
 
-def check_annotations(dashboard: Json, other_metrics: Sequence[str]) -> Iterator[Flaw]:
+def check_annotations(dashboard: Dashboard, other_metrics: Sequence[str]) -> Iterator[Flaw]:
     """Annotations of a Prometheus ask the chosen data source too; Grafana's own are its own."""
-    for annotation in objects(inside(dashboard, "annotations", "list")):
+    for annotation in listed(dashboard, "annotations"):
         if inside(annotation, "datasource", "type") != "prometheus":
             continue
         where = f"annotation {text(annotation.get('name'))!r}"
@@ -375,16 +340,12 @@ def check_annotations(dashboard: Json, other_metrics: Sequence[str]) -> Iterator
         yield from check_expr(where, expr, other_metrics)
 
 
-def check_links(panels: Sequence[Json], boards: Collection[str]) -> Iterator[Flaw]:
-    """Links to boards of ours lead to boards that there are."""
+def check_links(panels: Sequence[Dashboard], boards: Collection[str]) -> Iterator[Flaw]:
     for panel in panels:
         links = objects(panel.get("links")) + objects(
             inside(panel, "fieldConfig", "defaults", "links")
         )
-        for override in objects(inside(panel, "fieldConfig", "overrides")):
-            for each in objects(override.get("properties")):
-                if each.get("id") == "links":
-                    links += objects(each.get("value"))
+        links += [link for _, value in overrides(panel, "links") for link in objects(value)]
         for link in links:
             found = LINK.search(text(link.get("url")))
             uid = found["uid"] if found else ""

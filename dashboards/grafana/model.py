@@ -25,7 +25,6 @@ class Draw(enum.StrEnum):
     """Lines' values as colours over time, one row for each series."""
     STATES = "state-timeline"
     SPREAD = "histogram"
-    """How the values of many things are distributed."""
 
 
 class Unit(enum.StrEnum):
@@ -47,7 +46,6 @@ class Unit(enum.StrEnum):
     DECIBEL_MILLIWATTS = "dBm"
     HOURS = "h"
     SCIENTIFIC = "sci"
-    """Bit error rates."""
     MOMENT = "dateTimeAsIso"
     TEXT = "string"
 
@@ -68,6 +66,14 @@ class Step(msgspec.Struct, frozen=True):
 
     value: float | None
     colour: Colour
+
+
+class Scale(msgspec.Struct, frozen=True):
+    """What numbers mean, and from which on they have which colour."""
+
+    unit: Unit | None = None
+    """None: the panel's own, with its words for values."""
+    steps: Sequence[Step] = ()
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +106,6 @@ class Column(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     unit: Unit | None = None
     steps: Sequence[Step] = ()
-    """Colours of its cells."""
     jump: Jump | None = None
     width: int | None = None
 
@@ -113,7 +118,6 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rows: str
-    """The label."""
     columns: str
     is_numeric: bool = False
     """The labels' values are numbers and sorted as such: ranks."""
@@ -122,7 +126,8 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
 class Panel(msgspec.Struct, frozen=True, kw_only=True):
     """One picture and the question that it answers."""
 
-    title: str
+    title: str = ""
+    """Empty until the panel is put into a row."""
     text: str
     """What it shows, how to read it, what is usual: Grafana's description."""
     draw: Draw = Draw.LINES
@@ -133,7 +138,6 @@ class Panel(msgspec.Struct, frozen=True, kw_only=True):
     columns: Sequence[Column] = ()
     """Of a table: these, in this order, and no others."""
     matrix: Matrix | None = None
-    """Of a table: drawn as a matrix instead of with columns."""
     sort_by: str = ""
     """The title of the column that a table is sorted by, the largest first."""
     values: dict[str, str] = {}
@@ -169,7 +173,6 @@ class Variable(msgspec.Struct, frozen=True, kw_only=True):
     query: str
     """`label_values(METRIC{…}, LABEL)`."""
     is_many: bool = False
-    """Several at once, and all."""
     is_all_default: bool = False
 
 
@@ -187,4 +190,3 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     since: str = "now-1h"
     refresh: str = "30s"
     has_incidents: bool = True
-    """Whether incidents are drawn over all panels."""

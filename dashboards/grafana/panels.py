@@ -24,10 +24,13 @@ ALL_VALUES = -1e18
 """The heat map hides cells up to this. Its default hides 0, and a rank that is never late would
 look like one that is not measured."""
 COLOUR_STEPS = 64
-"""Of the heat map's scale: smooth to the eye."""
 NOTHING = "Nothing to report"
-"""The text of a panel that is empty for a good reason and has none of its own."""
 
+SHOWN: Json = {"legend": False, "tooltip": False, "viz": False}
+"""Hidden from nothing."""
+LIST: Json = {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True}
+LAST: Json = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+"""One value for each series: the last there is."""
 LINE_STYLE: Json = {
     "axisBorderShow": False,
     "axisCenteredZero": False,
@@ -37,7 +40,7 @@ LINE_STYLE: Json = {
     "barAlignment": 0,
     "drawStyle": "line",
     "gradientMode": "none",
-    "hideFrom": {"legend": False, "tooltip": False, "viz": False},
+    "hideFrom": SHOWN,
     "insertNulls": False,
     "lineInterpolation": "linear",
     "lineWidth": 1,
@@ -114,7 +117,6 @@ def target_json(panel: Panel, query: Query, place: int) -> Json:
 
 
 def empty_text(panel: Panel) -> str:
-    """The panel's text without data; empty: Grafana's own."""
     return panel.empty_text or (NOTHING if panel.is_empty_fine else "")
 
 
@@ -135,26 +137,16 @@ def mappings_of(panel: Panel) -> list[Json]:
     return found
 
 
-# --- one for each way to draw --------------------------------------------------------------------
-
-
 def legend_json(panel: Panel) -> Json:
     """A table with the last and the largest value where labels make many series, else one line."""
     has_many = any("{{" in query.legend or not query.legend for query in panel.queries)
     if has_many and panel.height > LIST_HEIGHT_MAX:
-        return {
-            "calcs": ["lastNotNull", "max"],
-            "displayMode": "table",
-            "placement": "bottom",
-            "showLegend": True,
-            "sortBy": "Max",
-            "sortDesc": True,
-        }
-    return {"calcs": [], "displayMode": "list", "placement": "bottom", "showLegend": True}
+        calcs = ["lastNotNull", "max"]
+        return {**LIST, "calcs": calcs, "displayMode": "table", "sortBy": "Max", "sortDesc": True}
+    return LIST
 
 
 def lines(panel: Panel, defaults: Json) -> Json:
-    """Series over time; limits are dashed lines across."""
     defaults["color"] = {"mode": "palette-classic"}
     has_limits = any(step.value is not None for step in panel.steps)
     defaults["custom"] = {
@@ -166,11 +158,6 @@ def lines(panel: Panel, defaults: Json) -> Json:
     return {"legend": legend_json(panel), "tooltip": {"mode": "multi", "sort": "desc"}}
 
 
-def reduced() -> Json:
-    """One value for each series: the last there is."""
-    return {"calcs": ["lastNotNull"], "fields": "", "values": False}
-
-
 def number(panel: Panel, _: Json) -> Json:
     """Big figures, coloured; with the course behind them where the question has one."""
     has_course = any(not query.is_instant for query in panel.queries)
@@ -179,7 +166,7 @@ def number(panel: Panel, _: Json) -> Json:
         "graphMode": "area" if has_course else "none",
         "justifyMode": "auto",
         "orientation": "auto",
-        "reduceOptions": reduced(),
+        "reduceOptions": LAST,
         "textMode": "auto",
         "wideLayout": True,
     }
@@ -192,7 +179,7 @@ def bars(_: Panel, __: Json) -> Json:
         "minVizWidth": 8,
         "namePlacement": "auto",
         "orientation": "horizontal",
-        "reduceOptions": reduced(),
+        "reduceOptions": LAST,
         "showUnfilled": True,
         "valueMode": "color",
     }
@@ -222,10 +209,7 @@ def heat(panel: Panel, defaults: Json) -> Json:
     cell: Json = {"unit": panel.unit.value}
     if panel.decimals is not None:
         cell["decimals"] = panel.decimals
-    defaults["custom"] = {
-        "hideFrom": {"legend": False, "tooltip": False, "viz": False},
-        "scaleDistribution": {"type": "linear"},
-    }
+    defaults["custom"] = {"hideFrom": SHOWN, "scaleDistribution": {"type": "linear"}}
     return {
         "calculate": False,
         "cellGap": 1,
@@ -243,10 +227,9 @@ def heat(panel: Panel, defaults: Json) -> Json:
 
 
 def states(panel: Panel, defaults: Json) -> Json:
-    """Bands of one colour for as long as a state lasts."""
     defaults["custom"] = {
         "fillOpacity": 80,
-        "hideFrom": {"legend": False, "tooltip": False, "viz": False},
+        "hideFrom": SHOWN,
         "insertNulls": False,
         "lineWidth": 0,
         "spanNulls": False,
@@ -267,18 +250,13 @@ def spread(_: Panel, defaults: Json) -> Json:
     defaults["custom"] = {
         "fillOpacity": 80,
         "gradientMode": "none",
-        "hideFrom": {"legend": False, "tooltip": False, "viz": False},
+        "hideFrom": SHOWN,
         "lineWidth": 1,
     }
     return {
         "bucketOffset": 0,
         "combine": True,
-        "legend": {
-            "calcs": [],
-            "displayMode": "list",
-            "placement": "bottom",
-            "showLegend": False,
-        },
+        "legend": {**LIST, "showLegend": False},
         "tooltip": {"mode": "single", "sort": "none"},
     }
 

@@ -18,10 +18,10 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from dashboards.grafana.connection import Grafana, Target
 from dashboards.grafana.difference import (
-    Dashboard,
     describe,
     fingerprint,
     normalised,
@@ -31,11 +31,10 @@ from dashboards.grafana.difference import (
 )
 from dashboards.grafana.failures import Conflict, GrafanaError, NotAllowed, Refused
 from dashboards.grafana.jumps import UID_PREFIX
+from dashboards.grafana.structure import Dashboard, listed
 
 FOLDER = "Fabricscope"
-"""The folder's title, unless another is asked for."""
 DATASOURCE_NAME = "Fabricscope"
-"""The data source's name, unless another is asked for."""
 UID_CHARS_MAX = 40
 """Grafana's bound for a uid."""
 PROMETHEUS_VERSION = "2.50.0"
@@ -66,12 +65,10 @@ class Action(enum.StrEnum):
     CREATE = "create"
     UPDATE = "update"
     KEEP = "keep"
-    """It is as it should be."""
     REMOVE = "remove"
     CONFLICT = "conflict"
     """Another user's work is there; nothing is done."""
     FAIL = "fail"
-    """Grafana refuses it."""
 
 
 WRITES = frozenset({Action.CREATE, Action.UPDATE, Action.REMOVE})
@@ -89,7 +86,6 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What differs, or why nothing can be done, a line each."""
     diff: str = ""
     body: Json = {}
-    """What is sent."""
 
 
 class PushSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,7 +106,6 @@ class PushSettings(msgspec.Struct, frozen=True, kw_only=True):
     there. Boards choose it first."""
     is_dry_run: bool = False
     overwrites: bool = False
-    """Whether what people changed in Grafana gives way."""
     prunes: bool = False
     """Whether boards of ours that are no longer among ``boards`` are removed."""
 
@@ -119,7 +114,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What was done, or would be."""
 
     version: str
-    """Grafana's."""
     steps: Sequence[Step]
     is_dry_run: bool
     retries: int
@@ -171,11 +165,9 @@ def plan(grafana: Grafana, settings: PushSettings) -> Iterator[Step]:
     """What is to be done, in the order in which it is to be done. It only reads."""
     folder = plan_folder(grafana, settings)
     yield folder
-    source = plan_datasource(grafana, settings)
-    if source is not None:
-        yield source
     choice: Json | None = None
-    if source is not None:
+    if source := plan_datasource(grafana, settings):
+        yield source
         choice = {"selected": True, "text": source.name, "value": source.uid}
     for name, board in settings.boards.items():
         yield plan_board(grafana, settings, name, with_choice(board, choice), folder.uid)
@@ -202,15 +194,12 @@ def plan_folder(grafana: Grafana, settings: PushSettings) -> Step:
 
 
 def get_folder(grafana: Grafana, uid: str) -> Json | None:
-    call = f"read folder {uid}"
-    found: Json | None = grafana.find(call, lambda sdk: sdk.folder.get_folder_by_uid(uid))
-    return found
+    return grafana.find(f"read folder {uid}", lambda sdk: sdk.folder.get_folder_by_uid(uid))
 
 
 def get_dashboard(grafana: Grafana, uid: str) -> Json | None:
-    call = f"read dashboard {uid}"
-    found: Json | None = grafana.find(call, lambda sdk: sdk.dashboard.get_dashboard_by_uid(uid))
-    return found
+    what = f"read dashboard {uid}"
+    return grafana.find(what, lambda sdk: sdk.dashboard.get_dashboard_by_uid(uid))
 
 
 def wanted_datasource(settings: PushSettings) -> Json:
@@ -253,18 +242,16 @@ def plan_datasource(grafana: Grafana, settings: PushSettings) -> Step | None:
 
 def get_datasource(grafana: Grafana, uid: str, name: str) -> Json | None:
     """A data source by its uid, else by its name."""
-    found = grafana.find(
+    return grafana.find(
         f"read data source {uid}",
         lambda sdk: sdk.datasource.get_datasource_by_uid(quote(uid, safe="")),
     ) or grafana.find(
         f"read data source {name!r}",
         lambda sdk: sdk.datasource.get_datasource_by_name(quote(name, safe="")),
     )
-    return found if isinstance(found, dict) else None
 
 
 def find_datasource(grafana: Grafana, name: str) -> Step:
-    """A data source that must be there."""
     found = get_datasource(grafana, name, name)
     if found is None:
         raise Refused(f"there is no data source with the uid or name {name!r}", 404)
@@ -289,7 +276,6 @@ def plan_own_datasource(grafana: Grafana, settings: PushSettings) -> Step:
     details = datasource_details(found, wanted, renews=settings.renews_service_token)
     if not details:
         return step
-    replace = msgspec.structs.replace
     if uid != wanted["uid"]:
         why = f"another data source has this name, with uid {uid}: choose another --datasource"
         return replace(step, action=Action.CONFLICT, details=(*details, why))
@@ -321,13 +307,17 @@ def datasource_details(found: Json, wanted: Json, *, renews: bool) -> tuple[str,
     return tuple(lines)
 
 
+def datasource_variables(board: Dashboard) -> list[Json]:
+    return [
+        each
+        for each in listed(board, "templating")
+        if each.get("type") == each.get("name") == "datasource"
+    ]
+
+
 def choice_of(board: Dashboard) -> Json | None:
     """The data source that a board chooses first; None: it leaves that to Grafana."""
-    for variable in (board.get("templating") or {}).get("list") or []:
-        if variable.get("type") == "datasource" and variable.get("name") == "datasource":
-            current: Json | None = variable.get("current")
-            return current or None
-    return None
+    return next((each.get("current") or None for each in datasource_variables(board)), None)
 
 
 def with_choice(board: Dashboard, choice: Json | None) -> Dashboard:
@@ -335,19 +325,16 @@ def with_choice(board: Dashboard, choice: Json | None) -> Dashboard:
     if choice is None:
         return board
     made: Json = msgspec.json.decode(msgspec.json.encode(board))
-    for variable in (made.get("templating") or {}).get("list") or []:
-        if variable.get("type") == "datasource" and variable.get("name") == "datasource":
-            variable["current"] = choice
+    for variable in datasource_variables(made):
+        variable["current"] = choice
     return made
 
 
 def plan_board(
     grafana: Grafana, settings: PushSettings, name: str, board: Dashboard, folder_uid: str
 ) -> Step:
-    """One board: made, changed, as it is, or in conflict."""
     uid = str(board["uid"])
     step = Step(kind=Kind.DASHBOARD, name=name, uid=uid, action=Action.KEEP)
-    replace = msgspec.structs.replace
     found = get_dashboard(grafana, uid)
     there, meta = (found.get("dashboard") or {}, found.get("meta") or {}) if found else ({}, {})
     if choice_of(board) is None:
@@ -388,7 +375,6 @@ def plan_board(
 
 
 def guarded(step: Step, meta: Json, *, is_ours: bool) -> Step:
-    """The update of a board, or the conflict that it would be."""
     if meta.get("provisioned"):
         why = "it comes from a file of Grafana's provisioning: change the file instead"
     elif not is_ours:
@@ -399,7 +385,7 @@ def guarded(step: Step, meta: Json, *, is_ours: bool) -> Step:
     else:
         return step
     details = (*step.details, why)
-    return msgspec.structs.replace(step, action=Action.CONFLICT, details=details, body={})
+    return replace(step, action=Action.CONFLICT, details=details, body={})
 
 
 def newest_message(grafana: Grafana, uid: str) -> str:
@@ -434,7 +420,7 @@ def plan_pruning(grafana: Grafana, settings: PushSettings, folder_uid: str) -> I
         step = Step(kind=Kind.DASHBOARD, name=name, uid=uid, action=Action.REMOVE)
         if not pushed_fingerprint(newest_message(grafana, uid)) and not settings.overwrites:
             why = "a person has changed it in Grafana: --overwrite removes it all the same"
-            step = msgspec.structs.replace(step, action=Action.CONFLICT, details=(why,))
+            step = replace(step, action=Action.CONFLICT, details=(why,))
         yield step
 
 
@@ -453,7 +439,7 @@ def perform(grafana: Grafana, step: Step, report: Callable[[Step], None]) -> Ste
         if step.kind is Kind.FOLDER:
             raise  # Nothing can be put into it.
         action = Action.CONFLICT if isinstance(error, Conflict) else Action.FAIL
-        failed = msgspec.structs.replace(step, action=action, details=(str(error),), diff="")
+        failed = replace(step, action=action, details=(str(error),), diff="")
         report(failed)
         return failed
     return step

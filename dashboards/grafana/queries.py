@@ -26,7 +26,6 @@ OPERATORS_MAX = 2_000
 """Operators in one query; a chain of 8,000 ends the parser's stack."""
 
 WRITTEN_BY_PROMETHEUS = {"ALERTS", "ALERTS_FOR_STATE", "up", "scrape_duration_seconds"}
-"""What every Prometheus makes of itself."""
 HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 
 SAME_UNIT = {
@@ -64,7 +63,6 @@ class QueryTextError(FabricscopeError):
 
 
 def parse(text: str) -> promql_parser.Expr:
-    """Raises QueryTextError with the reason for a text that is no query."""
     import promql_parser  # noqa: PLC0415 - an agent's install has no parser and lints nothing
 
     measure(text)

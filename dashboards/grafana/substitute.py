@@ -49,7 +49,6 @@ def variables_in(text: str) -> set[str]:
 
 
 def name_of(found: re.Match[str]) -> str:
-    """The variable's name, however it is written."""
     return found["bare"] or found["braced"] or found["old"]
 
 
@@ -101,7 +100,6 @@ def either(choices: Sequence[str]) -> str:
 
 
 def as_list(value: Value) -> Sequence[str]:
-    """The choices, also of a variable that takes one."""
     return [value] if isinstance(value, str) else value
 
 
@@ -115,4 +113,3 @@ FORMS: dict[str, Callable[[str, Value], str]] = {
     ),
     "text": lambda _, value: " + ".join(as_list(value)),
 }
-"""What our boards, and most others, use of Grafana's forms."""

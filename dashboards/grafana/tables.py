@@ -50,13 +50,9 @@ def names_of(column: Column) -> list[str]:
 
 
 def column_transformations(panel: Panel, hidden: Sequence[str]) -> list[Json]:
-    """From Grafana's tables to ours."""
     made: list[Json] = [{"id": "merge", "options": {}}] if len(panel.queries) > 1 else []
     if not panel.columns:
-        return [
-            *made,
-            {"id": "organize", "options": {"excludeByName": {"Time": True}}},
-        ]
+        return [*made, {"id": "organize", "options": {"excludeByName": {"Time": True}}}]
     named = [(name, column.title) for column in panel.columns for name in names_of(column)]
     wanted = [name for name, _ in named] + list(hidden)
     return [
@@ -74,7 +70,6 @@ def column_transformations(panel: Panel, hidden: Sequence[str]) -> list[Json]:
 
 
 def override(name: str, properties: Sequence[tuple[str, object]]) -> Json:
-    """What is different about the column of this name."""
     return {
         "matcher": {"id": "byName", "options": name},
         "properties": [{"id": key, "value": value} for key, value in properties],
@@ -110,9 +105,6 @@ def hidden_override(label: str) -> Json:
     """A hidden column that links read; the second form is that of Grafana 12.2 and newer."""
     nowhere = {"legend": True, "tooltip": True, "viz": True}
     return override(label, [("custom.hidden", True), ("custom.hideFrom", nowhere)])
-
-
-# --- matrix --------------------------------------------------------------------------------------
 
 
 def corner(matrix: Matrix) -> str:

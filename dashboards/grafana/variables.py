@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dashboards.grafana.expressions import HERE, HERE_OR_NOWHERE
 from dashboards.grafana.model import Variable
 
 CLUSTER = Variable(
@@ -12,36 +13,27 @@ CLUSTER = Variable(
     is_all_default=True,
 )
 JOB = Variable(
-    name="job", title="Job", query='label_values(fabric_job_ranks{cluster=~"$cluster|"}, job)'
+    name="job", title="Job", query=f"label_values(fabric_job_ranks{{{HERE_OR_NOWHERE}}}, job)"
 )
 """What the service makes of a job's collectives has no cluster: boards of one must still show
 it."""
-HOST = Variable(
-    name="host",
-    title="Host",
-    query='label_values(fabric_host_load1{cluster=~"$cluster"}, host)',
-)
+HOST = Variable(name="host", title="Host", query=f"label_values(fabric_host_load1{{{HERE}}}, host)")
 SWITCH = Variable(
-    name="switch",
-    title="Switch",
-    query='label_values(fabric_switch_info{cluster=~"$cluster"}, host)',
+    name="switch", title="Switch", query=f"label_values(fabric_switch_info{{{HERE}}}, host)"
 )
 PORT_OWNER = Variable(
-    name="host",
-    title="Host or switch",
-    query='label_values(fabric_port_state{cluster=~"$cluster"}, host)',
+    name="host", title="Host or switch", query=f"label_values(fabric_port_state{{{HERE}}}, host)"
 )
 """Whatever has ports. On a switch the device has the same name."""
 DEVICE = Variable(
     name="device",
     title="Device",
-    query='label_values(fabric_port_state{cluster=~"$cluster", host="$host"}, device)',
+    query=f'label_values(fabric_port_state{{{HERE}, host="$host"}}, device)',
 )
 PORT = Variable(
     name="port",
     title="Port",
-    query="label_values(fabric_port_state"
-    '{cluster=~"$cluster", host="$host", device="$device"}, port)',
+    query=f'label_values(fabric_port_state{{{HERE}, host="$host", device="$device"}}, port)',
 )
 INSTANCE = Variable(
     name="instance",

@@ -9,6 +9,5 @@ from dashboards.grafana.model import Board
 
 
 def discover() -> dict[str, Board]:
-    """All boards by the name of their file, in order."""
     names = sorted(found.name for found in pkgutil.iter_modules(__path__))
     return {name: importlib.import_module(f"{__name__}.{name}").BOARD for name in names}

@@ -6,7 +6,8 @@ others and is not stopped itself. What is full, marked or uneven shows why.
 
 from __future__ import annotations
 
-from dashboards.grafana.cable import PAUSE_BITS, leading_to_ports, worst
+from dashboards.grafana import jumps, limits
+from dashboards.grafana.cable import PAUSE_BITS, worst_host
 from dashboards.grafana.expressions import (
     HERE,
     INCIDENT,
@@ -18,26 +19,17 @@ from dashboards.grafana.expressions import (
     per_port,
     utilisation,
 )
-from dashboards.grafana.limits import (
-    FULL_STEPS,
-    MARKED_STEPS,
-    ONE_A_SECOND,
-    QUEUE_STEPS,
-    STOPPED_STEPS,
-    UNEVEN_STEPS,
-    WAIT_STEPS,
-    fine_until,
-)
-from dashboards.grafana.model import Board, Column, Query, Row, Unit
+from dashboards.grafana.limits import fine_until
+from dashboards.grafana.model import Column, Unit
 from dashboards.grafana.shapes import (
-    ANY_IS_ODD,
-    TO_THIS_SWITCH,
-    asked,
+    THIS_SWITCH,
+    Numbers,
+    board,
     lines,
     named,
     number,
     table,
-    value,
+    titled,
 )
 from dashboards.grafana.variables import CLUSTER
 
@@ -59,14 +51,6 @@ CAUSES = "congestion|pause_storm|microburst"
 NAME = "{{host}} {{device}} {{port}}"
 
 
-def worst_host(expr: str) -> str:
-    """The hosts with most of it; a line at 0 where none has any."""
-    return worst(expr, "host", "none")
-
-
-# --- pause ----------------------------------------------------------------------------------------
-
-
 def measured(direction: str, over: str = "5m") -> str:
     """Share of time that interfaces and ports measure, of the priority that has most."""
     port, nic = (
@@ -85,11 +69,6 @@ def by_frames(direction: str, over: str = "5m") -> str:
     return f"clamp_max(max by ({PORT}) (rate({frames})) * {PAUSE_BITS} / {PORT_RATE}, 1)"
 
 
-def sends_more(stops: str, is_stopped: str) -> str:
-    """How much more a thing stops others than it is stopped; only of those that stop others."""
-    return f"({stops} > 0) - ({is_stopped} or 0 * {stops})"
-
-
 WAITS = (
     f"max by ({PORT}) (rate(fabric_port_transmit_wait_seconds_total{{{HERE}}}[$__rate_interval]))"
 )
@@ -98,20 +77,17 @@ SWITCH_STOPS = f"max by (cluster, host) ({by_frames('transmit')})"
 SWITCH_IS_STOPPED = f"max by (cluster, host) ({by_frames('receive')})"
 VICTIMS = f"({measured('receive')} > {SHARE} or {by_frames('receive')} > {FRAMES_SHARE})"
 PAUSE_SEEN = f"({measured('receive')} or {by_frames('receive')})"
-SUSPECT_COLUMNS = (
-    value("Stops more than it is stopped", Unit.RATIO),
-    value("Stops others", Unit.RATIO, STOPPED_STEPS, of="B"),
-    value("Is stopped", Unit.RATIO, STOPPED_STEPS, of="C"),
-)
 
 
-def suspects(stops: str, is_stopped: str) -> tuple[Query, ...]:
-    """Queries of a table of things that stop others."""
-    who = f"topk({ROWS}, {sends_more(stops, is_stopped)})"
-    return asked(who, f"{stops} and {who}", f"{is_stopped} and {who}")
+def suspects(stops: str, is_stopped: str) -> Numbers:
+    """The numbers of things that stop others more than they are stopped."""
+    who = f"topk({ROWS}, ({stops} > 0) - ({is_stopped} or 0 * {stops}))"
+    return {
+        ("Stops more than it is stopped", Unit.RATIO): who,
+        ("Stops others", limits.STOPPED): f"{stops} and {who}",
+        ("Is stopped", limits.STOPPED): f"{is_stopped} and {who}",
+    }
 
-
-# --- marks, credit, load --------------------------------------------------------------------------
 
 MARKS_SEEN = "fabric_port_receive_ecn_marked_packets_total"
 MARKED = per_port(MARKS_SEEN, "5m")
@@ -120,241 +96,170 @@ SENT = f"({per_port('fabric_port_transmit_packets_total', '5m')} > {PACKETS})"
 SENDS, RECEIVES = utilisation("transmit", "5m"), utilisation("receive", "5m")
 INCIDENTS = f'max by ({INCIDENT}) (fabric_incident{{cause=~"{CAUSES}"}})'
 
-GLANCE = Row(
-    title="Is any port held back?",
-    panels=(
-        number(
-            "Incidents",
-            "Open incidents whose cause is congestion, a pause storm or microbursts. They may span "
-            "clusters, so all are counted. Nothing at all means that no service of ours evaluates.",
-            f"count(max by (incident) ({INCIDENTS})) or {SOMEBODY_LOOKS}",
-        ),
-        number(
-            "Roots of pause",
-            f"Interfaces and ports that stop others for more than {SHARE:.0%} of time and are "
-            f"stopped for less than {SHARE_OF_ROOT:.0%}: here it begins (pause_share, "
-            "pause_root_received: policies of ours). Usual: 0.",
-            f"count({ROOTS}) or 0 * count({measured('transmit')})",
-        ),
-        number(
-            "Stopped by pause",
-            f"Interfaces and ports that may not send for more than {SHARE:.0%} of time, or for up "
-            f"to {FRAMES_SHARE:.0%} where only frames are counted (pause_share, "
-            "pause_frames_share: policies of ours). Most of them are victims. Usual: 0.",
-            f"count({VICTIMS}) or 0 * count({PAUSE_SEEN})",
-            ANY_IS_ODD,
-        ),
-        number(
-            "Longest without credit",
-            "The highest share of time in which a port of InfiniBand had data and no credit. 10 % "
-            "is where the rule pack warns, 30 % is heavy (congestion_wait_share, "
-            "congestion_wait_share_heavy: folklore).",
-            f"max({WAITS})",
-            WAIT_STEPS,
-            Unit.RATIO,
-            1,
-        ),
-        number(
-            "Most marked",
-            "The highest share of packets that arrived at a port with a congestion mark. 5 % is "
-            "where the rule pack warns (congestion_ecn_share, a policy of ours).",
-            f"clamp_max(max({MARKED} / {RECEIVED}), 1) or 0 * max({MARKED})",
-            MARKED_STEPS,
-            Unit.RATIO,
-            1,
-        ),
-        number(
-            "Full links",
-            f"Ports that sent more than {BUSY:.0%} of their rate over 5 minutes "
-            "(capacity_average: a common limit of planning). Usual: few.",
-            f"count({SENDS} > {BUSY}) or 0 * count({SENDS})",
-            ANY_IS_ODD,
-        ),
-    ),
-)
+NO_PAUSE = "No source measures pause."
 
-WHERE = Row(
-    title="Where does it begin?",
-    panels=(
-        table(
-            "Who stops others: measured time",
-            "Interfaces of hosts, and ports that measure it: shares of the last 5 minutes in "
-            "which they kept their neighbour from sending and in which they were kept from it. "
-            "The first stops others and is not stopped itself: a host that cannot take what "
-            "arrives (PCIe, memory, the process that should receive). One with both passes it "
-            f"on. From {SHARE:.0%} on the rule pack warns, 30 % is near a storm (pause_share, "
-            "pause_share_heavy: folklore, there is no public number).",
-            suspects(measured("transmit"), measured("receive")),
-            (*named("host device"), Column(label="port", title="Port"), *SUSPECT_COLUMNS),
-            silence="No port stops another, as far as time is measured.",
-            sort_by="Stops more than it is stopped",
-        ),
-        table(
-            "Who stops others: switches, by frames",
-            "Switches count pause frames and no time: the share is the longest that the "
-            "frames of the worst port can have stopped (65,535 quanta of 512 bits each, IEEE "
-            "802.1Qbb). A switch that stops others while none of its ports is stopped has a queue "
-            "of its own that is full; one with both passes on what comes from further along: "
-            "follow its stopped ports to their neighbours.",
-            suspects(SWITCH_STOPS, SWITCH_IS_STOPPED),
-            (
-                Column(label="host", title="Switch", jump=TO_THIS_SWITCH),
-                *SUSPECT_COLUMNS,
-            ),
-            silence="No switch stops a sender.",
-            sort_by="Stops more than it is stopped",
-        ),
-        table(
-            "Who is stopped by whom",
-            "Ports of switches that are stopped, and who is at the other end of their cable: "
-            "that is who stops them. Read it as a path: from a stopped port to its neighbour, and "
-            "there to the next, until a neighbour is not stopped. Neighbours are as LLDP or "
-            "the subnet names them.",
-            asked(
-                f"topk({ROWS}, {by_frames('receive')} > 0)",
-                f"max by ({PORT}, peer_name, peer_port) (fabric_link_info{{{HERE}}})"
-                f" and on ({PORT}) topk({ROWS}, {by_frames('receive')} > 0)",
-            ),
-            (
-                Column(label="host", title="Stopped switch", jump=TO_THIS_SWITCH),
-                *named("port"),
-                Column(label="peer_name", title="Stopped by"),
-                *named("peer_port"),
-                value("Is stopped", Unit.RATIO, STOPPED_STEPS),
-            ),
-            silence="No port of a switch is stopped.",
-            sort_by="Is stopped",
-        ),
-        table(
-            "Verdicts",
-            "Open incidents whose cause is congestion, a pause storm or microbursts: the "
-            "culprit by host and device, or by switch and port, and how sure it is. They may span "
-            "clusters, so all are shown.",
-            asked(INCIDENTS),
-            (
-                *named("cause reason host device"),
-                Column(label="switch", title="Switch"),
-                *named("switch_port job"),
-                value("Sure", Unit.RATIO),
-            ),
-            silence="No such incident is open.",
-            sort_by="Sure",
-        ),
+GLANCE = {
+    "Incidents": number(
+        "Open incidents whose cause is congestion, a pause storm or microbursts. They may span "
+        "clusters, so all are counted. Nothing at all means that no service of ours evaluates.",
+        f"count(max by (incident) ({INCIDENTS})) or {SOMEBODY_LOOKS}",
     ),
-)
-
-HELD = Row(
-    title="Who is held back, and since when?",
-    panels=(
-        lines(
-            "Stopped by pause",
-            "Share of time in which interfaces and ports may not send, measured: the worst. "
-            "Victims of one root rise together. Limits: 5 and 30 % (pause_share, "
-            "pause_share_heavy).",
-            {NAME: worst_host(measured("receive", "$__rate_interval"))},
-            Unit.RATIO,
-            STOPPED_STEPS,
-            silence="No source measures pause.",
-        ),
-        lines(
-            "Stops its neighbours",
-            "Share of time in which interfaces and ports keep their neighbour from sending: the "
-            "worst. Who is here and not in the panel beside this one is the root.",
-            {NAME: worst_host(measured("transmit", "$__rate_interval"))},
-            Unit.RATIO,
-            STOPPED_STEPS,
-            silence="No source measures pause.",
-        ),
-        lines(
-            "Pause frames received",
-            "Frames a second that order a port to stop, of the priority that has most: the worst "
-            "ports of switches, and interfaces where only the port's sum is counted.",
-            {
-                NAME: worst_host(
-                    f"(max by ({PORT}) (rate(fabric_port_receive_pause_frames_total"
-                    f"{{{HERE}}}[$__rate_interval]))"
-                    f" or {per_nic('fabric_nic_phy_receive_pause_frames_total')})"
-                )
-            },
-            Unit.PACKETS_PER_SECOND,
-            silence="No source counts pause frames.",
-        ),
-        lines(
-            "No credit (XmitWait)",
-            "Share of time in which a port of InfiniBand had data and no credit: the worst. A "
-            "path of such ports leads to the one whose receiver is slow or whose link is full. "
-            "Limits: 10 and 30 % (congestion_wait_share, congestion_wait_share_heavy: folklore).",
-            {NAME: worst_host(WAITS)},
-            Unit.RATIO,
-            WAIT_STEPS,
-            silence="No source reports time without credit (Ethernet has pause instead).",
-        ),
+    "Roots of pause": number(
+        f"Interfaces and ports that stop others for more than {SHARE:.0%} of time and are stopped "
+        f"for less than {SHARE_OF_ROOT:.0%}: here it begins (pause_share, pause_root_received: "
+        "policies of ours). Usual: 0.",
+        f"count({ROOTS}) or 0 * count({measured('transmit')})",
     ),
-)
-
-MARKS = Row(
-    title="Does congestion control work?",
-    panels=(
-        lines(
-            "Marked packets, as a share",
-            "Packets that arrive with a congestion mark, by packets received: the worst ports. The "
-            "mark was set at a queue on the way here, usually the last hop before many senders "
-            "meet. Ports with less than 1,000 packets a second have no share. 5 % is where the "
-            "rule pack warns (congestion_ecn_share, a policy of ours).",
-            {NAME: worst_host(f"clamp_max({MARKED} / {RECEIVED}, 1)")},
-            Unit.RATIO,
-            MARKED_STEPS,
-            silence="No source counts marked packets, or there is no traffic.",
-        ),
-        lines(
-            "Senders that are slowed down",
-            "Notifications (CNP) that a sender obeyed, by packets sent: the worst ports. Three "
-            "times its own mean of the hours before is a rise (congestion_cnp_rise, a policy of "
-            "ours: no public number exists).",
-            {NAME: worst_host(f"{per_port('fabric_port_cnp_handled_total', '5m')} / {SENT}")},
-            Unit.RATIO,
-            silence="No source counts notifications, or there is no traffic.",
-        ),
-        lines(
-            "Marks and notifications of all",
-            "The halves of congestion control, summed: receivers see marks and send notifications, "
-            "senders get and obey them. Marks without notifications, or notifications that are "
-            "ignored, are a configuration fault.",
-            {
-                "marked on arrival": f"sum({per_port(MARKS_SEEN)})",
-                "notifications sent": f"sum({per_port('fabric_port_cnp_sent_total')})",
-                "obeyed": f"sum({per_port('fabric_port_cnp_handled_total')})",
-                "ignored": f"sum({per_port('fabric_port_cnp_ignored_total')})",
-            },
-            Unit.PACKETS_PER_SECOND,
-            silence="No source counts marks (InfiniBand and plain Ethernet have none).",
-        ),
-        lines(
-            "Sent again",
-            "Adaptive retransmissions a second: packets that congestion, or a bad link, made a "
-            "sender repeat without telling the application. The worst ports; above one a second on "
-            "a congested path the rule pack warns (congestion_retransmits, a policy of ours).",
-            {
-                NAME: worst_host(
-                    f"({per_port('fabric_port_adaptive_retransmits_total')}"
-                    f" or {per_port('fabric_port_retransmit_packets_total')})"
-                )
-            },
-            Unit.EVENTS_PER_SECOND,
-            ONE_A_SECOND,
-            silence="No source counts retransmissions.",
-        ),
+    "Stopped by pause": number.of(limits.ANY_IS_ODD)(
+        f"Interfaces and ports that may not send for more than {SHARE:.0%} of time, or for up to "
+        f"{FRAMES_SHARE:.0%} where only frames are counted (pause_share, pause_frames_share: "
+        "policies of ours). Most of them are victims. Usual: 0.",
+        f"count({VICTIMS}) or 0 * count({PAUSE_SEEN})",
     ),
-)
+    "Longest without credit": number.of(limits.WAIT, decimals=1)(
+        "The highest share of time in which a port of InfiniBand had data and no credit. 10 % is "
+        "where the rule pack warns, 30 % is heavy (congestion_wait_share, "
+        "congestion_wait_share_heavy: folklore).",
+        f"max({WAITS})",
+    ),
+    "Most marked": number.of(limits.MARKED, decimals=1)(
+        "The highest share of packets that arrived at a port with a congestion mark. 5 % is where "
+        "the rule pack warns (congestion_ecn_share, a policy of ours).",
+        f"clamp_max(max({MARKED} / {RECEIVED}), 1) or 0 * max({MARKED})",
+    ),
+    "Full links": number.of(limits.ANY_IS_ODD)(
+        f"Ports that sent more than {BUSY:.0%} of their rate over 5 minutes (capacity_average: a "
+        "common limit of planning). Usual: few.",
+        f"count({SENDS} > {BUSY}) or 0 * count({SENDS})",
+    ),
+}
 
-# --- why ------------------------------------------------------------------------------------------
+WHERE = {
+    "Who stops others: measured time": table(
+        "Interfaces of hosts, and ports that measure it: shares of the last 5 minutes in which "
+        "they kept their neighbour from sending and in which they were kept from it. The first "
+        "stops others and is not stopped itself: a host that cannot take what arrives (PCIe, "
+        f"memory, the process that should receive). One with both passes it on. From {SHARE:.0%} "
+        "on the rule pack warns, 30 % is near a storm (pause_share, pause_share_heavy: folklore, "
+        "there is no public number).",
+        (*named("host device"), *titled(port="Port")),
+        suspects(measured("transmit"), measured("receive")),
+        silence="No port stops another, as far as time is measured.",
+    ),
+    "Who stops others: switches, by frames": table(
+        "Switches count pause frames and no time: the share is the longest that the frames of the "
+        "worst port can have stopped (65,535 quanta of 512 bits each, IEEE 802.1Qbb). A switch "
+        "that stops others while none of its ports is stopped has a queue of its own that is full; "
+        "one with both passes on what comes from further along: follow its stopped ports to their "
+        "neighbours.",
+        (THIS_SWITCH,),
+        suspects(SWITCH_STOPS, SWITCH_IS_STOPPED),
+        silence="No switch stops a sender.",
+    ),
+    "Who is stopped by whom": table(
+        "Ports of switches that are stopped, and who is at the other end of their cable: that is "
+        "who stops them. Read it as a path: from a stopped port to its neighbour, and there to the "
+        "next, until a neighbour is not stopped. Neighbours are as LLDP or the subnet names them.",
+        (
+            Column(label="host", title="Stopped switch", jump=jumps.TO_THIS_SWITCH),
+            *named("port"),
+            *titled(peer_name="Stopped by"),
+            *named("peer_port"),
+        ),
+        {("Is stopped", limits.STOPPED): f"topk({ROWS}, {by_frames('receive')} > 0)"},
+        f"max by ({PORT}, peer_name, peer_port) (fabric_link_info{{{HERE}}})"
+        f" and on ({PORT}) topk({ROWS}, {by_frames('receive')} > 0)",
+        silence="No port of a switch is stopped.",
+    ),
+    "Verdicts": table(
+        "Open incidents whose cause is congestion, a pause storm or microbursts: the culprit by "
+        "host and device, or by switch and port, and how sure it is. They may span clusters, so "
+        "all are shown.",
+        (*named("cause reason host device"), *titled(switch="Switch"), *named("switch_port job")),
+        {("Sure", Unit.RATIO): INCIDENTS},
+        silence="No such incident is open.",
+    ),
+}
+
+HELD = {
+    "Stopped by pause": lines.of(limits.STOPPED, silence=NO_PAUSE)(
+        "Share of time in which interfaces and ports may not send, measured: the worst. Victims of "
+        "one root rise together. Limits: 5 and 30 % (pause_share, pause_share_heavy).",
+        {NAME: worst_host(measured("receive", "$__rate_interval"))},
+    ),
+    "Stops its neighbours": lines.of(limits.STOPPED, silence=NO_PAUSE)(
+        "Share of time in which interfaces and ports keep their neighbour from sending: the worst. "
+        "Who is here and not in the panel beside this one is the root.",
+        {NAME: worst_host(measured("transmit", "$__rate_interval"))},
+    ),
+    "Pause frames received": lines.of(Unit.PACKETS_PER_SECOND)(
+        "Frames a second that order a port to stop, of the priority that has most: the worst ports "
+        "of switches, and interfaces where only the port's sum is counted.",
+        {
+            NAME: worst_host(
+                f"(max by ({PORT}) (rate(fabric_port_receive_pause_frames_total"
+                f"{{{HERE}}}[$__rate_interval]))"
+                f" or {per_nic('fabric_nic_phy_receive_pause_frames_total')})"
+            )
+        },
+        silence="No source counts pause frames.",
+    ),
+    "No credit (XmitWait)": lines.of(limits.WAIT)(
+        "Share of time in which a port of InfiniBand had data and no credit: the worst. A path of "
+        "such ports leads to the one whose receiver is slow or whose link is full. Limits: 10 and "
+        "30 % (congestion_wait_share, congestion_wait_share_heavy: folklore).",
+        {NAME: worst_host(WAITS)},
+        silence="No source reports time without credit (Ethernet has pause instead).",
+    ),
+}
+
+MARKS = {
+    "Marked packets, as a share": lines.of(limits.MARKED)(
+        "Packets that arrive with a congestion mark, by packets received: the worst ports. The "
+        "mark was set at a queue on the way here, usually the last hop before many senders meet. "
+        "Ports with less than 1,000 packets a second have no share. 5 % is where the rule pack "
+        "warns (congestion_ecn_share, a policy of ours).",
+        {NAME: worst_host(f"clamp_max({MARKED} / {RECEIVED}, 1)")},
+        silence="No source counts marked packets, or there is no traffic.",
+    ),
+    "Senders that are slowed down": lines.of(Unit.RATIO)(
+        "Notifications (CNP) that a sender obeyed, by packets sent: the worst ports. Three times "
+        "its own mean of the hours before is a rise (congestion_cnp_rise, a policy of ours: no "
+        "public number exists).",
+        {NAME: worst_host(f"{per_port('fabric_port_cnp_handled_total', '5m')} / {SENT}")},
+        silence="No source counts notifications, or there is no traffic.",
+    ),
+    "Marks and notifications of all": lines.of(Unit.PACKETS_PER_SECOND)(
+        "The halves of congestion control, summed: receivers see marks and send notifications, "
+        "senders get and obey them. Marks without notifications, or notifications that are "
+        "ignored, are a configuration fault.",
+        {
+            "marked on arrival": f"sum({per_port(MARKS_SEEN)})",
+            "notifications sent": f"sum({per_port('fabric_port_cnp_sent_total')})",
+            "obeyed": f"sum({per_port('fabric_port_cnp_handled_total')})",
+            "ignored": f"sum({per_port('fabric_port_cnp_ignored_total')})",
+        },
+        silence="No source counts marks (InfiniBand and plain Ethernet have none).",
+    ),
+    "Sent again": lines.of(limits.ONE_A_SECOND)(
+        "Adaptive retransmissions a second: packets that congestion, or a bad link, made a sender "
+        "repeat without telling the application. The worst ports; above one a second on a "
+        "congested path the rule pack warns (congestion_retransmits, a policy of ours).",
+        {
+            NAME: worst_host(
+                f"({per_port('fabric_port_adaptive_retransmits_total')}"
+                f" or {per_port('fabric_port_retransmit_packets_total')})"
+            )
+        },
+        silence="No source counts retransmissions.",
+    ),
+}
 
 UPLINKS = f"port:fabric_port_uplink_transmit:utilisation5m{{{HERE}}}"
 RAILS = f"port:fabric_port_rail_transmit:utilisation5m{{{HERE}}}"
 
 
 def uneven(links: str) -> str:
-    """How many times the mean the busiest carries."""
     return f"max by (cluster, host) ({links}) / (avg by (cluster, host) ({links}) > 0)"
 
 
@@ -363,103 +268,80 @@ QUEUES = (
     f" or max by ({PORT}, queue) (fabric_port_queue_depth_bytes{{{HERE}}}))"
     f" * 8 / on ({PORT}) group_left () {PORT_RATE}"
 )
-WHY = Row(
-    title="Where is too much traffic?",
-    panels=(
-        table(
-            "Hottest links",
-            "Bytes over 5 minutes by the link's rate: the fullest, as they send and receive. "
-            "60 to 80 % is how full a busy link may be on average; at 80 % the rule pack warns "
-            "(capacity_average, a common limit of planning), 95 % is full (capacity_peak).",
-            asked(
-                f"topk({ROWS}, {SENDS} > 0)",
-                f"{RECEIVES} and topk({ROWS}, {SENDS} > 0)",
-            ),
-            (
-                Column(label="host", title="Host or switch"),
-                Column(label="device", title="Device"),
-                *named("port"),
-                value("Sends", Unit.RATIO, FULL_STEPS),
-                value("Receives", Unit.RATIO, FULL_STEPS, of="B"),
-            ),
-            silence="No link carries anything.",
-            sort_by="Sends",
-        ),
-        table(
-            "Uneven uplinks",
-            "Switches whose uplinks share the load unevenly: how many times the mean the "
-            "busiest carries, its own load, and the mean. From 1.5 times on at a mean above "
-            f"{LOADED:.0%} the rule pack warns (capacity_imbalance, capacity_imbalance_load: "
-            "policies of ours). Few large flows that hash to one uplink do this. Only of leaves "
-            "whose neighbours are known; the numbers are recorded by the rules.",
-            asked(
-                uneven(UPLINKS),
-                f"max by (cluster, host) ({UPLINKS})",
-                f"avg by (cluster, host) ({UPLINKS})",
-            ),
-            (
-                Column(label="host", title="Switch", jump=TO_THIS_SWITCH),
-                value("Times the mean", Unit.NONE),
-                value("Busiest", Unit.RATIO, FULL_STEPS, of="B"),
-                value("Mean", Unit.RATIO, of="C"),
-            ),
-            silence="No uplinks are known, or the rules are not evaluated.",
-            sort_by="Times the mean",
-        ),
-        lines(
-            "Uneven uplinks over time",
-            "How many times the mean the busiest uplink of a switch, or the busiest NIC of a host, "
-            f"carries, where the mean is above {LOADED:.0%}. Limit: 1.5 (capacity_imbalance).",
-            {
-                "{{host}} uplinks": f"{uneven(UPLINKS)}"
-                f" and on (cluster, host) avg by (cluster, host) ({UPLINKS}) > {LOADED}",
-                "{{host}} NICs": f"{uneven(RAILS)}"
-                f" and on (cluster, host) avg by (cluster, host) ({RAILS}) > {LOADED}",
-            },
-            steps=UNEVEN_STEPS,
-            silence="Nothing is loaded enough for an uneven spread to hurt.",
-        ),
-        lines(
-            "Queues that stand",
-            "What stands in queues of switches, as the time that it takes to leave at the port's "
-            "rate: the worst. 0.2 milliseconds is a queue that stands (congestion_queue_seconds, "
-            "a policy of ours: 10 MB at 400 Gb/s).",
-            {"{{host}} {{port}} queue {{queue}}": worst_host(QUEUES)},
-            Unit.SECONDS,
-            QUEUE_STEPS,
-            silence="No switch reports how full its queues are.",
-        ),
-        lines(
-            "Links over time",
-            "The fullest links as they send, by their rate. Limits: 60, 80 and 95 %.",
-            {NAME: worst_host(utilisation("transmit"))},
-            Unit.RATIO,
-            FULL_STEPS,
-        ),
-        lines(
-            "Hosts that cannot take it: PCIe",
-            "Share of time in which PCIe held a NIC up, as it writes to memory or reads from it: "
-            "the worst. A host that stops its switch for this reason is a root, and the fabric is "
-            "not at fault. 15 % is where the rule pack warns (congestion_pcie_stalled, a policy "
-            "of ours).",
-            {
-                NAME: worst_host(
-                    f"(max by ({NIC}) (rate(fabric_nic_pcie_write_stalled_seconds_total"
-                    f"{{{HERE}}}[$__rate_interval]))"
-                    f" or max by ({NIC}) (fabric_nic_pcie_write_stalled_ratio{{{HERE}}}))"
-                )
-            },
-            Unit.RATIO,
-            fine_until(warn=0.15),
-            silence="No NIC reports how PCIe holds it up.",
-        ),
+WHY = {
+    "Hottest links": table(
+        "Bytes over 5 minutes by the link's rate: the fullest, as they send and receive. 60 to "
+        "80 % is how full a busy link may be on average; at 80 % the rule pack warns "
+        "(capacity_average, a common limit of planning), 95 % is full (capacity_peak).",
+        (*titled(host="Host or switch", device="Device"), *named("port")),
+        {
+            ("Sends", limits.FULL): f"topk({ROWS}, {SENDS} > 0)",
+            ("Receives", limits.FULL): f"{RECEIVES} and topk({ROWS}, {SENDS} > 0)",
+        },
+        silence="No link carries anything.",
     ),
-)
+    "Uneven uplinks": table(
+        "Switches whose uplinks share the load unevenly: how many times the mean the busiest "
+        f"carries, its own load, and the mean. From 1.5 times on at a mean above {LOADED:.0%} the "
+        "rule pack warns (capacity_imbalance, capacity_imbalance_load: policies of ours). Few "
+        "large flows that hash to one uplink do this. Only of leaves whose neighbours are known; "
+        "the numbers are recorded by the rules.",
+        (THIS_SWITCH,),
+        {
+            ("Times the mean", Unit.NONE): uneven(UPLINKS),
+            ("Busiest", limits.FULL): f"max by (cluster, host) ({UPLINKS})",
+            ("Mean", Unit.RATIO): f"avg by (cluster, host) ({UPLINKS})",
+        },
+        silence="No uplinks are known, or the rules are not evaluated.",
+    ),
+    "Uneven uplinks over time": lines.of(limits.UNEVEN)(
+        "How many times the mean the busiest uplink of a switch, or the busiest NIC of a host, "
+        f"carries, where the mean is above {LOADED:.0%}. Limit: 1.5 (capacity_imbalance).",
+        {
+            "{{host}} uplinks": f"{uneven(UPLINKS)}"
+            f" and on (cluster, host) avg by (cluster, host) ({UPLINKS}) > {LOADED}",
+            "{{host}} NICs": f"{uneven(RAILS)}"
+            f" and on (cluster, host) avg by (cluster, host) ({RAILS}) > {LOADED}",
+        },
+        silence="Nothing is loaded enough for an uneven spread to hurt.",
+    ),
+    "Queues that stand": lines.of(limits.QUEUE)(
+        "What stands in queues of switches, as the time that it takes to leave at the port's rate: "
+        "the worst. 0.2 milliseconds is a queue that stands (congestion_queue_seconds, a policy of "
+        "ours: 10 MB at 400 Gb/s).",
+        {"{{host}} {{port}} queue {{queue}}": worst_host(QUEUES)},
+        silence="No switch reports how full its queues are.",
+    ),
+    "Links over time": lines.of(limits.FULL)(
+        "The fullest links as they send, by their rate. Limits: 60, 80 and 95 %.",
+        {NAME: worst_host(utilisation("transmit"))},
+    ),
+    "Hosts that cannot take it: PCIe": lines.of(fine_until(Unit.RATIO, warn=0.15))(
+        "Share of time in which PCIe held a NIC up, as it writes to memory or reads from it: the "
+        "worst. A host that stops its switch for this reason is a root, and the fabric is not at "
+        "fault. 15 % is where the rule pack warns (congestion_pcie_stalled, a policy of ours).",
+        {
+            NAME: worst_host(
+                f"(max by ({NIC}) (rate(fabric_nic_pcie_write_stalled_seconds_total"
+                f"{{{HERE}}}[$__rate_interval]))"
+                f" or max by ({NIC}) (fabric_nic_pcie_write_stalled_ratio{{{HERE}}}))"
+            )
+        },
+        silence="No NIC reports how PCIe holds it up.",
+    ),
+}
 
-BOARD = Board(
+BOARD = board(
     title="Congestion",
     question="Who holds back whom, with whom does it begin, and why?",
     tags=("network",),
     variables=(CLUSTER,),
-    rows=leading_to_ports((GLANCE, WHERE, HELD, MARKS, WHY)),
+    rows={
+        "Is any port held back?": GLANCE,
+        "Where does it begin?": WHERE,
+        "Who is held back, and since when?": HELD,
+        "Does congestion control work?": MARKS,
+        "Where is too much traffic?": WHY,
+    },
+    has_port_links=True,
 )

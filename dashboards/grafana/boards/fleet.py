@@ -6,8 +6,9 @@ without any shows "not measured" and never a green nought.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
+from dashboards.grafana import jumps, limits
 from dashboards.grafana.expressions import (
     HERE,
     HERE_OR_NOWHERE,
@@ -19,31 +20,24 @@ from dashboards.grafana.expressions import (
     PORT,
     PORT_RATE,
     SOMEBODY_LOOKS,
+    gauge,
     on_ports,
     per_nic,
     per_port,
+    rate,
     utilisation,
 )
-from dashboards.grafana.limits import (
-    GPU_HOURS_STEPS,
-    LOSS_STEPS,
-    STOPPED_STEPS,
-    SURE,
-    SURE_STEPS,
-    fine_until,
-)
-from dashboards.grafana.model import Board, Column, Panel, Row, Unit
+from dashboards.grafana.limits import fine_until
+from dashboards.grafana.model import Column, Panel, Unit
 from dashboards.grafana.shapes import (
-    ANY_IS_ODD,
-    TO_JOB,
-    TO_PORT,
-    TO_THIS_SWITCH,
-    asked,
+    THIS_SWITCH,
+    Numbers,
+    board,
     lines,
     named,
     number,
     table,
-    value,
+    titled,
 )
 from dashboards.grafana.variables import CLUSTER
 
@@ -52,8 +46,6 @@ SEEN_WITHIN = "1h"
 WORST = 8
 """Rows of a table of worst things: as many as a person reads."""
 
-
-# --- the first row --------------------------------------------------------------------------------
 
 PORT_STATE = f"min by ({PORT}) (fabric_port_state{{{HERE}}})"
 PORTS_LOST = (
@@ -73,162 +65,114 @@ SWITCHES_AWAY = (
 )
 ALERTS_FIRING = f'ALERTS{{alertstate="firing", severity=~"critical|warning", {HERE_OR_NOWHERE}}}'
 
-GLANCE = Row(
-    title="Is anything wrong?",
-    panels=(
-        number(
-            "Incidents",
-            "Open incidents of which the judge is at least 50 % sure: these page. Usual: 0. "
-            "They have no cluster, because one may span several: all are counted, whichever "
-            "cluster is chosen. Nothing at all means that no service of ours evaluates. The limit "
-            "is the rule pack's (incidents_confidence, a policy of ours).",
-            f"count(max by (incident) (fabric_incident) >= {SURE}) or {SOMEBODY_LOOKS}",
-        ),
-        number(
-            "GPU hours lost",
-            "Time that jobs lost to incidents within the range shown, over all of their GPUs: "
-            "their steps, replayed without the culprit. Usual: 0. The colours begin at one GPU "
-            "for an hour and at a host of 8 for an hour (a policy of ours).",
-            f"{LOST_GPU_HOURS} or {SOMEBODY_LOOKS}",
-            GPU_HOURS_STEPS,
-            decimals=1,
-        ),
-        number(
-            "Alerts",
-            "Alerts that fire with severity critical or warning, explained by an incident or not. "
-            "Most of them are signs of few troubles: begin with the incidents. Nothing at all "
-            "means that rules are not evaluated: the watchdog, which always fires, is missing.",
-            f'count({ALERTS_FIRING}) or 0 * count(ALERTS{{alertname="FabricWatchdog"}})',
-            ANY_IS_ODD,
-        ),
-        number(
-            "Ports lost",
-            "Ports that carried traffic within the range shown and do not now, of hosts and "
-            "switches; a cable that broke has two. Those that their operator switched off are "
-            "left out. Usual: 0. An alert comes after 4 minutes (links_down_for, after gpud).",
-            f"count({PORTS_LOST}) or 0 * count({PORT_STATE})",
-        ),
-        number(
-            "Hosts silent",
-            f"Hosts that gave readings within {SEEN_WITHIN} and do not now (five minutes, which is "
-            "how far PromQL looks back). Usual: 0; one that was taken out on purpose is forgotten "
-            "after that time. The time is the rule pack's (self_agent_window, a policy of ours).",
-            f"count({HOSTS_MISSING}) or 0 * count({HOSTS_SEEN})",
-        ),
-        number(
-            "Switches silent",
-            "Switches that did not answer when they were last polled, or that were not polled "
-            f"for five minutes although they were asked within {SEEN_WITHIN}. Usual: 0.",
-            f"count({SWITCHES_AWAY}) or 0 * count({SWITCHES_SEEN})",
-        ),
+GLANCE = {
+    "Incidents": number(
+        "Open incidents of which the judge is at least 50 % sure: these page. Usual: 0. They have "
+        "no cluster, because one may span several: all are counted, whichever cluster is chosen. "
+        "Nothing at all means that no service of ours evaluates. The limit is the rule pack's "
+        "(incidents_confidence, a policy of ours).",
+        f"count(max by (incident) (fabric_incident) >= {limits.SURE}) or {SOMEBODY_LOOKS}",
     ),
-)
-
-# --- incidents ------------------------------------------------------------------------------------
+    "GPU hours lost": number.of(limits.GPU_HOURS, decimals=1)(
+        "Time that jobs lost to incidents within the range shown, over all of their GPUs: their "
+        "steps, replayed without the culprit. Usual: 0. The colours begin at one GPU for an hour "
+        "and at a host of 8 for an hour (a policy of ours).",
+        f"{LOST_GPU_HOURS} or {SOMEBODY_LOOKS}",
+    ),
+    "Alerts": number.of(limits.ANY_IS_ODD)(
+        "Alerts that fire with severity critical or warning, explained by an incident or not. Most "
+        "of them are signs of few troubles: begin with the incidents. Nothing at all means that "
+        "rules are not evaluated: the watchdog, which always fires, is missing.",
+        f'count({ALERTS_FIRING}) or 0 * count(ALERTS{{alertname="FabricWatchdog"}})',
+    ),
+    "Ports lost": number(
+        "Ports that carried traffic within the range shown and do not now, of hosts and switches; "
+        "a cable that broke has two. Those that their operator switched off are left out. Usual: "
+        "0. An alert comes after 4 minutes (links_down_for, after gpud).",
+        f"count({PORTS_LOST}) or 0 * count({PORT_STATE})",
+    ),
+    "Hosts silent": number(
+        f"Hosts that gave readings within {SEEN_WITHIN} and do not now (five minutes, which is how "
+        "far PromQL looks back). Usual: 0; one that was taken out on purpose is forgotten after "
+        "that time. The time is the rule pack's (self_agent_window, a policy of ours).",
+        f"count({HOSTS_MISSING}) or 0 * count({HOSTS_SEEN})",
+    ),
+    "Switches silent": number(
+        "Switches that did not answer when they were last polled, or that were not polled for five "
+        f"minutes although they were asked within {SEEN_WITHIN}. Usual: 0.",
+        f"count({SWITCHES_AWAY}) or 0 * count({SWITCHES_SEEN})",
+    ),
+}
 
 SINCE = "min by (incident) (min_over_time(timestamp(fabric_incident)[1d:30s]))"
 """When an incident began; looked for in the last day."""
-FIRST = Row(
-    title="What comes first",
-    panels=(
-        table(
-            "Open incidents",
-            "One row for each incident and job that suffers from it; the costliest is first. "
-            "The culprit is named by host, device and GPU, or by switch and port; a link by both "
-            "of its ends. `Sure` is the judge's confidence: below "
-            "50 % an incident does not page (incidents_confidence, a policy of ours). Cost "
-            "is what this job has lost so far, over its GPUs. The names lead to their boards.",
-            asked(
-                INCIDENTS,
-                f"time() - (0 * {INCIDENTS} + on (incident) group_left () {SINCE})",
-                f"0 * {INCIDENTS} + on (incident, job) group_left ()"
-                " sum by (incident, job) (fabric_incident_lost_gpu_seconds_total) / 3600",
-            ),
-            (
-                *named("cause reason host device gpu switch switch_port job"),
-                value("Lasts", Unit.SECONDS, of="B"),
-                value("Sure", Unit.RATIO, SURE_STEPS),
-                value("GPU hours", of="C"),
-            ),
-            silence="No incident is open. The first number shows whether a service evaluates.",
-            sort_by="GPU hours",
-            width=24,
+FIRST = {
+    "Open incidents": table.of(sort_by="GPU hours", width=24)(
+        "One row for each incident and job that suffers from it; the costliest is first. The "
+        "culprit is named by host, device and GPU, or by switch and port; a link by both of its "
+        "ends. `Sure` is the judge's confidence: below 50 % an incident does not page "
+        "(incidents_confidence, a policy of ours). Cost is what this job has lost so far, over its "
+        "GPUs. The names lead to their boards.",
+        (
+            *named("cause reason host device gpu switch switch_port job"),
+            Column(label="Value #B", title="Lasts", unit=Unit.SECONDS),
+            Column(label="Value", title="Sure", unit=Unit.RATIO, steps=limits.SURE_SHARE.steps),
+            Column(label="Value #C", title="GPU hours"),
         ),
-        lines(
-            "GPUs lost to incidents",
-            "How many GPUs' work is lost at each moment, by cause: GPU seconds lost in a "
-            "second. Usual: nothing. It ends when the incident does.",
-            {"{{cause}}": LOST_GPUS},
-            is_stacked=True,
-            silence="No job loses time to an incident.",
-        ),
-        lines(
-            "Network's share of each job's time",
-            "Share of the time in which the median rank was inside a collective that all "
-            "ranks had entered: waiting for bytes, not for a rank. Above 25 % the network is worth "
-            "a look (collectives_network_share, a goal of ours; published shares are 20 % to more "
-            "than 50 %).",
-            {
-                "{{job}}": "max by (cluster, job)"
-                f" (fabric_job_network_share_ratio{{{HERE_OR_NOWHERE}}})"
-            },
-            Unit.RATIO,
-            fine_until(warn=0.25),
-            jump=TO_JOB,
-        ),
+        {},
+        INCIDENTS,
+        f"time() - (0 * {INCIDENTS} + on (incident) group_left () {SINCE})",
+        f"0 * {INCIDENTS} + on (incident, job) group_left ()"
+        " sum by (incident, job) (fabric_incident_lost_gpu_seconds_total) / 3600",
+        silence="No incident is open. The first number shows whether a service evaluates.",
     ),
-)
-
-# --- jobs -----------------------------------------------------------------------------------------
-
-
-def of_job(metric: str) -> str:
-    """A gauge, one number for each job."""
-    return f"max by (cluster, job) ({metric}{{{HERE_OR_NOWHERE}}})"
-
-
-JOBS = Row(
-    title="Jobs that run",
-    panels=(
-        table(
-            "Jobs",
-            "Every job that is seen: ranks whose place is known, its median step, the shares "
-            "of its time that the network takes and that ranks wait for a late one, and how long "
-            "ago a step ended (only of jobs that mark their steps). Colours: network from 25 % on "
-            "(collectives_network_share, a goal of ours), waiting from 20 % on "
-            "(stragglers_job_wait, a policy of ours), no step for 10 minutes "
-            "(collectives_stopped_min_seconds, after PyTorch's NCCL watchdog).",
-            asked(
-                of_job("fabric_job_ranks"),
-                of_job("fabric_job_step_seconds"),
-                of_job("fabric_job_network_share_ratio"),
-                of_job("fabric_job_wait_share_ratio"),
-                f"time() - {of_job('fabric_step_last_completed_time_seconds')}",
-            ),
-            (
-                *named("job cluster"),
-                value("Ranks"),
-                value("Step", Unit.SECONDS, of="B"),
-                value("Network", Unit.RATIO, fine_until(warn=0.25), of="C"),
-                value("Waiting", Unit.RATIO, fine_until(warn=0.2), of="D"),
-                value("Last step ago", Unit.SECONDS, fine_until(bad=600), of="E"),
-            ),
-            sort_by="Network",
-            empty_text="No job is seen.",
-        ),
-        lines(
-            "Step time",
-            "Median duration of each job's last steps, by the rhythm of its collectives. A "
-            "job's own past is what to compare with: 10 % more is a change (FALCON, MegaScale; "
-            "collectives_step_slower).",
-            {"{{job}}": of_job("fabric_job_step_seconds")},
-            Unit.SECONDS,
-            jump=TO_JOB,
-        ),
+    "GPUs lost to incidents": lines.of(is_stacked=True)(
+        "How many GPUs' work is lost at each moment, by cause: GPU seconds lost in a second. "
+        "Usual: nothing. It ends when the incident does.",
+        {"{{cause}}": LOST_GPUS},
+        silence="No job loses time to an incident.",
     ),
-)
+    "Network's share of each job's time": lines.of(
+        fine_until(Unit.RATIO, warn=0.25), jump=jumps.TO_JOB
+    )(
+        "Share of the time in which the median rank was inside a collective that all ranks had "
+        "entered: waiting for bytes, not for a rank. Above 25 % the network is worth a look "
+        "(collectives_network_share, a goal of ours; published shares are 20 % to more than 50 %).",
+        {"{{job}}": f"max by (cluster, job) (fabric_job_network_share_ratio{{{HERE_OR_NOWHERE}}})"},
+    ),
+}
 
-# --- links ----------------------------------------------------------------------------------------
+
+of_job = partial(gauge, by="cluster, job", where=HERE_OR_NOWHERE)
+
+JOBS = {
+    "Jobs": table.of(sort_by="Network")(
+        "Every job that is seen: ranks whose place is known, its median step, the shares of its "
+        "time that the network takes and that ranks wait for a late one, and how long ago a step "
+        "ended (only of jobs that mark their steps). Colours: network from 25 % on "
+        "(collectives_network_share, a goal of ours), waiting from 20 % on (stragglers_job_wait, a "
+        "policy of ours), no step for 10 minutes (collectives_stopped_min_seconds, after PyTorch's "
+        "NCCL watchdog).",
+        "job cluster",
+        {
+            "Ranks": of_job("fabric_job_ranks"),
+            ("Step", Unit.SECONDS): of_job("fabric_job_step_seconds"),
+            ("Network", fine_until(Unit.RATIO, warn=0.25)): of_job(
+                "fabric_job_network_share_ratio"
+            ),
+            ("Waiting", fine_until(Unit.RATIO, warn=0.2)): of_job("fabric_job_wait_share_ratio"),
+            ("Last step ago", fine_until(Unit.SECONDS, bad=600)): "time() -"
+            f" {of_job('fabric_step_last_completed_time_seconds')}",
+        },
+        empty_text="No job is seen.",
+    ),
+    "Step time": lines.of(Unit.SECONDS, jump=jumps.TO_JOB)(
+        "Median duration of each job's last steps, by the rhythm of its collectives. A job's own "
+        "past is what to compare with: 10 % more is a change (FALCON, MegaScale; "
+        "collectives_step_slower).",
+        {"{{job}}": of_job("fabric_job_step_seconds")},
+    ),
+}
 
 NIC_ERROR_RATE = (
     f"{per_nic('fabric_nic_phy_receive_pcs_symbol_errors_total', '$__range')} / {NIC_RATE}"
@@ -264,99 +208,66 @@ DROPPED_ON_ARRIVAL = (
 SENT_AGAIN = f"{per_port('fabric_port_sequence_naks_total', '$__range')} / {SENT} > 0"
 
 
-def most(labels: str, metric: str) -> str:
-    """Seconds of a second, of the priority that is stopped most."""
-    return f"max by ({labels}) (rate({metric}{{{HERE}}}[5m]))"
-
-
+most = partial(rate, over="5m", how="max")
 STOPPED = (
-    f"({most(PORT, 'fabric_port_receive_pause_seconds_total')}"
-    f" or {most(PORT, 'fabric_port_transmit_wait_seconds_total')}"
-    f" or {on_ports(most(NIC, 'fabric_nic_receive_pause_seconds_total'))}) > 0"
+    f"({most('fabric_port_receive_pause_seconds_total', by=PORT)}"
+    f" or {most('fabric_port_transmit_wait_seconds_total', by=PORT)}"
+    f" or {on_ports(most('fabric_nic_receive_pause_seconds_total', by=NIC))}) > 0"
 )
 STOPS_OTHERS = (
-    f"({most(PORT, 'fabric_port_transmit_pause_seconds_total')}"
-    f" or {on_ports(most(NIC, 'fabric_nic_transmit_pause_seconds_total'))}) > 0"
+    f"({most('fabric_port_transmit_pause_seconds_total', by=PORT)}"
+    f" or {on_ports(most('fabric_nic_transmit_pause_seconds_total', by=NIC))}) > 0"
 )
-NAMES = (Column(label="host", title="Host or switch", jump=TO_PORT), *named("device port"))
+NAMES = (Column(label="host", title="Host or switch", jump=jumps.TO_PORT), *named("device port"))
 
 
-def worst(title: str, text: str, exprs: Sequence[str], columns: Sequence[Column]) -> Panel:
-    """The ports that stand out, each with its names; sorted by the first number."""
-    return table(
-        title,
-        text,
-        asked(*(f"topk({WORST}, {expr})" for expr in exprs)),
-        (*NAMES, *columns),
-        silence="No port stands out.",
-        sort_by=columns[0].title,
-    )
+def worst(text: str, numbers: Numbers) -> Panel:
+    tops = {head: f"topk({WORST}, {expr})" for head, expr in numbers.items()}
+    return table(text, NAMES, tops, silence="No port stands out.")
 
 
-FULL_STEPS = fine_until(warn=0.8, bad=0.95)
-
-LINKS = Row(
-    title="Worst links",
-    panels=(
-        worst(
-            "Damaged bits",
-            "Symbol errors over the range shown by the bits that the link's speed carries in that "
-            "time: a bit error rate; beside it frames a second with a wrong checksum, for switches "
-            "that count nothing finer. Usual: nothing. From 1e-15 on (over two hours) it is worth "
-            "a look, from 1e-14 on (over 12 minutes) the cable, transceiver or fibre is going bad "
-            "(NVIDIA UFM's packet drop rate plugin; errors_ber_long, errors_ber_short).",
-            (ERROR_RATE, WRONG_CHECKSUM),
-            (
-                value("Error rate", Unit.SCIENTIFIC, fine_until(look=1e-15, bad=1e-14)),
-                value("Bad frames", Unit.EVENTS_PER_SECOND, of="B"),
-            ),
-        ),
-        worst(
-            "Lost packets",
-            "Shares of packets over the range shown: dropped instead of sent, dropped on arrival, "
-            "and asked for again by the other side. Ports with less than 100 packets a second have "
-            "no share. Usual: nothing. 1e-5 can collapse RoCE that starts over after a loss "
-            "(loss_ratio_go_back_n, operators' reports); 1e-4 is where the rule pack warns "
-            "(loss_ratio, a policy of ours).",
-            (DROPPED, DROPPED_ON_ARRIVAL, SENT_AGAIN),
-            tuple(
-                Column(label=label, title=title, unit=Unit.RATIO, steps=LOSS_STEPS)
-                for label, title in (
-                    ("Value", "Dropped"),
-                    ("Value #B", "On arrival"),
-                    ("Value #C", "Sent again"),
-                )
-            ),
-        ),
-        worst(
-            "Held up",
-            "Share of the last 5 minutes in which a port was not allowed to send (pause, or no "
-            "credit on InfiniBand), and in which it kept its neighbour from sending. What stops "
-            "others and is not stopped is the root of a storm; the rest are victims. From 5 % on "
-            "the rule pack warns, 30 % is near a storm (pause_share, pause_share_heavy: folklore, "
-            "there is no public number).",
-            (STOPPED, STOPS_OTHERS),
-            (
-                value("Is stopped", Unit.RATIO, STOPPED_STEPS),
-                value("Stops others", Unit.RATIO, STOPPED_STEPS, of="B"),
-            ),
-        ),
-        worst(
-            "Fullest",
-            "Bytes over 5 minutes by the link's rate, as it sends and as it receives. Collectives "
-            "fill links for moments, so a mean of 80 % leaves no room (capacity_average, a common "
-            "planning limit, our policy); at 95 % the link is the limit of whatever runs here "
-            "(capacity_peak).",
-            (utilisation("transmit", "5m"), utilisation("receive", "5m")),
-            (
-                value("Sends", Unit.RATIO, FULL_STEPS),
-                value("Receives", Unit.RATIO, FULL_STEPS, of="B"),
-            ),
-        ),
+LINKS = {
+    "Damaged bits": worst(
+        "Symbol errors over the range shown by the bits that the link's speed carries in that "
+        "time: a bit error rate; beside it frames a second with a wrong checksum, for switches "
+        "that count nothing finer. Usual: nothing. From 1e-15 on (over two hours) it is worth a "
+        "look, from 1e-14 on (over 12 minutes) the cable, transceiver or fibre is going bad "
+        "(NVIDIA UFM's packet drop rate plugin; errors_ber_long, errors_ber_short).",
+        {
+            ("Error rate", limits.ERRORS): ERROR_RATE,
+            ("Bad frames", Unit.EVENTS_PER_SECOND): WRONG_CHECKSUM,
+        },
     ),
-)
-
-# --- hosts ----------------------------------------------------------------------------------------
+    "Lost packets": worst(
+        "Shares of packets over the range shown: dropped instead of sent, dropped on arrival, and "
+        "asked for again by the other side. Ports with less than 100 packets a second have no "
+        "share. Usual: nothing. 1e-5 can collapse RoCE that starts over after a loss "
+        "(loss_ratio_go_back_n, operators' reports); 1e-4 is where the rule pack warns "
+        "(loss_ratio, a policy of ours).",
+        {
+            ("Dropped", limits.LOSS): DROPPED,
+            ("On arrival", limits.LOSS): DROPPED_ON_ARRIVAL,
+            ("Sent again", limits.LOSS): SENT_AGAIN,
+        },
+    ),
+    "Held up": worst(
+        "Share of the last 5 minutes in which a port was not allowed to send (pause, or no credit "
+        "on InfiniBand), and in which it kept its neighbour from sending. What stops others and is "
+        "not stopped is the root of a storm; the rest are victims. From 5 % on the rule pack "
+        "warns, 30 % is near a storm (pause_share, pause_share_heavy: folklore, there is no public "
+        "number).",
+        {("Is stopped", limits.STOPPED): STOPPED, ("Stops others", limits.STOPPED): STOPS_OTHERS},
+    ),
+    "Fullest": worst(
+        "Bytes over 5 minutes by the link's rate, as it sends and as it receives. Collectives fill "
+        "links for moments, so a mean of 80 % leaves no room (capacity_average, a common planning "
+        "limit, our policy); at 95 % the link is the limit of whatever runs here (capacity_peak).",
+        {
+            ("Sends", limits.NO_ROOM): utilisation("transmit", "5m"),
+            ("Receives", limits.NO_ROOM): utilisation("receive", "5m"),
+        },
+    ),
+}
 
 BROKEN_ALERTS = (
     "FabricGpu(XidReboot|XidReset|XidWorkflow|Lost|EccUncorrected|RowRemapFailed|RecoveryAction"
@@ -386,92 +297,66 @@ XIDS = (
 )
 """Not `increase`: of a number that was never seen before the first error counts, too."""
 
-HOSTS = Row(
-    title="Hosts to drain",
-    panels=(
-        table(
-            "Hosts to drain",
-            "Hosts that an open incident blames (for anything but congestion), that have a "
-            "broken GPU or NIC by the alerts of the rule pack, or that are silent; with the ranks "
-            "that run there, which draining would end. Drain those whose incident is at least 50 % "
-            "sure (incidents_confidence), or that have a broken part; of the others find out "
-            "first. Usual: none.",
-            asked(
-                BLAMED,
-                BROKEN,
-                SILENT_FOR,
-                f"{RANKS} and on (host) ({BLAMED} or {BROKEN} or {SILENT_FOR})",
-            ),
-            (
-                *named("host"),
-                value("Blamed", Unit.RATIO, SURE_STEPS),
-                value("Broken parts", steps=fine_until(bad=1), of="B"),
-                value("Silent for", Unit.SECONDS, of="C"),
-                value("Ranks", of="D"),
-            ),
-            silence="No host needs to be drained.",
-            sort_by="Blamed",
-        ),
-        table(
-            "XIDs",
-            "Errors that NVIDIA's driver reported within the range shown, by number; of "
-            "dcgm-exporter, which has only the last number, those that changed. Reboot the host "
-            "after 79 and 167; reset the GPU after 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, "
-            "143 and 155 to 158; 48, 74 and 144 to 150 have a procedure; after most others "
-            "restart the application (NVIDIA's XID catalogue; knobs gpus_xids_…). Usual: none.",
-            asked(XIDS),
-            (
-                *named("host"),
-                Column(label="gpu", title="GPU"),
-                Column(label="xid", title="XID"),
-                value("Times"),
-            ),
-            silence="No XID.",
-            sort_by="Times",
-        ),
+HOSTS = {
+    "Hosts to drain": table(
+        "Hosts that an open incident blames (for anything but congestion), that have a broken GPU "
+        "or NIC by the alerts of the rule pack, or that are silent; with the ranks that run there, "
+        "which draining would end. Drain those whose incident is at least 50 % sure "
+        "(incidents_confidence), or that have a broken part; of the others find out first. Usual: "
+        "none.",
+        "host",
+        {
+            ("Blamed", limits.SURE_SHARE): BLAMED,
+            ("Broken parts", fine_until(bad=1)): BROKEN,
+            ("Silent for", Unit.SECONDS): SILENT_FOR,
+            "Ranks": f"{RANKS} and on (host) ({BLAMED} or {BROKEN} or {SILENT_FOR})",
+        },
+        silence="No host needs to be drained.",
     ),
-)
-
-SILENT = Row(
-    title="Who is silent",
-    panels=(
-        table(
-            "Hosts without readings",
-            f"Hosts that gave readings within {SEEN_WITHIN} and have given none for five "
-            "minutes, and for how long: the host is down, its agent or exporter has ended, or it "
-            f"cannot reach the service. After {SEEN_WITHIN} it is forgotten (self_agent_window).",
-            asked(SILENT_FOR),
-            (*named("host"), value("Silent for", Unit.SECONDS)),
-            silence="Every host reports.",
-            sort_by="Silent for",
-            height=6,
-        ),
-        table(
-            "Switches without answer",
-            "Switches that did not answer when they were last polled, or that are not polled any "
-            "more. Their ports' counters stand still: a fault there is not seen. The rule pack "
-            "warns after 3 minutes (links_switch_for, a policy of ours).",
-            asked(SWITCHES_AWAY),
-            (
-                Column(
-                    label="host",
-                    title="Switch",
-                    jump=TO_THIS_SWITCH,
-                ),
-                value("What is wrong"),
-            ),
-            silence="Every switch answers.",
-            values={"0": "does not answer", "1": "not polled"},
-            sort_by="What is wrong",
-            height=6,
-        ),
+    "XIDs": table(
+        "Errors that NVIDIA's driver reported within the range shown, by number; of dcgm-exporter, "
+        "which has only the last number, those that changed. Reboot the host after 79 and 167; "
+        "reset the GPU after 46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143 and 155 to 158; 48, "
+        "74 and 144 to 150 have a procedure; after most others restart the application (NVIDIA's "
+        "XID catalogue; knobs gpus_xids_…). Usual: none.",
+        (*named("host"), *titled(gpu="GPU", xid="XID")),
+        {"Times": XIDS},
+        silence="No XID.",
     ),
-)
+}
 
-BOARD = Board(
+SILENT = {
+    "Hosts without readings": table.of(height=6)(
+        f"Hosts that gave readings within {SEEN_WITHIN} and have given none for five minutes, and "
+        "for how long: the host is down, its agent or exporter has ended, or it cannot reach the "
+        f"service. After {SEEN_WITHIN} it is forgotten (self_agent_window).",
+        "host",
+        {("Silent for", Unit.SECONDS): SILENT_FOR},
+        silence="Every host reports.",
+    ),
+    "Switches without answer": table.of(
+        values={"0": "does not answer", "1": "not polled"}, height=6
+    )(
+        "Switches that did not answer when they were last polled, or that are not polled any more. "
+        "Their ports' counters stand still: a fault there is not seen. The rule pack warns after 3 "
+        "minutes (links_switch_for, a policy of ours).",
+        (THIS_SWITCH,),
+        {"What is wrong": SWITCHES_AWAY},
+        silence="Every switch answers.",
+    ),
+}
+
+BOARD = board(
     title="Fleet",
     question="Is anything wrong, and what comes first?",
     tags=("overview",),
     variables=(CLUSTER,),
-    rows=(GLANCE, FIRST, JOBS, LINKS, HOSTS, SILENT),
+    rows={
+        "Is anything wrong?": GLANCE,
+        "What comes first": FIRST,
+        "Jobs that run": JOBS,
+        "Worst links": LINKS,
+        "Hosts to drain": HOSTS,
+        "Who is silent": SILENT,
+    },
 )

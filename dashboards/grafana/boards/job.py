@@ -7,27 +7,22 @@ the service makes of a job's collectives have no cluster, so their selectors tak
 
 from __future__ import annotations
 
+from functools import partial
+
+from dashboards.grafana import jumps, limits
 from dashboards.grafana.expressions import (
     HERE,
     HERE_OR_NOWHERE,
     INCIDENT,
     SOMEBODY_LOOKS,
+    gauge,
     per_port,
+    rate,
     utilisation,
 )
-from dashboards.grafana.limits import GPU_HOURS_STEPS, PLAIN, SURE, SURE_STEPS, fine_until
-from dashboards.grafana.model import Board, Column, Draw, Row, Unit
-from dashboards.grafana.shapes import (
-    TO_HOST,
-    TO_RANKS,
-    asked,
-    lines,
-    named,
-    number,
-    over_time,
-    table,
-    value,
-)
+from dashboards.grafana.limits import fine_until
+from dashboards.grafana.model import Scale, Unit
+from dashboards.grafana.shapes import board, heat, lines, named, number, table, thirds, titled
 from dashboards.grafana.variables import CLUSTER, JOB
 
 NETWORK_SHARE = 0.25
@@ -49,7 +44,6 @@ TAIL_FACTOR = 5
 RANKS_SHOWN = 64
 """Rows of the heat map, the latest ranks: as many as can be distinguished."""
 LINES_SHOWN = 10
-"""Lines that a person can follow."""
 
 MINE = f'job="$job", {HERE_OR_NOWHERE}'
 RANK = "rank, host"
@@ -64,17 +58,13 @@ HOSTS = (
 
 
 def of_job(metric: str) -> str:
-    """A gauge of the job."""
     return f"max({metric}{{{MINE}}})"
 
 
-def of_ranks(metric: str) -> str:
-    """A gauge of ranks, one number each."""
-    return f"max by ({RANK}) ({metric}{{{MINE}}})"
+of_ranks = partial(gauge, by=RANK, where=MINE)
 
 
 def of_hosts(expr: str) -> str:
-    """The same of the job's hosts only."""
     return f"({expr}) and on (host) {HOSTS}"
 
 
@@ -90,204 +80,138 @@ def worst(count: int, expr: str, range_function: str, of: str) -> str:
 STEP_TIME = of_job("fabric_job_step_seconds")
 NETWORK = of_job("fabric_job_network_share_ratio")
 WAIT = of_job("fabric_job_wait_share_ratio")
-WAITED = f"max by ({RANK}) (rate(fabric_rank_waited_for_seconds_total{{{MINE}}}[$__rate_interval]))"
+waited = partial(rate, "fabric_rank_waited_for_seconds_total", by=RANK, where=MINE, how="max")
 LOST = 'fabric_incident_lost_gpu_seconds_total{job="$job"}'
 
-# --- how slow, and what of --------------------------------------------------------------------
-
-GLANCE = Row(
-    title="How slow is it, and what is it slow at?",
-    panels=(
-        number(
-            "Step",
-            "Median duration of the last steps, by the rhythm of the job's collectives. What is "
-            "usual depends on the job: see the number beside it.",
-            STEP_TIME,
-            PLAIN,
-            Unit.SECONDS,
-            2,
-        ),
-        number(
-            "Slower than usual",
-            "The last five minutes' steps against the median of the six hours before. Up to 5 % "
-            f"either way is usual; from {STEP_SLOWER:.0%} on it is a change "
-            "(collectives_step_slower; FALCON and MegaScale look from about there on). Nothing for "
-            "a job that has just begun, and close to 0 for one that was slow from its beginning.",
-            f"max(avg_over_time(fabric_job_step_seconds{{{MINE}}}[5m])"
-            f" / quantile_over_time(0.5, fabric_job_step_seconds{{{MINE}}}[6h])) - 1",
-            fine_until(look=REGRESSION, bad=STEP_SLOWER),
-            Unit.RATIO,
-            1,
-        ),
-        number(
-            "Network",
-            "Share of the time in which the median rank was inside a collective that all ranks had "
-            f"entered: it waited for bytes. Above {NETWORK_SHARE:.0%} the network is worth a look "
-            "(collectives_network_share, a goal of ours; published shares are 20 % to more than "
-            "50 %).",
-            NETWORK,
-            fine_until(warn=NETWORK_SHARE),
-            Unit.RATIO,
-            1,
-        ),
-        number(
-            "Waiting",
-            "Share of the time in which the median rank was inside a collective and another had "
-            "not come yet: it waited for a rank, whatever the network does. Above "
-            f"{JOB_WAIT:.0%} there is an alert (stragglers_job_wait, a policy of ours).",
-            WAIT,
-            fine_until(look=JOB_WAIT / 2, warn=JOB_WAIT),
-            Unit.RATIO,
-            1,
-        ),
-        number(
-            "Incidents",
-            "Open incidents that this job suffers from. Usual: 0. Nothing at all means that no "
-            "service of ours evaluates.",
-            f'count(max by (incident) (fabric_incident{{job="$job"}})) or {SOMEBODY_LOOKS}',
-        ),
-        number(
-            "GPU hours lost",
-            "What incidents cost this job within the range shown, over all of its GPUs: its steps, "
-            "replayed without the culprit. Usual: 0.",
-            f"sum(max_over_time({LOST}[$__range]) - ({LOST} offset $__range"
-            f" or 0 * max_over_time({LOST}[$__range]))) / 3600 or {SOMEBODY_LOOKS}",
-            GPU_HOURS_STEPS,
-            Unit.HOURS,
-            1,
-        ),
+GLANCE = {
+    "Step": number.of(Unit.SECONDS, decimals=2)(
+        "Median duration of the last steps, by the rhythm of the job's collectives. What is usual "
+        "depends on the job: see the number beside it.",
+        STEP_TIME,
     ),
-)
-
-TIME = Row(
-    title="Where does the time go?",
-    panels=(
-        lines(
-            "A step, split",
-            "The median step in three parts: computing (everything outside of collectives), "
-            "waiting for ranks that come late, and transfer. The part that grew shows where to "
-            "look: computing at the GPUs, waiting below at the ranks, transfer at the collectives. "
-            "Communication that runs beside computing counts as transfer, so this is an upper "
-            "bound where both overlap.",
-            {
-                "compute": f"clamp_min({STEP_TIME} * (1 - {NETWORK} - {WAIT}), 0)",
-                "wait": f"{STEP_TIME} * {WAIT}",
-                "transfer": f"{STEP_TIME} * {NETWORK}",
-            },
-            Unit.SECONDS,
-            is_stacked=True,
-        ),
-        lines(
-            "Network and waiting against the 25 % line",
-            f"The same shares of time, with the line at {NETWORK_SHARE:.0%} for the network "
-            "(collectives_network_share: a goal of ours, no public source; published shares are "
-            f"20 % to more than 50 %). Waiting has its own limit at {JOB_WAIT:.0%} "
-            "(stragglers_job_wait). A job whose waiting rises is not slow because of the network.",
-            {"network": NETWORK, "waiting for ranks": WAIT},
-            Unit.RATIO,
-            fine_until(warn=NETWORK_SHARE),
-        ),
-        lines(
-            "Step time by rank",
-            "As the training loop marks its steps: the median and the slowest rank. Ranks of one "
-            "job end their steps together, so that the two differ only for a moment, or where "
-            "ranks do not wait for each other. The third line is the rhythm of the collectives, "
-            "which needs no marks.",
-            {
-                "median rank": f"quantile(0.5, fabric_step_last_duration_seconds{{{MINE}}})",
-                "slowest rank": f"max(fabric_step_last_duration_seconds{{{MINE}}})",
-                "by collectives": STEP_TIME,
-            },
-            Unit.SECONDS,
-        ),
-        lines(
-            "Parts of a step, as the training loop names them",
-            "Share of the time that ranks spend in each part that the loop marks (data, forward, "
-            "backward …), in the mean of all. A data part that grows is a loader or a file system "
-            "that is too slow. Parts may be nested and then add up to more than the step.",
-            {
-                "{{phase}}": "avg by (phase) "
-                f"(rate(fabric_step_phase_seconds_total{{{MINE}}}[$__rate_interval]))"
-            },
-            Unit.RATIO,
-            silence="The training loop marks no parts.",
-        ),
+    "Slower than usual": number.of(
+        fine_until(Unit.RATIO, look=REGRESSION, bad=STEP_SLOWER), decimals=1
+    )(
+        "The last five minutes' steps against the median of the six hours before. Up to 5 % either "
+        f"way is usual; from {STEP_SLOWER:.0%} on it is a change (collectives_step_slower; FALCON "
+        "and MegaScale look from about there on). Nothing for a job that has just begun, and close "
+        "to 0 for one that was slow from its beginning.",
+        f"max(avg_over_time(fabric_job_step_seconds{{{MINE}}}[5m])"
+        f" / quantile_over_time(0.5, fabric_job_step_seconds{{{MINE}}}[6h])) - 1",
     ),
-)
-
-# --- waiting ----------------------------------------------------------------------------------
-
-MOST_WAITED_FOR = (
-    f"topk({LINES_SHOWN}, max by ({RANK}) "
-    f"(rate(fabric_rank_waited_for_seconds_total{{{MINE}}}[5m])))"
-)
-RANKS = Row(
-    title="If it waits: for which rank?",
-    panels=(
-        over_time(
-            Draw.HEAT,
-            "Lateness of ranks",
-            "How much later than the median rank each enters its collectives, as the median "
-            "of ten seconds; early ones are shown as 0. One bright row is a straggler: its GPU, "
-            "its host or its data. Several rows of one host are the host. A bright column is a "
-            f"moment that hit all. The {RANKS_SHOWN} ranks that were latest within the range.",
-            {
-                "{{rank}} on {{host}}": worst(
-                    RANKS_SHOWN,
-                    f"clamp_min({of_ranks('fabric_rank_lateness_seconds')}, 0)",
-                    "max_over_time",
-                    "fabric_rank_lateness_seconds",
-                )
-            },
-            Unit.SECONDS,
-            width=16,
-            height=12,
-        ),
-        table(
-            "Ranks that others wait for",
-            "Share of the time that others waited for each rank, the latest comer of each "
-            f"collective. From {WAITED_FOR:.0%} on it is a straggler (stragglers_waited_for, after "
-            f"ByteDance's what-if study). Late: by which share of a step, from {LATE:.0%} on "
-            "(stragglers_lateness; MegaScale, FALCON). Last in: of how many of its operations it "
-            "was the last. The host's board shows why.",
-            asked(
-                MOST_WAITED_FOR,
-                f"clamp_min(max by ({RANK}) "
-                f"(avg_over_time(fabric_rank_lateness_seconds{{{MINE}}}[5m])), 0)"
-                f" / scalar(max(avg_over_time(fabric_job_step_seconds{{{MINE}}}[5m])))"
-                f" and on ({RANK}) {MOST_WAITED_FOR}",
-                f"max by ({RANK}) (rate(fabric_rank_last_in_total{{{MINE}}}[5m]))"
-                f" / scalar(sum(rate(fabric_rank_last_in_total{{{MINE}}}[5m])))"
-                f" and on ({RANK}) {MOST_WAITED_FOR}",
-            ),
-            (
-                *named("rank host"),
-                value("Waited for", Unit.RATIO, fine_until(bad=WAITED_FOR)),
-                value("Late", Unit.RATIO, fine_until(bad=LATE), of="B"),
-                value("Last in", Unit.RATIO, of="C"),
-            ),
-            sort_by="Waited for",
-            width=8,
-            height=12,
-        ),
-        lines(
-            "Waiting for each rank",
-            "The same over time, of the ranks that were waited for most within the range. A "
-            "straggler begins at some moment: look at its host at that moment.",
-            {
-                "{{rank}} on {{host}}": worst(
-                    LINES_SHOWN, WAITED, "rate", "fabric_rank_waited_for_seconds_total"
-                )
-            },
-            Unit.RATIO,
-            fine_until(warn=WAITED_FOR),
-            jump=TO_HOST,
-            width=24,
-        ),
+    "Network": number.of(fine_until(Unit.RATIO, warn=NETWORK_SHARE), decimals=1)(
+        "Share of the time in which the median rank was inside a collective that all ranks had "
+        f"entered: it waited for bytes. Above {NETWORK_SHARE:.0%} the network is worth a look "
+        "(collectives_network_share, a goal of ours; published shares are 20 % to more than 50 %).",
+        NETWORK,
     ),
-)
+    "Waiting": number.of(fine_until(Unit.RATIO, look=JOB_WAIT / 2, warn=JOB_WAIT), decimals=1)(
+        "Share of the time in which the median rank was inside a collective and another had not "
+        f"come yet: it waited for a rank, whatever the network does. Above {JOB_WAIT:.0%} there is "
+        "an alert (stragglers_job_wait, a policy of ours).",
+        WAIT,
+    ),
+    "Incidents": number(
+        "Open incidents that this job suffers from. Usual: 0. Nothing at all means that no service "
+        "of ours evaluates.",
+        f'count(max by (incident) (fabric_incident{{job="$job"}})) or {SOMEBODY_LOOKS}',
+    ),
+    "GPU hours lost": number.of(Scale(Unit.HOURS, limits.GPU_HOURS.steps), decimals=1)(
+        "What incidents cost this job within the range shown, over all of its GPUs: its steps, "
+        "replayed without the culprit. Usual: 0.",
+        f"sum(max_over_time({LOST}[$__range]) - ({LOST} offset $__range"
+        f" or 0 * max_over_time({LOST}[$__range]))) / 3600 or {SOMEBODY_LOOKS}",
+    ),
+}
 
-# --- transfer ---------------------------------------------------------------------------------
+TIME = {
+    "A step, split": lines.of(Unit.SECONDS, is_stacked=True)(
+        "The median step in three parts: computing (everything outside of collectives), waiting "
+        "for ranks that come late, and transfer. The part that grew shows where to look: computing "
+        "at the GPUs, waiting below at the ranks, transfer at the collectives. Communication that "
+        "runs beside computing counts as transfer, so this is an upper bound where both overlap.",
+        {
+            "compute": f"clamp_min({STEP_TIME} * (1 - {NETWORK} - {WAIT}), 0)",
+            "wait": f"{STEP_TIME} * {WAIT}",
+            "transfer": f"{STEP_TIME} * {NETWORK}",
+        },
+    ),
+    "Network and waiting against the 25 % line": lines.of(
+        fine_until(Unit.RATIO, warn=NETWORK_SHARE)
+    )(
+        f"The same shares of time, with the line at {NETWORK_SHARE:.0%} for the network "
+        "(collectives_network_share: a goal of ours, no public source; published shares are 20 % "
+        f"to more than 50 %). Waiting has its own limit at {JOB_WAIT:.0%} (stragglers_job_wait). A "
+        "job whose waiting rises is not slow because of the network.",
+        {"network": NETWORK, "waiting for ranks": WAIT},
+    ),
+    "Step time by rank": lines.of(Unit.SECONDS)(
+        "As the training loop marks its steps: the median and the slowest rank. Ranks of one job "
+        "end their steps together, so that the two differ only for a moment, or where ranks do not "
+        "wait for each other. The third line is the rhythm of the collectives, which needs no "
+        "marks.",
+        {
+            "median rank": f"quantile(0.5, fabric_step_last_duration_seconds{{{MINE}}})",
+            "slowest rank": f"max(fabric_step_last_duration_seconds{{{MINE}}})",
+            "by collectives": STEP_TIME,
+        },
+    ),
+    "Parts of a step, as the training loop names them": lines.of(Unit.RATIO)(
+        "Share of the time that ranks spend in each part that the loop marks (data, forward, "
+        "backward …), in the mean of all. A data part that grows is a loader or a file system that "
+        "is too slow. Parts may be nested and then add up to more than the step.",
+        {"{{phase}}": rate("fabric_step_phase_seconds_total", by="phase", where=MINE, how="avg")},
+        silence="The training loop marks no parts.",
+    ),
+}
+
+MOST_WAITED_FOR = f"topk({LINES_SHOWN}, {waited('5m')})"
+RANKS = {
+    "Lateness of ranks": heat.of(Unit.SECONDS, width=16, height=12)(
+        "How much later than the median rank each enters its collectives, as the median of ten "
+        "seconds; early ones are shown as 0. One bright row is a straggler: its GPU, its host or "
+        "its data. Several rows of one host are the host. A bright column is a moment that hit "
+        f"all. The {RANKS_SHOWN} ranks that were latest within the range.",
+        {
+            "{{rank}} on {{host}}": worst(
+                RANKS_SHOWN,
+                f"clamp_min({of_ranks('fabric_rank_lateness_seconds')}, 0)",
+                "max_over_time",
+                "fabric_rank_lateness_seconds",
+            )
+        },
+    ),
+    "Ranks that others wait for": table.of(height=12)(
+        "Share of the time that others waited for each rank, the latest comer of each collective. "
+        f"From {WAITED_FOR:.0%} on it is a straggler (stragglers_waited_for, after ByteDance's "
+        f"what-if study). Late: by which share of a step, from {LATE:.0%} on (stragglers_lateness; "
+        "MegaScale, FALCON). Last in: of how many of its operations it was the last. The host's "
+        "board shows why.",
+        "rank host",
+        {
+            ("Waited for", fine_until(Unit.RATIO, bad=WAITED_FOR)): MOST_WAITED_FOR,
+            ("Late", fine_until(Unit.RATIO, bad=LATE)): f"clamp_min(max by ({RANK}) "
+            f"(avg_over_time(fabric_rank_lateness_seconds{{{MINE}}}[5m])), 0)"
+            f" / scalar(max(avg_over_time(fabric_job_step_seconds{{{MINE}}}[5m])))"
+            f" and on ({RANK}) {MOST_WAITED_FOR}",
+            ("Last in", Unit.RATIO): f"max by ({RANK})"
+            f" (rate(fabric_rank_last_in_total{{{MINE}}}[5m]))"
+            f" / scalar(sum(rate(fabric_rank_last_in_total{{{MINE}}}[5m])))"
+            f" and on ({RANK}) {MOST_WAITED_FOR}",
+        },
+    ),
+    "Waiting for each rank": lines.of(
+        fine_until(Unit.RATIO, warn=WAITED_FOR), width=24, jump=jumps.TO_HOST
+    )(
+        "The same over time, of the ranks that were waited for most within the range. A straggler "
+        "begins at some moment: look at its host at that moment.",
+        {
+            "{{rank}} on {{host}}": worst(
+                LINES_SHOWN, waited(), "rate", "fabric_rank_waited_for_seconds_total"
+            )
+        },
+    ),
+}
 
 BY_SIZE = "operation, size"
 REPORTED = f"fabric_collective_reported_bus_bandwidth_bytes_per_second{{{MINE}}}"
@@ -297,139 +221,91 @@ SLOWNESS = (
     f" and on ({GROUP}) fabric_communicator_transfer_seconds{{{MINE}}} > {LONG}"
 )
 SLOWEST = f"topk({LINES_SHOWN}, {SLOWNESS})"
-COLLECTIVES = Row(
-    title="If it is the network: which collectives?",
-    panels=(
-        lines(
-            "Bus bandwidth by operation and size",
-            "What crosses each rank's link while operations of this size transfer, the median "
-            "of the job's groups. Waiting for late ranks does not lower it. Small sizes are bound "
-            "by latency and always low. A line that falls is a slower network for that kind of "
-            "group. Where only NCCL Inspector's own metrics are there, its means are shown.",
-            {
-                "{{operation}} {{size}}": f"quantile by ({BY_SIZE}) (0.5, {BANDWIDTH})"
-                f" or quantile by ({BY_SIZE}) (0.5, {REPORTED})"
-            },
-            Unit.BYTES_PER_SECOND,
-        ),
-        table(
-            "Bandwidth against the past and against tests",
-            "Now: the median of the job's groups. Worst: the slowest group. Past: the median "
-            f"of six hours; {REGRESSION:.0%} below it is a regression (collectives_regression, "
-            "after SuperBench). Test: what nccl-tests reached on this cluster, the best of any "
-            "number of ranks; a job is usually somewhat below, 30 % below alerts "
-            "(collectives_below_test, a policy of ours).",
-            asked(
-                f"quantile by ({BY_SIZE}) (0.5, {BANDWIDTH})",
-                f"min by ({BY_SIZE}) ({BANDWIDTH})",
-                f"quantile by ({BY_SIZE}) (0.5, quantile_over_time(0.5, {BANDWIDTH}[6h]))",
-                f"max by ({BY_SIZE}) "
-                f"(fabric_baseline_bus_bandwidth_bytes_per_second{{{HERE_OR_NOWHERE}}})"
-                f" and on ({BY_SIZE}) {BANDWIDTH}",
-            ),
-            (
-                *named("operation size"),
-                value("Now", Unit.BYTES_PER_SECOND),
-                value("Worst", Unit.BYTES_PER_SECOND, of="B"),
-                value("Past", Unit.BYTES_PER_SECOND, of="C"),
-                value("Test", Unit.BYTES_PER_SECOND, of="D"),
-            ),
-            sort_by="Now",
-        ),
-        table(
-            "Slowest groups",
-            "How much longer a group's operations take than the median of the job's groups "
-            "with the same operation and size: 2 is twice as long. One slow link slows its whole "
-            "group, so the group that stands out has it; which pairs it is made of is on the "
-            "board of ranks. A job of one group has nothing to compare: always 1. Transfers below "
-            "1 ms are bound by latency and left out (collectives_transfer_min_seconds).",
-            asked(
-                SLOWEST,
-                f"max by ({GROUP}) ({BANDWIDTH}) and on ({GROUP}) {SLOWEST}",
-                f"max by ({GROUP}) (fabric_communicator_transfer_seconds{{{MINE}}})"
-                f" and on ({GROUP}) {SLOWEST}",
-            ),
-            (
-                Column(label="communicator", title="Group"),
-                *named("operation size"),
-                value("Times as long", steps=fine_until(look=1 + REGRESSION, bad=1.5)),
-                value("Bus bandwidth", Unit.BYTES_PER_SECOND, of="B"),
-                value("Transfer", Unit.SECONDS, of="C"),
-            ),
-            sort_by="Times as long",
-            jump=TO_RANKS,
-        ),
-        lines(
-            "Longest transfer against the median",
-            "Of each ten seconds the longest transfer by the median one, the worst group of each "
-            f"operation. Up to 2 is usual; above {TAIL_FACTOR} single operations hang behind: "
-            "retransmissions, a link that flaps, a burst (collectives_tail_factor, a policy of "
-            "ours).",
-            {
-                "{{operation}}": "max by (operation) "
-                f"(fabric_communicator_transfer_max_seconds{{{MINE}}}"
-                f" / (fabric_communicator_transfer_seconds{{{MINE}}} > 0))"
-            },
-            Unit.NONE,
-            fine_until(warn=TAIL_FACTOR),
-        ),
+COLLECTIVES = {
+    "Bus bandwidth by operation and size": lines.of(Unit.BYTES_PER_SECOND)(
+        "What crosses each rank's link while operations of this size transfer, the median of the "
+        "job's groups. Waiting for late ranks does not lower it. Small sizes are bound by latency "
+        "and always low. A line that falls is a slower network for that kind of group. Where only "
+        "NCCL Inspector's own metrics are there, its means are shown.",
+        {
+            "{{operation}} {{size}}": f"quantile by ({BY_SIZE}) (0.5, {BANDWIDTH})"
+            f" or quantile by ({BY_SIZE}) (0.5, {REPORTED})"
+        },
     ),
-)
-
-# --- what is to blame -------------------------------------------------------------------------
+    "Bandwidth against the past and against tests": table(
+        "Now: the median of the job's groups. Worst: the slowest group. Past: the median of six "
+        f"hours; {REGRESSION:.0%} below it is a regression (collectives_regression, after "
+        "SuperBench). Test: what nccl-tests reached on this cluster, the best of any number of "
+        "ranks; a job is usually somewhat below, 30 % below alerts (collectives_below_test, a "
+        "policy of ours).",
+        "operation size",
+        {
+            ("Now", Unit.BYTES_PER_SECOND): f"quantile by ({BY_SIZE}) (0.5, {BANDWIDTH})",
+            ("Worst", Unit.BYTES_PER_SECOND): f"min by ({BY_SIZE}) ({BANDWIDTH})",
+            ("Past", Unit.BYTES_PER_SECOND): f"quantile by ({BY_SIZE})"
+            f" (0.5, quantile_over_time(0.5, {BANDWIDTH}[6h]))",
+            ("Test", Unit.BYTES_PER_SECOND): f"max by ({BY_SIZE}) "
+            f"(fabric_baseline_bus_bandwidth_bytes_per_second{{{HERE_OR_NOWHERE}}})"
+            f" and on ({BY_SIZE}) {BANDWIDTH}",
+        },
+    ),
+    "Slowest groups": table.of(jump=jumps.TO_RANKS)(
+        "How much longer a group's operations take than the median of the job's groups with the "
+        "same operation and size: 2 is twice as long. One slow link slows its whole group, so the "
+        "group that stands out has it; which pairs it is made of is on the board of ranks. A job "
+        "of one group has nothing to compare: always 1. Transfers below 1 ms are bound by latency "
+        "and left out (collectives_transfer_min_seconds).",
+        (*titled(communicator="Group"), *named("operation size")),
+        {
+            ("Times as long", fine_until(look=1 + REGRESSION, bad=1.5)): SLOWEST,
+            ("Bus bandwidth", Unit.BYTES_PER_SECOND): f"max by ({GROUP})"
+            f" ({BANDWIDTH}) and on ({GROUP}) {SLOWEST}",
+            ("Transfer", Unit.SECONDS): f"max by ({GROUP})"
+            f" (fabric_communicator_transfer_seconds{{{MINE}}}) and on ({GROUP}) {SLOWEST}",
+        },
+    ),
+    "Longest transfer against the median": lines.of(fine_until(warn=TAIL_FACTOR))(
+        "Of each ten seconds the longest transfer by the median one, the worst group of each "
+        f"operation. Up to 2 is usual; above {TAIL_FACTOR} single operations hang behind: "
+        "retransmissions, a link that flaps, a burst (collectives_tail_factor, a policy of ours).",
+        {
+            "{{operation}}": "max by (operation) "
+            f"(fabric_communicator_transfer_max_seconds{{{MINE}}}"
+            f" / (fabric_communicator_transfer_seconds{{{MINE}}} > 0))"
+        },
+    ),
+}
 
 CULPRIT = named("cause reason rank host gpu device switch switch_port")
-BLAME = Row(
-    title="What is to blame?",
-    panels=(
-        table(
-            "Incidents of this job",
-            "The verdicts, with the culprit and what it has cost this job so "
-            "far: time of its steps that would not have passed without it, and the same over all "
-            f"of its GPUs. Below {SURE:.0%} sure an incident does not page (incidents_confidence, "
-            "a policy of ours). The names lead to their boards.",
-            asked(
-                f'max by ({INCIDENT}) (fabric_incident{{job="$job"}})',
-                f'0 * max by ({INCIDENT}) (fabric_incident{{job="$job"}})'
-                " + on (incident, job) group_left ()"
-                ' sum by (incident, job) (fabric_incident_lost_seconds_total{job="$job"})',
-                f'0 * max by ({INCIDENT}) (fabric_incident{{job="$job"}})'
-                f" + on (incident, job) group_left () sum by (incident, job) ({LOST}) / 3600",
-            ),
-            (
-                *CULPRIT,
-                value("Sure", Unit.RATIO, SURE_STEPS),
-                value("Time lost", Unit.SECONDS, of="B"),
-                value("GPU hours", Unit.HOURS, of="C"),
-            ),
-            silence="No incident of this job is open.",
-            sort_by="GPU hours",
-            width=24,
-            height=7,
-        ),
-        table(
-            "What detectors see",
-            "Findings about this job before they are judged: each by the evidence of one "
-            "detector alone, 0 to 1. Several may have one cause, and a symptom of another trouble "
-            "is a finding too. Usual: none, or weak ones.",
-            asked(
-                "max by (detector, cause, reason, rank, host, gpu, device, port, switch, "
-                'switch_port) (fabric_finding{job="$job"})'
-            ),
-            (
-                Column(label="detector", title="Detector"),
-                *CULPRIT,
-                value("Clear", Unit.RATIO),
-            ),
-            silence="No detector has found anything about this job.",
-            sort_by="Clear",
-            width=24,
-            height=7,
-        ),
+BLAME = {
+    "Incidents of this job": table.of(sort_by="GPU hours", width=24, height=7)(
+        "The verdicts, with the culprit and what it has cost this job so far: time of its steps "
+        "that would not have passed without it, and the same over all of its GPUs. Below "
+        f"{limits.SURE:.0%} sure an incident does not page (incidents_confidence, a policy of "
+        "ours). The names lead to their boards.",
+        CULPRIT,
+        {
+            ("Sure", limits.SURE_SHARE): f'max by ({INCIDENT}) (fabric_incident{{job="$job"}})',
+            ("Time lost", Unit.SECONDS): f'0 * max by ({INCIDENT}) (fabric_incident{{job="$job"}})'
+            " + on (incident, job) group_left ()"
+            ' sum by (incident, job) (fabric_incident_lost_seconds_total{job="$job"})',
+            ("GPU hours", Unit.HOURS): f'0 * max by ({INCIDENT}) (fabric_incident{{job="$job"}})'
+            f" + on (incident, job) group_left () sum by (incident, job) ({LOST}) / 3600",
+        },
+        silence="No incident of this job is open.",
     ),
-)
-
-# --- its hosts --------------------------------------------------------------------------------
+    "What detectors see": table.of(width=24, height=7)(
+        "Findings about this job before they are judged: each by the evidence of one detector "
+        "alone, 0 to 1. Several may have one cause, and a symptom of another trouble is a finding "
+        "too. Usual: none, or weak ones.",
+        (*titled(detector="Detector"), *CULPRIT),
+        {
+            ("Clear", Unit.RATIO): "max by (detector, cause, reason,"
+            ' rank, host, gpu, device, port, switch, switch_port) (fabric_finding{job="$job"})'
+        },
+        silence="No detector has found anything about this job.",
+    ),
+}
 
 CLOCK = (
     f"min by (host) (fabric_gpu_sm_clock_hertz{{{HERE}}}"
@@ -439,73 +315,62 @@ RESENT = " + on (host) ".join(
     f"sum by (host) ({per_port(f'fabric_port_{name}_total', '5m')})"
     for name in ("sequence_naks", "ack_timeouts")
 )
-MACHINES = Row(
-    title="Its hosts",
-    panels=(
-        table(
-            "Hosts at a glance",
-            "Each host of the job: how busy its GPUs are in the mean, the lowest clock of "
-            "a GPU by its highest one, the warmest GPU, its busiest port by the line, "
-            "retransmission events a second, and the share of time in which tasks waited for a "
-            "processor. One host that differs from the others is the one to open. In a job that "
-            "waits, the culprit is the host that does not: it is as busy as ever.",
-            asked(
-                of_hosts(f"avg by (host) (fabric_gpu_utilization_ratio{{{HERE}}})"),
-                of_hosts(CLOCK),
-                of_hosts(f"max by (host) (fabric_gpu_temperature_celsius{{{HERE}}})"),
-                of_hosts(f"max by (host) ({utilisation('transmit', '5m')})"),
-                of_hosts(RESENT),
-                of_hosts(
-                    "max by (host) "
-                    f"(rate(fabric_host_pressure_cpu_waiting_seconds_total{{{HERE}}}[5m]))"
-                ),
+TENSOR = f"fabric_gpu_tensor_active_ratio{{{HERE}}}"
+BUSY = f"fabric_gpu_utilization_ratio{{{HERE}}}"
+SPREAD = {"busiest": "max(", "median": "quantile(0.5, ", "least": "min("}
+MACHINES = {
+    "Hosts at a glance": table.of(sort_by="Warmest GPU", width=24)(
+        "Each host of the job: how busy its GPUs are in the mean, the lowest clock of a GPU by its "
+        "highest one, the warmest GPU, its busiest port by the line, retransmission events a "
+        "second, and the share of time in which tasks waited for a processor. One host that "
+        "differs from the others is the one to open. In a job that waits, the culprit is the host "
+        "that does not: it is as busy as ever.",
+        "host",
+        {
+            ("GPUs busy", Unit.RATIO): of_hosts(
+                f"avg by (host) (fabric_gpu_utilization_ratio{{{HERE}}})"
             ),
-            (
-                *named("host"),
-                value("GPUs busy", Unit.RATIO),
-                value("Lowest clock", Unit.RATIO, of="B"),
-                value("Warmest GPU", Unit.CELSIUS, of="C"),
-                value("Busiest port", Unit.RATIO, of="D"),
-                value("Retransmissions", Unit.EVENTS_PER_SECOND, of="E"),
-                value("CPU pressure", Unit.RATIO, of="F"),
+            ("Lowest clock", Unit.RATIO): of_hosts(CLOCK),
+            ("Warmest GPU", Unit.CELSIUS): of_hosts(
+                f"max by (host) (fabric_gpu_temperature_celsius{{{HERE}}})"
             ),
-            sort_by="Warmest GPU",
-            width=24,
-        ),
-        lines(
-            "Ports of its hosts",
-            "What the job's hosts send by the line: the least busy port, the median and the "
-            "busiest. In a healthy ring all three go together. A median far below 80 % beside a "
-            "network share above the line means that something else than bandwidth holds it up.",
-            {
-                "busiest": f"max({of_hosts(utilisation('transmit'))})",
-                "median": f"quantile(0.5, {of_hosts(utilisation('transmit'))})",
-                "least": f"min({of_hosts(utilisation('transmit'))})",
-            },
-            Unit.RATIO,
-        ),
-        lines(
-            "GPUs of its hosts",
-            "Share of time in which the tensor cores, or where those are not measured any kernel, "
-            "had work: the least busy GPU, the median and the busiest. A GPU that waits in a "
-            "collective runs a kernel too, so utilisation alone stays high while a job is stuck.",
-            {
-                "busiest": f"max({of_hosts(f'fabric_gpu_tensor_active_ratio{{{HERE}}}')})"
-                f" or max({of_hosts(f'fabric_gpu_utilization_ratio{{{HERE}}}')})",
-                "median": f"quantile(0.5, {of_hosts(f'fabric_gpu_tensor_active_ratio{{{HERE}}}')})"
-                f" or quantile(0.5, {of_hosts(f'fabric_gpu_utilization_ratio{{{HERE}}}')})",
-                "least": f"min({of_hosts(f'fabric_gpu_tensor_active_ratio{{{HERE}}}')})"
-                f" or min({of_hosts(f'fabric_gpu_utilization_ratio{{{HERE}}}')})",
-            },
-            Unit.RATIO,
-        ),
+            ("Busiest port", Unit.RATIO): of_hosts(
+                f"max by (host) ({utilisation('transmit', '5m')})"
+            ),
+            ("Retransmissions", Unit.EVENTS_PER_SECOND): of_hosts(RESENT),
+            ("CPU pressure", Unit.RATIO): of_hosts(
+                rate("fabric_host_pressure_cpu_waiting_seconds_total", "5m", by="host", how="max")
+            ),
+        },
     ),
-)
+    "Ports of its hosts": lines.of(Unit.RATIO)(
+        "What the job's hosts send by the line: the least busy port, the median and the busiest. "
+        "In a healthy ring all three go together. A median far below 80 % beside a network share "
+        "above the line means that something else than bandwidth holds it up.",
+        {legend: f"{how}{of_hosts(utilisation('transmit'))})" for legend, how in SPREAD.items()},
+    ),
+    "GPUs of its hosts": lines.of(Unit.RATIO)(
+        "Share of time in which the tensor cores, or where those are not measured any kernel, had "
+        "work: the least busy GPU, the median and the busiest. A GPU that waits in a collective "
+        "runs a kernel too, so utilisation alone stays high while a job is stuck.",
+        {
+            legend: f"{how}{of_hosts(TENSOR)}) or {how}{of_hosts(BUSY)})"
+            for legend, how in SPREAD.items()
+        },
+    ),
+}
 
-BOARD = Board(
+BOARD = board(
     title="Job",
     question="Why is this job slow: computing, waiting for a rank, or the network? And who is it?",
     tags=("job",),
     variables=(CLUSTER, JOB),
-    rows=(GLANCE, TIME, RANKS, COLLECTIVES, BLAME, MACHINES),
+    rows={
+        "How slow is it, and what is it slow at?": GLANCE,
+        "Where does the time go?": TIME,
+        "If it waits: for which rank?": thirds(RANKS),
+        "If it is the network: which collectives?": COLLECTIVES,
+        "What is to blame?": BLAME,
+        "Its hosts": MACHINES,
+    },
 )

@@ -6,23 +6,14 @@ jobs are shown by rank, all by host; of more than 1,024 pairs the slowest and la
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+
+from msgspec.structs import replace
 
 from dashboards.grafana.expressions import HERE_OR_NOWHERE
-from dashboards.grafana.limits import PLAIN, fine_until
-from dashboards.grafana.model import (
-    Board,
-    Colour,
-    Column,
-    Draw,
-    Jump,
-    Matrix,
-    Panel,
-    Row,
-    Step,
-    Unit,
-)
-from dashboards.grafana.shapes import asked, lines, number, over_time, table, value
+from dashboards.grafana.limits import colours, fine_until
+from dashboards.grafana.model import Colour, Column, Jump, Matrix, Panel, Unit
+from dashboards.grafana.shapes import Shape, board, heat, lines, number, table
 from dashboards.grafana.variables import CLUSTER, JOB
 
 SLOWER = 1.05
@@ -43,8 +34,8 @@ PAIRS_SHOWN = 20
 
 MINE = f'job="$job", {HERE_OR_NOWHERE}'
 PAIR = "source, target"
-SLOW_STEPS = fine_until(look=SLOWER, bad=SLOW)
-WAIT_STEPS = fine_until(look=WAITED_FOR / 2, bad=WAITED_FOR)
+TIMES_AS_LONG = fine_until(look=SLOWER, bad=SLOW)
+WAIT_SHARE = fine_until(Unit.RATIO, look=WAITED_FOR / 2, bad=WAITED_FOR)
 TO_SOURCE = Jump(title="The host that sends", to="host", variables={"host": "source"})
 TO_TARGET = Jump(title="The host that receives", to="host", variables={"host": "target"})
 MANY_RANKS = (
@@ -54,7 +45,6 @@ NOBODY_WAITS = "No rank waits for another for a hundredth of the time."
 
 
 def pairs(metric: str, by: str) -> str:
-    """A gauge of pairs of ranks or of hosts, one number each."""
     return f'max by ({PAIR}) (fabric_pair_{metric}{{{MINE}, by="{by}"}})'
 
 
@@ -71,240 +61,151 @@ WITHIN = (
 )
 """A host to itself, for every host that sends: PromQL cannot compare two labels."""
 BETWEEN = f"({BY_HOST} unless on ({PAIR}) {WITHIN})"
-"""What leaves a host."""
 CARRYING = f"({BETWEEN} > 0.01 * scalar(max({BETWEEN})))"
 """Without barriers and losses: a hundredth of the busiest pair is next to nothing."""
 INSIDE = f"({BY_HOST} and on ({PAIR}) {WITHIN})"
 UNPLACED_BYTES = f"max(fabric_pair_unplaced_bytes_per_second{{{MINE}}})"
 
 
-def matrix(title: str, text: str, expr: str, by: str, **more: Any) -> Panel:  # noqa: ANN401
+def matrix(
+    text: str, expr: str, *, is_numeric: bool = True, silence: str = "", empty_text: str = ""
+) -> Panel:
     """A picture of pairs: who sends or waits is a row, to or for whom a column."""
-    return Panel(
-        title=title,
-        text=text,
-        draw=Draw.TABLE,
-        queries=asked(expr),
-        matrix=Matrix(rows="source", columns="target", is_numeric=by == "rank"),
-        height=12,
-        **more,
-    )
+    panel = table(text, (), {}, expr, silence=silence, empty_text=empty_text)
+    pairs = Matrix(rows="source", columns="target", is_numeric=is_numeric)
+    return replace(panel, matrix=pairs)
 
 
-GLANCE = Row(
-    title="At a glance",
-    panels=(
-        number(
-            "Ranks",
-            "Ranks of the job whose place is known.",
-            f"max(fabric_job_ranks{{{MINE}}})",
-            PLAIN,
-        ),
-        number(
-            "Between hosts",
-            "What the job sends from host to host, all pairs together, in the mean of the last "
-            "minute and without headers.",
-            f"sum({BETWEEN})",
-            PLAIN,
-            Unit.BYTES_PER_SECOND,
-            1,
-        ),
-        number(
-            "Within hosts",
-            "What stays inside of hosts: NVLink, or PCIe where there is none.",
-            f"sum({INSIDE})",
-            PLAIN,
-            Unit.BYTES_PER_SECOND,
-            1,
-        ),
-        number(
-            "Slowest pair",
-            "How long the operations of the slowest pair take, by the median of those like them: "
-            f"1 is as long. From {SLOWER} on look (collectives_regression, after SuperBench); red "
-            f"from {SLOW} on (a policy of ours). A job of a single group has nothing to compare: "
-            "always 1.",
-            f"max({pairs('transfer_ratio', 'host')})",
-            SLOW_STEPS,
-            Unit.NONE,
-            2,
-        ),
-        number(
-            "Longest wait",
-            "Share of the last minute that one host's ranks waited for those of another. From "
-            f"{WAITED_FOR:.0%} on one rank is a straggler (stragglers_waited_for, after "
-            "ByteDance's what-if study). 0: no rank waits for a hundredth of the time.",
-            f"max({pairs('wait_ratio', 'host')}) or 0 * {UNPLACED_BYTES}",
-            WAIT_STEPS,
-            Unit.RATIO,
-            1,
-        ),
-        number(
-            "Not in the pictures",
-            "Share of the job's bytes that are of no pair: no record has the members of their "
-            "group, or it has too many pairs to be looked at every minute. "
-            "`/v1/jobs/JOB/matrix` looks at more. Usual: 0.",
-            f"{UNPLACED_BYTES} / ({UNPLACED_BYTES} + sum({BY_HOST}) > 0) or {UNPLACED_BYTES}",
-            fine_until(warn=UNPLACED),
-            Unit.RATIO,
-            1,
-        ),
+by_host = Shape(partial(matrix, is_numeric=False), height=12)
+by_rank = Shape(matrix, height=12)
+
+NO_TRAFFIC = "Nothing goes from host to host, or no collectives are seen."
+
+GLANCE = {
+    "Ranks": number.of(Unit.NONE)(
+        "Ranks of the job whose place is known.", f"max(fabric_job_ranks{{{MINE}}})"
     ),
-)
-
-HOSTS = Row(
-    title="Host to host",
-    panels=(
-        matrix(
-            "Who talks to whom: hosts",
-            "Bytes from the host of the row to that of the column, by the mean of all pairs of "
-            "hosts that carry more than next to nothing: 1 is as much as the others. Rings make a "
-            f"line beside the diagonal, all-to-alls fill it. Orange from {UNEVEN} on: more than "
-            "its share (capacity_imbalance, a policy of ours). Not shown: what stays in a host.",
-            f"{BETWEEN} / scalar(avg({CARRYING}))",
-            "host",
-            steps=(Step(None, Colour.GREY), Step(MUCH, Colour.FINE), Step(UNEVEN, Colour.WARN)),
-            decimals=2,
-            is_empty_fine=True,
-            empty_text="Nothing goes from host to host, or no collectives are seen.",
-        ),
-        matrix(
-            "Where transfers take long: hosts",
-            "How long the operations between these hosts take, by the median of the job's "
-            "operations of the same kind, size, ranks and hosts. One link that is slow slows its "
-            "whole ring: a ring's cells light up together. One row that is brighter is a sender, "
-            f"one column a receiver, one cell a cable. Yellow from {SLOWER} (SuperBench), red "
-            f"from {SLOW} (a policy of ours).",
-            pairs("transfer_ratio", "host"),
-            "host",
-            steps=SLOW_STEPS,
-            decimals=2,
-            empty_text="No collectives with times are seen.",
-        ),
+    "Between hosts": number.of(Unit.BYTES_PER_SECOND, decimals=1)(
+        "What the job sends from host to host, all pairs together, in the mean of the last minute "
+        "and without headers.",
+        f"sum({BETWEEN})",
     ),
-)
-
-RANKS = Row(
-    title="Rank to rank",
-    panels=(
-        matrix(
-            "Who talks to whom: ranks",
-            "Bytes from the rank of the row to that of the column, by those of the busiest pair: "
-            f"green from {MUCH:.0%} on, blue from {LITTLE:.0%} on, grey below. Squares along the "
-            "diagonal are groups within a host (tensor parallel), lines far from it groups "
-            "between hosts (data or pipeline parallel).",
-            f"{pairs('bytes_per_second', 'rank')}"
-            f" / scalar(max({pairs('bytes_per_second', 'rank')}))",
-            "rank",
-            unit=Unit.RATIO,
-            decimals=0,
-            steps=(Step(None, Colour.GREY), Step(LITTLE, Colour.PLAIN), Step(MUCH, Colour.FINE)),
-            is_empty_fine=True,
-            empty_text=MANY_RANKS,
-        ),
-        matrix(
-            "Who waits for whom: ranks",
-            "Share of the last minute that the rank of the row was inside collectives and waited "
-            "for that of the column, which came last. A red column is a straggler; its row is "
-            f"empty, because it never waits. From {WAITED_FOR:.0%} on (stragglers_waited_for, "
-            "after ByteDance's what-if study); waits below a hundredth of the time are left out.",
-            pairs("wait_ratio", "rank"),
-            "rank",
-            unit=Unit.RATIO,
-            decimals=0,
-            steps=WAIT_STEPS,
-            is_empty_fine=True,
-            empty_text=NOBODY_WAITS,
-        ),
-        matrix(
-            "Where transfers take long: ranks",
-            "The same as of hosts, by rank: which of the rings between two hosts is the slow one, "
-            "and so which of their NICs. All pairs of a ring light up together, because each waits "
-            "for the slowest.",
-            pairs("transfer_ratio", "rank"),
-            "rank",
-            decimals=2,
-            steps=SLOW_STEPS,
-            is_empty_fine=True,
-            empty_text=MANY_RANKS,
-        ),
-        matrix(
-            "Who waits for whom: hosts",
-            "The same as of ranks, in the mean of the ranks of the row's host. A red column is a "
-            "host with a straggler; a red diagonal alone are ranks of one host that wait for each "
-            "other.",
-            pairs("wait_ratio", "host"),
-            "host",
-            unit=Unit.RATIO,
-            decimals=0,
-            steps=WAIT_STEPS,
-            is_empty_fine=True,
-            empty_text=NOBODY_WAITS,
-        ),
+    "Within hosts": number.of(Unit.BYTES_PER_SECOND, decimals=1)(
+        "What stays inside of hosts: NVLink, or PCIe where there is none.", f"sum({INSIDE})"
     ),
-)
+    "Slowest pair": number.of(TIMES_AS_LONG, decimals=2)(
+        "How long the operations of the slowest pair take, by the median of those like them: 1 is "
+        f"as long. From {SLOWER} on look (collectives_regression, after SuperBench); red from "
+        f"{SLOW} on (a policy of ours). A job of a single group has nothing to compare: always 1.",
+        f"max({pairs('transfer_ratio', 'host')})",
+    ),
+    "Longest wait": number.of(WAIT_SHARE, decimals=1)(
+        "Share of the last minute that one host's ranks waited for those of another. From "
+        f"{WAITED_FOR:.0%} on one rank is a straggler (stragglers_waited_for, after ByteDance's "
+        "what-if study). 0: no rank waits for a hundredth of the time.",
+        f"max({pairs('wait_ratio', 'host')}) or 0 * {UNPLACED_BYTES}",
+    ),
+    "Not in the pictures": number.of(fine_until(Unit.RATIO, warn=UNPLACED), decimals=1)(
+        "Share of the job's bytes that are of no pair: no record has the members of their group, "
+        "or it has too many pairs to be looked at every minute. `/v1/jobs/JOB/matrix` looks at "
+        "more. Usual: 0.",
+        f"{UNPLACED_BYTES} / ({UNPLACED_BYTES} + sum({BY_HOST}) > 0) or {UNPLACED_BYTES}",
+    ),
+}
+
+HOSTS = {
+    "Who talks to whom: hosts": by_host.of(
+        colours({None: Colour.GREY, MUCH: Colour.FINE, UNEVEN: Colour.WARN}),
+        decimals=2,
+        silence=NO_TRAFFIC,
+    )(
+        "Bytes from the host of the row to that of the column, by the mean of all pairs of hosts "
+        "that carry more than next to nothing: 1 is as much as the others. Rings make a line "
+        f"beside the diagonal, all-to-alls fill it. Orange from {UNEVEN} on: more than its share "
+        "(capacity_imbalance, a policy of ours). Not shown: what stays in a host.",
+        f"{BETWEEN} / scalar(avg({CARRYING}))",
+    ),
+    "Where transfers take long: hosts": by_host.of(TIMES_AS_LONG, decimals=2)(
+        "How long the operations between these hosts take, by the median of the job's operations "
+        "of the same kind, size, ranks and hosts. One link that is slow slows its whole ring: a "
+        "ring's cells light up together. One row that is brighter is a sender, one column a "
+        f"receiver, one cell a cable. Yellow from {SLOWER} (SuperBench), red from {SLOW} (a policy "
+        "of ours).",
+        pairs("transfer_ratio", "host"),
+        empty_text="No collectives with times are seen.",
+    ),
+}
+
+RANKS = {
+    "Who talks to whom: ranks": by_rank.of(
+        colours({None: Colour.GREY, LITTLE: Colour.PLAIN, MUCH: Colour.FINE}, Unit.RATIO),
+        decimals=0,
+        silence=MANY_RANKS,
+    )(
+        "Bytes from the rank of the row to that of the column, by those of the busiest pair: green "
+        f"from {MUCH:.0%} on, blue from {LITTLE:.0%} on, grey below. Squares along the diagonal "
+        "are groups within a host (tensor parallel), lines far from it groups between hosts (data "
+        "or pipeline parallel).",
+        f"{pairs('bytes_per_second', 'rank')} / scalar(max({pairs('bytes_per_second', 'rank')}))",
+    ),
+    "Who waits for whom: ranks": by_rank.of(WAIT_SHARE, decimals=0, silence=NOBODY_WAITS)(
+        "Share of the last minute that the rank of the row was inside collectives and waited for "
+        "that of the column, which came last. A red column is a straggler; its row is empty, "
+        f"because it never waits. From {WAITED_FOR:.0%} on (stragglers_waited_for, after "
+        "ByteDance's what-if study); waits below a hundredth of the time are left out.",
+        pairs("wait_ratio", "rank"),
+    ),
+    "Where transfers take long: ranks": by_rank.of(TIMES_AS_LONG, decimals=2, silence=MANY_RANKS)(
+        "The same as of hosts, by rank: which of the rings between two hosts is the slow one, and "
+        "so which of their NICs. All pairs of a ring light up together, because each waits for the "
+        "slowest.",
+        pairs("transfer_ratio", "rank"),
+    ),
+    "Who waits for whom: hosts": by_host.of(WAIT_SHARE, decimals=0, silence=NOBODY_WAITS)(
+        "The same as of ranks, in the mean of the ranks of the row's host. A red column is a host "
+        "with a straggler; a red diagonal alone are ranks of one host that wait for each other.",
+        pairs("wait_ratio", "host"),
+    ),
+}
 
 SLOWEST = f"topk({PAIRS_SHOWN}, {pairs('transfer_ratio', 'host')})"
-TIME = Row(
-    title="Since when?",
-    panels=(
-        over_time(
-            Draw.HEAT,
-            "Slow pairs over time",
-            "The same of transfers, over time: the pairs of hosts that were slowest within "
-            "the range, one row each. 1 is as long as others take. A row that is bright from some "
-            "moment on is a link that went bad then: look at its ports at that moment.",
-            {"{{source}} → {{target}}": worst("transfer_ratio", "host")},
-            least=1.0,
-            decimals=2,
-            height=10,
-        ),
-        over_time(
-            Draw.HEAT,
-            "Waiting over time",
-            "Which host's ranks waited for which other's, the longest within the range. Many "
-            "rows with one target: that target is late.",
-            {"{{source}} → {{target}}": worst("wait_ratio", "host")},
-            Unit.RATIO,
-            height=10,
-            silence=NOBODY_WAITS,
-        ),
-        table(
-            "Slowest pairs of hosts",
-            "The pairs whose operations take longest by the median of those like them, what "
-            "they carry, and how long the sender's ranks wait for the receiver's. Both names lead "
-            "to their hosts: compare their ports at this moment.",
-            asked(
-                SLOWEST,
-                f"{BY_HOST} and on ({PAIR}) {SLOWEST}",
-                f"{pairs('wait_ratio', 'host')} and on ({PAIR}) {SLOWEST}",
-            ),
-            (
-                Column(label="source", title="From", jump=TO_SOURCE),
-                Column(label="target", title="To", jump=TO_TARGET),
-                value("Times as long", steps=SLOW_STEPS),
-                value("Bytes", Unit.BYTES_PER_SECOND, of="B"),
-                value("Waits", Unit.RATIO, WAIT_STEPS, of="C"),
-            ),
-            sort_by="Times as long",
-        ),
-        lines(
-            "How evenly hosts send",
-            "What each host sends to others, by the mean of all: a ring has 1 everywhere. From "
-            f"{UNEVEN} on one carries more than its share (capacity_imbalance, a policy of ours).",
-            {
-                "{{source}}": f"sum by (source) ({BETWEEN})"
-                f" / scalar(avg(sum by (source) ({BETWEEN})))"
-            },
-            steps=fine_until(warn=UNEVEN),
-            silence="Nothing goes from host to host, or no collectives are seen.",
-        ),
+TIME = {
+    "Slow pairs over time": heat.of(least=1.0, decimals=2, height=10)(
+        "The same of transfers, over time: the pairs of hosts that were slowest within the range, "
+        "one row each. 1 is as long as others take. A row that is bright from some moment on is a "
+        "link that went bad then: look at its ports at that moment.",
+        {"{{source}} → {{target}}": worst("transfer_ratio", "host")},
     ),
-)
+    "Waiting over time": heat.of(Unit.RATIO, height=10, silence=NOBODY_WAITS)(
+        "Which host's ranks waited for which other's, the longest within the range. Many rows with "
+        "one target: that target is late.",
+        {"{{source}} → {{target}}": worst("wait_ratio", "host")},
+    ),
+    "Slowest pairs of hosts": table(
+        "The pairs whose operations take longest by the median of those like them, what they "
+        "carry, and how long the sender's ranks wait for the receiver's. Both names lead to their "
+        "hosts: compare their ports at this moment.",
+        (
+            Column(label="source", title="From", jump=TO_SOURCE),
+            Column(label="target", title="To", jump=TO_TARGET),
+        ),
+        {
+            ("Times as long", TIMES_AS_LONG): SLOWEST,
+            ("Bytes", Unit.BYTES_PER_SECOND): f"{BY_HOST} and on ({PAIR}) {SLOWEST}",
+            ("Waits", WAIT_SHARE): f"{pairs('wait_ratio', 'host')} and on ({PAIR}) {SLOWEST}",
+        },
+    ),
+    "How evenly hosts send": lines.of(fine_until(warn=UNEVEN), silence=NO_TRAFFIC)(
+        "What each host sends to others, by the mean of all: a ring has 1 everywhere. From "
+        f"{UNEVEN} on one carries more than its share (capacity_imbalance, a policy of ours).",
+        {"{{source}}": f"sum by (source) ({BETWEEN}) / scalar(avg(sum by (source) ({BETWEEN})))"},
+    ),
+}
 
-BOARD = Board(
+BOARD = board(
     title="Rank × rank",  # noqa: RUF001 - what a matrix is called
     question="Who talks to whom in this job, which pairs are slow, and who waits for whom?",
     tags=("job",),
     variables=(CLUSTER, JOB),
-    rows=(GLANCE, HOSTS, RANKS, TIME),
+    rows={"At a glance": GLANCE, "Host to host": HOSTS, "Rank to rank": RANKS, "Since when?": TIME},
 )

@@ -1,4 +1,4 @@
-"""Asks our own service for JSON, within the bounds of `connection`."""
+"""An HTTP client of our own service: JSON, within the bounds of `connection`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class Service:
         self._client.close()
 
     def get(self, path: str, words: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON
-        """The answer to a question; ServiceError if there is none."""
         import httpx  # noqa: PLC0415 - only where it is installed
 
         address = f"{self.url}{path}"
