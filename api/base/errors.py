@@ -1,7 +1,4 @@
-"""The error that carries its own HTTP answer, for code that knows why a request is refused.
-
-`api.http.boundary` turns it, and every other error, into a response.
-"""
+"""The error that carries its own HTTP answer, for code that knows why a request is refused."""
 
 from __future__ import annotations
 

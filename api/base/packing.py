@@ -32,7 +32,6 @@ class Packing:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, and its answer through a packer if the path is under `/v1/`."""
         if scope["type"] != "http" or not scope["path"].startswith(PATHS):
             await self._app(scope, receive, send)
             return
@@ -62,7 +61,6 @@ class Packer:
             await self._send(message)
 
     async def _begin(self, start: Message, first: Message) -> None:
-        """The headers and the first bytes, which are all there is or the beginning of a stream."""
         body, is_stream = first.get("body", b""), first.get("more_body", False)
         if not is_stream and len(body) < PACKED_BYTES_MIN:
             await self._send(start)
@@ -86,7 +84,6 @@ class Packer:
 
     @staticmethod
     def _packed_piece(stream: cramjam.gzip.Compressor, message: Message) -> Message:
-        """A piece of a stream, packed; the last one ends it."""
         stream.compress(message.get("body", b""))
         is_last = not message.get("more_body", False)
         return {**message, "body": bytes(stream.finish() if is_last else stream.flush())}

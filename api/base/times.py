@@ -1,10 +1,11 @@
-"""Moments in parameters: RFC 3339 or unix seconds."""
+"""Moments in parameters and answers: RFC 3339 or unix seconds."""
 
 from __future__ import annotations
 
 import datetime as dt
 
 from api.base.errors import Problem
+from collector.contract.units import NS
 
 TIME_MS_MAX = 253_402_300_799_000
 """The end of the year 9999: the last moment that has a date."""
@@ -23,6 +24,10 @@ def parse_time_ms(text: str, name: str) -> int:
     if time_ms is None or time_ms < 0:
         raise refuse(text, name)
     return time_ms
+
+
+def parse_moment(text: str | None, name: str) -> dt.datetime | None:
+    return dt.datetime.fromtimestamp(parse_time_ms(text, name) / 1000, dt.UTC) if text else None
 
 
 def read_time_ms(text: str) -> int | None:
@@ -45,6 +50,20 @@ def read_time_ms(text: str) -> int | None:
     return round(milliseconds) if -TIME_MS_MAX <= milliseconds <= TIME_MS_MAX else None
 
 
+def rfc3339(time_ns: int, decimals: int | None = None) -> str:
+    """A moment in UTC, with so many decimals; None: as many as it needs, as Go writes it.
+
+    >>> rfc3339(1_700_000_000_000_000_000), rfc3339(1_700_000_000_120_000_000)
+    ('2023-11-14T22:13:20Z', '2023-11-14T22:13:20.12Z')
+    >>> rfc3339(1_700_000_000_500_000_000, 3)
+    '2023-11-14T22:13:20.500Z'
+    """
+    seconds, rest = divmod(time_ns, NS)
+    fraction = f".{rest:09d}"
+    shown = fraction.rstrip("0.") if decimals is None else fraction[: decimals + 1]
+    return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%dT%H:%M:%S}{shown}Z"
+
+
 def refuse(text: str, name: str) -> Problem:
     return Problem(
         400,
@@ -57,10 +76,7 @@ def refuse(text: str, name: str) -> Problem:
 def parse_range_ms(
     begin: str | None, end: str | None, now_ms: int, default_ms: int
 ) -> tuple[int, int]:
-    """The range from `from` to `to`; by default the last ``default_ms`` milliseconds.
-
-    Raises Problem if it is empty.
-    """
+    """By default the last ``default_ms`` milliseconds. Raises Problem if it is empty."""
     to_ms = parse_time_ms(end, "to") if end else now_ms
     from_ms = parse_time_ms(begin, "from") if begin else max(0, to_ms - default_ms)
     if from_ms > to_ms:

@@ -78,7 +78,6 @@ class Captures:
     # --- receipts and batches ------------------------------------------------------------------
 
     def of(self, agent: str) -> list[CaptureRequest]:
-        """The requests that a receipt to this agent carries."""
         if agent not in self._pending:  # as nearly always
             return []
         with self._lock:
@@ -87,7 +86,6 @@ class Captures:
         return requests
 
     def note(self, agent: str, events: Iterable[Event]) -> None:
-        """Search an agent's events for ends of captures."""
         for event in events:
             if event.kind != KIND:
                 continue
@@ -159,9 +157,5 @@ def read_end(agent: str, event: Event) -> CaptureEnd | None:
         return None
     detail = "".join(each for each in report.get("detail", "") if each.isprintable())
     return CaptureEnd(
-        agent=agent,
-        id=number,
-        state=result,
-        samples=int(samples),
-        detail=detail[:DETAIL_CHARS_MAX],
+        agent=agent, id=number, state=result, samples=int(samples), detail=detail[:DETAIL_CHARS_MAX]
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 import msgspec
 
-from api.base.errors import Problem
+from api.base.positions import bad_position, encode_position, read_position
+from api.data.selectors import Condition
 from api.data.store.store import Store
 
 Position = tuple[int, int]
@@ -17,14 +16,14 @@ Position = tuple[int, int]
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events: of these kinds (all if none is named), with these labels, in this time."""
+    """Which events. No kinds: all; labels and attributes that are None do not count."""
 
     from_ms: int
     to_ms: int
     kinds: tuple[str, ...] = ()
-    labels: Mapping[str, str] = {}
-    attributes: Mapping[str, str] = {}
-    at_least: Mapping[str, float] = {}
+    labels: Mapping[str, str | None] = {}
+    attributes: Mapping[str, str | None] = {}
+    at_least: Mapping[str, float | None] = {}
     """Attributes that are numbers, and the least that they must be."""
 
 
@@ -45,27 +44,28 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_events(store: Store, wanted: Wanted, after: Position | None, limit: int) -> list[EventRow]:
     """The newest matching events older than a position, at most ``limit``."""
-    within = "fromUnixTimestamp64Milli({from_ms:Int64}) AND fromUnixTimestamp64Milli({to_ms:Int64})"
-    conditions = [f"time BETWEEN {within}"]
-    parameters: dict[str, Any] = {"from_ms": wanted.from_ms, "to_ms": wanted.to_ms}
+    condition = Condition()
+    bind = condition.bind
+    within = (
+        f"fromUnixTimestamp64Milli({bind(at, 'Int64')})" for at in (wanted.from_ms, wanted.to_ms)
+    )
+    conditions = [f"time BETWEEN {' AND '.join(within)}"]
     if wanted.kinds:
-        conditions.append("kind IN {kinds:Array(String)}")
-        parameters["kinds"] = list(wanted.kinds)
-    for place, (name, value) in enumerate(sorted(wanted.labels.items())):
-        conditions.append(f"labels[{{name_{place}:String}}] = {{value_{place}:String}}")
-        parameters |= {f"name_{place}": name, f"value_{place}": value}
-    for place, (name, value) in enumerate(sorted(wanted.attributes.items())):
-        conditions.append(f"attributes[{{word_{place}:String}}] = {{said_{place}:String}}")
-        parameters |= {f"word_{place}": name, f"said_{place}": value}
-    for place, (name, least) in enumerate(sorted(wanted.at_least.items())):
-        number = f"toFloat64OrZero(attributes[{{number_{place}:String}}])"
-        conditions.append(f"{number} >= {{least_{place}:Float64}}")
-        parameters |= {f"number_{place}": name, f"least_{place}": least}
+        conditions.append(f"kind IN {bind(list(wanted.kinds), 'Array(String)')}")
+    for column, asked in (("labels", wanted.labels), ("attributes", wanted.attributes)):
+        conditions += [
+            f"{column}[{bind(name, 'String')}] = {bind(value, 'String')}"
+            for name, value in asked.items()
+            if value is not None
+        ]
+    conditions += [
+        f"toFloat64OrZero(attributes[{bind(name, 'String')}]) >= {bind(least, 'Float64')}"
+        for name, least in wanted.at_least.items()
+        if least is not None
+    ]
     if after is not None:
-        conditions.append(
-            "(time, id) < (fromUnixTimestamp64Nano({after_ns:Int64}), {after_id:UInt64})"
-        )
-        parameters |= {"after_ns": after[0], "after_id": after[1]}
+        time_ns, number = bind(after[0], "Int64"), bind(after[1], "UInt64")
+        conditions.append(f"(time, id) < (fromUnixTimestamp64Nano({time_ns}), {number})")
     sql = (
         "SELECT kind, toUnixTimestamp64Nano(time) AS time_ns, id, labels, message, attributes "  # noqa: S608 - conditions are ours
         f"FROM events FINAL WHERE {' AND '.join(conditions)} "
@@ -73,26 +73,26 @@ def read_events(store: Store, wanted: Wanted, after: Position | None, limit: int
     )
     return [
         EventRow(**{**row, "labels": dict(row["labels"]), "attributes": dict(row["attributes"])})
-        for row in store.query(sql, parameters).to_pylist()
+        for row in store.query(sql, condition.parameters).to_pylist()
     ]
 
 
-def encode_position(position: Position) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+class HasPosition(Protocol):
+    """An entry of a list that goes on behind it."""
+
+    @property
+    def position(self) -> Position: ...
 
 
-def decode_position(text: str) -> Position:
+def next_position(found: Sequence[HasPosition], limit: int) -> str | None:
+    return encode_position(found[-1].position) if len(found) == limit else None
+
+
+def decode_position(text: str | None) -> Position | None:
     """Raises Problem if ``encode_position`` did not write the text."""
-    try:
-        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        time_ns, number = msgspec.json.decode(raw, type=tuple[int, int])
-    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-        raise bad_position(text) from error
+    if text is None:
+        return None
+    time_ns, number = read_position(text, Position)
     if not (0 <= time_ns < 1 << 63 and 0 <= number < 1 << 64):
         raise bad_position(text)
     return time_ns, number
-
-
-def bad_position(text: str) -> Problem:
-    """The answer to a position that this service never issued."""
-    return Problem(400, "not a position", f"after={text[:40]!r}: pass `next` of the page before")

@@ -56,12 +56,7 @@ class Export(msgspec.Struct, frozen=True, kw_only=True):
                                AND fromUnixTimestamp64Milli({to_ms:Int64})
                 ORDER BY series, time
                 """,
-                {
-                    "metrics": metrics,
-                    "series": some,
-                    "from_ms": self.from_ms,
-                    "to_ms": self.to_ms,
-                },
+                {"metrics": metrics, "series": some, "from_ms": self.from_ms, "to_ms": self.to_ms},
             )
             labels = {one: self.labels[one] for one in some}
             yield Chunk(labels, rows["series"], rows["time_ms"], rows["value"])
@@ -119,11 +114,7 @@ def check_bound(count: int, bound: int, rule: str, what: str) -> None:
 
 
 def encode_series(chunk: Chunk) -> list[bytes]:
-    """A JSON object for each series that has samples: its labels, times and values.
-
-    NaN and the infinities are not numbers in JSON: they are written as the strings that
-    Prometheus uses.
-    """
+    """An object for each series; NaN and the infinities as the strings that Prometheus uses."""
     return [
         msgspec.json.encode(
             {
@@ -147,7 +138,6 @@ def encode_ndjson(chunks: Iterator[Chunk]) -> Iterator[bytes]:
 
 
 def number_text(value: float) -> str:
-    """NaN or an infinity as Prometheus writes it."""
     if math.isnan(value):
         return "NaN"
     return "+Inf" if value > 0 else "-Inf"
@@ -194,7 +184,6 @@ class Pieces:
         """Nothing is held back."""
 
     def close(self) -> None:
-        """Nothing is open."""
         self.closed = True
 
     def take(self) -> bytes:
@@ -204,7 +193,6 @@ class Pieces:
 
 
 def encode_arrow(chunks: Iterator[Chunk]) -> Iterator[bytes]:
-    """An Arrow IPC stream with a record batch for each chunk."""
     sink = Pieces()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), ARROW_SCHEMA) as writer:
         for chunk in chunks:

@@ -33,7 +33,6 @@ class Selector(msgspec.Struct, frozen=True):
 
     @property
     def metric(self) -> str | None:
-        """The metric that an `=` matcher names; None without one."""
         for matcher in self.matchers:
             if matcher.label == METRIC_LABEL and matcher.operator == "=":
                 return matcher.value
@@ -70,8 +69,7 @@ def parse_selector(text: str) -> Selector:
 def read_selector(expression: promql_parser.VectorSelector) -> Selector:
     """The parser's result as a Selector; raises ValueError for what the store cannot match."""
     if expression.matchers.or_matchers:
-        msg = "'or' between matchers is not PromQL"
-        raise ValueError(msg)
+        raise ValueError("'or' between matchers is not PromQL")
     matchers = [
         Matcher(matcher.name, _OPERATORS[str(matcher.op).rpartition(".")[2]], matcher.value)
         for matcher in expression.matchers.matchers
@@ -79,8 +77,7 @@ def read_selector(expression: promql_parser.VectorSelector) -> Selector:
     if expression.name is not None:
         matchers.append(Matcher(METRIC_LABEL, "=", expression.name))
     if any("~" in matcher.operator and "\0" in matcher.value for matcher in matchers):
-        msg = "a pattern with a NUL byte"
-        raise ValueError(msg)
+        raise ValueError("a pattern with a NUL byte")
     return Selector(tuple(matchers))
 
 
@@ -96,7 +93,6 @@ class Condition:
         return f"{{{name}:{kind}}}"
 
     def matches(self, selector: Selector) -> str:
-        """The condition under which a row of `series` meets the selector."""
         return " AND ".join(self._match(matcher) for matcher in selector.matchers) or "1"
 
     def _match(self, matcher: Matcher) -> str:
@@ -116,7 +112,6 @@ class Condition:
         return f"{subject} {matcher.operator} {self.bind(matcher.value, 'String')}"
 
     def days(self, from_ms: int, to_ms: int) -> str:
-        """The condition that a series was seen between two moments."""
         first, last = (self.bind(utc_day(moment), "Date") for moment in (from_ms, to_ms))
         return f"day BETWEEN {first} AND {last}"
 

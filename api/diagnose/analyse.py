@@ -1,8 +1,4 @@
-"""One job of a throw-away store: clocks aligned, collectives joined and split, steps found.
-
-The same functions as in the service (`api.jobs.correlate`); this module chooses whose times they
-get, and puts the results into the terms of the report.
-"""
+"""One job of a throw-away store, by the service's functions (`api.jobs.correlate`), as columns."""
 
 from __future__ import annotations
 
@@ -16,13 +12,7 @@ import numpy as np
 from alerts.window.clocks import align, correct, operation_index
 from alerts.window.columns import ClockFit, Codes, Ints, Lateness, Operations, Records, Step
 from alerts.window.split import joinable, lateness, medians, split, starts_of
-from alerts.window.steps import (
-    Bounds,
-    infer_steps,
-    job_ranks_of_rows,
-    measure_steps,
-    to_work,
-)
+from alerts.window.steps import Bounds, infer_steps, job_ranks_of_rows, measure_steps, to_work
 from api.data.store.store import Store
 from api.diagnose.jobs import Job
 from api.jobs.correlate.join import split_in_store
@@ -65,7 +55,7 @@ STEPS_SQL = f"""
 """  # noqa: S608 - our words
 
 
-class Window(msgspec.Struct, frozen=True):
+class TimeRange(msgspec.Struct, frozen=True):
     """The time that was asked about."""
 
     from_ns: int
@@ -113,11 +103,10 @@ class RankRows(msgspec.Struct, frozen=True, kw_only=True):
     is_least: Ints
 
 
-def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
-    """What the records of this job show in this time."""
-    choice = choose_source(store, job, window)
+def analyse_job(store: Store, job: Job, within: TimeRange) -> Analysis:
+    choice = choose_source(store, job, within)
     sources = [choice.source or "none"]
-    question = Question(choice.communicators, window.from_ns, window.to_ns, sources)
+    question = Question(choice.communicators, within.from_ns, within.to_ns, sources)
     # Sequence numbers need not be even: a margin keeps the share below the bound.
     share = max(1.0, count_records(store, question) / (RECORDS_MAX * 3 // 4))
     kept_one_in = power_of_two(math.ceil(share))
@@ -136,7 +125,7 @@ def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
         chosen = some_members(job.job_ranks, 1 / share)
         members = correct(placed(read_members(store, question, chosen), job), fits)
     steps, steps_from = find_steps(
-        store, job, window, (members, operations), fits, is_estimate=choice.is_estimate
+        store, job, within, (members, operations), fits, is_estimate=choice.is_estimate
     )
     return Analysis(
         job=job,
@@ -152,12 +141,12 @@ def analyse_job(store: Store, job: Job, window: Window) -> Analysis:
     )
 
 
-def choose_source(store: Store, job: Job, window: Window) -> Choice:
+def choose_source(store: Store, job: Job, within: TimeRange) -> Choice:
     """The source with the most informative times: kernels before watchdogs."""
     sums: dict[str, dict[str, Any]] = {}
     mine = {each.communicator for each in job.found.communicators}
     groups = {(each.source, name) for each in job.collections for name in each.sizes}
-    for row in store.query(COUNTS_SQL, window.parameters()).to_pylist():
+    for row in store.query(COUNTS_SQL, within.parameters()).to_pylist():
         source, communicator = row["source"], row["communicator"]
         is_group = communicator.startswith("pg:")
         if (source, communicator) in groups or (communicator in mine and not is_group):
@@ -268,14 +257,14 @@ def rank_rows(records: Records, job_ranks: Mapping[tuple[str, int], int]) -> Ran
 def find_steps(
     store: Store,
     job: Job,
-    window: Window,
+    within: TimeRange,
     joined: tuple[Records, Operations],
     fits: Sequence[ClockFit],
     *,
     is_estimate: bool,
 ) -> tuple[list[Step], str]:
     """The job's steps, and where they come from: marks win, then collectives, then profiles."""
-    spans = read_spans(store, job, window, fits)
+    spans = read_spans(store, job, within, fits)
     records, operations = joined
     work = to_work(records, job.job_ranks, operations)
     if marks := spans.get("marks"):
@@ -293,13 +282,13 @@ Span = tuple[int, int, int, int]
 
 
 def read_spans(
-    store: Store, job: Job, window: Window, fits: Sequence[ClockFit]
+    store: Store, job: Job, within: TimeRange, fits: Sequence[ClockFit]
 ) -> dict[str, list[Span]]:
     """Whole steps of the job's ranks, from marks and from profiles, on the common clock."""
     by_process = {(place.host, place.pid): place.rank for place in job.found.places}
     keys = {collection.key for collection in job.collections} | {job.name}
     found: dict[str, list[Span]] = {}
-    for row in store.query(STEPS_SQL, window.parameters()).to_pylist():
+    for row in store.query(STEPS_SQL, within.parameters()).to_pylist():
         rank = by_process.get((row["host"], row["pid"]))
         if rank is None and row["job"] in keys and row["rank"] >= 0:
             rank = row["rank"]
@@ -327,11 +316,7 @@ def ahead_ns(fits: Sequence[ClockFit], host: str, time_ns: int) -> int:
 
 
 def to_bounds(spans: Sequence[Span]) -> Bounds:
-    """The columns that steps are measured by, sorted by rank and start."""
     rows = np.array(sorted(spans, key=lambda span: (span[0], span[2])), dtype=np.int64)
     return Bounds(
-        rank=rows[:, 0].astype(np.int32),
-        number=rows[:, 1],
-        start_ns=rows[:, 2],
-        end_ns=rows[:, 3],
+        rank=rows[:, 0].astype(np.int32), number=rows[:, 1], start_ns=rows[:, 2], end_ns=rows[:, 3]
     )

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from alerts.window.model import Window as Seen
 from api.base.times import read_time_ms
 from api.data.store.store import Store
-from api.diagnose.analyse import Analysis, Window, analyse_job
+from api.diagnose.analyse import Analysis, TimeRange, analyse_job
 from api.diagnose.find import STANDARD_INPUT, Found, Walk
 from api.diagnose.jobs import Job, find_jobs
 from api.diagnose.load import EARLIEST_NS, LATEST_NS, Loaded, Loader, throw_away_store
@@ -65,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    window = to_window(arguments.start, arguments.end)
+    window = to_time_range(arguments.start, arguments.end)
     for target in (arguments.html, arguments.trace):
         check_target(target)
     if arguments.html is not None:
@@ -105,8 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def to_window(start: str | None, end: str | None) -> Window:
-    """The time range of the request; a SettingsError names what is wrong with it."""
+def to_time_range(start: str | None, end: str | None) -> TimeRange:
     edges = []
     for flag, text, default in (("--from", start, EARLIEST_NS), ("--to", end, LATEST_NS)):
         time_ms = read_time_ms(text) if text is not None else default // NS_PER_MS
@@ -118,11 +117,10 @@ def to_window(start: str | None, end: str | None) -> Window:
         edges.append(time_ms * NS_PER_MS)
     if edges[0] > edges[1]:
         raise SettingsError(f"--from {start} is after --to {end}")
-    return Window(*(min(max(edge, EARLIEST_NS), LATEST_NS) for edge in edges))
+    return TimeRange(*(min(max(edge, EARLIEST_NS), LATEST_NS) for edge in edges))
 
 
 def check_target(path: Path | None) -> None:
-    """Raise SettingsError, before anything is read, if a file cannot be written there."""
     if path is None:
         return
     if path.is_dir():
@@ -147,7 +145,6 @@ def temporary_folder() -> Iterator[Path]:
 
 
 def load_all(store: Store, files: Sequence[Found]) -> Loaded:
-    """Read every file into the store, with a bar on a terminal."""
     loader = Loader(store)
     with progress(sum(found.size_bytes for found in files)) as (on_file, on_read):
         for found in files:
@@ -171,9 +168,7 @@ def open_found(found: Found, stack: contextlib.ExitStack, loaded: Loaded) -> Bin
 
 
 @contextlib.contextmanager
-def progress(
-    total_bytes: int,
-) -> Iterator[tuple[Callable[[Found], None], Callable[[int], None]]]:
+def progress(total_bytes: int) -> Iterator[tuple[Callable[[Found], None], Callable[[int], None]]]:
     """Callbacks for each file and each piece of it: a progress bar, or nothing."""
     if not sys.stderr.isatty():
         yield (lambda _: None), (lambda _: None)
@@ -250,14 +245,13 @@ def write_files(
     analyses: Sequence[Analysis],
     seen: Seen,
 ) -> None:
-    """Write the page and the trace, if they were asked for."""
     if arguments.html is None and arguments.trace is None:
         return
     from api.diagnose.page import render
-    from api.diagnose.readings import read_panels
+    from api.diagnose.readings import read_plots
     from api.diagnose.trace import write_trace
 
-    readings = [read_panels(store, Window(job.first_ns, job.last_ns)) for job in diagnosis.jobs]
+    readings = [read_plots(store, TimeRange(job.first_ns, job.last_ns)) for job in diagnosis.jobs]
     if arguments.html is not None:
         write_pieces(arguments.html, render(diagnosis, analyses, readings, seen))
     if arguments.trace is not None:

@@ -38,9 +38,7 @@ made to fill a disk, or to take for ever, has petabytes."""
 LAYERS_MAX = 3
 """How often a file may be packed: a log that was packed by its writer and again by its archive."""
 PACKED_BYTES = 256 << 10
-"""Packed bytes that are read at once."""
 UNPACKED_BYTES = 1 << 20
-"""Unpacked bytes that are made at once, however well they were packed."""
 
 STANDARD_INPUT = "-"
 GZIP_MAGIC = b"\x1f\x8b\x08"
@@ -68,10 +66,8 @@ class Walk:
         self._paths = paths
         self._seen: set[tuple[int, int]] = set()
         self.left_out: list[tuple[str, str]] = []
-        """What was skipped, and why."""
 
     def files(self) -> list[Found]:
-        """Raises SettingsError for a path that does not exist."""
         found: list[Found] = []
         for path in self._paths:
             for one in self._below(path):
@@ -165,38 +161,28 @@ def no_such_path(path: str, error: OSError | ValueError) -> str:
 
 
 class Unpacker(Protocol):
-    """What zlib's and zstd's decompressors have in common, for one member of a packed file."""
+    """The interface of zstd's decompressor, for one member of a packed file."""
 
-    def unpack(self, data: bytes) -> bytes:
-        """Up to UNPACKED_BYTES, from this and earlier data."""
-        ...
+    def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
     @property
     def eof(self) -> bool: ...
 
     @property
-    def unused_data(self) -> bytes:
-        """The data behind the member's end."""
-        ...
+    def unused_data(self) -> bytes: ...
 
     @property
-    def needs_input(self) -> bool:
-        """Whether nothing more comes without more data."""
-        ...
+    def needs_input(self) -> bool: ...
 
 
 class GzipUnpacker:
-    """One member of a gzip file."""
+    """One member of a gzip file, as zstd's decompressor gives a frame."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)
-        self._rest = b""
 
-    def unpack(self, data: bytes) -> bytes:
-        """Up to UNPACKED_BYTES more."""
-        unpacked = self._inner.decompress(self._rest + data, UNPACKED_BYTES)
-        self._rest = self._inner.unconsumed_tail
-        return unpacked
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
     @property
     def eof(self) -> bool:
@@ -208,35 +194,12 @@ class GzipUnpacker:
 
     @property
     def needs_input(self) -> bool:
-        return not self._rest
-
-
-class ZstdUnpacker:
-    """One frame of a zstd file. A frame that wants over 128 MiB of memory is refused by zstd."""
-
-    def __init__(self) -> None:
-        self._inner = zstd.ZstdDecompressor()
-
-    def unpack(self, data: bytes) -> bytes:
-        """Up to UNPACKED_BYTES more."""
-        return self._inner.decompress(data, max_length=UNPACKED_BYTES)
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
-
-    @property
-    def needs_input(self) -> bool:
-        return self._inner.needs_input
+        return not self._inner.unconsumed_tail
 
 
 PACKINGS: tuple[tuple[bytes, str, Callable[[], Unpacker]], ...] = (
     (GZIP_MAGIC, "gzip", GzipUnpacker),
-    (ZSTD_MAGIC, "zstd", ZstdUnpacker),
+    (ZSTD_MAGIC, "zstd", zstd.ZstdDecompressor),  # refuses frames that want over 128 MiB of memory
 )
 
 
@@ -254,7 +217,6 @@ class Raw:
         self._on_read = on_read
 
     def next_piece(self) -> bytes:
-        """An error of the disk ends the file."""
         # A pipe gives what it has: the first line of a log is recognised before the next comes.
         read = getattr(self._file, "read1", self._file.read)
         piece: bytes = read(PACKED_BYTES)
@@ -278,7 +240,6 @@ class Unpacked:
         self.total_bytes = 0
 
     def next_piece(self) -> bytes:
-        """The next piece. Raises ParseError where the packing is broken."""
         while not self._is_over:
             if self._unpacker.eof:
                 self._data = self._unpacker.unused_data or self._inner.next_piece()
@@ -292,7 +253,7 @@ class Unpacked:
                     self._is_over = True
                     raise ParseError("", f"the {self._name} file is cut off")
             try:
-                piece = self._unpacker.unpack(self._data)
+                piece = self._unpacker.decompress(self._data, UNPACKED_BYTES)
             except (zlib.error, zstd.ZstdError) as error:
                 self._is_over = True
                 where = f"unpacked byte {self.total_bytes}"
@@ -362,7 +323,6 @@ class Stream(io.RawIOBase):
         return True
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """So many bytes, fewer only at the end; all that is left if no number is given."""
         wanted = -1 if size is None else size
         parts: list[bytes] = []
         while wanted != 0:
@@ -382,7 +342,6 @@ class Stream(io.RawIOBase):
         return self.read(-1)
 
     def readinto(self, buffer: bytearray | memoryview, /) -> int:  # type: ignore[override]
-        """Fill the buffer; fewer bytes only at the end."""
         data = self.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
@@ -401,7 +360,6 @@ class Pushed:
 
 
 def recognise(head: bytes, origin: Origin) -> Format | None:
-    """The format of a file that begins like this, if we know it."""
     for reader in discover().values():
         if reader.recognises(head, origin):
             return reader

@@ -33,7 +33,6 @@ def table(
 
 
 def job_facts(job: JobReport) -> list[tuple[str, str]]:
-    """The job in a few numbers, without those that are not known."""
     hosts = {rank.host for rank in job.ranks if rank.host}
     took = [step.end_ns - step.start_ns for step in job.steps]
     clocks = [clock for fit in job.clocks for clock in fit.clocks]
@@ -105,7 +104,6 @@ def quantiles(taken: Quantiles) -> str:
 
 
 def rank_table(job: JobReport, ranks_max: int = RANKS_SHOWN) -> Table:
-    """Over the whole run."""
     ranks = [rank for rank in job.ranks if rank.operations]
     if len(ranks) > ranks_max:
         ranks = sorted(ranks, key=lambda rank: -rank.last_in)[:ranks_max]
@@ -123,7 +121,6 @@ def rank_table(job: JobReport, ranks_max: int = RANKS_SHOWN) -> Table:
 
 
 def slowest_table(job: JobReport) -> Table:
-    """The collectives that took longest, compared with others of their kind."""
     rows = [
         (
             (
@@ -148,10 +145,7 @@ def pending_table(job: JobReport) -> Table | None:
     if not job.pending:
         return None
     names = {report.communicator: report.name for report in job.communicators}
-    members = {
-        report.communicator: [m.job_rank for m in report.members if m.job_rank is not None]
-        for report in job.communicators
-    }
+    members = {each.communicator: each.job_ranks for each in job.communicators}
     rows = []
     for each in job.pending[:ROWS_SHOWN]:
         absent = [rank for rank in members.get(each.communicator, []) if rank not in each.job_ranks]
@@ -169,19 +163,13 @@ def pending_table(job: JobReport) -> Table | None:
 
 
 def communicator_table(job: JobReport) -> Table:
-    """The members of each communicator, and its rings and trees."""
     rows = []
     for each in job.communicators[:ROWS_SHOWN]:
-        members = [member.job_rank for member in each.members if member.job_rank is not None]
-        wires = [
-            units.count(len(each.rings), "ring") if each.rings else "",
-            units.count(len(each.trees), "tree") if each.trees else "",
-        ]
         ring = " ".join(map(str, each.rings[0][:32])) if each.rings else ""
         done = ", ".join(f"{number:,} {name}" for name, number in each.operations.items())
         cells = (
-            each.communicator, each.name or "", units.ranks(members, 16) if members else "-",
-            ", ".join(wire for wire in wires if wire), ring, done,
+            each.communicator, each.name or "",
+            units.ranks(each.job_ranks, 16) if each.job_ranks else "-", each.wiring, ring, done,
         )  # fmt: skip
         rows.append((cells, False))
     headings = ("communicator", "name", "ranks", "wired as", "first ring", "operations")

@@ -16,7 +16,7 @@ import msgspec
 from api.data.inventory.job_model import JobFound, JobRank, Member
 from api.data.store.store import Store
 from api.diagnose.load import APART_NS, Collection, Loaded
-from api.jobs.facts import facts_of
+from api.jobs.facts import facts_of, to_event
 from api.jobs.infer import infer
 from collector.contract import communicator as words
 from collector.contract.communicator import parse_ranks
@@ -35,7 +35,7 @@ EVENTS_SQL = """
     WHERE kind IN ('communicator', 'process_group') ORDER BY time, id
 """
 MARKS_SQL = """
-    SELECT host, pid, max(rank) AS said_rank FROM steps
+    SELECT host, pid, max(rank) AS marked_rank FROM steps
     WHERE rank >= 0 AND pid > 0 GROUP BY host, pid HAVING min(rank) = max(rank)
 """
 SAME_SET = "~files that lie together"
@@ -74,7 +74,6 @@ class Job(msgspec.Struct, kw_only=True):
 
     @property
     def processes(self) -> set[tuple[str, int]]:
-        """Host and process id of its ranks."""
         return {
             (member.host, member.pid)
             for communicator in self.found.communicators
@@ -82,21 +81,19 @@ class Job(msgspec.Struct, kw_only=True):
             if member.pid
         }
 
-    def said(self, attribute: str) -> list[str]:
-        """All different values of an attribute among its ranks."""
+    def values_of(self, attribute: str) -> list[str]:
         values = {seen.get(attribute, "") for seen in self.attributes.values()}
         return sorted(values - {""})
 
 
 def find_jobs(store: Store, loaded: Loaded) -> list[Job]:
-    """All jobs in the store, the oldest first."""
     events = read_events(store)
     rows = store.query(MEMBERS_SQL).to_pylist()
     members = [to_member(row) for row in rows]
     direct = [member for member in members if not member.communicator.startswith("pg:")]
     named = [*direct, *members_of_events(events)]
     facts = facts_of(event for event in events if event.kind == words.COMMUNICATOR)
-    found = infer(named, facts, said_ranks=stated_ranks(store, named))
+    found = infer(named, facts, marked_ranks=stated_ranks(store, named))
     spans = time_spans(members)
     jobs = [to_job(one, loaded, spans) for one in found]
     groups = [event for event in events if event.kind == words.PROCESS_GROUP]
@@ -113,16 +110,7 @@ def find_jobs(store: Store, loaded: Loaded) -> list[Job]:
 
 
 def read_events(store: Store) -> list[Event]:
-    """Events about communicators and groups."""
-    return [
-        Event(
-            kind=row["kind"],
-            time_ns=row["time_ns"],
-            labels=dict(row["labels"]),
-            attributes=dict(row["attributes"]),
-        )
-        for row in store.query(EVENTS_SQL).to_pylist()
-    ]
+    return [to_event(row) for row in store.query(EVENTS_SQL).to_pylist()]
 
 
 def to_member(row: dict[str, Any]) -> Member:
@@ -154,10 +142,6 @@ def members_of_events(events: Iterable[Event]) -> list[Member]:
 
 
 def stated_ranks(store: Store, members: Iterable[Member]) -> dict[tuple[str, int], int]:
-    """Ranks in the job by host and process, from marks and traces.
-
-    A trace may not know its host. Its process id then stands for the only process that has it.
-    """
     hosts: dict[int, set[str]] = {}
     for member in members:
         hosts.setdefault(member.pid, set()).add(member.host)
@@ -168,12 +152,11 @@ def stated_ranks(store: Store, members: Iterable[Member]) -> dict[tuple[str, int
         if not host and len(only) == 1:
             host = next(iter(only))
         if host:
-            found[host, pid] = row["said_rank"]
+            found[host, pid] = row["marked_rank"]
     return found
 
 
 def time_spans(members: Iterable[Member]) -> dict[str, tuple[int, int]]:
-    """The first and the last record of each communicator."""
     spans: dict[str, tuple[int, int]] = {}
     for member in members:
         first, last = spans.get(member.communicator, (member.first_ns, member.last_ns))
@@ -232,7 +215,6 @@ def fit(job: Job, collection: Collection) -> tuple[int, int, int] | None:
 def jobs_of(
     collection: Collection, members: Sequence[Member], events: Sequence[Event]
 ) -> list[Job]:
-    """The jobs within a set of files."""
     facts = facts_of(e for e in events if e.labels.get(words.COMMUNICATOR, "") in collection.sizes)
     world = {SAME_SET: tuple(sorted(collection.ranks))}
     groups = {**known_groups(collection), **facts.groups, **world}

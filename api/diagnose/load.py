@@ -25,13 +25,7 @@ from api.data.ingest.series import NewSeries
 from api.data.store.store import RETAINED_TABLES, Store, StoreUrl
 from api.diagnose.find import STANDARD_INPUT, Found, Stream, origin_of, recognise
 from collector.contract.collective import Collective, StepSpan
-from collector.contract.communicator import (
-    COMMUNICATOR,
-    PROCESS_GROUP,
-    RANK,
-    RANKS,
-    parse_ranks,
-)
+from collector.contract.communicator import COMMUNICATOR, PROCESS_GROUP, RANK, RANKS, parse_ranks
 from collector.contract.errors import IdentityError, ParseError
 from collector.contract.identity import check_labels, metric_id, printable
 from collector.contract.model import Event, Sample, Series
@@ -64,7 +58,6 @@ WORDS_KEPT = 100_000
 """Sets of names that were checked and are not checked again."""
 
 words_of = attrgetter("communicator", "source", "algorithm", "protocol", "host", "job")
-"""All names of a collective."""
 
 
 class FileRead(msgspec.Struct, kw_only=True):
@@ -72,7 +65,6 @@ class FileRead(msgspec.Struct, kw_only=True):
 
     path: str
     format: str = ""
-    """Empty: not understood."""
     packing: str = ""
     size_bytes: int = 0
     counts: dict[str, int] = {}
@@ -89,13 +81,11 @@ class FileRead(msgspec.Struct, kw_only=True):
         return sum(self.counts.values())
 
     def note(self, problem: str) -> None:
-        """Record something that was not understood."""
         self.problem_count += 1
         if len(self.problems) < PROBLEMS_NAMED_MAX:
             self.problems.append(printable(problem)[:400])
 
     def span(self, time_ns: int) -> None:
-        """Extend the file's time span."""
         if self.first_ns is None or time_ns < self.first_ns:
             self.first_ns = time_ns
         if self.last_ns is None or time_ns > self.last_ns:
@@ -109,12 +99,10 @@ class Collection(msgspec.Struct, kw_only=True):
     number: int
     folders: list[str]
     ranks: set[int] = set()
-    """The job's ranks that were seen."""
     pids: set[int] = set()
     job_ranks: dict[tuple[str, int], int] = {}
     """The job's rank of each rank of a communicator, by the names that the store has."""
     sizes: dict[str, int] = {}
-    """How many ranks each communicator has."""
     descriptions: dict[str, str] = {}
     """What the framework calls each group, as soon as one file names it."""
     first_ns: int | None = None
@@ -127,7 +115,6 @@ class Collection(msgspec.Struct, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The key of its steps in the store, where they do not name a job."""
         return f"{self.source}@{self.number}"
 
 
@@ -174,12 +161,10 @@ class Collections:
 
 
 def least(one: int | None, other: int | None) -> int | None:
-    """The smaller one of those that are known."""
     return min((each for each in (one, other) if each is not None), default=None)
 
 
 def most(one: int | None, other: int | None) -> int | None:
-    """The larger one of those that are known."""
     return max((each for each in (one, other) if each is not None), default=None)
 
 
@@ -204,13 +189,11 @@ class Loaded(msgspec.Struct, kw_only=True):
 
     files: list[FileRead] = []
     left_out: list[tuple[str, str]] = []
-    """Paths that were skipped, and why."""
     collections: list[Collection] = []
     inspector_folders: dict[tuple[str, int], str] = {}
     """Where the log of each process (host, pid) lay."""
 
     def note_unreadable(self, found: Found, why: str) -> None:
-        """Record a file that could not be opened."""
         path = printable(found.path)
         self.files.append(FileRead(path=path, problems=[why], problem_count=1, counts={}))
 
@@ -248,7 +231,6 @@ class Sink:
         return None
 
     def add_step(self, span: StepSpan) -> str | None:
-        """The reason if the stretch of a step is refused."""
         if not all(is_word(word) for word in (span.phase, span.host, span.job)):
             return "a name that is empty, over 255 characters or not printable"
         if reason := self._refuse_time("steps", span.start_ns):
@@ -261,7 +243,6 @@ class Sink:
         return None
 
     def add_event(self, event: Event) -> str | None:
-        """The reason if the event is refused."""
         if reason := self._refuse_time("events", event.time_ns):
             return reason
         if not is_text(event):
@@ -275,7 +256,6 @@ class Sink:
         return None
 
     def add_sample(self, sample: Sample) -> str | None:
-        """The reason if the sample is refused."""
         if reason := self._refuse_time("samples", sample.time_ns):
             return reason
         row = self._rows.get(sample.series, ())
@@ -342,7 +322,6 @@ class Sink:
 
 
 def is_text(event: Event) -> bool:
-    """Whether all its texts can be written as UTF-8."""
     try:
         for text in (event.kind, event.message):
             text.encode()
@@ -354,7 +333,6 @@ def is_text(event: Event) -> bool:
 
 
 def taken(items: list[T]) -> list[T]:
-    """All items; empties the list."""
     some = list(items)
     items.clear()
     return some
@@ -436,7 +414,6 @@ class Loader:
             self._make_room(process, account)
 
     def _make_room(self, process: ProcessFile, account: FileRead) -> None:
-        """Release what waits for a file's end, if that is too much."""
         held = len(process.collectives) + len(process.steps) + len(process.events)
         if held >= ROWS_HELD_MAX:
             self._place(process, account)
@@ -485,7 +462,6 @@ class Loader:
             where.job_ranks[record.communicator, record.rank] = rank
 
     def finish(self) -> Loaded:
-        """Insert the rest; returns the account of all files."""
         self._sink.flush()
         return self.loaded
 

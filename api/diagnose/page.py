@@ -57,7 +57,6 @@ STEP_BARS_MAX = 600
 """Bars of the step plot; of more steps neighbours are put together."""
 HEAT_COLUMNS_MAX = 240
 HEAT_ROWS_MAX = 64
-"""Ranks of the heat map; of more, those that are ever waited for longest."""
 PANELS_MAX = 6
 """Plots of single collectives; of more kinds those that took longest."""
 PROBLEMS_SHOWN = 200
@@ -89,10 +88,7 @@ def render(
     seen: Window | None = None,
     template: str | None = None,
 ) -> Iterator[str]:
-    """The page, in pieces; analyses and readings are those of the jobs, in order.
-
-    ``seen`` is what detectors saw: the evidence is drawn from it.
-    """
+    """In pieces; analyses and readings in the order of jobs; evidence is drawn from ``seen``."""
     before, _, after = (read_template() if template is None else template).partition(DATA_MARK)
     yield before
     yield DATA_MARK.removesuffix("</script>")
@@ -131,7 +127,6 @@ def page_data(
 def job_data(
     diagnosis: Diagnosis, job: JobReport, analysis: Analysis, panels: Sequence[Readings]
 ) -> JobData:
-    """Many jobs share the page's room."""
     among = len(diagnosis.jobs)
     named = "named by its own files" if job.was_said else "inferred from who talks to whom"
     times = f"times of {job.source}: {job.source_reason}" if job.source else job.source_reason
@@ -153,7 +148,6 @@ def job_data(
 
 
 def accused_of(diagnosis: Diagnosis, job: JobReport) -> list[int]:
-    """The job's ranks that a verdict blames."""
     accused = {
         one.rank
         for verdict in diagnosis.verdicts
@@ -167,7 +161,6 @@ def accused_of(diagnosis: Diagnosis, job: JobReport) -> list[int]:
 
 
 def step_bars(job: JobReport, bars_max: int = STEP_BARS_MAX) -> StepBars | None:
-    """Where the time of each step went."""
     if not job.steps:
         return None
     groups = np.array_split(np.arange(len(job.steps)), min(len(job.steps), bars_max))
@@ -285,10 +278,7 @@ def collective_panel(
         explanation=f"{units.count(len(some), 'collective')}: how long the first rank waited for "
         "the last one, and how long it took after that.",
         dots=Dots(
-            sets=[dot_set],
-            low=seconds(low_ns),
-            high=seconds(max(*both, low_ns) * 1.3),
-            is_log=True,
+            sets=[dot_set], low=seconds(low_ns), high=seconds(max(*both, low_ns) * 1.3), is_log=True
         ),
     )
 
@@ -298,7 +288,7 @@ def collective_panel(
 
 def reading_panel(readings: Readings, points_max: int = BUCKETS) -> ReadingPanel:
     """Network and GPU readings beside the job, on at most so many common times."""
-    lines, unit = readings.lines, readings.panel.unit
+    lines, unit = readings.lines, readings.plot.unit
     times_ns = np.linspace(
         min(float(line.time_ns[0]) for line in lines),
         max(float(line.time_ns[-1]) for line in lines),
@@ -307,7 +297,7 @@ def reading_panel(readings: Readings, points_max: int = BUCKETS) -> ReadingPanel
     left = readings.left_out
     more = f" {units.count(left, 'quieter line')} not shown." if left else ""
     return ReadingPanel(
-        title=readings.panel.title,
+        title=readings.plot.title,
         explanation=f"{units.count(len(lines), 'series', 'series')}, in {unit}.{more}",
         unit=unit,
         times=[seconds(time_ns) for time_ns in times_ns.tolist()],
@@ -332,7 +322,6 @@ def line_at(line: Series, times_ns: Floats) -> Floats:
 
 
 def warning_table(diagnosis: Diagnosis) -> Table | None:
-    """NCCL's own warnings."""
     rows = [
         ((f"{each.count:,}", each.message, ", ".join(each.hosts[:8])), False)
         for each in diagnosis.warnings
@@ -366,7 +355,6 @@ def read_table(diagnosis: Diagnosis) -> Table:
 
 
 def problem_lists(diagnosis: Diagnosis) -> list[FileList]:
-    """Files that were not read, or not completely."""
     read = diagnosis.read
     return [
         FileList(

@@ -191,7 +191,6 @@ class JobData(msgspec.Struct, frozen=True, kw_only=True):
     facts: list[tuple[str, str]]
     span: Stretch
     accused: list[int]
-    """Ranks that a verdict blames."""
     pending: Table | None
     steps: StepBars | None
     heat: HeatData | None
@@ -224,11 +223,7 @@ class PageData(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_script(data: PageData) -> str:
-    r"""The data as JSON that may stand within a script element, whatever names it holds.
-
-    No text can end the element or begin a comment, since `<` is not in it; what cannot be printed
-    is replaced.
-    """
+    r"""No text can end the script element or begin a comment, since `<` is not in the JSON."""
     # The floats of drawings are finite: what is not known was made null before.
     raw = msgspec.json.encode(cleaned(msgspec.to_builtins(data)))
     return raw.decode().replace("<", "\\u003c")
@@ -263,8 +258,7 @@ def thinned(values: Floats | Ints, keep: int) -> Ints:
         return np.arange(len(values), dtype=np.int64)
     edges = np.linspace(0, len(values), keep + 1).astype(int)
     return np.array(
-        [a + int(np.argmax(values[a:b])) for a, b in pairwise(edges.tolist())],
-        dtype=np.int64,
+        [a + int(np.argmax(values[a:b])) for a, b in pairwise(edges.tolist())], dtype=np.int64
     )
 
 

@@ -1,8 +1,4 @@
-"""Counters and gauges beside the collectives: NIC rates and GPU readings as lines over time.
-
-Series are found by the catalog's names and by other exporters' names, so that an
-OpenMetrics file of node_exporter or dcgm-exporter needs no translation.
-"""
+"""NIC rates and GPU readings as lines over time, by the catalog's and other exporters' names."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ import numpy as np
 
 from alerts.window.columns import Floats
 from api.data.store.store import Store
-from api.diagnose.analyse import Window
+from api.diagnose.analyse import TimeRange
 from collector.contract.catalog import load_catalog
 from collector.contract.identity import metric_id
 
@@ -24,7 +20,6 @@ LINES_MAX = 64
 SERIES_MAX = 20_000
 """Series that are read for one plot: two ports of each of 10,000 hosts."""
 HOST_LABELS = ("host", "instance", "Hostname", "hostname", "node")
-"""What exporters call the host."""
 THING_LABELS = (("device", ""), ("port", "port "), ("gpu", "GPU "))
 """Labels that name a part of the host, and their titles."""
 
@@ -44,7 +39,7 @@ SERIES_SQL = f"""
 """  # noqa: S608 - our words
 
 
-class Panel(msgspec.Struct, frozen=True):
+class Plot(msgspec.Struct, frozen=True):
     """A plot: which metrics it shows, as a rate or as they are, and in what unit."""
 
     title: str
@@ -54,36 +49,36 @@ class Panel(msgspec.Struct, frozen=True):
     factor: float = 1.0
 
 
-PANELS = (
-    Panel(
+PLOTS = (
+    Plot(
         "Network, sent",
         ("fabric_port_transmit_bytes_total", "fabric_nic_transmit_bytes_total"),
         is_rate=True,
         unit="Gb/s",
         factor=8e-9,
     ),
-    Panel(
+    Plot(
         "Network, received",
         ("fabric_port_receive_bytes_total", "fabric_nic_receive_bytes_total"),
         is_rate=True,
         unit="Gb/s",
         factor=8e-9,
     ),
-    Panel(
+    Plot(
         "GPU, share of time busy",
         ("fabric_gpu_utilization_ratio",),
         is_rate=False,
         unit="%",
         factor=100,
     ),
-    Panel("GPU, power", ("fabric_gpu_power_watts",), is_rate=False, unit="W"),
-    Panel("GPU, SM clock", ("fabric_gpu_sm_clock_hertz",), is_rate=False, unit="MHz", factor=1e-6),
-    Panel("GPU, temperature", ("fabric_gpu_temperature_celsius",), is_rate=False, unit="°C"),
+    Plot("GPU, power", ("fabric_gpu_power_watts",), is_rate=False, unit="W"),
+    Plot("GPU, SM clock", ("fabric_gpu_sm_clock_hertz",), is_rate=False, unit="MHz", factor=1e-6),
+    Plot("GPU, temperature", ("fabric_gpu_temperature_celsius",), is_rate=False, unit="°C"),
 )
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One series: times in nanoseconds since 1970, and values in the panel's unit."""
+    """One series: times in nanoseconds since 1970, and values in the plot's unit."""
 
     name: str
     host: str
@@ -92,26 +87,25 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Readings(msgspec.Struct, frozen=True):
-    """The lines of one panel; ``left_out`` counts those that were too many."""
+    """The lines of one plot; ``left_out`` counts those that were too many."""
 
-    panel: Panel
+    plot: Plot
     lines: list[Line]
     left_out: int = 0
 
 
-def read_panels(store: Store, window: Window) -> list[Readings]:
-    """Every panel that has any readings in this time."""
-    found = (read_panel(store, panel, window) for panel in PANELS)
+def read_plots(store: Store, within: TimeRange) -> list[Readings]:
+    """Every plot that has any readings in this time."""
+    found = (read_plot(store, plot, within) for plot in PLOTS)
     return [readings for readings in found if readings.lines]
 
 
-def read_panel(store: Store, panel: Panel, window: Window) -> Readings:
-    """The lines of one panel, the liveliest of them if there are too many."""
-    factors = foreign_names(panel)
+def read_plot(store: Store, plot: Plot, within: TimeRange) -> Readings:
+    factors = foreign_names(plot)
     named = store.query(SERIES_SQL, {"names": sorted(factors)}).to_pylist()
     if not named:
-        return Readings(panel, [])
-    from_ms, to_ms = window.from_ns // 1_000_000, window.to_ns // 1_000_000
+        return Readings(plot, [])
+    from_ms, to_ms = within.from_ns // 1_000_000, within.to_ns // 1_000_000
     rows = store.query(
         SAMPLES_SQL,
         {
@@ -131,21 +125,20 @@ def read_panel(store: Store, panel: Panel, window: Window) -> Readings:
             int(np.searchsorted(series, identity, side="left")),
             int(np.searchsorted(series, identity, side="right")),
         )
-        factor = panel.factor * factors[row["name"]]
-        if line := to_line(row, panel, times[own], values[own] * factor):
+        factor = plot.factor * factors[row["name"]]
+        if line := to_line(row, plot, times[own], values[own] * factor):
             lines.append(line)
-    if panel.is_rate:
+    if plot.is_rate:
         lines = [line for line in lines if is_alive(line)]
     lively = sorted(lines, key=lambda line: -float(np.nanmax(line.value)))[:LINES_MAX]
     kept = sorted(lively, key=lambda line: (line.host, line.name))
-    return Readings(panel, kept, len(lines) - len(kept))
+    return Readings(plot, kept, len(lines) - len(kept))
 
 
-def foreign_names(panel: Panel) -> dict[str, float]:
-    """Every name under which an exporter publishes the panel's metrics, and its factor to ours."""
+def foreign_names(plot: Plot) -> dict[str, float]:
     catalog = load_catalog()
     names: dict[str, float] = {}
-    for ours in panel.metrics:
+    for ours in plot.metrics:
         names[ours] = 1.0
         metric = catalog.metric(ours)
         for alias in metric.aliases if metric is not None else ():
@@ -154,9 +147,9 @@ def foreign_names(panel: Panel) -> dict[str, float]:
     return names
 
 
-def to_line(row: dict[str, Any], panel: Panel, time_ns: Floats, value: Floats) -> Line | None:
+def to_line(row: dict[str, Any], plot: Plot, time_ns: Floats, value: Floats) -> Line | None:
     """A series as a line; of a counter its rate, with a gap where it was reset."""
-    if panel.is_rate:
+    if plot.is_rate:
         with np.errstate(divide="ignore", invalid="ignore"):
             change = np.diff(value) / np.diff(time_ns) * 1e9
         time_ns, value = time_ns[1:], np.where(change >= 0, change, np.nan)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from alerts.window.columns import ClockFit, Step
+from api.diagnose import units
 from api.diagnose.load import FormatRead
 from collector.contract.verdict import Verdict
 
@@ -36,7 +37,6 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     format: str = ""
     records: int = 0
-    """What was used of it."""
     problem_count: int = 0
     problems: list[str] = []
 
@@ -49,7 +49,6 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     operation: str
     records: int
     lost: int
-    """Gaps in the numbers of all ranks together."""
     kept_one_in: int
     """Numbers are this far apart: the records were thinned on purpose."""
 
@@ -95,7 +94,6 @@ class RankReport(msgspec.Struct, frozen=True, kw_only=True):
     most_late_ns: int | None = None
     median_inside_ns: int | None = None
     is_outlier: bool = False
-    """Last in far more often than its fair share."""
 
 
 class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +117,17 @@ class CommunicatorReport(msgspec.Struct, frozen=True, kw_only=True):
     trees: list[dict[int, int | None]]
     """For each channel the parent of each rank that recorded it; null for roots."""
     operations: dict[str, int]
-    """Joined operations of each kind."""
+
+    @property
+    def job_ranks(self) -> list[int]:
+        """The members whose rank in the job is known."""
+        return [each.job_rank for each in self.members if each.job_rank is not None]
+
+    @property
+    def wiring(self) -> str:
+        """`2 rings, 1 tree`; empty where nothing is known."""
+        counts = ((len(self.rings), "ring"), (len(self.trees), "tree"))
+        return ", ".join(units.count(number, what) for number, what in counts if number)
 
 
 class Quantiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,13 +167,10 @@ class CollectiveReport(msgspec.Struct, frozen=True, kw_only=True):
     ranks: int
     ranks_seen: int
     start_ns: int
-    """The first entry."""
     end_ns: int
-    """The last exit."""
     entry_skew_ns: int
     transfer_ns: int
     last_in: int
-    """Within the communicator."""
     last_in_job_rank: int | None
     last_in_host: str
     slower_ns: int
@@ -199,7 +204,6 @@ class PendingReport(msgspec.Struct, frozen=True, kw_only=True):
     started: list[int]
     completed: list[int]
     job_ranks: list[int]
-    """The job's ranks of those that wait in it."""
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -209,7 +213,6 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     was_said: bool
     """Whether a file names it; else it was inferred from communicators."""
     size: int
-    """How many ranks it has."""
     first_ns: int
     last_ns: int
     nccl_versions: list[str]
@@ -238,13 +241,11 @@ class DetectorReport(msgspec.Struct, frozen=True, kw_only=True):
 
     detector: str
     title: str
-    """What it looks for, in words."""
     findings: int = 0
     """What it found out of the ordinary; verdicts are made of several detectors' findings."""
     missing: list[str] = []
     """Data that it needs, any one of these, and that the files do not have; empty: it looked."""
     problem: str = ""
-    """Why it failed; the others are not affected."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,7 +257,6 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     jobs_left_out: int = 0
     """Smaller jobs, beyond JOBS_MAX."""
     warnings: list[Warned] = []
-    """The most frequent first, up to 100."""
     verdicts: list[Verdict] = []
     """What is wrong, the most costly first; empty if nothing stands out."""
     looked_at: dict[str, int] = {}
@@ -266,5 +266,4 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_json(diagnosis: Diagnosis) -> bytes:
-    """The report as one line of JSON."""
     return msgspec.json.encode(diagnosis)

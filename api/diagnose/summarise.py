@@ -86,12 +86,10 @@ def summarise_read(loaded: Loaded, analyses: Sequence[Analysis]) -> Read:
 
 
 def find_warnings(store: Store) -> list[Warned]:
-    """NCCL's warnings, the most frequent first."""
     return [msgspec.convert(row, Warned) for row in store.query(WARNINGS_SQL).to_pylist()]
 
 
 def to_problem(file: FileRead) -> Problem:
-    """Why a file was not read in full."""
     refused = [f"{count} records left out: {why}" for why, count in file.refused.items()]
     return Problem(
         path=file.path,
@@ -103,10 +101,7 @@ def to_problem(file: FileRead) -> Problem:
 
 
 def find_losses(analysis: Analysis) -> list[Loss]:
-    """Gaps in the numbers of each kind of operation.
-
-    Only NCCL Inspector counts each kind by itself; numbers of others have gaps by design.
-    """
+    """Only NCCL Inspector counts each kind by itself; numbers of others have gaps by design."""
     if analysis.choice.source != "nccl_inspector" or not len(analysis.records):
         return []
     records = analysis.records
@@ -143,8 +138,8 @@ def summarise_job(store: Store, analysis: Analysis) -> JobReport:
         size=found.ranks,
         first_ns=job.first_ns,
         last_ns=job.last_ns,
-        nccl_versions=job.said(words.NCCL_VERSION),
-        networks=job.said(words.NET),
+        nccl_versions=job.values_of(words.NCCL_VERSION),
+        networks=job.values_of(words.NET),
         source=analysis.choice.source,
         source_reason=analysis.choice.reason,
         kept_one_in=analysis.kept_one_in,
@@ -166,7 +161,6 @@ def summarise_job(store: Store, analysis: Analysis) -> JobReport:
 
 
 def report_ranks(job: Job, rows: RankRows) -> list[RankReport]:
-    """Every rank of the job: where it runs, how late it comes."""
     late = rank_sums(rows)
     places = job.places
     fair = sum(int(each["last_in"]) for each in late.values()) / max(1, len(late))
@@ -292,12 +286,10 @@ def operation_counts(operations: Operations) -> dict[str, dict[str, int]]:
 
 
 def kinds_of(operations: Operations) -> Ints:
-    """A number for each communicator, operation and size."""
     return distinct(operations.communicator, operations.operation, operations.size_bytes)[1]
 
 
 def report_operations(operations: Operations, baselines: Baselines) -> list[OperationReport]:
-    """Sums for each communicator, operation and size."""
     if not len(operations):
         return []
     kinds = kinds_of(operations)
@@ -332,7 +324,6 @@ def known(number: int) -> int | None:
 
 
 def quantiles(values: Ints) -> Quantiles:
-    """Median, 95th percentile and maximum."""
     p50, p95 = np.quantile(values, [0.5, 0.95])
     return Quantiles(p50_ns=int(p50), p95_ns=int(p95), max_ns=int(values.max()))
 
@@ -401,7 +392,6 @@ def host_of_ranks(records: Records) -> dict[tuple[str, int], str]:
 
 
 def report_lateness(analysis: Analysis) -> list[LatenessReport]:
-    """How late each rank comes, by communicator and operation."""
     late = analysis.lateness
     job_ranks = analysis.job.job_ranks
     reports = []

@@ -40,7 +40,6 @@ from collector.contract.verdict import Reason, Verdict
 
 SLOWEST_SHOWN = 10
 FILES_SHOWN = 5
-"""Files that are named without --verbose."""
 RANKS_SHOWN = 32
 """Ranks in the table; of more, those that are last in most often."""
 COMMUNICATORS_SHOWN = 12
@@ -65,7 +64,6 @@ class Report:
         self._is_verbose = is_verbose
 
     def show(self, diagnosis: Diagnosis) -> None:
-        """Everything, the answer first."""
         self.show_verdicts(diagnosis)
         self.show_read(diagnosis.read)
         for job in diagnosis.jobs:
@@ -78,7 +76,6 @@ class Report:
             self.say("No job: none of the files has collectives.")
 
     def say(self, text: str = "", style: str = "", indent: int = 0) -> None:
-        """One line, or several if it is long."""
         self._console.print(Text(" " * indent + printable(text), style=style), highlight=False)
 
     def title(self, text: str) -> None:
@@ -107,7 +104,6 @@ class Report:
         self._console.print()
 
     def show_verdict(self, verdict: Verdict, start_ns: int) -> None:
-        """From the summary to the advice."""
         self.paragraph(verdict.summary, CULPRIT, indent=0)
         reason = "" if verdict.reason is Reason.UNKNOWN else f" ({verdict.reason})"
         self.paragraph(f"{verdict.cause}{reason}, {words.sure(verdict.confidence)}")
@@ -126,7 +122,6 @@ class Report:
         self.part("What to do", verdict.action, TITLE)
 
     def show_evidence(self, verdict: Verdict) -> None:
-        """The strongest first."""
         rows = evidence_rows(verdict)
         if not rows:
             return
@@ -143,13 +138,11 @@ class Report:
         self._console.print()
 
     def part(self, title: str, text: str, style: str = "") -> None:
-        """A heading, and the text beside it."""
         line = Text(f"{printable(title)}: ", style=style or FAINT)
         line.append(printable(text), style="")
         self._console.print(Padding(line, (0, 0, 0, 2), expand=False), highlight=False)
 
     def paragraph(self, text: str, style: str = "", indent: int = 2) -> None:
-        """Text whose every line is indented."""
         line = Text(printable(text), style=style)
         self._console.print(Padding(line, (0, 0, 0, indent), expand=False), highlight=False)
 
@@ -185,7 +178,6 @@ class Report:
         self.show_problems("Left out", read.left_out, len(read.left_out))
 
     def show_problems(self, what: str, problems: Sequence[Problem], total: int) -> None:
-        """Files with problems; without --verbose the first few."""
         if not total:
             return
         names_all = self._is_verbose or what != "Not understood"
@@ -217,7 +209,6 @@ class Report:
     # A job -----------------------------------------------------------------------------------
 
     def show_job(self, job: JobReport) -> None:
-        """One job, from what it is to the late ranks."""
         self.title(f"Job {job.job}")
         self.show_facts(job)
         self.show_communicators(job)
@@ -262,16 +253,11 @@ class Report:
         if used:
             table = plain_table("communicator", "ranks", "wired as", "operations")
             for each in used[:COMMUNICATORS_SHOWN]:
-                wires = [
-                    units.count(len(each.rings), "ring") if each.rings else "",
-                    units.count(len(each.trees), "tree") if each.trees else "",
-                ]
-                members = [m.job_rank for m in each.members if m.job_rank is not None]
                 add_row(
                     table,
                     each.name or each.communicator,
-                    units.ranks(members) if members else f"{each.ranks} ranks",
-                    ", ".join(wire for wire in wires if wire) or "not known",
+                    units.ranks(each.job_ranks) if each.job_ranks else f"{each.ranks} ranks",
+                    each.wiring or "not known",
                     "\n".join(sums[each.communicator]),
                 )
             self._console.print(Padding(table, (0, 0, 0, 2)))
@@ -305,7 +291,6 @@ class Report:
         )
 
     def show_steps(self, job: JobReport) -> None:
-        """Where the time of steps goes, over the whole run."""
         if not job.steps and job.source is None:
             return
         if not job.steps:
@@ -355,10 +340,7 @@ class Report:
         oldest: dict[str, PendingReport] = {}
         for each in job.pending:
             oldest.setdefault(each.communicator, each)
-        members = {
-            report.communicator: [m.job_rank for m in report.members if m.job_rank is not None]
-            for report in job.communicators
-        }
+        members = {each.communicator: each.job_ranks for each in job.communicators}
         names = {report.communicator: report.name for report in job.communicators}
         ordered = sorted(oldest.values(), key=lambda one: (is_whole(one), one.communicator))
         table = plain_table("group", "oldest operation", "number", "waiting in it", "not in it")
@@ -379,7 +361,6 @@ class Report:
             self.say(f"and {len(ordered) - PENDING_SHOWN} more groups", FAINT, indent=2)
 
     def show_slowest(self, job: JobReport) -> None:
-        """The collectives that took longest, compared with others of their kind."""
         slowest = slowest_of(job.collectives)
         if not slowest:
             return
@@ -436,7 +417,6 @@ class Report:
 
 
 def reason_of(problem: Problem) -> str:
-    """Why a file was not read in full."""
     if not problem.problems:
         return "of no kind that is understood"
     more = problem.problem_count - 1
@@ -459,19 +439,16 @@ def rank_cells(rank: RankReport) -> list[str]:
 
 
 def last_in_of(each: CollectiveReport) -> str:
-    """The rank that came last, by all its names."""
     rank = f"rank {each.last_in if each.last_in_job_rank is None else each.last_in_job_rank}"
     return f"{rank}, {each.last_in_host}" if each.last_in_host else rank
 
 
 def slowest_of(collectives: Sequence[CollectiveReport]) -> list[CollectiveReport]:
-    """Those slower than usual by most, the worst first."""
     slower = [each for each in collectives if each.slower_ns > 0]
     return sorted(slower, key=lambda each: -each.slower_ns)[:SLOWEST_SHOWN]
 
 
 def is_whole(pending: PendingReport) -> bool:
-    """Whether the whole group waits in the operation."""
     return len(pending.scheduled) + len(pending.started) >= pending.ranks
 
 
@@ -502,7 +479,6 @@ NUMBERS = frozenset(
 
 
 def plain_table(*headings: str) -> Table:
-    """A table without lines between rows."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     for place, heading in enumerate(headings):
         table.add_column(
@@ -521,12 +497,7 @@ def add_row(table: Table, *cells: str, style: str = "") -> None:
 
 
 def print_report(
-    diagnosis: Diagnosis,
-    file: TextIO,
-    *,
-    columns: int,
-    is_plain: bool,
-    is_verbose: bool,
+    diagnosis: Diagnosis, file: TextIO, *, columns: int, is_plain: bool, is_verbose: bool
 ) -> None:
     console = Console(file=file, width=columns, no_color=is_plain or None, highlight=False)
     Report(console, is_verbose=is_verbose).show(diagnosis)

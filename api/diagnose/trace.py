@@ -1,7 +1,4 @@
-"""A folder's jobs as a trace, as the service writes one: records and marks of a throw-away store.
-
-The records are in memory already (`api.diagnose.analyse`), so they are only split into pieces.
-"""
+"""A folder's jobs as a trace, as the service writes one; its records are in memory already."""
 
 from __future__ import annotations
 
@@ -23,11 +20,8 @@ from collector.contract.identity import PortId
 from collector.contract.verdict import Verdict
 
 PIECE_RECORDS = 20_000
-"""Records that are made into events at once."""
 SPANS_AT_ONCE = 20_000
-"""Marks, likewise."""
 SWITCH_PORTS_MAX = 256
-"""Switch ports whose counters are shown."""
 
 SPANS_SQL = f"""
     SELECT job, step, rank, phase, source, host, pid,
@@ -95,14 +89,12 @@ def thinned(records: Records) -> tuple[Records, int]:
 
 
 def in_pieces(records: Records) -> Iterator[Records]:
-    """The records in order of time."""
     order = np.argsort(np.maximum(records.entry_ns, records.exit_ns), kind="stable")
     for start in range(0, len(order), PIECE_RECORDS):
         yield records.select(order[start : start + PIECE_RECORDS])
 
 
 def read_spans(store: Store, analysis: Analysis, from_ns: int, to_ns: int) -> Iterator[list[Span]]:
-    """Steps and phases from marks and profiles, on the common clock."""
     job = analysis.job
     by_process = {(place.host, place.pid): place.rank for place in job.found.places}
     keys = {collection.key for collection in job.collections} | {job.name}
@@ -125,7 +117,6 @@ def read_spans(store: Store, analysis: Analysis, from_ns: int, to_ns: int) -> It
 
 
 def machines_of(seen: Window, verdicts: Sequence[Verdict]) -> Machines:
-    """Machines with readings, the accused first."""
     hosts = dict.fromkeys(one.culprit.host for one in verdicts if one.culprit.host)
     for job in seen.jobs:
         hosts |= dict.fromkeys(rank.host for _, rank in sorted(job.ranks.items()) if rank.host)

@@ -44,11 +44,9 @@ VERDICTS_MAX = 50
 DOTS_MAX = 3_000
 """Dots of a drawing: more cover each other. Those of many verdicts share them."""
 SERIES_PLOTS_MAX = 3
-"""Metrics of a verdict's evidence that are drawn."""
 SERIES_POINTS = 400
 """Points of a line: a plot has some 1,000 pixels."""
 PEERS_MAX = 48
-"""Pale lines beside the culprit's."""
 BARS_MAX = 64
 """Ranks or NICs side by side; of more, those around the culprit."""
 SMOOTH_STEP_NS_MAX = NS // 10
@@ -63,7 +61,6 @@ HEADROOM = 1.12
 def verdict_data(
     diagnosis: Diagnosis, analyses: Sequence[Analysis], seen: Window | None
 ) -> list[VerdictData]:
-    """All verdicts that are shown, the most costly first."""
     shown = diagnosis.verdicts[:VERDICTS_MAX]
     dots = share_of(DOTS_MAX, len(shown))
     return [one_verdict(diagnosis, verdict, analyses, seen, dots) for verdict in shown]
@@ -76,7 +73,6 @@ def one_verdict(
     seen: Window | None,
     dots: int,
 ) -> VerdictData:
-    """One verdict, with so many dots in a drawing at most."""
     start_ns = start_of(diagnosis, verdict)
     end_ns = seen.to_ns if seen is not None else verdict.until_ns or verdict.since_ns
     inside = (verdict.since_ns, verdict.until_ns or end_ns)
@@ -96,13 +92,8 @@ def one_verdict(
 
 
 def drawings(
-    verdict: Verdict,
-    analyses: Sequence[Analysis],
-    seen: Window,
-    inside: tuple[int, int],
-    dots: int,
+    verdict: Verdict, analyses: Sequence[Analysis], seen: Window, inside: tuple[int, int], dots: int
 ) -> Iterator[Figure]:
-    """Drawings of the evidence, where there is data for them."""
     names = {*verdict.jobs, verdict.culprit.job}
     job = next((job for job in seen.jobs if job.job in names), None)
     analysis = next((one for one in analyses if one.job.name in names), None)
@@ -127,7 +118,6 @@ def place_of(verdict: Verdict, metric: str) -> int | None:
 
 
 def transfer_drawing(verdict: Verdict, job: JobWindow, dots: int) -> Figure:
-    """Each collective's transfer over time."""
     operations = job.operations
     transfer_ns = operations.transfer_ns
     chosen = thinned(transfer_ns, dots).tolist()
@@ -232,7 +222,6 @@ def ladder_drawing(verdict: Verdict, job: JobWindow, inside: tuple[int, int]) ->
 
 
 def bar(name: str, value: float, *, is_culprit: bool) -> Bar:
-    """A bar; where room is short only the first word of its name is shown."""
     short = name.partition(" ")[0]
     return Bar(label=name, short=short, value=float(f"{value:.5g}"), is_culprit=is_culprit)
 
@@ -310,7 +299,6 @@ def variation_of(values: Floats) -> Floats:
 
 
 def series_drawing(place: int, evidence: Evidence, seen: Window) -> Iterator[Figure]:
-    """A metric of the evidence: the culprit's line over those of its peers, if it was read."""
     for things in (seen.ports, seen.gpus, seen.hosts):
         for name, readings in things.readings.items():
             if evidence.metric not in (readings.metric, name, *readings.others.values()):
@@ -347,9 +335,7 @@ def lines_drawing(
         return
     lines = [
         Line(
-            label=thing_name(things, row),
-            values=figures(values[row]),
-            is_culprit=bool(is_own[row]),
+            label=thing_name(things, row), values=figures(values[row]), is_culprit=bool(is_own[row])
         )
         for row in (*peers, *own)
     ]
@@ -363,7 +349,6 @@ def lines_drawing(
 
 
 def thing_name(things: Things, row: int) -> str:
-    """A host, port or GPU by its names."""
     names = [things.host[row]]
     for label, word in THING_LABELS:
         column = getattr(things, label, None)
@@ -388,7 +373,6 @@ def thinned_cells(things: Things, values: Floats) -> tuple[list[float], Floats]:
 
 
 def cells_within(things: Things, inside: tuple[int, int]) -> slice:
-    """The cells of a stretch of time."""
     first, last = (things.grid.cell_of(time_ns) for time_ns in inside)
     return slice(max(0, first), max(1, min(things.grid.cells, last + 1)))
 

@@ -1,8 +1,4 @@
-"""Verdicts of what was read: every detector by itself, then the judge; and blind detectors.
-
-A detector that fails is named and does not affect the others. One whose data the files do not have
-is named too: silence of a detector without data is no answer.
-"""
+"""Every detector by itself, then the judge; failed detectors and those without data are named."""
 
 from __future__ import annotations
 
@@ -36,7 +32,6 @@ BROKEN: Final = (
 )
 """What a mistake in a detector looks like: its own arithmetic on unforeseen data."""
 PROBLEM_LENGTH_MAX = 200
-"""Characters of an error that are shown: it may hold a whole array."""
 UNIT_LENGTH_MAX = 4
 """Characters of a unit in a narrow column."""
 JUDGE = "verdict"
@@ -50,7 +45,6 @@ AMOUNT_WORDS: Final = (
     ("hosts", "host's readings", "hosts' readings"),
     ("events", "event", ""),
 )
-"""Nouns for the amounts of data, singular and plural."""
 
 
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +98,6 @@ def judge_window(
 
 
 def to_problem(error: Exception) -> str:
-    """An error in one line."""
     text = printable(f"{type(error).__name__}: {error}".replace("\n", " "))
     return text if len(text) <= PROBLEM_LENGTH_MAX else f"{text[: PROBLEM_LENGTH_MAX - 1]}…"
 
@@ -131,7 +124,6 @@ def can_see(window: Window, formats: Collection[str], need: Sight) -> bool:
 
 
 def amounts(window: Window) -> dict[str, int]:
-    """How much of each kind of data there is."""
     jobs = window.jobs
     return {
         "jobs": len(jobs),
@@ -191,12 +183,10 @@ def cost_lines(verdict: Verdict) -> list[str]:
 
 
 def clock_words(error_ns: int) -> str:
-    """How precisely times of different hosts can be compared."""
     return f"Clocks of hosts were compared to within {figures.duration(error_ns / NS)}."
 
 
 def evidence_rows(verdict: Verdict) -> list[tuple[str, str, str, str]]:
-    """What, seen, usual, and how often it was seen."""
     return [
         (
             each.text or each.metric,

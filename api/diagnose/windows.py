@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from alerts.window.model import JobWindow, Window
 from api.data.store.store import Store
-from api.diagnose.analyse import Analysis
-from api.diagnose.analyse import Window as Asked
+from api.diagnose.analyse import Analysis, TimeRange
 from api.jobs.correlate.baseline import read_baselines
 from api.jobs.correlate.readings import GridReader
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports
@@ -24,7 +23,6 @@ from collector.contract.units import NS
 STEP_SECONDS_MIN = 0.01
 """Counters in files may be read a hundred times a second; nothing reads them more often."""
 CELLS = 4_000
-"""About so many cells has a folder's grid."""
 
 SPAN_SQL = """
     SELECT count() AS count, toUnixTimestamp64Nano(toDateTime64(min(time), 9)) AS from_ns,
@@ -33,11 +31,8 @@ SPAN_SQL = """
 """
 
 
-def window_of(store: Store, analyses: Sequence[Analysis], asked: Asked | None = None) -> Window:
-    """Everything that was read, from the first record of any job to the last.
-
-    Without a job, from the first reading to the last. ``asked`` cuts it, if there is one.
-    """
+def window_of(store: Store, analyses: Sequence[Analysis], asked: TimeRange | None = None) -> Window:
+    """From first to last record, or reading where there is no job; cut by ``asked``."""
     jobs = [job_window(store, analysis) for analysis in analyses]
     spans = [(analysis.job.first_ns, analysis.job.last_ns) for analysis in analyses]
     from_ns = min((first for first, _ in spans if first), default=0)
@@ -106,7 +101,6 @@ def job_window(store: Store, analysis: Analysis) -> JobWindow:
 
 
 def dumped_groups(analysis: Analysis) -> list[str]:
-    """Communicators in dumps of the Flight Recorder."""
     names = {
         name
         for collection in analysis.job.collections

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping
-from functools import lru_cache
 
 import msgspec
 
 from api.fabric.model import Link, NodeKind, Topology
-from collector.contract.identity import PortId
+from collector.contract.identity import NaturalKey, PortId, natural
 
 ALIKE_SHARE = 0.5
 """Two switches belong together when they share more than this of what is cabled to them: a few
 wrong cables neither part a group nor join two."""
 
-NATURAL_CACHED_MAX = 50_000
-"""Names whose keys are cached, about 20 MB: those of devices and ports repeat."""
-
-NaturalKey = tuple[tuple[str, int], ...]
 PortKey = tuple[NaturalKey, NaturalKey, NaturalKey]
-
-_DIGITS = re.compile(r"(\d+)")
 
 
 class Cabling(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +29,6 @@ class Cabling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_cabling(topology: Topology) -> Cabling:
-    """The cabling of a topology. A port with two reported links has the one seen last."""
     kinds = {name: node.kind for name, node in topology.nodes.items()}
     between: dict[str, Counter[str]] = {
         name: Counter() for name, kind in kinds.items() if kind is NodeKind.SWITCH
@@ -65,20 +56,7 @@ def read_cabling(topology: Topology) -> Cabling:
     )
 
 
-@lru_cache(maxsize=NATURAL_CACHED_MAX)
-def natural(name: str) -> NaturalKey:
-    """A key that puts leaf-2 before leaf-10.
-
-    >>> sorted(["leaf-10", "leaf-2"], key=natural)
-    ['leaf-2', 'leaf-10']
-    """
-    parts = _DIGITS.split(name)
-    numbers = [*(int(digits) for digits in parts[1::2]), 0]
-    return tuple(zip(parts[::2], numbers, strict=True))
-
-
 def natural_port(port: PortId) -> PortKey:
-    """The same for ports: mlx5_2 before mlx5_10."""
     return natural(port.host), natural(port.device), natural(port.port)
 
 

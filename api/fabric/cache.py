@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from api.data.inventory.repository import Inventory
-from api.fabric.file import FileSaid, naming, read_file, topology_of
+from api.fabric.file import TopologyDocument, naming, read_file, topology_of
 from api.fabric.graph import Graph, compile_graph
 from api.fabric.mistake import Mistake
 from api.fabric.mistakes import find_mistakes
@@ -29,11 +29,9 @@ CACHE_SECONDS: Final = 5.0
 seconds."""
 
 MOMENTS_CACHED_MAX: Final = 4
-"""Topologies that are cached, each up to 300 MB: the present, and some past moments for comparison.
-The least recently used is evicted."""
+"""Least recently used go; up to 300 MB each: the present, and past ones for comparison."""
 
 PLANS_CACHED_MAX: Final = 8
-"""Plans whose mistakes are kept with a topology."""
 
 
 class BuiltTopology:
@@ -50,7 +48,6 @@ class BuiltTopology:
 
     @cached_property
     def tag(self) -> str:
-        """An entity tag that changes with the topology."""
         return tag_of(self.topology)
 
     def spread(self, pairs: Sequence[tuple[PortId, PortId]]) -> Spread:
@@ -72,10 +69,9 @@ class WrittenFile:
 
     def __init__(self, path: str) -> None:
         self.path = Path(path) if path else None
-        self._known: tuple[tuple[int, int], FileSaid] | None = None
+        self._known: tuple[tuple[int, int], TopologyDocument] | None = None
 
-    def read(self) -> FileSaid | None:
-        """The parsed file; None if the settings name none."""
+    def read(self) -> TopologyDocument | None:
         if self.path is None:
             return None
         with naming(self.path):
@@ -91,11 +87,7 @@ class WrittenFile:
 
 
 class TopologyCache:
-    """Topologies by the moment that they show; thread-safe. Only time makes one old.
-
-    One request builds, the others wait for it: twenty dashboards that open together must not build
-    twenty times.
-    """
+    """Thread-safe; one request builds, the others wait: dashboards open together build once."""
 
     def __init__(
         self, inventory: Inventory, clock: Callable[[], float], *, file: str = "", plan: str = ""

@@ -93,7 +93,6 @@ class Unique(Generic[Key, Thing]):
         self._things: dict[Key, Thing | None] = {}
 
     def add(self, key: Key, thing: Thing) -> None:
-        """A second thing makes the key ambiguous."""
         if self._things.setdefault(key, thing) != thing:
             self._things[key] = None
 
@@ -200,11 +199,7 @@ class Directory:
                 self._by_guid.add(guid, (switch.name, switch.name))
 
     def _add_ports(self, ports: list[PortFact]) -> dict[tuple[str, str], PortId]:
-        """Index ports; returns those behind network interfaces, by host and interface.
-
-        A poller may know an HCA by a name of its own ("HCA-1"). Its port is then an alias of the
-        port with the same GUID that the host's agent reports.
-        """
+        """A poller's own name for an HCA becomes an alias of the port with the same GUID."""
         behind: dict[tuple[str, str], PortId] = {}
         local: Unique[tuple[str, str], PortId] = Unique()
         for fact in ports:
@@ -285,7 +280,6 @@ class Directory:
         return self._aliases.get(port, port)
 
     def find(self, end: EndFact) -> Found:
-        """The port that an end names as its neighbour; a synthetic one if it is unknown."""
         found = self._by_hardware(end)
         if found is not None:
             return Found(self.itself(found), is_known=True)
@@ -356,7 +350,6 @@ class Directory:
 
 
 def made_up_port(node: str, end: EndFact, *, is_switch: bool) -> PortId:
-    """A synthetic port of a known node: only its neighbour reports it."""
     name = end.peer_port or end.peer_port_id or f"at {end.port}"
     return PortId(node, node, name) if is_switch else PortId(node, name, FIRST_PORT)
 

@@ -41,10 +41,8 @@ FILE_LINKS_MAX = 500_000
 """Links in one file: 16,384 hosts of 8 NICs with three tiers above them have fewer."""
 
 FILE_NODES_MAX = 200_000
-"""Nodes in one file."""
 
 FILE_WORDS = "topology file"
-"""The beginning of every error message about a file."""
 
 FILE_METHOD = "file"
 """How a link was found that only a file names."""
@@ -84,16 +82,14 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     kind: PatternKind
     hosts_per_leaf: Positive | None = None
-    """Most hosts on one leaf."""
     links_per_spine: Positive | None = None
     """Links from each leaf to each of its spines."""
     oversubscription: Annotated[float, msgspec.Meta(gt=0, le=1000)] | None = None
     """Largest ratio of bandwidth down to bandwidth up, at a leaf."""
     speed: str | int | None = None
-    """Of every link."""
 
 
-class NodeSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DocumentNode(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A host or a switch that the file describes."""
 
     name: str
@@ -104,7 +100,7 @@ class NodeSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     attributes: dict[str, str] = {}
 
 
-class LinkSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DocumentLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A cable of the file."""
 
     a: str
@@ -112,15 +108,15 @@ class LinkSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     speed: str | int | None = None
 
 
-class FileSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TopologyDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    nodes: list[NodeSaid] = []
-    links: list[LinkSaid] = []
+    nodes: list[DocumentNode] = []
+    links: list[DocumentLink] = []
     pattern: Pattern | None = None
 
 
-def read_file(path: Path) -> FileSaid:
+def read_file(path: Path) -> TopologyDocument:
     """JSON if the name ends in .json, TOML otherwise."""
     with naming(path):
         try:
@@ -144,12 +140,12 @@ def naming(path: Path) -> Iterator[None]:
         raise SettingsError(f"{FILE_WORDS} {path}: {error}") from error
 
 
-def parse_file(content: bytes, *, is_json: bool) -> FileSaid:
+def parse_file(content: bytes, *, is_json: bool) -> TopologyDocument:
     try:
         if is_json:
-            document = msgspec.json.decode(content, type=FileSaid)
+            document = msgspec.json.decode(content, type=TopologyDocument)
         else:
-            document = msgspec.convert(tomllib.loads(content.decode("utf-8")), FileSaid)
+            document = msgspec.convert(tomllib.loads(content.decode("utf-8")), TopologyDocument)
     except (msgspec.DecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(str(error)) from error
     except RecursionError as error:
@@ -163,7 +159,7 @@ def parse_file(content: bytes, *, is_json: bool) -> FileSaid:
     return document
 
 
-def links_of(document: FileSaid) -> dict[LinkId, int | None]:
+def links_of(document: TopologyDocument) -> dict[LinkId, int | None]:
     """The cables of a file with their rates in bits a second. A port has one cable."""
     links: dict[LinkId, int | None] = {}
     taken: dict[PortId, int] = {}
@@ -180,8 +176,7 @@ def links_of(document: FileSaid) -> dict[LinkId, int | None]:
     return links
 
 
-def topology_of(document: FileSaid, at: dt.datetime) -> Topology:
-    """A file as a topology, seen at this moment. The state of its links is unknown."""
+def topology_of(document: TopologyDocument, at: dt.datetime) -> Topology:
     links = [
         Link(
             id=link,

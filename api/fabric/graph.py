@@ -20,7 +20,6 @@ Ints = NDArray[np.int32]
 Steps = NDArray[np.int8]
 
 UP, DOWN, FREE = 1, -1, 0
-"""Where a bundle leads."""
 
 FAR = 100
 """Steps to an unreachable switch; fits a byte with room for one more. Trees have six at most, and
@@ -42,10 +41,7 @@ class Bundles:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The graph that paths are searched in. Numbers of links are places in `links`.
-
-    Live links only: a link that an end reports as down is left out.
-    """
+    """Live links only. Numbers of links are places in `links`."""
 
     topology: Topology
     links: tuple[Link, ...]
@@ -58,7 +54,6 @@ class Graph:
     rising: Bundles
     """Those that lead up, or anywhere."""
     falling: Bundles
-    """Those that lead down."""
     tier: Ints
     """Of each switch; -1 where unknown."""
     is_flat: bool
@@ -68,7 +63,6 @@ class Graph:
 
 
 def compile_graph(topology: Topology) -> Graph:
-    """The graph of a topology, which must have its tiers (`api.fabric.tiers`)."""
     switches = tuple(name for name, node in topology.nodes.items() if node.kind is NodeKind.SWITCH)
     number = {name: place for place, name in enumerate(switches)}
     links = tuple(topology.links.values())
@@ -99,7 +93,6 @@ def bundle(
     ends: list[tuple[int, int, int]],
     tier: Ints,
 ) -> Graph:
-    """The graph of these links between switches, ``(switch, switch, link)`` each."""
     near, far, place = np.array(ends, dtype=np.int32).reshape(-1, 3).T
     source, target = np.concatenate([near, far]), np.concatenate([far, near])
     link = np.concatenate([place, place])

@@ -15,13 +15,7 @@ from collector.contract.identity import printable
 
 MEDIA_TYPE = "application/graphml+xml"
 
-NODE_KEYS = {
-    "label": "string",
-    "kind": "string",
-    "tier": "int",
-    "rail": "int",
-    "pod": "int",
-}
+NODE_KEYS = {"label": "string", "kind": "string", "tier": "int", "rail": "int", "pod": "int"}
 """Attributes of nodes and their types. yEd and Gephi show `label`."""
 
 EDGE_KEYS = {
@@ -67,7 +61,6 @@ def keys() -> Iterator[str]:
 
 
 def elements(topology: Topology) -> Iterator[str]:
-    """Nodes, then edges: a one-pass reader needs both ends of an edge before it."""
     for node in topology.nodes.values():
         yield f"<node id={attribute(node.name)}>{''.join(node_data(node))}</node>\n"
     for link in topology.links.values():

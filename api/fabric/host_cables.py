@@ -6,20 +6,12 @@ from collections import Counter
 from collections.abc import Iterator
 from statistics import median
 
-from api.fabric.cabling import natural, natural_port
+from api.fabric.cabling import natural_port
 from api.fabric.file import PatternKind
 from api.fabric.mistake import Mistake, MistakeKind, names, plural
 from api.fabric.model import Topology
-from api.fabric.plan import (
-    PATTERN_CONFIDENCE,
-    Basis,
-    Expectation,
-    HostGroup,
-    Plan,
-    Slot,
-    Vote,
-)
-from collector.contract.identity import PortId
+from api.fabric.plan import PATTERN_CONFIDENCE, Basis, Expectation, HostGroup, Plan, Slot, Vote
+from collector.contract.identity import PortId, natural
 
 LIVE_STATES = frozenset({"active", "up"})
 """States of a port that has a neighbour, whether or not any end reports it."""
@@ -83,7 +75,6 @@ def missing_slots(
 def find_misplaced(
     topology: Topology, expectation: Expectation, group: HostGroup, ports: list[PortId]
 ) -> Misplaced:
-    """The ports of a host that hang on another leaf than their likes do."""
     found: Misplaced = {}
     for port in ports:
         switch = expectation.cabling.switch_of[port]
@@ -121,7 +112,7 @@ def explain(
             found=f"{port} on {names([topology.other_end(port) or switch])}",
             fix=f"move the cable of {port} from {switch} to a free port of {expected.value}",
             basis=basis,
-            confidence=confidence_of(expected, basis),
+            confidence=expected.confidence(basis),
             nodes=(port.host, switch, str(expected.value)),
             ports=ends_at(topology, port),
             evidence=(seen_by(topology, port),),
@@ -176,7 +167,7 @@ def report_circle(topology: Topology, circle: Misplaced, basis: Basis) -> Mistak
         found=names(found),
         fix=f"plug each cable where another one is now: {names(places)}",
         basis=basis,
-        confidence=min(confidence_of(each, basis) for each in votes),
+        confidence=min(each.confidence(basis) for each in votes),
         nodes=(*sorted(hosts, key=natural), *sorted({at for _, at in circle.values()})),
         ports=tuple(end for port in ports for end in ends_at(topology, port)),
         evidence=tuple(seen_by(topology, port) for port in ports),
@@ -217,7 +208,7 @@ def report_missing(
         found="no link",
         fix=f"look for the NIC in {host} and for its cable to {expected.value}",
         basis=basis,
-        confidence=confidence_of(expected, basis),
+        confidence=expected.confidence(basis),
         nodes=(host, str(expected.value)),
         ports=(port,),
         evidence=(f"{len(group.hosts)} hosts hang on the same leaves",),
@@ -237,7 +228,6 @@ def is_there_unnamed(expectation: Expectation, group: HostGroup, place: tuple[st
 
 
 def check_tier(topology: Topology, expectation: Expectation, basis: Basis) -> Iterator[Mistake]:
-    """Hosts' ports on switches that hosts should not hang on."""
     for switch, ports in expectation.cabling.ports_at.items():
         if switch in expectation.leaves or topology.nodes[switch].tier is None:
             continue
@@ -317,14 +307,7 @@ def majority_text(expected: Vote) -> str:
     return f"{expected.agreeing} of {expected.voters} like hosts have it"
 
 
-def confidence_of(expected: Vote, basis: Basis) -> float:
-    """Confidence of a vote; a pattern in the plan raises it to PATTERN_CONFIDENCE at least."""
-    floor = PATTERN_CONFIDENCE if basis is Basis.PATTERN else 0.0
-    return round(max(expected.confidence, floor), 3)
-
-
 def leaf_name(topology: Topology, switch: str) -> str:
-    """A leaf's role in an error message."""
     rail = topology.nodes[switch].rail
     return "another leaf of its hosts" if rail is None else f"the leaf of rail {rail}"
 
@@ -335,7 +318,6 @@ def ends_at(topology: Topology, port: PortId) -> tuple[PortId, ...]:
 
 
 def seen_by(topology: Topology, port: PortId) -> str:
-    """Evidence for the port's cable: the link, since when, and the ends that report it."""
     link = topology.link_of[port]
     by = names(link.seen_from) or "a file"
     how = f" by {names(link.methods)}" if link.methods else ""

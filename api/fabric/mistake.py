@@ -20,7 +20,6 @@ class MistakeKind(enum.StrEnum):
     """Kinds of cabling mistakes."""
 
     SWAPPED = "swapped"
-    """Ports that have each other's cables."""
     RAIL_MISMATCH = "rail_mismatch"
     """A NIC on the leaf of another rail, or a leaf of many."""
     WRONG_LEAF = "wrong_leaf"
@@ -47,7 +46,6 @@ class Mistake(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: MistakeKind
     what: str
-    """What is wrong, in one sentence."""
     expected: str
     found: str
     fix: str

@@ -1,9 +1,4 @@
-"""Finds all cabling mistakes. Pure.
-
-A plan of cables is compared with every cable. Without one, like hosts and like switches are
-compared with each other, and those that differ from a clear majority are reported. Checks that need
-no plan (down, contradictory, unknown, slow) always run. Uncertain cases are not reported.
-"""
+"""Finds all cabling mistakes, by a plan or a clear majority; uncertain cases are not reported."""
 
 from __future__ import annotations
 

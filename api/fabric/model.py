@@ -89,11 +89,9 @@ class Topology(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     ports: Mapping[PortId, Port]
     links: Mapping[LinkId, Link]
     conflicts: tuple[Conflict, ...] = ()
-    """Reports of ends that contradict each other; none of them is a link."""
 
     @cached_property
     def neighbours(self) -> dict[str, list[Link]]:
-        """The links of each node, by its name, in the order of their ids."""
         found: dict[str, list[Link]] = {name: [] for name in self.nodes}
         for link in sorted(self.links.values(), key=lambda link: link.id):
             for end in (link.id.a, link.id.b):
@@ -139,9 +137,5 @@ def make_topology(
             kind = NodeKind.SWITCH if end.host == end.device else NodeKind.HOST
             kept_nodes.setdefault(end.host, Node(name=end.host, kind=kind))
     return Topology(
-        at=at,
-        nodes=kept_nodes,
-        ports=kept_ports,
-        links=kept_links,
-        conflicts=tuple(conflicts),
+        at=at, nodes=kept_nodes, ports=kept_ports, links=kept_links, conflicts=tuple(conflicts)
     )

@@ -15,7 +15,6 @@ from collector.contract.errors import FabricscopeError
 from collector.contract.identity import PortId
 
 NEAR_MISSES_MAX = 5
-"""Similar names that are offered in place of an unknown one."""
 
 NEAR_AMONG_MAX = 20_000
 """Names among which a similar one is searched: to compare with more takes too long."""
@@ -37,7 +36,6 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_endpoint(topology: Topology, text: str) -> Endpoint:
-    """The ports or switch of a name; raises NoSuchName."""
     parts = [unquote(part) for part in text.split("/")]
     node = topology.nodes.get(parts[0])
     if node is None or len(parts) > NAME_PARTS_MAX:
@@ -55,7 +53,6 @@ def find_endpoint(topology: Topology, text: str) -> Endpoint:
 
 
 def named(port: PortId, parts: list[str]) -> list[str]:
-    """A port's name with as many parts as were given."""
     return [port.host, port.device, port.port][: len(parts)]
 
 
@@ -74,7 +71,6 @@ def find_switch_port(topology: Topology, switch: str, parts: list[str]) -> Endpo
 
 
 def offer(text: str, among: object) -> str:
-    """Similar names, as the end of a sentence."""
     names = list(among)[:NEAR_AMONG_MAX]  # type: ignore[call-overload]
     near = get_close_matches(text[:200], names, NEAR_MISSES_MAX)
     return f"; did you mean {', '.join(near)}?" if near else ""

@@ -38,11 +38,9 @@ class Ways(msgspec.Struct, frozen=True, kw_only=True):
     hops: int | None
     """Links on each way; None if there is no way."""
     count: int
-    """How many ways there are, listed or not."""
     paths: tuple[tuple[Hop, ...], ...]
     """The first of them, in the order of port names."""
     reason: str = ""
-    """Why there is no way."""
 
 
 def ports_of(topology: Topology, name: str, device: str | None = None) -> list[PortId]:
@@ -77,10 +75,7 @@ def rail_of(topology: Topology, port: PortId) -> int | None:
 
 
 def find_ways(graph: Graph, source: PortId, target: PortId, limit: int) -> Ways:
-    """All ways between two ports, at most ``limit`` of them listed.
-
-    A port of a switch stands for the switch: ways begin or end there, over any of its ports.
-    """
+    """At most ``limit`` are listed. A port of a switch stands for the switch, over any port."""
     cable = direct_cable(graph, source, target)
     if cable is not None:
         hop = Hop(link=cable, source=source, target=target)
@@ -107,7 +102,6 @@ def find_ways(graph: Graph, source: PortId, target: PortId, limit: int) -> Ways:
 
 
 def direct_cable(graph: Graph, source: PortId, target: PortId) -> Link | None:
-    """The cable that joins two hosts' ports without a switch, if there is one that is up."""
     link = graph.topology.link_of.get(source)
     if link is None or link.is_up is False or target not in {link.id.a, link.id.b}:
         return None
@@ -134,7 +128,6 @@ def why_unattached(topology: Topology, port: PortId) -> str:
 
 
 def why_no_way(graph: Graph, start: int, goal: int) -> str:
-    """The reason why no path joins two switches, for the answer."""
     one, other = graph.switches[start], graph.switches[goal]
     down = sum(
         1
@@ -194,7 +187,6 @@ class Walk:
                 yield bundles, first + place, int(targets[place]), still_rising
 
     def count(self, switch: int, *, is_rising: bool) -> int:
-        """How many ways lead from here to the goal: parallel links are ways of their own."""
         if self.steps(switch, is_rising=is_rising) == 0:
             return 1
         key = (switch, is_rising)
@@ -206,7 +198,6 @@ class Walk:
         return self._counts[key]
 
     def first_ways(self, start: int, limit: int) -> list[list[int]]:
-        """The first ways as numbers of links, in the order of their names."""
         found: list[list[int]] = []
         # Every branch leads to the goal, so the stack stays as small as degree times length.
         stack: list[tuple[int, bool, list[int]]] = [(start, True, [])]

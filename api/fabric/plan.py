@@ -14,12 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from api.fabric.cabling import Cabling, alike_groups, natural, natural_port, read_cabling
-from api.fabric.file import FileSaid, Pattern, links_of, naming, parse_speed, read_file
+from api.fabric.cabling import Cabling, alike_groups, natural_port, read_cabling
+from api.fabric.file import Pattern, TopologyDocument, links_of, naming, parse_speed, read_file
 from api.fabric.model import NodeKind, Topology
 from api.fabric.tiers import leaf_groups
 from collector.contract.errors import SettingsError
-from collector.contract.identity import LinkId, PortId
+from collector.contract.identity import LinkId, PortId, natural
 
 VOTERS_MIN = 3
 """Fewer have no majority: of two that differ, either may be wrong."""
@@ -48,7 +48,6 @@ class Basis(enum.StrEnum):
     MAJORITY = "majority"
     """Most like hosts or switches are cabled so."""
     SEEN = "seen"
-    """An observation that needs no expectation."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +68,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.pattern is None else parse_speed(self.pattern.speed)
 
 
-def plan_of(document: FileSaid) -> Plan:
+def plan_of(document: TopologyDocument) -> Plan:
     if document.links and document.pattern is not None:
         raise SettingsError("a plan names links or a pattern, not both")
     if not document.links and document.pattern is None:
@@ -92,16 +91,15 @@ class Vote(msgspec.Struct, frozen=True):
     agreeing: int
     voters: int
 
-    @property
-    def confidence(self) -> float:
-        """Many voters that agree give more confidence than few."""
-        return self.agreeing / (self.voters + 1)
+    def confidence(self, basis: Basis) -> float:
+        """Many voters that agree give more than few; a pattern PATTERN_CONFIDENCE at least."""
+        floor = PATTERN_CONFIDENCE if basis is Basis.PATTERN else 0.0
+        return round(max(self.agreeing / (self.voters + 1), floor), 3)
 
 
 def vote(
     counted: Counter[str] | Counter[int], least: int = VOTERS_MIN, share: float = MAJORITY_SHARE
 ) -> Vote | None:
-    """None without a majority."""
     voters = counted.total()
     if voters < least:
         return None
@@ -216,7 +214,6 @@ def make_group(
 def expect_uplinks(
     cabling: Cabling, tiers: dict[str, int], lower: list[str], plan: Plan
 ) -> dict[tuple[str, str], Vote]:
-    """How many links each of these switches should have to each one a tier above it."""
     tied: dict[str, Counter[str]] = {}
     for name in lower:
         above = Counter(

@@ -1,18 +1,14 @@
-"""Cables against a plan that names each of them. Pure.
-
-Nodes outside the plan are no mistake: a management network is cabled, too. A link between two nodes
-of the plan that it does not name is one too many.
-"""
+"""Cables against a plan that names each of them; nodes outside the plan are no mistake. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from api.fabric.cabling import PortKey, natural, natural_port
+from api.fabric.cabling import PortKey, natural_port
 from api.fabric.mistake import Mistake, MistakeKind, gigabits, names, plural
 from api.fabric.model import Link, Topology
 from api.fabric.plan import Basis
-from collector.contract.identity import LinkId, PortId
+from collector.contract.identity import LinkId, PortId, natural
 
 
 class Comparison:
@@ -153,7 +149,6 @@ class Comparison:
         return MistakeKind.WRONG_LEAF
 
     def report_missing(self, link: LinkId) -> Mistake:
-        """A planned link that no end reports."""
         states = [
             f"{names([end])} is {known.state}"
             for end in (link.a, link.b)
@@ -199,7 +194,6 @@ class Comparison:
                 yield wrong_speed(found, int(wanted or 0), Basis.PLAN, 1.0, "as planned")
 
     def seen(self, link: LinkId) -> str:
-        """Evidence for the link: the ends that report it."""
         found = self.topology.links[link]
         return f"{link} is reported by {names(found.seen_from) or 'a file'}"
 
@@ -224,10 +218,8 @@ def wrong_speed(link: Link, wanted: int, basis: Basis, confidence: float, why: s
 
 
 def between(one: PortId, other: PortId) -> LinkId:
-    """The link of two ports, which must differ."""
     return LinkId(one, other) if one < other else LinkId(other, one)
 
 
 def link_key(link: LinkId) -> tuple[PortKey, PortKey]:
-    """Sorts links by their ports' names in natural order."""
     return natural_port(link.a), natural_port(link.b)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-_DIGITS = re.compile(r"(\d+)")
+from collector.contract.identity import natural
 
 NicClass = tuple[str, str, str]
 """Board, type and link layer: NICs of the fabric are bought together."""
@@ -21,19 +20,6 @@ class NicPlace(msgspec.Struct, frozen=True, kw_only=True):
     pci_path: str = ""
     kind: NicClass = ("", "", "")
     is_cabled: bool = False
-
-
-def natural(name: str) -> tuple[tuple[int, int | str], ...]:
-    """A key that sorts numbers inside names by their size.
-
-    >>> sorted(["mlx5_10", "mlx5_9", "eth0"], key=natural)
-    ['eth0', 'mlx5_9', 'mlx5_10']
-    """
-    return tuple(
-        (0, int(part)) if part.isascii() and part.isdigit() else (1, part)
-        for part in _DIGITS.split(name)
-        if part
-    )
 
 
 def rails_of(nics: Iterable[NicPlace]) -> Mapping[str, int]:
@@ -50,8 +36,7 @@ def rails_of(nics: Iterable[NicPlace]) -> Mapping[str, int]:
     there = Counter(nic.kind for nic in nics)
     kind = min(cabled, key=lambda each: (-cabled[each], -there[each], each))
     chosen = [nic for nic in nics if nic.kind == kind]
+    chosen.sort(key=lambda nic: natural(nic.device))
     if all(nic.pci_path for nic in chosen):
-        chosen.sort(key=lambda nic: (nic.pci_path.split("/"), natural(nic.device)))
-    else:
-        chosen.sort(key=lambda nic: natural(nic.device))
+        chosen.sort(key=lambda nic: nic.pci_path.split("/"))
     return {nic.device: rail for rail, nic in enumerate(chosen)}

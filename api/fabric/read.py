@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from api.data.inventory.links import FabricDevice, FabricEnd, FabricPort, FabricRows, LinkTables
-from api.data.inventory.records import Host
+from api.data.inventory.links import FabricDevice, FabricPort, FabricRows, LinkTables
+from api.data.inventory.records import FabricEnd, Host
 from api.data.inventory.tables import DeviceKind, HostRole
 from api.fabric.directory import EndFact, NicFact, PortFact, SwitchFact
 from api.fabric.model import Conflict, Link, Node, NodeKind, Port, Topology, make_topology
@@ -22,7 +22,6 @@ STATE_BELIEVED: Final = dt.timedelta(minutes=10)
 in the inventory every minute, for ports with samples within five."""
 
 DevicePlace = tuple[str, str]
-"""Host and device."""
 
 
 def read_topology(
@@ -104,7 +103,6 @@ def port_fact(
 
 
 def nic_facts(rows: FabricRows) -> Iterator[NicFact]:
-    """The network interfaces that have a MAC."""
     for device in rows.devices:
         address = device.attributes.get("address")
         if device.kind == DeviceKind.NIC and address:
@@ -176,11 +174,7 @@ def find_rails(
 
 
 def merged(seen: Topology, extra: Topology | None) -> Topology:
-    """The observed topology, completed from a file's.
-
-    A port that the file cables to one neighbour and that is seen at another is a conflict with the
-    method `file`.
-    """
+    """A port that the file cables otherwise than seen is a conflict with the method `file`."""
     if extra is None:
         return seen
     conflicts = list(seen.conflicts)
@@ -216,7 +210,6 @@ def merged(seen: Topology, extra: Topology | None) -> Topology:
 
 
 def filled(port: Port, other: Port) -> Port:
-    """A port with its gaps filled from another source."""
     missing = {
         name: getattr(other, name)
         for name in Port.__struct_fields__

@@ -19,7 +19,6 @@ from api.fabric.model import Conflict, Link, Node, NodeKind
 from collector.contract.identity import LinkId, PortId
 
 UNHEARD_OF: Final = PortFact(id=PortId("?", "?", "?"))
-"""The facts about a port that only its neighbour reports: none."""
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +50,6 @@ class Candidate(msgspec.Struct):
     id: LinkId
     is_known: bool
     last_seen: datetime
-    """When any end last reported it."""
     claims: dict[PortId, Claim]
 
 
@@ -90,12 +88,7 @@ def resolve(
 
 
 def unknown_node(name: str, end: EndFact) -> Node:
-    """A node that only its neighbours report."""
-    reported = {
-        "chassis": end.peer_chassis,
-        "guid": end.peer_guid,
-        "name": end.peer_name,
-    }
+    reported = {"chassis": end.peer_chassis, "guid": end.peer_guid, "name": end.peer_name}
     return Node(
         name=name,
         kind=NodeKind.UNKNOWN,
@@ -130,9 +123,7 @@ def choose(in_order: list[Candidate]) -> tuple[dict[PortId, Candidate], list[Can
     kept: dict[PortId, Candidate] = {}
     lost: list[Candidate] = []
     for each in sorted(
-        in_order,
-        key=lambda each: (len(each.claims), each.is_known, each.last_seen),
-        reverse=True,
+        in_order, key=lambda each: (len(each.claims), each.is_known, each.last_seen), reverse=True
     ):
         if each.id.a in kept or each.id.b in kept:
             lost.append(each)
@@ -144,11 +135,7 @@ def choose(in_order: list[Candidate]) -> tuple[dict[PortId, Candidate], list[Can
 def explain_lost(
     lost: list[Candidate], kept: dict[PortId, Candidate]
 ) -> tuple[list[Conflict], list[LinkId]]:
-    """Conflicts, where the neighbour has another cable; and links that their reporter supersedes.
-
-    An unknown neighbour beside a known one is neither: firmware of a network card often sends LLDP
-    beside its host.
-    """
+    """An unknown neighbour beside a known one is neither: a NIC's firmware often sends LLDP too."""
     conflicts: list[Conflict] = []
     superseded: list[LinkId] = []
     for each in lost:
@@ -172,7 +159,6 @@ def explain_lost(
 
 
 def make_link(candidate: Candidate, facts: dict[PortId, PortFact]) -> Link:
-    """The link, with the state and rate that its ports report."""
     one, *others = candidate.claims.values()
     since, methods = one.since, one.methods
     for claim in others:

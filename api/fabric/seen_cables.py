@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from api.fabric.cabling import natural, natural_port
+from api.fabric.cabling import natural_port
 from api.fabric.mistake import Mistake, MistakeKind, names, plural
 from api.fabric.model import Conflict, Link, NodeKind, Topology
 from api.fabric.plan import Basis, Plan, vote
 from api.fabric.planned_cables import link_key, wrong_speed
-from collector.contract.identity import LinkId, PortId
+from collector.contract.identity import LinkId, PortId, natural
 
 DOUBLED_PORTS_MIN = 2
 """Ports of one name at which two cables end that make two machines of it; one may be a mistake of
@@ -33,7 +33,6 @@ def check_seen(topology: Topology, plan: Plan) -> Iterator[Mistake]:
 
 
 def check_down(topology: Topology) -> Iterator[Mistake]:
-    """Cables that are there and carry nothing."""
     down = [link for link in topology.links.values() if link.is_up is False]
     for link in sorted(down, key=lambda link: link_key(link.id)):
         ends = (link.id.a, link.id.b)
@@ -87,7 +86,6 @@ def is_taken_back(topology: Topology, conflict: Conflict) -> bool:
 
 
 def doubled_ports(topology: Topology, conflicts: list[Conflict]) -> dict[PortId, list[PortId]]:
-    """Ports that two others report as their neighbour, each with all of those."""
     at: dict[PortId, set[PortId]] = {}
     for link in topology.links.values():
         at.setdefault(link.id.a, set()).add(link.id.b)
@@ -107,10 +105,7 @@ def by_host(doubled: dict[PortId, list[PortId]]) -> dict[str, dict[PortId, list[
 
 
 def are_twins(ports: dict[PortId, list[PortId]]) -> bool:
-    """Whether doubled ports of one name are two machines': each has its own cables.
-
-    Of one machine whose cables are being moved, the ports have the same neighbours in turn.
-    """
+    """Two machines have cables each; one whose cables are moved has the same neighbours in turn."""
     neighbours = {other for others in ports.values() for other in others}
     return len(ports) >= DOUBLED_PORTS_MIN and len(neighbours) >= 2 * len(ports)
 
@@ -170,7 +165,6 @@ def report_doubled(port: PortId, others: list[PortId]) -> Mistake:
 
 
 def check_unknown(topology: Topology) -> Iterator[Mistake]:
-    """Neighbours of which only an address is known."""
     for name in sorted(topology.nodes, key=natural):
         node = topology.nodes[name]
         links = topology.neighbours.get(name, [])
@@ -226,7 +220,9 @@ def check_speeds(topology: Topology, plan: Plan) -> Iterator[Mistake]:
         ]
         for link in sorted(slow, key=lambda link: link_key(link.id)):
             reported.add(link.id)
-            yield wrong_speed(link, wanted, Basis.MAJORITY, expected.confidence, why)
+            yield wrong_speed(
+                link, wanted, Basis.MAJORITY, expected.confidence(Basis.MAJORITY), why
+            )
 
 
 def alike_links(topology: Topology, links: list[Link]) -> dict[tuple[str, str], list[Link]]:

@@ -1,7 +1,4 @@
-"""A topology as JSON with stable field names, and a tag that changes with it. Pure.
-
-Fields are only ever added. Times are RFC 3339, rates bits a second; unknown values are null.
-"""
+"""A topology as JSON; fields are only ever added, unknown values are null. Pure."""
 
 from __future__ import annotations
 
@@ -171,10 +168,7 @@ def part_of(topology: Topology, nodes: Iterable[str]) -> Topology:
 
 
 def tag_of(topology: Topology) -> str:
-    """A tag that is the same as long as nothing is cabled, named or connected otherwise.
-
-    When a link was last seen is not in it: that changes with every reading.
-    """
+    """Changes with cables, names and states; not with when a link was last seen."""
     digest = blake2b(digest_size=TAG_BYTES)
     for node in topology.nodes.values():
         digest.update(repr((node.name, node.kind, node.tier, node.rail, node.pod)).encode())

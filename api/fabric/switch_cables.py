@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from api.fabric.cabling import natural, natural_port
+from api.fabric.cabling import natural_port
 from api.fabric.mistake import Mistake, MistakeKind, names, plural
 from api.fabric.model import Link, NodeKind, Topology
 from api.fabric.plan import PATTERN_CONFIDENCE, Basis, Expectation, Plan, Vote
-from collector.contract.identity import PortId
+from collector.contract.identity import PortId, natural
 
 PEERS_SHARE = 0.25
 """Where more than this of a tier's switches have links within the tier, that is how it is built
@@ -68,7 +68,7 @@ def report_uneven(
         found=plural(found, "link"),
         fix=fix,
         basis=basis,
-        confidence=confidence_of(expected, basis),
+        confidence=expected.confidence(basis),
         nodes=(lower, upper),
         ports=tuple(idle),
         links=tuple(link.id for link in links),
@@ -83,7 +83,6 @@ def report_exchange(
     extra: list[tuple[str, int, Vote]],
     basis: Basis,
 ) -> Mistake:
-    """A switch whose cables go to one above that should go to another."""
     every = short + extra
     votes = [expected for _, _, expected in every]
     links = [link for upper, _, _ in extra for link in links_between(topology, lower, upper)]
@@ -95,7 +94,7 @@ def report_exchange(
         found=names(f"{plural(found, 'link')} to {upper}" for upper, found, _ in every),
         fix=f"move cables of {lower} from {to} to {instead}",
         basis=basis,
-        confidence=min(confidence_of(vote, basis) for vote in votes),
+        confidence=min(vote.confidence(basis) for vote in votes),
         nodes=(lower, *(upper for upper, _, _ in every)),
         links=tuple(link.id for link in links),
         evidence=tuple(str(link.id) for link in links),
@@ -139,7 +138,6 @@ def check_levels(topology: Topology, basis: Basis) -> Iterator[Mistake]:
 
 
 def check_leaf_sizes(topology: Topology, expectation: Expectation, plan: Plan) -> Iterator[Mistake]:
-    """Leaves with more hosts, or less bandwidth up, than the pattern wants."""
     pattern = plan.pattern
     if pattern is None:
         return
@@ -178,7 +176,6 @@ def check_leaf_sizes(topology: Topology, expectation: Expectation, plan: Plan) -
 
 
 def links_between(topology: Topology, one: str, other: str) -> list[Link]:
-    """The links between two nodes, in order."""
     return [
         link
         for link in topology.neighbours.get(one, ())
@@ -194,9 +191,3 @@ def idle_ports(topology: Topology, switch: str) -> list[PortId]:
         if port.id not in topology.link_of and (port.state or "").lower() in UPLINK_STATES_DOWN
     ]
     return sorted(found, key=natural_port)
-
-
-def confidence_of(expected: Vote, basis: Basis) -> float:
-    """Confidence of a vote; a pattern in the plan raises it."""
-    floor = PATTERN_CONFIDENCE if basis is Basis.PATTERN else 0.0
-    return round(max(expected.confidence, floor), 3)

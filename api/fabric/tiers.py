@@ -133,7 +133,6 @@ def leaves_of(cabling: Cabling, own: Mapping[str, int]) -> list[str]:
 
 
 def mean_around(around: Counter[str], own: Mapping[str, int]) -> float:
-    """How many hosts the neighbours have, for the mean link."""
     links = around.total()
     return sum(own[name] * count for name, count in around.items()) / links if links else 0.0
 
@@ -151,10 +150,7 @@ def typical_hosts(counts: Iterable[int]) -> int:
 
 
 def neighbours_belong_together(cabling: Cabling, name: str, strong: set[str]) -> bool:
-    """Whether the switches above serve the same leaves, as those above a leaf do.
-
-    Those around a core serve each another block of leaves.
-    """
+    """Switches above a leaf serve the same leaves; each around a core another block of them."""
     served = [strong.intersection(cabling.between[other]) for other in cabling.between[name]]
     if not served:
         return True
@@ -163,10 +159,7 @@ def neighbours_belong_together(cabling: Cabling, name: str, strong: set[str]) ->
 
 
 def spread(cabling: Cabling, tiers: dict[str, int], rise: int) -> None:
-    """Give each switch beside one with a tier its own: the lowest neighbour's plus ``rise``.
-
-    Rounds end: each gives at least one switch its tier, or is the last.
-    """
+    """The lowest neighbour's tier plus ``rise``; each round gives one its tier, or is the last."""
     frontier = list(tiers)
     while frontier:
         reached: dict[str, int] = {}

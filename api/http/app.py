@@ -1,8 +1,4 @@
-"""The HTTP service: every path, and the middleware before them.
-
-Store, inventory and clock are arguments, so that a test can pass its own. Nothing here or below
-is global: two services can live in one process.
-"""
+"""The HTTP service: every path and the middleware. Nothing is global: two can live in a process."""
 
 from __future__ import annotations
 
@@ -153,7 +149,6 @@ PUBLISHED_NAMES: Final = {
 
 
 def with_published_names(document: dict[str, Any]) -> dict[str, Any]:
-    """Schemas get the names that clients know."""
     text = json.dumps(document)
     for ours, published in PUBLISHED_NAMES.items():
         title = published.rpartition("__")[2]

@@ -94,7 +94,6 @@ def problem_of(error: Exception) -> ProblemBody:
 
 
 def retry_headers(status: int) -> dict[str, str]:
-    """Clients that may retry learn when."""
     return {"Retry-After": str(RETRY_AFTER_SECONDS)} if status in {429, 503} else {}
 
 
@@ -134,7 +133,6 @@ def respond_as_prometheus(
 
 
 def respond_in_shape_of(path: str, error: Exception) -> Response:
-    """The answer to this error, in the shape that clients of this path understand."""
     body = problem_of(error)
     headers = error.headers if isinstance(error, Problem) else {}
     if speaks_prometheus(path) and body.status not in DOOR_STATUSES:
@@ -148,11 +146,8 @@ def speaks_prometheus(path: str) -> bool:
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Make every error of this app one shape."""
-
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:
-        """A parameter that is missing or of the wrong type: which, and why."""
         faults = [f"{'.'.join(map(str, e['loc'][1:]))}: {e['msg']}" for e in error.errors()]
         return respond(ProblemBody(status=422, title="wrong parameters", detail="; ".join(faults)))
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
 import uvicorn
 from fastapi import FastAPI
 
@@ -25,7 +26,7 @@ from api.data.inventory.repository import Inventory
 from api.data.store.store import Store, StoreUrl
 from api.http.app import create_app
 from api.http.context import context_of
-from api.http.settings import RetentionDays, ServiceSettings, load_service_settings
+from api.http.settings import ServiceSettings, load_service_settings
 from api.http.tls import Certificate
 from collector.contract.errors import SettingsError
 
@@ -72,7 +73,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit status."""
     flags = {name: getattr(arguments, name) for name in FLAGS}
     settings = load_service_settings(arguments.config, flags)
     set_up_logging(settings.log_level)
@@ -83,7 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def set_up_logging(level: str) -> None:
-    """One plain line for each event."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise SettingsError(f"log_level is {level!r}; debug, info, warning or error")
@@ -141,7 +140,6 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams first, then all other connections."""
         self._end_streams()
         await super().shutdown(sockets)
 
@@ -163,9 +161,7 @@ def serve(settings: ServiceSettings) -> None:
     sys.setswitchinterval(SWITCH_SECONDS)
     inventory = Inventory(settings.inventory_url)
     inventory.migrate()
-    retention = {
-        name: getattr(settings.retention_days, name) for name in RetentionDays.__struct_fields__
-    }
+    retention = msgspec.structs.asdict(settings.retention_days)
     store = Store(StoreUrl.parse(settings.store_url), retention_days=retention)
     for name in store.migrate():
         log.info("store: applied migration %s", name)

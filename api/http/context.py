@@ -17,7 +17,7 @@ from api.data.store.store import Store
 from api.fabric.cache import TopologyCache
 from api.fleet.actions.parts import Acting
 from api.fleet.audit.fleet_audit import FleetAudit
-from api.fleet.health.board import HealthBoard
+from api.fleet.health.board import HealthMonitor
 from api.fleet.kubernetes.gangs import Gangs
 from api.fleet.placement.floors import Floors
 from api.http.page_files import PageFiles
@@ -61,11 +61,10 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     rules: RuleBook
     notifying: Notifying
     explainer: Explainer
-    health: HealthBoard
+    health: HealthMonitor
     acting: Acting
     audit: FleetAudit
     floors: Floors
-    """Cables and jobs, for placement."""
     gangs: Gangs
     fabric_reader: FabricReader
     tokens: TokenBook
@@ -74,11 +73,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     queues: Queues
 
     def now(self) -> dt.datetime:
-        """The service's time."""
         return dt.datetime.fromtimestamp(self.clock(), tz=dt.UTC)
 
     def end_streams(self) -> None:
-        """End endless answers: the service stops."""
         self.changes.close()
         self.health.close()
 
@@ -90,10 +87,7 @@ def context_of(app: FastAPI) -> Context:
 
 
 async def get_context(request: Request) -> Context:
-    """The context of the app that serves this request.
-
-    Async, because FastAPI sends every other dependency through a thread: 0.2 ms a request.
-    """
+    """Async, because FastAPI sends every other dependency through a thread: 0.2 ms a request."""
     return context_of(request.app)
 
 

@@ -28,7 +28,6 @@ POLICY: Final = (
     "style-src 'self'; style-src-elem 'self' 'unsafe-inline'; style-src-attr 'none'; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""What the page may load and reach: this service, and nothing else."""
 HEADERS: Final = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -43,11 +42,7 @@ FOR_EVER: Final = "public, max-age=31536000, immutable"
 
 
 class PageFiles(StaticFiles):
-    """The files of one built page, packed for clients that accept that.
-
-    Names are looked up below the folder only. Read for each request, so that a page that was
-    rebuilt is served at once.
-    """
+    """Packed for clients that accept that; read for each request: a page may be rebuilt."""
 
     def file_response(
         self,
@@ -74,7 +69,6 @@ class PageFiles(StaticFiles):
 
 
 def is_asset(path: Path) -> bool:
-    """Whether a file's name changes with its content."""
     return path.parent.name == ASSETS
 
 

@@ -139,7 +139,6 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port to listen on."""
         host, _, port = self.listen.rpartition(":")
         host = host.strip("[]")
         if not host or not port.isdecimal() or int(port) >= 1 << 16:
@@ -154,7 +153,6 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach the service."""
         host = self.address[0]
         if host == "localhost":
             return True
@@ -249,7 +247,6 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 def load_service_settings(
     file: Path | None, flags: Mapping[str, object], environment: Mapping[str, str] | None = None
 ) -> ServiceSettings:
-    """The service's settings from file, environment and flags, checked."""
     variables = os.environ if environment is None else environment
     layers = read_layers(
         file=file,

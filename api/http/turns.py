@@ -21,17 +21,10 @@ class Turns:
         self._waiting = 0
 
     async def take(self, work: Callable[[], Made], rule: str, waiting_max: int) -> Made:
-        """Run the work in a thread, when it is its turn.
-
-        A Problem that names the ``rule`` if more than ``waiting_max`` would run or wait.
-        """
+        """Run the work in a thread, in turn; a Problem with ``rule`` past ``waiting_max``."""
         if self._waiting >= waiting_max:
-            raise Problem(
-                503,
-                "busy",
-                f"{rule} = {waiting_max} questions of this kind wait already",
-                rule=rule,
-            )
+            why = f"{rule} = {waiting_max} questions of this kind wait already"
+            raise Problem(503, "busy", why, rule=rule)
         self._waiting += 1
         try:
             async with self._turn:
@@ -41,10 +34,7 @@ class Turns:
 
 
 class Slots:
-    """So many at once; past the bound a request is refused, since a slot is held for minutes.
-
-    ``what`` names them in messages, as `traces`.
-    """
+    """So many at once, each for minutes; past the bound, refused. ``what`` names them."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -28,7 +28,7 @@ from api.http.tokens.parts import make_book
 from api.http.works import Work, feed_inventory, watch_captures, watch_jobs, watch_ports
 from api.jobs.correlate.fabric import FabricReader
 from api.jobs.correlate.roll import RollTask, make_roll
-from api.oncall.evaluate.detect import Panel
+from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.parts import Evaluation, make_evaluation
 from api.oncall.explain.explainer import Explainer
 from api.oncall.notify.task import Notifying
@@ -71,12 +71,14 @@ def wire(
     board = make_board(inventory, evaluation, OwnSamples(ingest.commit), metrics, clock)
     acting = make_acting(settings.policy_file, inventory, board, lead, metrics, clock)
     roll = make_roll(store, inventory, ingest.commit, metrics, clock, lead.is_held)
-    engine = make_engine(settings, store)
+    aliases = load_catalog() if settings.promql_aliases else None
+    engine = Engine(store, Dialect(settings.promql_dialect), aliases)
     notifying = Notifying(settings.notifier, inventory, lead, metrics, clock)
     hooks = make_hooks(settings, inventory, notifying)
     rules = make_rules(
         settings.rules, engine, inventory, lead, ingest.commit, metrics, clock, hooks
     )
+    expectations = load_expectations(settings.audit_expectations)
     context = Context(
         settings=settings,
         clock=clock,
@@ -92,10 +94,10 @@ def wire(
         changes=evaluation.changes,
         rules=rules.book,
         notifying=notifying,
-        explainer=Explainer(store, inventory, topologies.at, Panel(metrics)),
+        explainer=Explainer(store, inventory, topologies.at, GuardedDetectors(metrics)),
         health=board,
         acting=acting,
-        audit=make_audit(settings, store, inventory, topologies),
+        audit=FleetAudit(store, inventory, topologies, expectations),
         floors=Floors(topologies, inventory, clock),
         gangs=Gangs(clock),
         fabric_reader=FabricReader(store),
@@ -133,22 +135,8 @@ def works_of(
     }
 
 
-def make_engine(settings: ServiceSettings, store: Store) -> Engine:
-    aliases = load_catalog() if settings.promql_aliases else None
-    return Engine(store, Dialect(settings.promql_dialect), aliases)
-
-
 def make_hooks(settings: ServiceSettings, inventory: Inventory, notifying: Notifying) -> Hooks:
-    """Alerts are explained, and receivers notified."""
     explain_alerts = with_dashboards(
         explain_by_incidents(inventory, settings.public_url), settings.grafana_url
     )
     return Hooks(explain=explain_alerts, notify=notifying.notify)
-
-
-def make_audit(
-    settings: ServiceSettings, store: Store, inventory: Inventory, topologies: TopologyCache
-) -> FleetAudit:
-    """The audit of the fleet against the operator's expectations."""
-    expectations = load_expectations(settings.audit_expectations)
-    return FleetAudit(store, inventory, topologies, expectations)

@@ -40,11 +40,9 @@ PORTS_SECONDS = 15.0
 """How often the inventory learns the state and rate of every port."""
 
 Work = Callable[[], Coroutine[Any, Any, None]]
-"""Something that goes on until it is cancelled."""
 
 
 async def feed_inventory(feed: InventoryFeed, metrics: ServiceMetrics) -> None:
-    """Write sightings to the inventory, until cancelled; then once more."""
     flushed = dropped = errors = 0
     try:
         while True:
@@ -75,7 +73,6 @@ async def watch_ports(store: Store, inventory: Inventory, clock: Callable[[], fl
 
 
 async def watch_captures(captures: Captures) -> None:
-    """Keep requests to agents in step with the inventory, until cancelled."""
     while True:
         await asyncio.sleep(CAPTURES_SECONDS)
         await asyncio.to_thread(captures.look)
@@ -84,10 +81,7 @@ async def watch_captures(captures: Captures) -> None:
 async def watch_jobs(
     store: Store, inventory: Inventory, clock: Callable[[], float], *, kept_days: int
 ) -> None:
-    """Keep the inventory's jobs in step with the records, until cancelled.
-
-    A job that has ended is kept as long as the steps that it made.
-    """
+    """A job that has ended is kept as long as the steps that it made."""
     watch = JobWatch(store, inventory)
     forgotten_s = clock()
     while True:
@@ -101,7 +95,6 @@ async def watch_jobs(
 
 
 def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
-    """Runs the works as long as the service runs, each by its name."""
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -118,10 +111,7 @@ def working(works: Mapping[str, Work], gate: Gate) -> Lifespan[FastAPI]:
 
 
 def stop_if_broken(task: asyncio.Task[None]) -> None:
-    """A service whose commit loop has died must not go on taking requests: end it, loudly.
-
-    The supervisor restarts it, and senders repeat what was not acknowledged.
-    """
+    """Without its commit loop a service must not go on: end it, a supervisor restarts it."""
     if not task.cancelled() and (error := task.exception()) is not None:
         log.critical("%s broke: the service stops", task.get_name(), exc_info=error)
         os.kill(os.getpid(), signal.SIGTERM)

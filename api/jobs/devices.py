@@ -1,8 +1,4 @@
-"""Completes a rank's GPU and NIC from the inventory, where logs are incomplete.
-
-A container renumbers its GPUs, so that NCCL's number of one means nothing outside; its address on
-the bus does. And a rank whose NIC no source names uses the one nearest to its GPU.
-"""
+"""Completes a rank's GPU (containers renumber it: by its bus address) and its nearest NIC."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ class HostDevices(msgspec.Struct, frozen=True):
     """The GPUs of one host."""
 
     by_address: dict[str, str]
-    """Their numbers by address."""
     nearest: dict[str, list[str]]
     """For each number the RDMA devices that are nearest."""
 
@@ -36,7 +31,6 @@ class KnownDevices:
         self._hosts: dict[str, HostDevices] = {}
 
     def forget(self) -> None:
-        """Clear the cache of hosts: agents may have reported more since."""
         self._hosts = {}
 
     def resolve(self, facts: Facts) -> Facts:
@@ -50,7 +44,6 @@ class KnownDevices:
         return msgspec.structs.replace(facts, ranks=ranks)
 
     def fill(self, job: JobFound) -> JobFound:
-        """The job, with the nearest NICs of those ranks whose NIC no source names."""
         places = tuple(self._place(rank) for rank in job.places)
         return job if places == job.places else msgspec.structs.replace(job, places=places)
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from api.data.inventory.job_model import Member
 from collector.contract import communicator as words
-from collector.contract.communicator import (
-    communicator_rings,
-    communicator_trees,
-    parse_ranks,
-)
+from collector.contract.communicator import communicator_rings, communicator_trees, parse_ranks
 from collector.contract.model import Event
 from collector.contract.records import NAME_CHARS_MAX
 
@@ -40,6 +37,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     trees: dict[str, list[dict[int, int | None]]] = {}
     members: list[Member] = []
     """Members of communicators by NCCL's own lines, also where no record was made."""
+
+
+def to_event(row: Mapping[str, Any]) -> Event:
+    """A row of the store's events, with or without its message."""
+    return Event(
+        kind=row["kind"],
+        time_ns=row["time_ns"],
+        labels=dict(row["labels"]),
+        message=row.get("message", ""),
+        attributes=dict(row["attributes"]),
+    )
 
 
 def facts_of(events: Iterable[Event]) -> Facts:
@@ -93,7 +101,6 @@ def facts_of(events: Iterable[Event]) -> Facts:
 
 
 def read_rank(seen: Mapping[str, str]) -> RankFacts:
-    """One rank's facts out of all attributes that were seen of it."""
     gpu = number(seen, words.NVML_DEVICE)
     host, bus_id = seen.get(words.HOST, ""), seen.get(words.BUS_ID, "")
     devices = seen.get(words.DEVICES, "").split(",")
@@ -108,7 +115,6 @@ def read_rank(seen: Mapping[str, str]) -> RankFacts:
 
 
 def number(texts: Mapping[str, str], name: str) -> int | None:
-    """The number in a text, if it is one that a process, rank or device may have."""
     text = texts.get(name, "")
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(1 << 31)):
         return None

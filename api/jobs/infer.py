@@ -41,6 +41,7 @@ from api.data.inventory.job_model import (
     said,
 )
 from api.jobs.facts import Facts, RankFacts
+from collector.contract.identity import NaturalKey, natural
 
 INFERRED_PREFIX: Final = "inferred-"
 NAME_CHARS_KEPT: Final = 150
@@ -76,11 +77,9 @@ class Component:
 
     @property
     def age(self) -> tuple[int, str]:
-        """Sorts components: the oldest first, then by name."""
         return min((member.first_ns, member.communicator) for _, member in self.members)
 
     def by_communicator(self) -> dict[str, list[tuple[Process, Member]]]:
-        """The memberships of each communicator, the latest last."""
         found: dict[str, list[tuple[Process, Member]]] = {}
         for process, member in sorted(self.members, key=lambda pair: pair[1].last_ns):
             found.setdefault(member.communicator, []).append((process, member))
@@ -97,14 +96,11 @@ def infer(
     facts: Facts | None = None,
     known: Sequence[KnownJob] = (),
     earlier: Sequence[EarlierJob] = (),
-    said_ranks: Mapping[tuple[str, int], int] | None = None,
+    marked_ranks: Mapping[tuple[str, int], int] | None = None,
 ) -> list[JobFound]:
-    """The jobs of these members, by name.
-
-    ``said_ranks`` are ranks within the job by host and process, from marks of steps.
-    """
-    facts, said_ranks = facts or Facts(), said_ranks or {}
-    known = [only_said(job) for job in known]
+    """By name. ``marked_ranks``: ranks within the job by host and process, from marks of steps."""
+    facts, marked_ranks = facts or Facts(), marked_ranks or {}
+    known = [without_inferred(job) for job in known]
     components = attach(connect(chain(members, facts.members), facts), facts)
     owners = take_over(components, known, facts)
     names = name_components(components, owners, earlier)
@@ -117,12 +113,12 @@ def infer(
         else:
             jobs[name] = component, set(aliases)
     return [
-        build(name, component, sorted(aliases), facts, by_name.get(name), said_ranks)
+        build(name, component, sorted(aliases), facts, by_name.get(name), marked_ranks)
         for name, (component, aliases) in sorted(jobs.items())
     ]
 
 
-def only_said(job: KnownJob) -> KnownJob:
+def without_inferred(job: KnownJob) -> KnownJob:
     """The job without inferred facts: those of an earlier run would conflict."""
     words = {Origin.REGISTERED, Origin.SCHEDULER}
     places = []
@@ -145,7 +141,6 @@ class Union:
         self.job: dict[Process, str] = {}
 
     def find(self, process: Process) -> Process:
-        """The process that stands for the set."""
         path = []
         while (above := self._above.setdefault(process, process)) != process:
             path.append(process)
@@ -155,7 +150,6 @@ class Union:
         return process
 
     def join(self, one: Process, other: Process) -> None:
-        """Make two sets one, if their jobs allow it."""
         a, b = self.find(one), self.find(other)
         jobs = {self.job[root] for root in (a, b) if root in self.job}
         if a == b or len(jobs) > 1:
@@ -327,9 +321,8 @@ def number_processes(
     component: Component,
     facts: Facts,
     known: KnownJob | None,
-    said_ranks: Mapping[tuple[str, int], int],
+    marked_ranks: Mapping[tuple[str, int], int],
 ) -> Numbering:
-    """The job's ranks, each from the best source that has it."""
     numbering = Numbering(ranks={}, origins={}, own={})
     places = known.places if known else ()
     by_pid = {(place.host, place.pid): place for place in places if place.pid}
@@ -346,14 +339,14 @@ def number_processes(
         if all(numbering.ranks.get(rank) == process for rank, process in world.ranks.items()):
             numbering.world = world.communicator
     numbering.add(group_ranks(component, facts), Origin.RECORDS)
-    marked = {said_ranks[p[:2]]: p for p in sorted(component.processes) if p[:2] in said_ranks}
+    marked = {marked_ranks[p[:2]]: p for p in sorted(component.processes) if p[:2] in marked_ranks}
     numbering.add(marked, Origin.RECORDS)
     numbering.add(ranks_by_gpu(component, facts, places), Origin.REGISTERED)
     left = component.processes - set(numbering.own)
     if any(process[1] for process in component.processes):
         left = {process for process in left if process[1]}
     free = (rank for rank in range(1 << 31) if rank not in numbering.ranks)
-    guessed = dict(zip(free, sorted(left, key=natural), strict=False))
+    guessed = dict(zip(free, sorted(left, key=natural_process), strict=False))
     numbering.add(guessed, Origin.INFERRED)
     return numbering
 
@@ -367,7 +360,6 @@ def fits(world: Mapping[int, Process], places: Sequence[JobRank]) -> bool:
 def ranks_by_gpu(
     component: Component, facts: Facts, places: Sequence[JobRank]
 ) -> dict[int, Process]:
-    """Rank to process where a named job's rank is the only one on that GPU, or on that host."""
     on_gpu: dict[tuple[str | None, str | None], list[int]] = {}
     for place in places:
         on_gpu.setdefault((place.host, None), []).append(place.rank)
@@ -398,20 +390,9 @@ def seen_of(process: Process, member: Member, facts: Facts) -> RankFacts | None:
     return seen
 
 
-def natural(process: Process) -> tuple[list[tuple[int, int, str]], int, str]:
+def natural_process(process: Process) -> tuple[NaturalKey, Process]:
     """Sorts processes by host in natural order: node-2 before node-10."""
-    host, pid, own = process
-    return natural_text(host), pid, own
-
-
-def natural_text(text: str) -> list[tuple[int, int, str]]:
-    """Numbers in a text compared as numbers, the rest as text.
-
-    >>> sorted(["node-10", "node-2"], key=natural_text)
-    ['node-2', 'node-10']
-    """
-    parts = re.findall(r"[0-9]+|[^0-9]+", text)
-    return [(0, int(p), p) if p[0] in "0123456789" else (1, 0, p) for p in parts]
+    return natural(process[0]), process
 
 
 # --- named jobs ---------------------------------------------------------------------------------
@@ -440,10 +421,7 @@ def take_over(
 
 
 def holds(job: KnownJob, component: Component, gpus: Mapping[Process, str]) -> int | None:
-    """How certainly a named job contains all processes of a component; None if it does not.
-
-    2: by its processes, 1: by its GPUs, 0: by its hosts.
-    """
+    """2: by its processes, 1: by its GPUs, 0: by its hosts; None: it does not hold them all."""
     if not component.hosts <= job.hosts or not at_the_same_time(job, component):
         return None
     pids: dict[str | None, set[int | None]] = {}
@@ -500,11 +478,8 @@ def admit(claims: list[tuple[int, Component, KnownJob]]) -> list[tuple[int, Know
 
 
 def name_components(
-    components: Sequence[Component],
-    owners: Mapping[int, KnownJob],
-    earlier: Sequence[EarlierJob],
+    components: Sequence[Component], owners: Mapping[int, KnownJob], earlier: Sequence[EarlierJob]
 ) -> list[tuple[str, tuple[str, ...]]]:
-    """Each component's job, and the inferred jobs that turned out to be the same."""
     by_communicator: dict[str, list[EarlierJob]] = {}
     for job in earlier:
         for communicator in job.communicators:
@@ -539,10 +514,7 @@ def shared_names(components: Sequence[Component]) -> set[str]:
 
 
 def invented(component: Component, shared: set[str]) -> str:
-    """A name for a job without one.
-
-    Every process computes the same name, as long as the oldest communicator is among those seen.
-    """
+    """The same in every process, as long as the oldest communicator is among those seen."""
     communicator = component.age[1]
     text = re.sub(r"[^A-Za-z0-9_.:-]", "_", communicator.removeprefix("0x"))[:NAME_CHARS_KEPT]
     if communicator in shared:
@@ -560,12 +532,12 @@ def build(
     aliases: Sequence[str],
     facts: Facts,
     known: KnownJob | None,
-    said_ranks: Mapping[tuple[str, int], int],
+    marked_ranks: Mapping[tuple[str, int], int],
 ) -> JobFound:
     runs = runs_of(component, facts) if component.job or known else [component]
     communicators: dict[str, CommunicatorFound] = {}
     for run in runs:
-        numbering = number_processes(run, facts, known, said_ranks)
+        numbering = number_processes(run, facts, known, marked_ranks)
         for communicator, pairs in run.by_communicator().items():
             communicators[communicator] = describe(communicator, pairs, numbering, facts)
     last = runs[-1]
@@ -584,12 +556,8 @@ def build(
 
 
 def describe(
-    communicator: str,
-    pairs: Sequence[tuple[Process, Member]],
-    numbering: Numbering,
-    facts: Facts,
+    communicator: str, pairs: Sequence[tuple[Process, Member]], numbering: Numbering, facts: Facts
 ) -> CommunicatorFound:
-    """A communicator with its members; of two at one rank the later one counts."""
     ranks = facts.groups.get(communicator)
     members = {
         member.rank: MemberFound(
@@ -618,7 +586,6 @@ def describe(
 
 
 def places_of(component: Component, numbering: Numbering, facts: Facts) -> list[JobRank]:
-    """Where each rank runs, and on what, with the origin of each fact."""
     seen_by_rank: dict[int, RankFacts] = {}
     for process, member in component.members:
         seen = seen_of(process, member, facts)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from api.base.errors import Problem
 from api.base.limits import RECORDS_EXPORT_CHUNK, RECORDS_EXPORT_MAX
+from api.base.positions import bad_position, read_position
 from api.data.export import Pieces, check_bound
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
@@ -40,43 +38,23 @@ COLLECTIVES: Final = Table(
     ("communicator", "operation", "sequence", "rank", "source", "host", "pid"),
     ("String", "String", "UInt64", "UInt32", "String", "String", "UInt32"),
     (
-        "communicator",
-        "operation",
-        "sequence",
-        "rank",
-        "ranks",
-        "source",
-        "host",
-        "pid",
+        "communicator", "operation", "sequence", "rank", "ranks", "source", "host", "pid",
         *(_TIME.format(name) for name in ("time", "entry", "exit", "enqueue")),
-        "duration_ns",
-        "size_bytes",
-        "peer",
-        "algorithm",
-        "protocol",
-        "timing",
-        "state",
+        "duration_ns", "size_bytes", "peer", "algorithm", "protocol", "timing", "state",
     ),
     "time",
-)
+)  # fmt: skip
 
 STEPS: Final = Table(
     "steps",
     ("job", "step", "rank", "phase", "start", "source", "host", "pid"),
     ("String", "UInt64", "Int32", "String", "Int64", "String", "String", "UInt32"),
     (
-        "job",
-        "step",
-        "rank",
-        "phase",
-        _TIME.format("start"),
-        _TIME.format("end"),
-        "source",
-        "host",
-        "pid",
+        "job", "step", "rank", "phase", _TIME.format("start"), _TIME.format("end"),
+        "source", "host", "pid",
     ),
     "start",
-)
+)  # fmt: skip
 
 Key = tuple[str | int, ...]
 
@@ -94,7 +72,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return rows
 
     def tables(self, store: Store) -> Iterator[pa.Table]:
-        """All records by key, a piece at a time; a Problem if they are too many."""
         count = self.count(store)
         check_bound(count, RECORDS_EXPORT_MAX, "RECORDS_EXPORT_MAX", "records match")
         return self._pieces(store)
@@ -109,7 +86,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             after = key_of(self.table, rows.slice(rows.num_rows - 1).to_pylist()[0])
 
     def count(self, store: Store) -> int:
-        """How many there are, repeats included."""
         where = " AND ".join(self.conditions)
         sql = f"SELECT count() AS n FROM {self.table.name} WHERE {where}"  # noqa: S608 - ours
         return int(store.query(sql, self.parameters)["n"][0].as_py())
@@ -142,18 +118,9 @@ def key_of(table: Table, row: Mapping[str, Any]) -> Key:
     return tuple(row.get(name, row.get(f"{name}_ns")) for name in table.key)
 
 
-def encode_position(key: Key) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(key)).decode().rstrip("=")
-
-
 def decode_position(table: Table, text: str) -> Key:
-    """The key in a position; raises Problem if it is none of this table."""
     kinds = [str if kind == "String" else int for kind in table.key_types]
-    try:
-        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-        key = msgspec.json.decode(raw, type=list[str | int])
-    except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError) as error:
-        raise bad_position(text) from error
+    key: list[str | int] = read_position(text, list[str | int])
     if [type(part) for part in key] != kinds:
         raise bad_position(text)
     limits = {"UInt64": 1 << 64, "UInt32": 1 << 32, "Int32": 1 << 31, "Int64": 1 << 63}
@@ -163,16 +130,10 @@ def decode_position(table: Table, text: str) -> Key:
     return tuple(key)
 
 
-def bad_position(text: str) -> Problem:
-    """The answer to a position that this service never issued."""
-    return Problem(400, "not a position", f"after={text[:40]!r}: pass `next` of the page before")
-
-
 # --- which records are a job's ------------------------------------------------------------------
 
 
 def within(table: Table, from_ms: int, to_ms: int) -> tuple[list[str], dict[str, Any]]:
-    """The condition that records lie in a stretch of time, both ends included."""
     condition = (
         f"{table.time} BETWEEN fromUnixTimestamp64Milli({{from_ms:Int64}}) "
         f"AND fromUnixTimestamp64Milli({{to_ms:Int64}})"
@@ -190,7 +151,6 @@ def collectives_of(
     operation: str | None = None,
     rank: int | None = None,
 ) -> Question:
-    """The query for a job's collectives; `rank` is the rank within the communicator."""
     conditions, parameters = within(COLLECTIVES, from_ms, to_ms)
     names = inventory.jobs.communicator_names(job)
     if communicator is not None:
@@ -233,8 +193,8 @@ def steps_of(
     if rank is not None:
         own = [process for process, number in processes.items() if number == rank]
         parameters |= {"rank": rank, "own": own}
-        unsaid = "(host, pid) IN {own:Array(Tuple(String, UInt32))}" if own else "0"
-        conditions.append(f"(rank = {{rank:Int32}} OR (rank = -1 AND {unsaid}))")
+        unmarked = "(host, pid) IN {own:Array(Tuple(String, UInt32))}" if own else "0"
+        conditions.append(f"(rank = {{rank:Int32}} OR (rank = -1 AND {unmarked}))")
     return Question(table=STEPS, conditions=tuple(conditions), parameters=parameters)
 
 

@@ -28,7 +28,6 @@ LATEST: Final = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 def read_job(body: bytes) -> JobSaid:
-    """Raises a Problem that names the mistake."""
     job = decode_json(body, JobSaid, NOT_A_JOB)
     if not is_name(job.id) or "/" in job.id:
         raise wrong(
@@ -39,14 +38,12 @@ def read_job(body: bytes) -> JobSaid:
 
 
 def read_change(body: bytes) -> JobChange:
-    """Raises a Problem that names the mistake."""
     change = decode_json(body, JobChange, NOT_A_JOB)
     check(change)
     return change
 
 
 def wrong(detail: str, rule: str = "") -> Problem:
-    """The answer to a body that is JSON but no valid job."""
     return Problem(422, NOT_A_JOB, detail, rule=rule)
 
 
@@ -72,7 +69,6 @@ def check_bound(count: int, bound: int, rule: str, what: str) -> None:
 
 
 def check_text(what: str, text: object) -> None:
-    """Raise the answer to a text that cannot be kept; None and what is not given are none."""
     if isinstance(text, str) and (len(text) > JOB_TEXT_CHARS_MAX or not text.isprintable()):
         raise wrong(
             f"{what} is {text[:40]!r}; it must be printable and have at most "
@@ -81,7 +77,6 @@ def check_text(what: str, text: object) -> None:
 
 
 def check_times(request: JobSaid | JobChange) -> None:
-    """Raise the answer to a time without a zone, or outside of what has a date everywhere."""
     for name in ("started_at", "ended_at"):
         moment = getattr(request, name, None)
         if not isinstance(moment, datetime):
@@ -93,7 +88,6 @@ def check_times(request: JobSaid | JobChange) -> None:
 
 
 def check_names(what: str, names: Iterable[object]) -> None:
-    """Raise the answer to a name that cannot be one; None is no name."""
     for name in names:
         if name is not None and not is_name(str(name)):
             raise wrong(
@@ -102,7 +96,6 @@ def check_names(what: str, names: Iterable[object]) -> None:
 
 
 def check_ranks(ranks: Sequence[RankSaid]) -> None:
-    """Raise the answer to ranks that cannot be, or that are named twice."""
     for rank in ranks:
         if not 0 <= rank.rank <= RANK_MAX:
             raise wrong(f"rank {rank.rank}: ranks are 0 to {RANK_MAX}")
@@ -118,7 +111,6 @@ def check_ranks(ranks: Sequence[RankSaid]) -> None:
 
 
 def check_groups(groups: Mapping[str, Sequence[Sequence[int]]]) -> None:
-    """Raise the answer to groups that are too many, or whose ranks cannot be."""
     check_bound(len(groups), JOB_ATTRIBUTES_MAX, "JOB_ATTRIBUTES_MAX", "kinds of groups")
     check_names("group", groups)
     count = sum(1 + len(some) for group in groups.values() for some in group)

@@ -22,7 +22,7 @@ from api.data.inventory.repository import Inventory
 from api.data.inventory.tables import JobOrigin
 from api.data.store.store import Store
 from api.jobs.devices import KnownDevices
-from api.jobs.facts import Facts, facts_of
+from api.jobs.facts import Facts, facts_of, to_event
 from api.jobs.infer import infer
 from collector.contract import communicator as words
 from collector.contract.errors import InventoryError, StoreError
@@ -44,7 +44,6 @@ MEMBERS_MAX: Final = 500_000
 thousand ranks with a handful of communicators each. Past it the rest waits for the next look, with
 a warning in the log."""
 EVENTS_MAX: Final = 100_000
-"""Events about communicators that one look may bring."""
 SECONDS_MAX: Final = "20"
 """The store's time for one query: the next look comes in ten seconds."""
 
@@ -76,27 +75,17 @@ MemberKey = tuple[str, int, str, int, str]
 
 
 def read_members(store: Store, since_ns: int) -> list[Member]:
-    """Members of collectives after a time (unix nanoseconds)."""
     rows = store.query(_MEMBERS, {"since": since_ns}, settings={"max_execution_time": SECONDS_MAX})
     return [msgspec.convert(row, Member) for row in rows.to_pylist()]
 
 
 def read_events(store: Store, since_ns: int) -> list[Event]:
-    """Events of communicators after a time (unix nanoseconds)."""
     kinds = [words.COMMUNICATOR, words.PROCESS_GROUP]
     rows = store.query(_EVENTS, {"since": since_ns, "kinds": kinds})
-    return [
-        Event(
-            kind=row["kind"],
-            time_ns=row["time_ns"],
-            labels=dict(row["labels"]),
-            attributes=dict(row["attributes"]),
-        )
-        for row in rows.to_pylist()
-    ]
+    return [to_event(row) for row in rows.to_pylist()]
 
 
-def read_said_ranks(store: Store, since_ns: int) -> dict[tuple[str, int], int]:
+def read_marked_ranks(store: Store, since_ns: int) -> dict[tuple[str, int], int]:
     """Ranks within their job by host and process, from marks of steps."""
     rows = store.query(_STEPS, {"since": since_ns}).to_pylist()
     return {(row["host"], row["pid"]): row["most"] for row in rows if row["most"] == row["least"]}
@@ -144,7 +133,7 @@ class JobWatch:
         # Agents may have reported more of a job's hosts since the last look.
         news = self._add_members(seen) or is_full
         news = self._add_events(read_events(self._store, since_ns)) or news
-        ranks = read_said_ranks(self._store, since_ns)
+        ranks = read_marked_ranks(self._store, since_ns)
         news = news or bool(ranks.keys() - self._ranks.keys())
         self._ranks.update(ranks)
         running = self._inventory.jobs.running()
@@ -156,7 +145,7 @@ class JobWatch:
         self._inventory.jobs.end_quiet(now - QUIET)
         self._forget(now)
 
-    def _load(self, job: str, *, is_said: bool) -> None:
+    def _load(self, job: str, *, is_named: bool) -> None:
         """Load a job from the inventory, once."""
         if job in self._loaded:
             return
@@ -169,7 +158,7 @@ class JobWatch:
                 host=member.host,
                 pid=member.pid,
                 ranks=sizes[member.communicator].ranks or 0,
-                job=job if is_said else "",
+                job=job if is_named else "",
                 first_ns=nanoseconds(sizes[member.communicator].first_seen),
                 last_ns=nanoseconds(sizes[member.communicator].last_seen),
             )
@@ -179,7 +168,6 @@ class JobWatch:
         self._loaded.add(job)
 
     def _add_members(self, seen: Iterable[Member]) -> bool:
-        """True if any member is new."""
         news = False
         for one in seen:
             member, key = one, key_of(one)
@@ -198,7 +186,6 @@ class JobWatch:
         return news
 
     def _add_events(self, events: Iterable[Event]) -> bool:
-        """True if any event is new."""
         news = False
         for event in events:
             communicator = event.labels.get(words.COMMUNICATOR, "")
@@ -218,11 +205,11 @@ class JobWatch:
         facts = facts_of(self._events.values()) if self._events else Facts()
         facts = self._devices.resolve(facts)
         for job in named:
-            self._load(job.job, is_said=True)
+            self._load(job.job, is_named=True)
         names = {member.communicator for member in (*self._members.values(), *facts.members)}
         earlier = self._inventory.jobs.inferred(names)
         for inferred in earlier:
-            self._load(inferred.job, is_said=False)
+            self._load(inferred.job, is_named=False)
         known = [self._known(job) for job in named]
         found = infer(self._members.values(), facts, known, earlier, self._ranks)
         filled = {each.job: self._devices.fill(each) for each in found}
@@ -259,7 +246,6 @@ class JobWatch:
         self._inventory.jobs.touch(times)
 
     def _forget(self, now: dt.datetime) -> None:
-        """Drop from memory what belongs to jobs that fell silent."""
         limit, latest = nanoseconds(now - QUIET), last_times(self._members.values())
         quiet = [
             name
@@ -290,5 +276,4 @@ def last_times(members: Iterable[Member]) -> dict[str, int]:
 
 
 def is_inferred(job: Job) -> bool:
-    """Whether inference alone named the job."""
     return job.origin is JobOrigin.INFERRED

@@ -101,7 +101,6 @@ def _grouped(
 
 
 def _grouping_names(labels: tuple[str, ...], sets: Sequence[Labels], *, without: bool) -> list[str]:
-    """The labels that a group's members share, and that the group has."""
     if without:
         return other_names(sets, (*labels, METRIC_LABEL))
     return list(dict.fromkeys(labels))
@@ -118,7 +117,6 @@ class _Members(msgspec.Struct, frozen=True):
     values: Floats
     present: Bools
     counts: Ints
-    """How many members each group has at each step."""
 
     def filled(self, absent: float) -> Floats:
         """The values, with this one where a series is absent."""
@@ -142,11 +140,7 @@ def _counts(vector: Vector, groups: Groups) -> Ints:
 
 
 def _fold(groups: Groups, state: State, combine: Combine, *, in_order: bool = False) -> State:
-    """Combine the members of each group, first to last.
-
-    ``state`` has a row for each member, in the order of the groups. ``in_order``: never cut a
-    group into lanes.
-    """
+    """``state`` has a row for each member. ``in_order``: never cut a group into lanes."""
     lane = max(LANE_MIN, math.isqrt(len(groups.order)) + 1)
     if in_order or int(groups.sizes.max()) <= lane:
         return _fold_lanes(groups.starts, groups.sizes, state, combine)
@@ -160,10 +154,7 @@ def _fold(groups: Groups, state: State, combine: Combine, *, in_order: bool = Fa
 
 
 def _fold_lanes(starts: Ints, sizes: Ints, state: State, combine: Combine) -> State:
-    """Combine the k-th member of every lane at once, for each k.
-
-    Longest lanes come first, so that those which still have a k-th member are the first few.
-    """
+    """The k-th member of every lane at once; longest lanes first, so that those with one lead."""
     size = int(sizes[0])
     if bool(np.all(sizes == size)) and bool(np.all(np.diff(starts) == size)):
         return _fold_even(len(sizes), size, state, combine)
@@ -192,10 +183,7 @@ def _fold_even(lanes: int, size: int, state: State, combine: Combine) -> State:
 
 
 def _add(total: State, more: State) -> State:
-    """Sum with the rounding errors kept apart.
-
-    The error of each addition is found exactly: Neumaier's, without his comparison.
-    """
+    """Sum with the exact rounding errors kept apart: Neumaier's, without his comparison."""
     (left, left_error), (right, right_error) = total, more
     both = left + right
     return both, left_error + (right_error + rounding_error(left, right, both))
@@ -242,11 +230,7 @@ def _avg_large(members: _Members) -> Floats:
 
 
 def _average(so_far: State, one: State) -> State:
-    """Take one member into a mean.
-
-    The parts are the sum, the error, the mean, the count, and 1 once the mean has taken the
-    place of the sum.
-    """
+    """The parts: sum, error, mean, count, and 1 once the mean has taken the place of the sum."""
     total, error, mean, count, switched = so_far
     value, _, _, there, _ = one
     summed, summed_error = _add((total, error), (value, np.zeros_like(value)))
@@ -331,10 +315,7 @@ _REDUCERS: dict[str, Callable[[_Members], Floats]] = {
 
 
 def _quantiles(vector: Vector, groups: Groups, per_step: Floats) -> Floats:
-    """The quantile of each group at each step: linear between the two nearest members.
-
-    A NaN is less than any number.
-    """
+    """Linear between the two nearest members; a NaN is less than any number."""
     found = np.empty((groups.count, vector.steps))
     for numbers, rows in groups.blocks():
         values = np.where(vector.present[rows], vector.values[rows], np.nan)
@@ -433,7 +414,6 @@ def _by_labels(labels: Sequence[Labels], rows: Ints) -> Ints:
 
 
 def _whole_numbers(per_step: Floats) -> Ints:
-    """The parameter k as integers; the caller has checked that it fits."""
     return np.trunc(np.nan_to_num(per_step)).astype(np.int64)
 
 
@@ -526,11 +506,7 @@ _PARAMETER_CHECKS: dict[str, Callable[[Floats, Notes], bool]] = {
 def _count_values(
     labels: tuple[str, ...], vector: Vector, value_label: str, *, without: bool
 ) -> Vector:
-    """How many members of each group have each value; the value becomes a label.
-
-    That label replaces one of the same name. `without` may take it away again; then it is only a
-    count.
-    """
+    """The value becomes a label, replacing one of that name; `without` may take it away again."""
     if not is_new_label_name(value_label):
         raise failed(f'invalid label name "{value_label}"')
     if not bool(vector.present.any()):

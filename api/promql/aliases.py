@@ -35,16 +35,13 @@ class Strand(msgspec.Struct, frozen=True):
 
     @property
     def metric(self) -> str | None:
-        """The one metric that these series have, if there is one."""
         return self.selector.metric if self.alias is None else self.alias.name
 
     @property
     def factor(self) -> float:
-        """Multiplies the exporter's value to give the catalog's unit."""
         return 1.0 if self.alias is None else self.alias.factor
 
     def condition(self, condition: Condition) -> str:
-        """The condition under which a row of `series` belongs to this strand."""
         alias = self.alias
         if alias is None:
             return condition.matches(self.selector)
@@ -85,7 +82,6 @@ class Strand(msgspec.Struct, frozen=True):
         )
 
     def show(self, labels: Labels) -> Labels:
-        """The labels as the client sees them: under the catalog's names."""
         alias = self.alias
         if alias is None:
             return labels
@@ -106,10 +102,7 @@ def host_subject(condition: Condition, alias: Alias) -> str:
 
 
 def strands_of(selector: Selector, catalog: Catalog | None) -> list[Strand]:
-    """The selector itself, and one strand for each alias of the metric that it names.
-
-    ``catalog`` is None where aliases are switched off.
-    """
+    """Itself, and a strand for each alias of its metric. ``catalog`` None: aliases are off."""
     own = Strand(selector)
     if catalog is None or selector.metric is None:
         return [own]

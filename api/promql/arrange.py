@@ -32,7 +32,6 @@ class Arranged(msgspec.Struct, frozen=True):
     values: Floats
 
     def repeats(self) -> Bools:
-        """Which samples are at the same moment of the same row as the one before."""
         same = np.zeros(len(self.rows), dtype=np.bool_)
         same[1:] = self.times_ms[1:] == self.times_ms[:-1]
         if bool(same.any()):
@@ -49,11 +48,7 @@ class Arranged(msgspec.Struct, frozen=True):
 
 
 def arrange(stored: Stored, ids: Ids, rows: Ints) -> Arranged:
-    """The samples of the series ``ids`` (sorted), which have these row numbers.
-
-    Samples of others are left out: of a metric with the same short id, or of a series that came
-    after the labels were read.
-    """
+    """Leaves out samples of other series: of a metric with the same short id, or newer ones."""
     series, times_ms = stored.series, stored.times_ms
     if not len(series) or not len(ids):
         return Arranged(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))

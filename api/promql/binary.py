@@ -67,12 +67,6 @@ def binary(
     right: Vector | Scalar,
     dialect: Dialect = Dialect.PROMETHEUS_3,
 ) -> Vector | Scalar:
-    """Apply the operator of a node to the values of its two sides.
-
-    A comparison with a vector keeps the points for which it holds, with the value of the left
-    side (or of the only vector), unless the node has `bool`; between scalars it is always 0 or 1.
-    Set operators take vectors only (the parser checks that).
-    """
     with np.errstate(all="ignore"):
         if isinstance(left, Scalar) and isinstance(right, Scalar):
             return Scalar(_apply(node.operator, left.values, right.values))
@@ -95,7 +89,6 @@ def negate(vector: Vector) -> Vector:
 
 
 def _apply(operator: str, left: Floats, right: Floats) -> Floats:
-    """The results; a comparison's are 0 and 1."""
     if operator in ARITHMETIC:
         return ARITHMETIC[operator](left, right)
     return COMPARISONS[operator](left, right).astype(np.float64)
@@ -117,7 +110,6 @@ def _with_scalar(node: Binary, vector: Vector, left: Floats, right: Floats) -> V
 
 
 def _signatures(left: Vector, right: Vector, matching: Matching) -> tuple[Ints, Ints, int]:
-    """The number of each row's signature, for both sides, and how many there are."""
     names = list(dict.fromkeys(matching.labels))
     if not matching.on:
         names = other_names([*left.labels, *right.labels], (*matching.labels, METRIC_LABEL))
@@ -205,7 +197,6 @@ class _Pairs(msgspec.Struct, frozen=True):
     """Partners at every step: one row for each result, before the operator."""
 
     ids: Ints
-    """The signature of each row."""
     labels: Sequence[Labels]
     many: Floats
     one: Floats

@@ -37,17 +37,14 @@ def years(dates: Dates) -> Ints:
 
 
 def months(dates: Dates) -> Ints:
-    """The month, from 1."""
     return dates.astype("datetime64[M]").astype(np.int64) % 12 + 1
 
 
 def days_of_month(dates: Dates) -> Ints:
-    """The day of its month, from 1."""
     return _days(dates) - _days(dates.astype("datetime64[M]")) + 1
 
 
 def days_of_year(dates: Dates) -> Ints:
-    """The day of its year, from 1."""
     return _days(dates) - _days(dates.astype("datetime64[Y]")) + 1
 
 

@@ -50,14 +50,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     grid: Grid
     notes: Notes
     samples: int
-    """How many were read."""
     peak_samples: int
     ordered: bool
     """The rows are in an order that the query sets (`sort`, `topk`)."""
     seconds: float
-    """Evaluation time, without waiting."""
     waited_seconds: float = 0.0
-    """How long it waited for its turn."""
 
 
 class Running:

@@ -29,7 +29,6 @@ class QueryError(FabricscopeError):
 
 
 def bad_data(message: str, *, rule: str = "") -> QueryError:
-    """The client's mistake, found before anything is evaluated."""
     return QueryError(ErrorKind.BAD_DATA, message, rule=rule)
 
 

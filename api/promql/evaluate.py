@@ -11,6 +11,7 @@ import numpy as np
 
 from api.base.limits import QUERY_POINTS_MAX, QUERY_SUBQUERY_STEPS_MAX
 from api.data.selectors import STORE_MS_MAX, Selector
+from api.promql import plan
 from api.promql.aggregate import aggregate
 from api.promql.aliases import strands_of
 from api.promql.binary import binary, negate
@@ -21,20 +22,6 @@ from api.promql.functions import FUNCTIONS, Scope, absent, timestamps
 from api.promql.histogram import warn_of_quantiles
 from api.promql.label_functions import absent_labels
 from api.promql.pieces import RangeCall
-from api.promql.plan import (
-    Aggregate,
-    At,
-    Binary,
-    Call,
-    Negate,
-    Node,
-    Number,
-    Paren,
-    RangeSelect,
-    Select,
-    String,
-    Subquery,
-)
 from api.promql.range_functions import RANGE_FUNCTIONS
 from api.promql.values import (
     Dialect,
@@ -122,42 +109,39 @@ class Evaluation:
         self._notes = notes
         self._found: dict[tuple[Selector, int, int], Found] = {}
 
-    def value(self, node: Node, grid: Grid) -> Value:
+    def value(self, node: plan.Node, grid: Grid) -> Value:
         """The node's value at every step. A long chain of operators is a loop, not a recursion."""
-        chain: list[Binary] = []
-        while isinstance(node, Binary):
-            chain.append(node)
-            node = node.left
+        node, chain = plan.chain_of(node)
         result = self._one(node, grid)
-        for link in reversed(chain):
+        for link in chain:
             result = self._binary(link, result, self.value(link.right, grid), grid)
         return result
 
-    def vector(self, node: Node, grid: Grid) -> Vector:
+    def vector(self, node: plan.Node, grid: Grid) -> Vector:
         """The value of a node that gives a vector; the parser has checked that it does."""
         value = self.value(node, grid)
         if not isinstance(value, Vector):
             raise failed(f"expected an instant vector, got {type(value).__name__.lower()}")
         return value
 
-    def _one(self, node: Node, grid: Grid) -> Value:  # noqa: PLR0911 - a table
+    def _one(self, node: plan.Node, grid: Grid) -> Value:  # noqa: PLR0911 - a table
         """The value of anything but a binary operator."""
         self._reader.check()
         match node:
-            case Number():
+            case plan.Number():
                 return Scalar(np.full(grid.steps, node.value))
-            case String():
+            case plan.String():
                 return Text(node.value)
-            case Paren():
+            case plan.Paren():
                 return self.value(node.expression, grid)
-            case Negate():
+            case plan.Negate():
                 inner = self.value(node.expression, grid)
                 return Scalar(-inner.values) if isinstance(inner, Scalar) else self._negate(inner)
-            case Select():
+            case plan.Select():
                 return self.latest(node, grid)
-            case Call():
+            case plan.Call():
                 return self._call(node, grid)
-            case Aggregate():
+            case plan.Aggregate():
                 return self._aggregate(node, grid)
         raise failed(f"{type(node).__name__} has no value of its own here")
 
@@ -167,7 +151,7 @@ class Evaluation:
             raise failed("a string has no negative")
         return negate(inner)
 
-    def _binary(self, node: Binary, left: Value, right: Value, grid: Grid) -> Value:
+    def _binary(self, node: plan.Binary, left: Value, right: Value, grid: Grid) -> Value:
         if isinstance(left, Text) or isinstance(right, Text):
             raise failed(f"operator {node.operator} does not take strings")
         result = binary(node, left, right, self._frame.dialect)
@@ -175,7 +159,7 @@ class Evaluation:
             check_size(len(result.labels), grid)
         return result
 
-    def _aggregate(self, node: Aggregate, grid: Grid) -> Vector:
+    def _aggregate(self, node: plan.Aggregate, grid: Grid) -> Vector:
         inner = self.vector(node.expression, grid)
         parameter = None if node.parameter is None else self.value(node.parameter, grid)
         if isinstance(parameter, Vector):
@@ -184,7 +168,7 @@ class Evaluation:
 
     # --- selectors -----------------------------------------------------------------------------
 
-    def ends(self, grid: Grid, offset_ms: int, at: At | None) -> Ints:
+    def ends(self, grid: Grid, offset_ms: int, at: plan.At | None) -> Ints:
         """The moment that a selector reads at each step."""
         if at is None:
             return grid.times_ms() - offset_ms
@@ -206,7 +190,7 @@ class Evaluation:
         check_size(len(found.labels), grid)
         return found
 
-    def latest(self, node: Select, grid: Grid) -> Vector:
+    def latest(self, node: plan.Select, grid: Grid) -> Vector:
         """An instant selector: the newest sample of each series."""
         ends = self.ends(grid, node.offset_ms, node.at)
         window_ms = self._frame.lookback_ms
@@ -261,12 +245,12 @@ class Evaluation:
                 future.cancel()
         return results
 
-    def windows(self, node: Node, grid: Grid) -> Windows:
-        while isinstance(node, Paren):
+    def windows(self, node: plan.Node, grid: Grid) -> Windows:
+        while isinstance(node, plan.Paren):
             node = node.expression
-        if isinstance(node, Subquery):
+        if isinstance(node, plan.Subquery):
             return self._subquery(node, grid)
-        if not isinstance(node, RangeSelect):
+        if not isinstance(node, plan.RangeSelect):
             raise failed("expected a range vector")
         select = node.select
         ends = self.ends(grid, select.offset_ms, select.at)
@@ -283,7 +267,7 @@ class Evaluation:
             samples.labels, rows, times_ms, values, ends, range_ms, self._frame.dialect
         )
 
-    def _subquery(self, node: Subquery, grid: Grid) -> Windows:
+    def _subquery(self, node: plan.Subquery, grid: Grid) -> Windows:
         """Evaluate at all multiples of the step that any window needs, then cut into windows."""
         ends = self.ends(grid, node.offset_ms, node.at)
         step_ms = node.step_ms or SUBQUERY_STEP_MS
@@ -322,12 +306,12 @@ class Evaluation:
 
     # --- functions -----------------------------------------------------------------------------
 
-    def _call(self, node: Call, grid: Grid) -> Value:
+    def _call(self, node: plan.Call, grid: Grid) -> Value:
         if node.function in {"absent", "absent_over_time"}:
             return self._absent(node, grid)
         if node.function == "timestamp":
             argument = unwrapped(node.arguments[0])
-            if isinstance(argument, Select):
+            if isinstance(argument, plan.Select):
                 return self._timestamp(argument, grid)
         if node.function in RANGE_FUNCTIONS:
             return self._range_call(node, grid)
@@ -339,13 +323,13 @@ class Evaluation:
             grid=grid, notes=self._notes, dialect=self._frame.dialect, question=self._frame.grid
         )
 
-    def _absent(self, node: Call, grid: Grid) -> Vector:
+    def _absent(self, node: plan.Call, grid: Grid) -> Vector:
         """1 at steps without any series, labelled by the selector's `=` matchers."""
         argument = unwrapped(node.arguments[0])
         selector: Selector | None = None
-        if isinstance(argument, Select):
+        if isinstance(argument, plan.Select):
             selector = argument.selector
-        elif isinstance(argument, RangeSelect):
+        elif isinstance(argument, plan.RangeSelect):
             selector = argument.select.selector
         labels: Labels = {} if selector is None else absent_labels(selector.matchers)
         if node.function == "absent":
@@ -355,7 +339,7 @@ class Evaluation:
         missing = ~np.asarray(there.any(axis=0, keepdims=True))
         return drop_absent(Vector([labels], np.ones((1, grid.steps)), missing))
 
-    def _timestamp(self, node: Select, grid: Grid) -> Vector:
+    def _timestamp(self, node: plan.Select, grid: Grid) -> Vector:
         """When the newest samples were taken, in seconds."""
         ends = self.ends(grid, node.offset_ms, node.at)
         found = self.find(node.selector, ends, self._frame.lookback_ms, grid)
@@ -364,7 +348,7 @@ class Evaluation:
         vector, times_ms = self.newest(found, ends)
         return timestamps(vector, times_ms)
 
-    def _range_call(self, node: Call, grid: Grid) -> Vector:
+    def _range_call(self, node: plan.Call, grid: Grid) -> Vector:
         scalars = [one for one in node.arguments if not is_range(one)]
         parameters = [self._parameter(one, grid) for one in scalars]
         argument = unwrapped(next(one for one in node.arguments if is_range(one)))
@@ -380,13 +364,13 @@ class Evaluation:
         return distinct_rows(bare, result.values, result.present)
 
     def _apply(
-        self, function: str, argument: Node, parameters: Sequence[Floats], grid: Grid
+        self, function: str, argument: plan.Node, parameters: Sequence[Floats], grid: Grid
     ) -> Vector:
         """The function's results, reduced by the engine where that is the better way.
 
         The labels still carry the metric's name, and rows may be absent throughout.
         """
-        if not isinstance(argument, RangeSelect):
+        if not isinstance(argument, plan.RangeSelect):
             return self._computed(function, self.windows(argument, grid), parameters, grid)
         select, range_ms = argument.select, argument.range_ms
         ends = self.ends(grid, select.offset_ms, select.at)
@@ -415,7 +399,7 @@ class Evaluation:
         call = RangeCall(windows, grid.times_ms(), parameters, self._frame.dialect)
         return Vector(windows.labels, *RANGE_FUNCTIONS[function](call))
 
-    def _parameter(self, node: Node, grid: Grid) -> Floats:
+    def _parameter(self, node: plan.Node, grid: Grid) -> Floats:
         value = self.value(node, grid)
         if not isinstance(value, Scalar):
             raise failed("expected a scalar")
@@ -436,14 +420,14 @@ class Evaluation:
                 )
 
 
-def unwrapped(node: Node) -> Node:
-    while isinstance(node, Paren):
+def unwrapped(node: plan.Node) -> plan.Node:
+    while isinstance(node, plan.Paren):
         node = node.expression
     return node
 
 
-def is_range(node: Node) -> bool:
-    return isinstance(unwrapped(node), RangeSelect | Subquery)
+def is_range(node: plan.Node) -> bool:
+    return isinstance(unwrapped(node), plan.RangeSelect | plan.Subquery)
 
 
 def as_grid(ends: Ints) -> Grid:

@@ -43,7 +43,6 @@ def render_exposition(newest: Newest, *, quote_names: bool) -> str:
 
 
 def head(name: str, labels: Labels, *, quote_names: bool) -> str:
-    """The name and the labels of a sample; a quoted name stands among the labels."""
     others = [*sorted(labels.items()), *([] if "instance" in labels else [("instance", "")])]
     pairs = []
     for label, value in others:

@@ -58,10 +58,7 @@ class Samples(msgspec.Struct, frozen=True):
 
 
 class Reduced(msgspec.Struct, frozen=True):
-    """The engine's aggregates: (series, steps), and the largest number among the samples.
-
-    NaNs are not numbers; where they are all there is, ``largest`` may be one.
-    """
+    """(series, steps), and the largest sample, which may be NaN where all of them are."""
 
     values: Floats
     present: Bools
@@ -85,12 +82,10 @@ class Reader:
         self.peak_samples = 0
 
     def stop(self) -> None:
-        """Make the next check raise: the client is gone."""
         self._stopped.set()
         self._store.stop(self._tag)
 
     def check(self) -> None:
-        """Raise if the query was stopped or is past its deadline."""
         if self._stopped.is_set():
             raise QueryError(ErrorKind.CANCELED, "query was canceled in query execution")
         if time.monotonic() >= self._deadline:
@@ -159,10 +154,7 @@ class Reader:
     def reduced(
         self, found: Found, function: str, grid: Grid, window_ms: int, *, skip_stale: bool
     ) -> Reduced:
-        """The engine's aggregate over the windows (end - window, end] of a grid.
-
-        The factor of aliases is not applied.
-        """
+        """Over the windows (end - window, end] of a grid, without the factor of aliases."""
         stale = f"AND reinterpretAsUInt64(fraction) != {STALE_BITS} " if skip_stale else ""
         rows = self.ask(
             f"SELECT series, count() AS samples, max(abs(value)) AS largest, {function}("  # noqa: S608 - placeholders only
@@ -236,7 +228,6 @@ TIME_RANGE = (
 
 
 def is_stale(values: Floats) -> Bools:
-    """Which values are the stale marker, by their bits."""
     return np.equal(values.view(np.uint64), STALE_BITS)
 
 

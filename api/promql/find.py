@@ -1,8 +1,4 @@
-"""Finds the series of a selector by their labels, and caches them.
-
-A series' id is a digest of its labels, so the labels of an id never change. The set of series
-changes with every new one; an embedded store versions it.
-"""
+"""Finds and caches the series of a selector: the labels of an id, their digest, never change."""
 
 from __future__ import annotations
 
@@ -32,7 +28,6 @@ FOUND_ROWS_MAX = 300_000
 cache is cleared."""
 
 FOUND_MAX = 10_000
-"""Cached answers. Past it the cache is cleared."""
 
 Ask = Callable[[str, dict[str, Any]], pa.Table]
 Key = tuple[Selector, dt.date, dt.date]
@@ -44,7 +39,6 @@ class Found(msgspec.Struct, frozen=True):
     labels: LabelRows
     row_of: dict[int, int]
     factors: Floats | None
-    """Factors to the catalog's unit; None if all are 1."""
     where: str
     """The SQL condition on `samples` that holds for these series."""
     parameters: dict[str, Any]
@@ -75,10 +69,7 @@ class Found(msgspec.Struct, frozen=True):
         return derive(self.labels, ("parts", parts), cut)
 
     def shade(self, vector: Vector) -> Vector:
-        """Merge rows that measure the same thing: the catalog's, and the other's in its gaps.
-
-        The rows must be those of ``labels``.
-        """
+        """The catalog's row, and the other exporter's in its gaps; rows are those of ``labels``."""
         if not self.shaded:
             return vector
         present = vector.present.copy()
@@ -108,12 +99,7 @@ class SeriesMemory:
         self._lock = threading.Lock()
 
     def find(
-        self,
-        ask: Ask,
-        version: int | None,
-        strands: list[Strand],
-        from_ms: int,
-        to_ms: int,
+        self, ask: Ask, version: int | None, strands: list[Strand], from_ms: int, to_ms: int
     ) -> Found:
         """The series that match, of those that were seen on the days of this range.
 
@@ -249,7 +235,6 @@ class SeriesMemory:
 
 
 def read_labels(rows: pa.Table) -> list[Labels]:
-    """The label sets of rows with a name and a map, names in order."""
     maps = rows["labels"].combine_chunks()
     keys, items = maps.keys.to_pylist(), maps.items.to_pylist()
     ends = maps.offsets.to_pylist()

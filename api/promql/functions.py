@@ -63,19 +63,16 @@ Function = Callable[[Sequence[Argument], Scope], Vector | Scalar]
 
 
 def as_vector(argument: Argument) -> Vector:
-    """The argument; the parser has checked its type."""
     assert isinstance(argument, Vector)
     return argument
 
 
 def as_scalar(argument: Argument) -> Scalar:
-    """The argument; the parser has checked its type."""
     assert isinstance(argument, Scalar)
     return argument
 
 
 def as_text(argument: Argument) -> str:
-    """The argument; the parser has checked its type."""
     assert isinstance(argument, Text)
     return argument.text
 
@@ -85,7 +82,6 @@ def constant(value: float, scope: Scope) -> Scalar:
 
 
 def unlabelled(values: Floats) -> Vector:
-    """A vector of one series without labels that is always present."""
     return Vector([{}], values[np.newaxis], np.ones((1, values.size), dtype=np.bool_))
 
 
@@ -111,10 +107,7 @@ def sign(values: Floats) -> Floats:
 
 
 def log2(values: Floats) -> Floats:
-    """The logarithm in Go's way: by the parts of the number, exact for powers of two.
-
-    Not numpy's: near 1 the two differ in more than the last digit.
-    """
+    """Go's way, exact for powers of two: near 1 numpy's differs in more than the last digit."""
     fraction, exponent = np.frexp(values)
     return np.where(
         fraction == 0.5,  # noqa: PLR2004 - the fraction of powers of two
@@ -124,7 +117,6 @@ def log2(values: Floats) -> Floats:
 
 
 def log10(values: Floats) -> Floats:
-    """The logarithm in Go's way."""
     return log2(values) * (math.log(2) / math.log(10))
 
 
@@ -227,7 +219,6 @@ def call_timestamp(arguments: Sequence[Argument], scope: Scope) -> Vector:
 
 
 def timestamps(vector: Vector, times_ms: Ints) -> Vector:
-    """`timestamp(selector)`: the times of the samples, which the engine knows (series x steps)."""
     return drop_names(vector.labels, times_ms / 1000, vector.present)
 
 
@@ -237,12 +228,10 @@ def call_start_timestamp(_: Sequence[Argument], scope: Scope) -> Vector:
 
 
 def call_start(_: Sequence[Argument], scope: Scope) -> Scalar:
-    """`start()`: the first moment of the whole query."""
     return constant(scope.whole.start_ms / 1000, scope)
 
 
 def call_end(_: Sequence[Argument], scope: Scope) -> Scalar:
-    """`end()`: the last moment of the whole query."""
     return constant(scope.whole.end_ms / 1000, scope)
 
 
@@ -285,10 +274,7 @@ def call_scalar(arguments: Sequence[Argument], scope: Scope) -> Scalar:
 
 
 def sorting(sort: Callable[[Vector, Sequence[str]], Vector]) -> Function:
-    """A function that orders the series of an instant query by values or by labels.
-
-    The answer to a range query is always in the order of labels: there it does nothing.
-    """
+    """For instant queries: a range query's answer is always in the order of labels."""
 
     def ordered(arguments: Sequence[Argument], scope: Scope) -> Vector:
         vector = as_vector(arguments[0])
@@ -344,14 +330,12 @@ def of_native_histograms(_: Sequence[Argument], scope: Scope) -> Vector:
 
 REFUSED: Mapping[str, str] = {
     "info": "it takes labels from other metrics, which is not supported; join with "
-    "'* on (instance, job) group_left (…) target_info' instead",
+    "'* on (instance, job) group_left (…) target_info' instead"
 }
 """Functions that the parser accepts and this engine lacks, with the reason."""
 
 
 def refusing(name: str) -> Function:
-    """A table entry that raises for a function of REFUSED."""
-
     def refuse(_: Sequence[Argument], __: Scope) -> NoReturn:
         raise bad_data(f"{name}(): {REFUSED[name]}")
 

@@ -22,10 +22,7 @@ STOP_AGAIN_SECONDS = 0.2
 
 
 class Gate:
-    """Lets a bounded number of queries run; the others wait for a bounded time.
-
-    Queries have threads of their own, so that they never take those of ingest.
-    """
+    """Bounds running queries; others wait for a bounded time. Ingest's threads are never taken."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -36,10 +33,7 @@ class Gate:
     async def run(
         self, request: Request, question: Question, finish: Callable[[Answer], Finished]
     ) -> Finished:
-        """The answer after ``finish``, which runs in the query's thread.
-
-        If the client disconnects, the query ends too, inside the store as well.
-        """
+        """``finish`` runs in the query's thread; a client that disconnects ends the query."""
         started = time.monotonic()
         running = self._engine.start(question)
         async with self._turn():
@@ -66,7 +60,6 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """A place among those that run."""
         if self._free.locked() and self._waiting >= QUERIES_WAITING_MAX:
             raise busy(f"{self._waiting} queries wait already (QUERIES_WAITING_MAX)")
         self._waiting += 1
@@ -96,5 +89,4 @@ async def hung_up(request: Request) -> None:
 
 
 def busy(why: str) -> QueryError:
-    """The error when too many queries run or wait."""
     return QueryError(ErrorKind.UNAVAILABLE, f"too many queries: {why}")

@@ -36,10 +36,7 @@ class Groups(msgspec.Struct, frozen=True):
         return self.order[self.starts]
 
     def blocks(self) -> Iterator[tuple[Ints, Ints]]:
-        """The groups of one size at a time: their numbers, and a matrix (groups, members) of rows.
-
-        There are at most about as many sizes as the square root of twice the rows.
-        """
+        """Groups of one size at a time: their numbers, and a matrix (groups, members) of rows."""
         for size in sorted(set(self.sizes.tolist())):
             groups = np.flatnonzero(self.sizes == size)
             yield groups, self.order[self.starts[groups, None] + np.arange(size)]
@@ -60,7 +57,6 @@ def other_names(labels: Iterable[Labels], names: Iterable[str]) -> list[str]:
 
 
 def number_keys(keys: Iterable[Hashable], numbers: dict[Hashable, int]) -> Ints:
-    """The number of each key; a new one gets the next number, and is remembered."""
     return np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
 
 

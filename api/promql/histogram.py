@@ -55,10 +55,7 @@ QUANTILE_RANGE = "quantile value should be between 0 and 1, got {}"
 
 
 class Histogram(msgspec.Struct, frozen=True):
-    """The series of one histogram: for each upper bound, in order, its rows in the vector.
-
-    One bound has several rows if it is written in several ways (`1` and `1.0`).
-    """
+    """The rows of each upper bound, in order; several if it is written as both `1` and `1.0`."""
 
     labels: Labels
     rows_of: dict[float, list[int]]
@@ -79,7 +76,6 @@ class Buckets(msgspec.Struct, frozen=True):
 
     @property
     def present(self) -> Bools:
-        """Where a histogram has any bucket."""
         return self.lengths > 0
 
     @property
@@ -131,10 +127,7 @@ def histogram_quantiles(
 
 
 def histogram_fraction(lower: Scalar, upper: Scalar, vector: Vector, notes: Notes) -> Vector:
-    """The share of the observations between two values, by interpolation.
-
-    NaN without the bucket `+Inf`, without observations, or if a value is NaN.
-    """
+    """NaN without the bucket `+Inf`, without observations, or if a value is NaN."""
 
     def fractions(buckets: Buckets) -> Floats:
         total = pick(buckets.counts, buckets.lengths - 1)
@@ -162,11 +155,6 @@ def by_histogram(vector: Vector, notes: Notes, compute: Callable[[Buckets], Floa
 
 
 def group_buckets(vector: Vector, notes: Notes) -> list[Histogram]:
-    """The histograms of a vector: series that differ only in their upper bound.
-
-    Histograms of different metric names stay separate; results that have lost the name may collide,
-    which the caller handles.
-    """
     found: dict[Hashable, Histogram] = {}
     bounds: dict[str, float | None] = {}
     ever = np.asarray(vector.present.any(axis=1)).tolist()
@@ -187,7 +175,6 @@ def group_buckets(vector: Vector, notes: Notes) -> list[Histogram]:
 
 
 def pieces(vector: Vector, histograms: Sequence[Histogram]) -> Iterator[Buckets]:
-    """The buckets of all histograms, some histograms at a time."""
     by_size: dict[int, list[Histogram]] = {}
     for histogram in histograms:
         by_size.setdefault(len(histogram.rows_of), []).append(histogram)
@@ -305,10 +292,7 @@ def interpolate(quantile: Floats, buckets: Buckets, counts: Floats) -> Floats:
 
 
 def first_not_below(counts: Floats, end: Ints, rank: Floats) -> Ints:
-    """The first bucket before ``end`` that counts at least ``rank``, or ``end``.
-
-    By bisection as in Go's ``sort.Search``: with NaN among the counts the way decides the answer.
-    """
+    """By bisection as in Go's ``sort.Search``: with NaN among the counts the way decides."""
     low, high = np.zeros_like(end), np.maximum(end, 0)
     while (open_ := low < high).any():
         middle = (low + high) // 2
@@ -319,11 +303,7 @@ def first_not_below(counts: Floats, end: Ints, rank: Floats) -> Ints:
 
 
 def rank_of(value: Floats, buckets: Buckets, total: Floats) -> Floats:
-    """How many observations of each histogram lie below a value, by interpolation.
-
-    The lowest bucket begins at 0, or at -Inf if its upper bound is not positive: then there is no
-    interpolation inside it, and all of it lies below.
-    """
+    """Interpolated; a lowest bucket whose bound is not positive begins at -Inf and counts whole."""
     rank = np.where(np.isnan(value), np.nan, np.full(total.shape, np.inf))
     open_ = np.ones(total.shape, dtype=np.bool_)
     below = np.zeros(total.shape)
@@ -342,10 +322,7 @@ def rank_of(value: Floats, buckets: Buckets, total: Floats) -> Floats:
 
 
 def parse_bound(text: str) -> float | None:
-    """The number in a label `le`, or None.
-
-    What Go's ``ParseFloat`` reads, save hexadecimal numbers, which no exporter writes there.
-    """
+    """What Go's ``ParseFloat`` reads, save hexadecimal numbers, which no exporter writes there."""
     if _DECIMAL.fullmatch(text):
         number = float(text)
         return number if math.isfinite(number) else None

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from alerts.rulebook.template.patterns import end_of_literal
 from api.data.selectors import Matcher
 from api.promql.errors import failed
 from api.promql.values import (
@@ -35,11 +36,7 @@ _GROUP = re.compile(r"\((?:(?!\?)|\?P?<(\w+)>)")
 
 
 def drop_names(labels: Sequence[Labels], values: Floats, present: Bools) -> Vector:
-    """A vector of rows that have lost their metric's name.
-
-    Two rows can have become the same only if their names differed; the usual case, one metric,
-    needs no comparing.
-    """
+    """Rows can only have become the same where names differed: one metric needs no comparing."""
     names = metric_names(labels)
     if names <= {None}:
         return Vector(labels, values, present)
@@ -194,26 +191,6 @@ def name_groups(pattern: str) -> tuple[str, list[str]]:
     return "".join(parts), names
 
 
-def end_of_literal(pattern: str, at: int) -> int:
-    """Where the escape, the quotation or the class that begins here ends; ``at`` if none does."""
-    if pattern.startswith("\\Q", at):
-        end = pattern.find("\\E", at)
-        return len(pattern) if end < 0 else end + 2
-    if pattern[at] == "\\":
-        return at + 2
-    if pattern[at] != "[":
-        return at
-    # The first character of a class is its member even if it is the closing bracket.
-    inside = at + 2 if pattern.startswith("[^", at) else at + 1
-    inside += pattern.startswith("]", inside)
-    while pattern[inside] != "]":
-        if pattern.startswith("[:", inside) and ":]" in pattern[inside:]:
-            inside = pattern.index(":]", inside) + 2
-        else:
-            inside += 2 if pattern[inside] == "\\" else 1
-    return inside + 1
-
-
 class Reference(msgspec.Struct, frozen=True):
     """A place in a replacement where a group goes."""
 
@@ -221,11 +198,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 def template_parts(template: str) -> Iterator[str | Reference]:
-    """The texts and references of a replacement, by the rules of Go's ``Regexp.Expand``.
-
-    A name is as long as it can be: ``$1x`` is the group ``1x``. A dollar that begins no reference
-    is a dollar.
-    """
+    """Go's ``Regexp.Expand``: ``$1x`` is the group ``1x``; a dollar without a name is a dollar."""
     text, *rest = template.split("$")
     yield text
     pieces = iter(rest)
@@ -249,7 +222,6 @@ def template_parts(template: str) -> Iterator[str | Reference]:
 
 
 def expand(template: Iterable[str | Reference], groups: Mapping[str, str]) -> str:
-    """The replacement for a text with these groups; a group that does not exist is empty."""
     return "".join(
         part if isinstance(part, str) else groups.get(part.group, "") for part in template
     )
@@ -273,8 +245,6 @@ def natural_key(text: str) -> list[tuple[int, int, str]]:
 
 
 def sort_by_labels(vector: Vector, names: Sequence[str], *, descending: bool) -> Vector:
-    """The rows in the natural order of some labels, and then of all labels."""
-
     def key(row: int) -> tuple[list[list[tuple[int, int, str]]], list[tuple[str, str]]]:
         labels = vector.labels[row]
         return [natural_key(labels.get(name, "")) for name in names], label_order(labels)

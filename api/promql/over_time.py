@@ -1,7 +1,4 @@
-"""The `_over_time` functions: one number from all samples of a window.
-
-The order of operations is that of Prometheus, so that the last digit is too.
-"""
+"""The `_over_time` functions, in Prometheus' order of operations, so that the last digit is its."""
 
 from __future__ import annotations
 
@@ -41,7 +38,6 @@ def count_over_time(call: RangeCall) -> RangeResult:
 
 
 def present_over_time(call: RangeCall) -> RangeResult:
-    """1 where there is a sample at all."""
     windows = filled(call.windows)
     return windows.spread(np.ones(len(windows.first)))
 
@@ -57,13 +53,11 @@ def last_over_time(call: RangeCall) -> RangeResult:
 
 
 def ts_of_first_over_time(call: RangeCall) -> RangeResult:
-    """When the oldest sample was taken, in seconds."""
     windows = filled(call.windows)
     return windows.spread(call.windows.times_ms[windows.first] / 1000)
 
 
 def ts_of_last_over_time(call: RangeCall) -> RangeResult:
-    """When the newest sample was taken, in seconds."""
     windows = filled(call.windows)
     return windows.spread(call.windows.times_ms[windows.newest] / 1000)
 
@@ -82,10 +76,7 @@ def extreme_over_time(call: RangeCall, extreme: Extreme) -> RangeResult:
 
 
 def ts_of_extreme_over_time(call: RangeCall, extreme: Extreme) -> RangeResult:
-    """When the smallest or largest value was there for the last time, in seconds.
-
-    A window of nothing but NaN has its last sample's time.
-    """
+    """The last time, in seconds; a window of nothing but NaN has its last sample's."""
 
     def compute(piece: Piece) -> Floats:
         rows = piece.lay_out(call.windows.values, np.nan)
@@ -122,10 +113,7 @@ def avg_over_time(call: RangeCall) -> RangeResult:
 
 
 def _means_step_by_step(piece: Piece, rows: Floats) -> Floats:
-    """The mean of each row; from where the sum would overflow on, the mean itself is carried on.
-
-    ``total`` is the sum so far, or the mean so far where ``carried``.
-    """
+    """Where the sum would overflow (``carried``), ``total`` is the mean so far, else the sum."""
     total, lost = rows[:, 0].copy(), np.zeros(len(rows))
     carried = np.zeros(len(rows), dtype=np.bool_)
     for place, column in piece.columns(rows):
@@ -191,8 +179,6 @@ def quantile_over_time(call: RangeCall) -> RangeResult:
 
 
 def mad_over_time(call: RangeCall) -> RangeResult:
-    """The median distance from the median."""
-
     def compute(piece: Piece) -> Floats:
         rows = piece.lay_out(call.windows.values, np.nan)
         halves = np.full(len(rows), MEDIAN)
@@ -203,10 +189,7 @@ def mad_over_time(call: RangeCall) -> RangeResult:
 
 
 def quantiles(rows: Floats, counts: Ints, shares: Floats) -> Floats:
-    """For each row the value below which its share of the values lies, between two if need be.
-
-    The padding of the rows must be NaN. NaNs that are values count as smaller than all numbers.
-    """
+    """Between two values if need be; padding must be NaN, values that are NaN count as smallest."""
     ordered = np.sort(rows, axis=1)
     numbers = (ordered == ordered).sum(axis=1)  # noqa: PLR0124 - all but NaN
     nans = counts - numbers

@@ -13,23 +13,8 @@ import promql_parser as grammar
 
 from api.base.limits import QUERY_BYTES_MAX, QUERY_NESTING_MAX, QUERY_OPERATORS_MAX
 from api.data.selectors import read_selector
+from api.promql import plan
 from api.promql.errors import QueryError, bad_data
-from api.promql.plan import (
-    Aggregate,
-    At,
-    Binary,
-    Call,
-    Kind,
-    Matching,
-    Negate,
-    Node,
-    Number,
-    Paren,
-    RangeSelect,
-    Select,
-    String,
-    Subquery,
-)
 
 _TOKENS = re.compile(
     r"""(?P<skip>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`|\#[^\n]*)"""
@@ -43,8 +28,7 @@ LATEST_MS = 10**16
 _BEFORE_1970 = re.compile(r"@\s*-")
 
 
-def parse_query(text: str) -> Node:
-    """Raises a QueryError that names the mistake."""
+def parse_query(text: str) -> plan.Node:
     return convert(parse_text(text), text, QUERY_NESTING_MAX)
 
 
@@ -89,12 +73,10 @@ def parse_error(why: str) -> QueryError:
 
 
 def too_much(what: str, rule: str, bound: int) -> QueryError:
-    """The error for a query whose text is past a bound."""
     return bad_data(f"{what}; {rule} is {bound}", rule=rule)
 
 
 def too_deep() -> QueryError:
-    """The error for nesting past QUERY_NESTING_MAX."""
     return too_much(
         "brackets, functions and signs are nested too deeply",
         "QUERY_NESTING_MAX",
@@ -102,12 +84,8 @@ def too_deep() -> QueryError:
     )
 
 
-def convert(expression: grammar.Expr, text: str, depth: int) -> Node:
-    """The plan of a parsed expression. ``depth``: how many levels may follow.
-
-    A chain of binary operators leans to the left and may be long (`a or b or c …`): it is walked
-    in a loop, so that it costs no depth.
-    """
+def convert(expression: grammar.Expr, text: str, depth: int) -> plan.Node:
+    """``depth``: how many levels may follow; a chain of operators costs none."""
     chain: list[grammar.BinaryExpr] = []
     while isinstance(expression, grammar.BinaryExpr):
         chain.append(expression)
@@ -124,23 +102,23 @@ def deeper(depth: int) -> int:
     return depth - 1
 
 
-def convert_one(expression: grammar.Expr, text: str, depth: int) -> Node:  # noqa: PLR0911 - a table
+def convert_one(expression: grammar.Expr, text: str, depth: int) -> plan.Node:  # noqa: PLR0911 - a table
     match expression:
         case grammar.NumberLiteral():
-            return Number(expression.val)
+            return plan.Number(expression.val)
         case grammar.StringLiteral():
-            return String(expression.val)
+            return plan.String(expression.val)
         case grammar.VectorSelector():
             return convert_selector(expression, text)
         case grammar.MatrixSelector():
             select = convert_selector(expression.vector_selector, text)
-            return RangeSelect(select, milliseconds(expression.range))
+            return plan.RangeSelect(select, milliseconds(expression.range))
         case grammar.ParenExpr():
-            return Paren(convert(expression.expr, text, deeper(depth)))
+            return plan.Paren(convert(expression.expr, text, deeper(depth)))
         case grammar.UnaryExpr():
-            return Negate(convert(expression.expr, text, deeper(depth)))
+            return plan.Negate(convert(expression.expr, text, deeper(depth)))
         case grammar.SubqueryExpr():
-            return Subquery(
+            return plan.Subquery(
                 convert(expression.expr, text, deeper(depth)),
                 milliseconds(expression.range),
                 None if expression.step is None else milliseconds(expression.step),
@@ -150,38 +128,38 @@ def convert_one(expression: grammar.Expr, text: str, depth: int) -> Node:  # noq
         case grammar.Call():
             arguments = tuple(convert(one, text, deeper(depth)) for one in expression.args)
             returns = str(expression.func.return_type).rpartition(".")[2].lower()
-            return Call(expression.func.name, arguments, Kind(returns))
+            return plan.Call(expression.func.name, arguments, plan.Kind(returns))
         case grammar.AggregateExpr():
             return convert_aggregate(expression, text, deeper(depth))
     raise parse_error(f"{type(expression).__name__} is not supported")
 
 
-def convert_selector(expression: grammar.VectorSelector, text: str) -> Select:
+def convert_selector(expression: grammar.VectorSelector, text: str) -> plan.Select:
     try:
         selector = read_selector(expression)
     except ValueError as error:
         raise parse_error(str(error)) from error
-    return Select(selector, milliseconds(expression.offset), convert_at(expression.at, text))
+    return plan.Select(selector, milliseconds(expression.offset), convert_at(expression.at, text))
 
 
-def convert_at(at: grammar.AtModifier | None, text: str) -> At | None:
+def convert_at(at: grammar.AtModifier | None, text: str) -> plan.At | None:
     """The `@` modifier, read from how it is printed: the parser panics on some of its values."""
     if at is None:
         return None
     printed = str(at).removeprefix("@").strip()
     if printed in {"start()", "end()"}:
-        return At(printed.removesuffix("()"))
+        return plan.At(printed.removesuffix("()"))
     time_ms = min(round(float(printed) * 1000), LATEST_MS)
     if time_ms == 0 and _BEFORE_1970.search(text):
         raise parse_error("@ with a moment before 1970: there are no samples")
-    return At("time", time_ms)
+    return plan.At("time", time_ms)
 
 
-def convert_aggregate(expression: grammar.AggregateExpr, text: str, depth: int) -> Aggregate:
+def convert_aggregate(expression: grammar.AggregateExpr, text: str, depth: int) -> plan.Aggregate:
     """An aggregation. Without `by` and `without` it is one by no label."""
     modifier = expression.modifier
     without = modifier is not None and str(modifier.type).endswith("Without")
-    return Aggregate(
+    return plan.Aggregate(
         str(expression.op),
         convert(expression.expr, text, depth),
         None if expression.param is None else convert(expression.param, text, depth),
@@ -193,16 +171,18 @@ def convert_aggregate(expression: grammar.AggregateExpr, text: str, depth: int) 
 _GROUPS = {"ManyToOne": "left", "OneToMany": "right"}
 
 
-def convert_binary(expression: grammar.BinaryExpr, left: Node, right: Node) -> Binary:
+def convert_binary(
+    expression: grammar.BinaryExpr, left: plan.Node, right: plan.Node
+) -> plan.Binary:
     modifier = expression.modifier
     if modifier is None:
-        return Binary(str(expression.op), left, right)
+        return plan.Binary(str(expression.op), left, right)
     matching, fill = modifier.matching, modifier.fill_values
-    return Binary(
+    return plan.Binary(
         str(expression.op),
         left,
         right,
-        Matching(
+        plan.Matching(
             on=matching is not None and str(matching.type).endswith("Include"),
             labels=() if matching is None else tuple(matching.labels),
             group=_GROUPS.get(str(modifier.card).rpartition(".")[2], ""),
@@ -215,27 +195,26 @@ def convert_binary(expression: grammar.BinaryExpr, left: Node, right: Node) -> B
 
 
 def milliseconds(duration: dt.timedelta | None) -> int:
-    """A duration of the parser; none is 0."""
     return 0 if duration is None else duration // dt.timedelta(milliseconds=1)
 
 
-def kind_of(node: Node) -> Kind:  # noqa: PLR0911 - a table
-    while isinstance(node, Paren | Negate):
+def kind_of(node: plan.Node) -> plan.Kind:  # noqa: PLR0911 - a table
+    while isinstance(node, plan.Paren | plan.Negate):
         node = node.expression
     match node:
-        case Number():
-            return Kind.SCALAR
-        case String():
-            return Kind.STRING
-        case RangeSelect() | Subquery():
-            return Kind.MATRIX
-        case Call():
+        case plan.Number():
+            return plan.Kind.SCALAR
+        case plan.String():
+            return plan.Kind.STRING
+        case plan.RangeSelect() | plan.Subquery():
+            return plan.Kind.MATRIX
+        case plan.Call():
             return node.kind
-        case Binary():
+        case plan.Binary():
             # Every link of a long chain is a vector if any of its operands is one.
-            while isinstance(node, Binary):
-                if kind_of(node.right) is Kind.VECTOR:
-                    return Kind.VECTOR
+            while isinstance(node, plan.Binary):
+                if kind_of(node.right) is plan.Kind.VECTOR:
+                    return plan.Kind.VECTOR
                 node = node.left
             return kind_of(node)
-    return Kind.VECTOR
+    return plan.Kind.VECTOR

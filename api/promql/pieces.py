@@ -51,11 +51,9 @@ class Filled(msgspec.Struct, frozen=True):
     """The windows with enough samples in them, one after the other."""
 
     present: Bools
-    """Which they are: (series, steps)."""
     chosen: Ints
     """The same as places in that, row by row."""
     steps: Ints
-    """The step that each of them belongs to."""
     first: Ints
     counts: Ints
 
@@ -80,10 +78,7 @@ def filled(windows: Windows, minimum: int = 1) -> Filled:
 
 
 def in_blocks(call: RangeCall, compute: RangeFunction) -> RangeResult:
-    """A function whose every step is a pass over all windows, called for some series at a time.
-
-    What it makes on the way then stays in the processor's cache: twice as fast.
-    """
+    """For some series at a time: what it makes stays in the processor's cache, twice as fast."""
     windows = call.windows
     series, steps = windows.first.shape
     rows = max(1, BLOCK_WINDOWS // max(1, steps))
@@ -126,10 +121,7 @@ class Piece(msgspec.Struct, frozen=True):
             rows[np.arange(self.width) >= self.counts[:, np.newaxis]] = padding
 
     def columns(self, rows: Floats) -> Iterator[tuple[int, Floats]]:
-        """Each place in the windows, with its samples in those windows that are long enough.
-
-        As the longest windows come first, these are always the first ones.
-        """
+        """Each place with its samples, of the windows that are long enough: the first ones."""
         reaching = np.searchsorted(-self.counts, -np.arange(self.width)).tolist()
         for place, windows in enumerate(reaching):
             yield place, rows[:windows, place]
@@ -169,19 +161,13 @@ def add_compensated(addend: Floats, total: Floats, lost: Floats) -> tuple[Floats
 
 
 def rounding_error(left: Floats, right: Floats, added: Floats) -> Floats:
-    """``left + right - added``, exactly.
-
-    This is Knuth's way, which needs no comparison of the two; Neumaier's gives the same number.
-    """
+    """``left + right - added``, exactly: Knuth's way, without a comparison of the two."""
     right_seen = added - left
     return (left - (added - right_seen)) + (right - right_seen)
 
 
 def running_sums(rows: Floats) -> tuple[Floats, Floats]:
-    """The plain sum of each row, added up from left to right, and what rounding took from it.
-
-    Where rows are more than columns it is faster to add whole columns; the numbers are the same.
-    """
+    """Left to right, and what rounding took; whole columns at once where rows are more."""
     if rows.shape[0] > rows.shape[1]:
         total, lost = rows[:, 0], np.zeros(len(rows))
         for column in rows.T[1:]:

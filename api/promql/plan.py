@@ -74,7 +74,6 @@ class Call(Node, frozen=True):
     function: str
     arguments: tuple[Node, ...]
     kind: Kind
-    """The type of the function's value."""
 
 
 class Aggregate(Node, frozen=True):
@@ -124,6 +123,18 @@ class Paren(Node, frozen=True):
     """Brackets in the text: without meaning of their own, kept for printing the query."""
 
     expression: Node
+
+
+def chain_of(node: Node) -> tuple[Node, list[Binary]]:
+    """The leftmost operand of binary operators, and these from the innermost.
+
+    A chain leans to the left and may be long (`a or b or c …`): it is walked in a loop.
+    """
+    chain: list[Binary] = []
+    while isinstance(node, Binary):
+        chain.append(node)
+        node = node.left
+    return node, chain[::-1]
 
 
 def nodes_of(plan: Node) -> Iterator[Node]:

@@ -10,14 +10,7 @@ import msgspec
 import numpy as np
 
 from api.promql import over_time, regression
-from api.promql.pieces import (
-    RangeCall,
-    RangeFunction,
-    RangeResult,
-    filled,
-    in_blocks,
-    pieces,
-)
+from api.promql.pieces import RangeCall, RangeFunction, RangeResult, filled, in_blocks, pieces
 from api.promql.values import Bools, Dialect, Floats, Ints, Windows
 
 NEAR = 1.1

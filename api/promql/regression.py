@@ -6,19 +6,11 @@ import numpy as np
 
 from api.data.export import number_text
 from api.promql.errors import failed
-from api.promql.pieces import (
-    Piece,
-    RangeCall,
-    RangeResult,
-    by_pieces,
-    compensated_sums,
-    filled,
-)
+from api.promql.pieces import Piece, RangeCall, RangeResult, by_pieces, compensated_sums, filled
 from api.promql.values import Floats, Ints, Windows
 
 
 def deriv(call: RangeCall) -> RangeResult:
-    """The slope of the line through the samples, per second."""
     windows = filled(call.windows, minimum=2)
 
     def compute(piece: Piece) -> Floats:
@@ -30,10 +22,7 @@ def deriv(call: RangeCall) -> RangeResult:
 
 
 def predict_linear(call: RangeCall) -> RangeResult:
-    """The line's value as many seconds after the evaluation time as the parameter gives.
-
-    The offset of the range does not move the evaluation time.
-    """
+    """Counted from the evaluation time, which the offset of the range does not move."""
     windows = filled(call.windows, minimum=2)
     now_ms = call.at_ms[windows.steps]
     ahead = call.parameters[0][windows.steps]

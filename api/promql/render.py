@@ -112,7 +112,6 @@ def format_time(time_ms: int) -> str:
 
 
 def encode_labels(labels: Labels) -> bytes:
-    """A label set as a JSON object with its names in order."""
     return orjson.dumps(dict(labels), option=orjson.OPT_SORT_KEYS)
 
 
@@ -151,7 +150,6 @@ def lone_point(value: Scalar | Text, grid: Grid) -> tuple[str, bytes]:
 
 
 def vector_rows(vector: Vector, grid: Grid) -> list[bytes]:
-    """Each series of an instant vector that is present."""
     here = np.flatnonzero(vector.present[:, 0])
     texts = format_values(vector.values[here, 0])
     moment = format_time(grid.start_ms).encode()
@@ -235,7 +233,6 @@ def row_order(labels: Sequence[Labels], *, ordered: bool) -> Sequence[int]:
 
 
 def point_openings(times_ms: Ints) -> list[bytes]:
-    """The text before each number: the end of the point before, and this point's moment."""
     return [b'"],[%b,"' % format_time(time_ms).encode() for time_ms in times_ms.tolist()]
 
 

@@ -31,10 +31,7 @@ _WHOLE = f"""mapSort(mapConcat(
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """The series of a request: those that meet any of the selectors, in a range of time.
-
-    No selectors: all series. An end that is None is open.
-    """
+    """Series that meet any selector (none: all) in a range of time; an end that is None is open."""
 
     selectors: Sequence[Selector] = ()
     start_ms: int | None = None
@@ -43,10 +40,7 @@ class Scope(msgspec.Struct, frozen=True):
     """With it, selectors on the catalog's names also find other exporters' aliases."""
 
     def table(self, condition: Condition) -> tuple[str, str]:
-        """Where the rows are and the condition on them.
-
-        Where no alias is concerned that is the table itself, so that no other column is read.
-        """
+        """The table itself where no alias is concerned, so that no other column is read."""
         strands = [s for one in self.selectors for s in strands_of(one, self.catalog)]
         if all(strand.alias is None for strand in strands):
             return "series", self.where(condition)
@@ -169,10 +163,7 @@ class Exemplar(msgspec.Struct, frozen=True):
 
 
 def find_exemplars(store: Store, scope: Scope) -> list[tuple[Labels, list[Exemplar]]]:
-    """The exemplars of the series, each series' in order of time; series without any are left out.
-
-    Unlike series, exemplars are filtered by the range exactly.
-    """
+    """By series, in order of time; unlike series, filtered by the range exactly."""
     condition = Condition()
     parts = [scope.chosen(condition)]
     for operator, moment in ((">=", scope.start_ms), ("<=", scope.end_ms)):
@@ -280,10 +271,7 @@ def newest_samples(
 
 
 def head_stats(store: Store, most: int) -> dict[str, Any]:
-    """The data of `/api/v1/status/tsdb`, of the newest day that has series.
-
-    ``most``: how many entries each list has at most. There are no chunks here: their number is 0.
-    """
+    """Of the newest day with series; ``most`` bounds each list. There are no chunks: 0."""
     pairs = f"""
         SELECT label, value, count() AS series FROM series FINAL
         ARRAY JOIN arrayConcat(labels.keys, ['{METRIC_LABEL}']) AS label,
@@ -319,6 +307,5 @@ def head_stats(store: Store, most: int) -> dict[str, Any]:
 
 
 def top(rows: list[dict[str, Any]], column: str, most: int) -> list[dict[str, Any]]:
-    """The rows with the highest numbers, as name and value."""
     highest = sorted(rows, key=lambda row: (-row[column], row["name"]))[:most]
     return [{"name": row["name"], "value": row[column]} for row in highest]

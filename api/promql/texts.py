@@ -1,7 +1,4 @@
-"""How Prometheus writes numbers and label sets where they become text: labels, errors, notes.
-
-Go's shortest forms and Python's `repr` choose the same digits; only the layout differs.
-"""
+"""Prometheus' texts of numbers and labels: Go's digits are those of `repr`, the layout differs."""
 
 from __future__ import annotations
 

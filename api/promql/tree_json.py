@@ -8,23 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from api.promql import plan
 from api.promql.errors import failed
 from api.promql.parse import kind_of
-from api.promql.plan import (
-    Aggregate,
-    At,
-    Binary,
-    Call,
-    Kind,
-    Negate,
-    Node,
-    Number,
-    Paren,
-    RangeSelect,
-    Select,
-    String,
-    Subquery,
-)
 from api.promql.texts import decimal_text
 
 _CARDINALITIES = {"": "one-to-one", "left": "many-to-one", "right": "one-to-many"}
@@ -37,20 +23,14 @@ TREE_DEPTH_MAX = 100
 readers of JSON end at 250."""
 
 
-def tree_of(node: Node, room: int = TREE_DEPTH_MAX) -> Tree:
-    """The tree of a plan. ``room``: how many levels it may have; a QueryError if it has more.
-
-    A chain of binary operators leans to the left: it is walked in a loop.
-    """
-    chain: list[Binary] = []
-    while isinstance(node, Binary):
-        chain.append(node)
-        node = node.left
+def tree_of(node: plan.Node, room: int = TREE_DEPTH_MAX) -> Tree:
+    """``room``: how many levels the tree may have; a QueryError if it has more."""
+    node, chain = plan.chain_of(node)
     room -= len(chain) + 1
     if room < 0:
         raise failed(f"the tree is too deep; TREE_DEPTH_MAX is {TREE_DEPTH_MAX}")
     tree = tree_of_one(node, room)
-    for link in reversed(chain):
+    for link in chain:
         tree = {
             "type": "binaryExpr",
             "op": link.operator,
@@ -62,21 +42,21 @@ def tree_of(node: Node, room: int = TREE_DEPTH_MAX) -> Tree:
     return tree
 
 
-def tree_of_one(node: Node, room: int) -> Tree:  # noqa: PLR0911 - a table
+def tree_of_one(node: plan.Node, room: int) -> Tree:  # noqa: PLR0911 - a table
     match node:
-        case Number():
+        case plan.Number():
             return {"type": "numberLiteral", "val": decimal_text(node.value)}
-        case String():
+        case plan.String():
             return {"type": "stringLiteral", "val": node.value}
-        case Paren():
+        case plan.Paren():
             return {"type": "parenExpr", "expr": tree_of(node.expression, room)}
-        case Negate():
+        case plan.Negate():
             return {"type": "unaryExpr", "op": "-", "expr": tree_of(node.expression, room)}
-        case Select():
+        case plan.Select():
             return {"type": "vectorSelector", **selector_of(node)}
-        case RangeSelect():
+        case plan.RangeSelect():
             return {"type": "matrixSelector", "range": node.range_ms, **selector_of(node.select)}
-        case Subquery():
+        case plan.Subquery():
             return {
                 "type": "subquery",
                 "expr": tree_of(node.expression, room),
@@ -85,9 +65,9 @@ def tree_of_one(node: Node, room: int) -> Tree:  # noqa: PLR0911 - a table
                 "offset": node.offset_ms,
                 **anchor_of(node.at),
             }
-        case Call():
+        case plan.Call():
             return call_of(node, room)
-        case Aggregate():
+        case plan.Aggregate():
             return {
                 "type": "aggregation",
                 "op": node.operator,
@@ -99,7 +79,7 @@ def tree_of_one(node: Node, room: int) -> Tree:  # noqa: PLR0911 - a table
     raise AssertionError(f"{type(node).__name__} has no place in the tree")
 
 
-def selector_of(select: Select) -> Tree:
+def selector_of(select: plan.Select) -> Tree:
     return {
         "name": select.selector.metric or "",
         "matchers": [
@@ -113,7 +93,7 @@ def selector_of(select: Select) -> Tree:
     }
 
 
-def anchor_of(at: At | None) -> Tree:
+def anchor_of(at: plan.At | None) -> Tree:
     fixed = at is not None and at.anchor == "time"
     return {
         "timestamp": at.time_ms if at is not None and fixed else None,
@@ -121,7 +101,7 @@ def anchor_of(at: At | None) -> Tree:
     }
 
 
-def call_of(call: Call, room: int) -> Tree:
+def call_of(call: plan.Call, room: int) -> Tree:
     return {
         "type": "call",
         "func": {
@@ -134,9 +114,9 @@ def call_of(call: Call, room: int) -> Tree:
     }
 
 
-def matching_of(binary: Binary) -> Tree | None:
+def matching_of(binary: plan.Binary) -> Tree | None:
     """How the series of two vectors meet; None unless both sides are vectors."""
-    if not kind_of(binary.left) is kind_of(binary.right) is Kind.VECTOR:
+    if not kind_of(binary.left) is kind_of(binary.right) is plan.Kind.VECTOR:
         return None
     matching = binary.matching
     is_set = binary.operator in SET_OPERATORS

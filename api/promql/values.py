@@ -59,7 +59,6 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def asked_end_ms(self) -> int:
-        """The moment of `@ end()`."""
         return self.end_ms if self.until_ms is None else self.until_ms
 
     @property
@@ -87,12 +86,10 @@ class Notes:
 
     @property
     def warnings(self) -> list[str]:
-        """In the order in which they were first added."""
         return list(self._warnings)
 
     @property
     def infos(self) -> list[str]:
-        """In the order in which they were first added."""
         return list(self._infos)
 
 
@@ -109,11 +106,7 @@ class Text(msgspec.Struct, frozen=True):
 
 
 class Vector(msgspec.Struct, frozen=True):
-    """Some series at every step. No two rows have the same labels.
-
-    ``values`` and ``present`` have the shape (series, steps). Where a series is not present its
-    value means nothing.
-    """
+    """Matrices (series, steps); an absent value means nothing. No two rows have the same labels."""
 
     labels: Sequence[Labels]
     values: Floats
@@ -148,11 +141,7 @@ class Windows(msgspec.Struct, frozen=True):
 
 
 class LabelRows(list[Labels]):
-    """The label sets of a vector's rows, with a cache of values derived from them.
-
-    Dashboards repeat their queries, and the rows of a cached selector are the same object every
-    time. The label sets never change.
-    """
+    """Label sets that never change, with a cache: rows of a cached selector are the same object."""
 
     def __init__(self, labels: Iterable[Labels]) -> None:
         super().__init__(labels)
@@ -207,11 +196,7 @@ def label_order(labels: Labels) -> list[tuple[str, str]]:
 
 
 def merge_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> Vector:
-    """A vector of rows whose labels may have become the same.
-
-    Rows of the same labels become one; raises if two of them are present at the same step, as
-    Prometheus does for every function on instant vectors.
-    """
+    """Rows of the same labels become one; raises if two are present at a step, as Prometheus."""
     sets = list(labels)
     rows_of: dict[frozenset[tuple[str, str]], list[int]] = {}
     for row, one in enumerate(sets):
@@ -230,16 +215,12 @@ def merge_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> Vect
 
 
 def drop_absent(vector: Vector) -> Vector:
-    """The rows that are present at any step."""
     ever = np.asarray(vector.present.any(axis=1))
     return vector if bool(ever.all()) else vector.take(np.flatnonzero(ever))
 
 
 def distinct_rows(labels: Iterable[Labels], values: Floats, present: Bools) -> Vector:
-    """A vector of rows of which no two that are ever present may have the same labels.
-
-    This is how Prometheus treats functions on range vectors and the unary minus.
-    """
+    """Raises for two rows with the same labels, as Prometheus for range functions and minus."""
     sets = list(labels)
     ever = np.asarray(present.any(axis=1))
     seen = {label_key(one) for one, there in zip(sets, ever.tolist(), strict=True) if there}

@@ -46,10 +46,7 @@ def cut_windows(
 def cut_grid(
     vector: Vector, inner_times_ms: Ints, end_ms: Ints, range_ms: int, dialect: Dialect
 ) -> Windows:
-    """The windows of a subquery: its samples are the points at which the vector is present.
-
-    ``inner_times_ms`` are the moments of the vector's columns.
-    """
+    """A subquery's samples are the vector's points; ``inner_times_ms`` are its columns' moments."""
     rows, columns = np.nonzero(vector.present)
     times_ms = inner_times_ms[columns]
     points = vector.values[rows, columns]

@@ -62,7 +62,6 @@ class Actions(msgspec.Struct, frozen=True):
     next: str | None = None
     """Set: this is not all that stands."""
     stale: tuple[str, ...] = ()
-    """Why the evidence is stale."""
 
 
 class ActionState(msgspec.Struct, frozen=True):
@@ -116,7 +115,6 @@ class Service:
         return found
 
     async def actions(self) -> Actions:
-        """Standing actions."""
         asked = {"state": "standing", **({"host": self._host} if self._host else {})}
         _, body, _ = await self._ask("GET", "/v1/actions", params=asked)
         return decode("/v1/actions", body, Actions)
@@ -128,7 +126,6 @@ class Service:
         return decode(path, body, ActionState)
 
     async def labels(self) -> dict[str, dict[str, str]]:
-        """The labels of each host whose cables are known."""
         path = "/v1/kubernetes/labels"
         _, body, _ = await self._ask("GET", path)
         return {each.host: each.labels for each in decode(path, body, Labels).items}
@@ -140,7 +137,6 @@ class Service:
         await self._ask("POST", path, json=body)
 
     async def forward(self, path: str, body: bytes) -> bytes:
-        """Pass on a scheduler's request; returns the answer as it came."""
         headers = {"Content-Type": "application/json"}
         _, answer, _ = await self._ask("POST", path, headers=headers, content=body)
         return answer

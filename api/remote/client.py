@@ -167,7 +167,6 @@ class _Asker:
         self._has_token = False
 
     def _options(self) -> dict[str, Any]:
-        """Options for both of httpx' clients."""
         verify: ssl.SSLContext | bool = False
         if self.url.startswith("https:"):
             try:
@@ -196,7 +195,6 @@ class _Asker:
         return httpx.Timeout(self.bounds.connect_s, read=silence_s)
 
     def _grow(self, path: str, body: bytearray, piece: bytes) -> None:
-        """Append a piece of an answer; Odd past the bound."""
         body += piece
         if len(body) > self.bounds.answer_bytes:
             raise Odd(f"{path}: more than {self.bounds.answer_bytes >> 20} MiB")
@@ -208,7 +206,6 @@ class _Asker:
         return Away(f"cannot reach {self.url}: {explain(error)}")
 
     def _meaning(self, path: str, answer: httpx.Response, body: bytes) -> ServiceError:
-        """The error that a status other than success means."""
         status = answer.status_code
         words = f"{path}: HTTP {status} {problem(body) or answer.reason_phrase}".rstrip()
         if status in {UNAUTHORISED, FORBIDDEN}:
@@ -364,10 +361,7 @@ class AsyncClient(_Asker):
         patience_s: float = 0.0,
         **asked: Any,  # noqa: ANN401 - whatever httpx takes
     ) -> tuple[int, bytes, str]:
-        """Status (success or 304), body and tag of an answer; raises ServiceError.
-
-        ``patience_s``: how much longer it may take, because the service was asked to wait.
-        """
+        """Status (success or 304), body and tag; ``patience_s``: how much longer it may take."""
         sent = self._headers(headers)
         whole_s = self.bounds.answer_s + patience_s
         timeout = self._timeout(self.bounds.silence_s + patience_s)
@@ -444,7 +438,6 @@ def problem(body: bytes) -> str:
 
 
 def explain(error: Exception) -> str:
-    """Why a connection failed, in the system's words."""
     text = str(error) or type(error).__name__
     return shorten(text.partition("] ")[2] or text)
 
@@ -455,7 +448,6 @@ def shorten(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """A name as a part of a path."""
     return quote(name, safe="")
 
 

@@ -95,7 +95,6 @@ class Plan(msgspec.Struct, Generic[Change], kw_only=True):
     reports: list[Report] = []
     """Reports to the service without a change: done already, or refused here."""
     refused: list[str] = []
-    """What is not done, in sentences."""
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -110,7 +109,6 @@ class Done(msgspec.Struct, kw_only=True):
 
     written: int = 0
     left: int = 0
-    """What a later pass has to do."""
     refused: tuple[str, ...] = ()
 
 
@@ -169,7 +167,6 @@ class Executor(abc.ABC, Generic[Nodes, Change]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether a pass can be made now."""
         return True
 
     async def claim(self) -> None:
@@ -186,10 +183,7 @@ class Said:
     """The service's last answers, each with its age. ``monotonic``: seconds."""
 
     def __init__(
-        self,
-        service: Service,
-        news: asyncio.Event,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, service: Service, news: asyncio.Event, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._service = service
         self._news = news
@@ -209,7 +203,6 @@ class Said:
 
     @property
     def health(self) -> FleetHealth | None:
-        """None if the last answer is too old."""
         return None if self.is_silent else self._health
 
     @property
@@ -239,7 +232,6 @@ class Said:
         self._news.set()
 
     async def ask_labels(self) -> None:
-        """Request the topology labels of hosts."""
         self.labels = await self._service.labels()
         self._news.set()
 
@@ -365,7 +357,6 @@ class Loop(Generic[Nodes, Change]):
                     await self.reports.send()
 
     async def _follow(self) -> None:
-        """Wait for news or a while, then make a pass."""
         # Not wait_for: before Python 3.12 it loses a cancellation that comes with the news.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PASS_SECONDS):
@@ -382,7 +373,6 @@ class Loop(Generic[Nodes, Change]):
                 await asyncio.sleep(PASS_PAUSE_SECONDS)
 
     async def _pass(self, nodes: Nodes) -> Done:
-        """Compare what is known with all nodes, and apply what differs."""
         plan = await self._executor.plan(nodes, self.said)
         for words in plan.refused:
             self._say_once(words)
@@ -409,7 +399,6 @@ class Once:
         self._lines: OrderedDict[str, None] = OrderedDict()
 
     def __call__(self, words: str) -> None:
-        """Log it, unless it was logged."""
         if words not in self._lines:
             self._say(words)
             remember(self._lines, words, None, SAID_KEPT_MAX)

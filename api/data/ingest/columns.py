@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from api.base.limits import ACCEPT_FUTURE_SECONDS
 from api.data.store.blocks import Column
+from collector.contract.units import NS_PER_MS
 
+Item = TypeVar("Item")
 MS_PER_SECOND = 1_000
 MS_PER_DAY = 86_400_000
 
@@ -41,9 +47,7 @@ class SampleColumns(msgspec.Struct, frozen=True):
         """The samples at which ``keep`` is true; itself if that is all of them."""
         if keep.all():
             return self
-        return SampleColumns(
-            self.metric[keep], self.series[keep], self.time_ms[keep], self.value[keep]
-        )
+        return SampleColumns(*(getattr(self, name)[keep] for name in self.__struct_fields__))
 
     def days(self) -> list[int]:
         """The days (since 1970, UTC) in which these samples lie."""
@@ -58,12 +62,8 @@ class SampleColumns(msgspec.Struct, frozen=True):
     def concatenate(cls, parts: list[SampleColumns]) -> SampleColumns:
         if len(parts) == 1:
             return parts[0]
-        return cls(
-            np.concatenate([part.metric for part in parts]),
-            np.concatenate([part.series for part in parts]),
-            np.concatenate([part.time_ms for part in parts]),
-            np.concatenate([part.value for part in parts]),
-        )
+        names = cls.__struct_fields__
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def to_block(self) -> list[Column]:
         """The columns of the `samples` table; see its migration for `whole` and `fraction`."""
@@ -100,7 +100,6 @@ class Acceptance(msgspec.Struct, frozen=True):
         )
 
     def apply(self, columns: SampleColumns) -> tuple[SampleColumns, dict[str, int]]:
-        """The accepted samples, and how many each rule refused."""
         if not len(columns):
             return columns, {}
         times = columns.time_ms
@@ -111,10 +110,29 @@ class Acceptance(msgspec.Struct, frozen=True):
         refused = {rule: count for rule, count in counts.items() if count}
         return columns.select(~(too_old | too_new)), refused
 
+    def refuse(self, first_ns: int, last_ns: int) -> str | None:
+        """The rule that a stretch of time breaks, if any; unix nanoseconds."""
+        if first_ns < self.earliest_ms * NS_PER_MS:
+            return "too_old"
+        return "too_far_in_future" if last_ns > self.latest_ms * NS_PER_MS else None
+
+
+def sort_out(
+    items: Iterable[Item], refuse: Callable[[Item], str | None]
+) -> tuple[list[Item], dict[str, int]]:
+    """The items that break no rule, and how many each rule refused."""
+    kept: list[Item] = []
+    refused: Counter[str] = Counter()
+    for item in items:
+        if (rule := refuse(item)) is None:
+            kept.append(item)
+        else:
+            refused[rule] += 1
+    return kept, dict(refused)
+
 
 def merge_counts(*counts: dict[str, int]) -> dict[str, int]:
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for count in counts:
-        for rule, number in count.items():
-            total[rule] = total.get(rule, 0) + number
-    return total
+        total.update(count)
+    return dict(total)

@@ -67,22 +67,17 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def records(self) -> dict[str, int]:
-        """Counts of collectives' and steps' records, by table."""
         tables = {COLLECTIVES: self.collectives, STEPS: self.steps}
         return {name: rows.num_rows for name, rows in tables.items() if rows is not None}
 
     @property
     def rows(self) -> int:
-        """The number of rows in all tables."""
         others = len(self.series) + len(self.events) + len(self.exemplars) + len(self.metadata)
         return len(self.samples) + others + sum(self.records.values())
 
 
 class GroupCommit:
-    """Collects writes and inserts them together, one group after the other.
-
-    ``observe`` is called after each insert: whether it succeeded, its rows, its seconds.
-    """
+    """Inserts writes in groups. ``observe`` gets of each: success, rows, seconds."""
 
     def __init__(self, store: Store, observe: Callable[[bool, int, float], None]) -> None:
         self._store = store

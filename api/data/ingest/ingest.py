@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -32,6 +32,7 @@ from api.data.store.store import Store
 from collector.contract.errors import FabricscopeError
 from collector.contract.wire import Receipt
 
+Made = TypeVar("Made")
 NATIVE, REMOTE_WRITE, OTLP = "native", "remote_write", "otlp"
 
 SIGHT_SECONDS = 30.0
@@ -90,11 +91,7 @@ class Ingest:
 
     async def native(self, body: bytes) -> Receipt:
         """Make a native batch durable; the receipt may be sent when this returns."""
-        loop = asyncio.get_running_loop()
-        with self.commit.coming():
-            request: NativeRequest = await loop.run_in_executor(
-                self._decoder, decode_native, body, self._tables, self._acceptance()
-            )
+        request = await self._decoded(decode_native, body, self._tables, self._acceptance())
         await self.commit.write(request.write)
         batch, write = request.batch, request.write
         self._tables.written(batch.agent, request.table, request.days)
@@ -113,12 +110,7 @@ class Ingest:
         )
 
     async def remote_write(self, body: bytes, version: int) -> RemoteRequest:
-        """Make what is valid in a remote-write request durable."""
-        loop = asyncio.get_running_loop()
-        with self.commit.coming():
-            request: RemoteRequest = await loop.run_in_executor(
-                self._decoder, self._decode_remote, body, version
-            )
+        request = await self._decoded(self._decode_remote, body, version)
         await self.commit.write(request.write)
         self._remote.written(request.write.series)
         self._said.update({entry.metric: entry for entry in request.write.metadata})
@@ -127,23 +119,26 @@ class Ingest:
 
     async def otlp(self, body: bytes, parse: Callable[[bytes], Any]) -> OtlpRequest:
         """Make what is valid in an OTLP request durable; ``parse`` knows how it is written."""
-        loop = asyncio.get_running_loop()
-        with self.commit.coming():
-            decoded: OtlpRequest = await loop.run_in_executor(
-                self._decoder, self._decode_otlp, body, parse
-            )
+        decoded = await self._decoded(self._decode_otlp, body, parse)
         write = decoded.request.write
         try:
             await self.commit.write(write)
         except FabricscopeError:
             # The sender will try again, and what it then adds must not be there already.
-            await loop.run_in_executor(self._decoder, self._otlp.deltas.forget, decoded.added)
+            await self._in_decoder(self._otlp.deltas.forget, decoded.added)
             raise
         self._otlp.known.written(write.series)
         self._said.update({entry.metric: entry for entry in write.metadata})
         self._count(OTLP, write, decoded.request.refused)
         self._metrics.merged.labels(OTLP).inc(decoded.merged)
         return decoded
+
+    async def _decoded(self, decode: Callable[..., Made], *given: object) -> Made:
+        with self.commit.coming():
+            return await self._in_decoder(decode, *given)
+
+    async def _in_decoder(self, work: Callable[..., Made], *given: object) -> Made:
+        return await asyncio.get_running_loop().run_in_executor(self._decoder, work, *given)
 
     def _decode_otlp(self, body: bytes, parse: Callable[[bytes], Any]) -> OtlpRequest:
         decoded = decode_otlp(parse(body), self._otlp, self._acceptance())
@@ -165,7 +160,6 @@ class Ingest:
         return Acceptance.at(int(self._clock() * 1000), self._retention_days)
 
     def _sight_batch(self, request: NativeRequest) -> None:
-        """Note a batch in the inventory, and every SIGHT_SECONDS the things in its table."""
         batch, table, now = request.batch, request.table, self._clock()
         self._feed.batch(
             agent=batch.agent,
@@ -180,7 +174,7 @@ class Ingest:
 
     async def sighted(self) -> None:
         """Return when every batch that was acknowledged before is noted for the inventory."""
-        await asyncio.get_running_loop().run_in_executor(self._decoder, lambda: None)
+        await self._in_decoder(lambda: None)
 
     def _sight_table(self, table: NativeTable) -> None:
         if table.things is None:
@@ -188,11 +182,9 @@ class Ingest:
         self._feed.seen(table.things)
 
     async def _sight_remote_series(self) -> None:
-        """Every REMOTE_SIGHT_SECONDS, note for the inventory which remote series had samples."""
-        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(REMOTE_SIGHT_SECONDS)
-            await loop.run_in_executor(self._decoder, self._sight_remote)
+            await self._in_decoder(self._sight_remote)
 
     def _sight_remote(self) -> None:
         """Reading a series' labels takes microseconds, so each is read once and remembered."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from api.data.ingest.columns import Acceptance, SampleColumns, merge_counts
+from api.data.ingest.columns import Acceptance, SampleColumns, merge_counts, sort_out
 from api.data.ingest.commit import Write
 from api.data.ingest.records import accept_collectives, accept_steps
 from api.data.ingest.series import NativeTable, NativeTables, check_index
 from collector.contract.identity import LABELS_MAX, canonical_labels
 from collector.contract.model import EVENT_TEXT_BYTES_MAX, Event
-from collector.contract.units import NS_PER_MS
 from collector.contract.wire import Batch, decode_batch
 
 EVENT_ATTRIBUTES_MAX = 256
@@ -29,11 +28,7 @@ class NativeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> NativeRequest:
-    """Raises WireError for bytes that are not a batch.
-
-    A sample, event or record that breaks a rule is refused by that rule's name; those beside it
-    are kept.
-    """
+    """Raises WireError if it is no batch. What breaks a rule is refused, by its name."""
     batch = decode_batch(body)
     table = tables.recognise(batch)
     index = np.frombuffer(batch.index, dtype="<u4")
@@ -71,20 +66,16 @@ def decode_native(body: bytes, tables: NativeTables, acceptance: Acceptance) -> 
 
 def accept_events(batch: Batch, acceptance: Acceptance) -> tuple[list[Event], dict[str, int]]:
     """The batch's events with its common labels added, and how many each rule refused."""
-    kept: list[Event] = []
-    refused: dict[str, int] = {}
-    for event in batch.events:
-        rule = refuse_event(event, acceptance)
-        if rule is None:
-            labels = dict(canonical_labels({**batch.common, **event.labels}))
-            kept.append(msgspec.structs.replace(event, labels=labels))
-        else:
-            refused[rule] = refused.get(rule, 0) + 1
-    return kept, refused
+    kept, refused = sort_out(batch.events, lambda event: refuse_event(event, acceptance))
+    all_labels = [canonical_labels({**batch.common, **event.labels}) for event in kept]
+    labelled = [
+        msgspec.structs.replace(event, labels=dict(labels))
+        for event, labels in zip(kept, all_labels, strict=True)
+    ]
+    return labelled, refused
 
 
 def refuse_event(event: Event, acceptance: Acceptance) -> str | None:
-    """The name of the rule that this event breaks, if any."""
     words = [*event.labels.items(), *event.attributes.items(), (event.kind, event.message)]
     size = sum(len(name.encode()) + len(text.encode()) for name, text in words)
     if (
@@ -94,8 +85,4 @@ def refuse_event(event: Event, acceptance: Acceptance) -> str | None:
         or size > EVENT_TEXT_BYTES_MAX
     ):
         return "bad_event"
-    if event.time_ns < acceptance.earliest_ms * NS_PER_MS:
-        return "too_old"
-    if event.time_ns > acceptance.latest_ms * NS_PER_MS:
-        return "too_far_in_future"
-    return None
+    return acceptance.refuse(event.time_ns, event.time_ns)

@@ -20,9 +20,7 @@ import msgspec
 import numpy as np
 from google.protobuf import json_format
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
-    ExportMetricsServiceRequest,
-)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
 from api.base.limits import OTLP_SERIES_CACHED_MAX, REMOTE_SAMPLES_MAX, UNPACKED_BYTES_MAX
@@ -53,7 +51,6 @@ JOB_ATTRIBUTES: Final = ("service.name", "service.namespace", "service.instance.
 DELTA: Final = AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
 
 Point = Any
-"""A data point's message."""
 
 
 class Shape(NamedTuple):
@@ -94,7 +91,6 @@ class OtlpSeries:
             self._start_anew()
 
     def origin(self, resource: Any) -> Origin:  # noqa: ANN401 - a Resource message
-        """The resource's labels, read once and cached."""
         key = resource.SerializeToString()
         found = self._origins.get(key)
         if found is None:
@@ -103,7 +99,6 @@ class OtlpSeries:
 
 
 def read_origin(resource: Any, number: int) -> Origin:  # noqa: ANN401 - a Resource message
-    """`job`, `instance` and `host` for all series, and the labels of `target_info`."""
     texts = {
         pair.key: pair.value.string_value for pair in resource.attributes if pair.value.string_value
     }
@@ -144,10 +139,7 @@ def parse_protobuf(body: bytes) -> Any:  # noqa: ANN401 - an ExportMetricsServic
 
 
 def parse_json(body: bytes) -> Any:  # noqa: ANN401 - an ExportMetricsServiceRequest
-    """The request in this JSON text, as OTLP writes it: unknown fields are ignored.
-
-    Exemplars are left out before: OTLP writes their ids in hex, protobuf's own JSON in base64.
-    """
+    """Exemplars are left out: OTLP writes their ids in hex, protobuf's own JSON in base64."""
     try:
         document = msgspec.json.decode(body)
         if not isinstance(document, dict):
@@ -296,7 +288,6 @@ class Reader:
         return row
 
     def _take(self, point: Point, parts: list[Part], rows: list[int], shape: Shape) -> None:
-        """Keep a point's samples; of deltas, the totals that they make."""
         values = [part.value for part in parts]
         if point.flags & NO_RECORDED_VALUE:
             values = [STALE] * len(parts)
@@ -356,7 +347,6 @@ def one_a_millisecond(rows: Int64s, times: Int64s, values: Float64s, are_gauges:
 
 
 def shape_of(metric: Any) -> Shape | None:  # noqa: ANN401 - a Metric message
-    """None if the metric holds no data."""
     kind = metric.WhichOneof("data")
     if kind == "gauge":
         return Shape(metric.gauge.data_points, number_parts, "gauge", False, True, False)

@@ -68,10 +68,7 @@ def exponential_parts(point: Any) -> list[Part]:  # noqa: ANN401 - an Exponentia
     if len(below) > OTLP_BUCKETS_MAX:
         raise ValueError(f"{len(below)} powers of two; OTLP_BUCKETS_MAX is {OTLP_BUCKETS_MAX}")
     bounds = sorted(below)
-    return [
-        *bucket_parts(bounds, [*(below[bound] for bound in bounds), 0]),
-        *total_parts(point),
-    ]
+    return [*bucket_parts(bounds, [*(below[bound] for bound in bounds), 0]), *total_parts(point)]
 
 
 def power_buckets(buckets: Any, scale: int) -> Iterator[tuple[float, int]]:  # noqa: ANN401
@@ -89,7 +86,6 @@ def power_buckets(buckets: Any, scale: int) -> Iterator[tuple[float, int]]:  # n
 
 
 def summary_parts(point: Any) -> list[Part]:  # noqa: ANN401 - a SummaryDataPoint
-    """A series for each quantile, the sum and the count."""
     if len(point.quantile_values) > OTLP_BUCKETS_MAX:
         raise ValueError(f"{len(point.quantile_values)} quantiles")
     quantiles = [
@@ -110,7 +106,6 @@ def bucket_parts(bounds: list[float], counts: list[int]) -> Iterator[Part]:
 
 
 def total_parts(point: Any) -> Iterator[Part]:  # noqa: ANN401 - any histogram's point
-    """The bucket that holds everything, the count, and the sum if there is one."""
     yield Part("_bucket", (("le", "+Inf"),), float(point.count))
     yield Part("_count", NO_LABELS, float(point.count))
     if point.HasField("sum"):

@@ -40,7 +40,6 @@ class OwnSamples:
     def _prepare(
         self, samples: Sequence[Sample]
     ) -> tuple[SampleColumns, dict[tuple[Series, int], NewSeries]]:
-        """The samples as columns, and those series that their day does not have yet."""
         identities = []
         news: dict[tuple[Series, int], NewSeries] = {}
         for sample in samples:

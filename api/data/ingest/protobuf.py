@@ -30,12 +30,10 @@ def read_varint(body: bytes, position: int, end: int) -> tuple[int, int]:
         if byte < 0x80:
             return result & _MASK_64, position + 1
         shift += 7
-    msg = f"a number at byte {position} does not end"
-    raise WireError(msg)
+    raise WireError(f"a number at byte {position} does not end")
 
 
 def read_int64(body: bytes, position: int, end: int) -> int:
-    """The signed number at this position."""
     unsigned, _ = read_varint(body, position, end)
     return unsigned - (1 << 64) if unsigned >> 63 else unsigned
 
@@ -57,15 +55,12 @@ def fields(body: bytes, position: int, end: int) -> Iterator[Field]:
         elif wire_type == FIXED32:
             position = start + 4
         else:
-            msg = f"wire type {wire_type} at byte {start} is none of protobuf's"
-            raise WireError(msg)
+            raise WireError(f"wire type {wire_type} at byte {start} is none of protobuf's")
         if position > end or not number:
-            msg = f"field {number} at byte {start} reaches over the end of its message"
-            raise WireError(msg)
+            raise WireError(f"field {number} at byte {start} reaches over the end of its message")
         yield number, wire_type, start, position
     if position < end:
-        msg = f"a message with over {FIELDS_MAX} fields; FIELDS_MAX is {FIELDS_MAX}"
-        raise WireTooLarge(msg)
+        raise WireTooLarge(f"a message with over {FIELDS_MAX} fields; FIELDS_MAX is {FIELDS_MAX}")
 
 
 def length_span(body: bytes, position: int) -> tuple[int, int]:
@@ -82,8 +77,7 @@ def length_span(body: bytes, position: int) -> tuple[int, int]:
     else:
         length, start = read_varint(body, position + 1, len(body))
     if start + length > len(body):
-        msg = f"the field at byte {position} reaches over the end of the body"
-        raise WireError(msg)
+        raise WireError(f"the field at byte {position} reaches over the end of the body")
     return start, start + length
 
 
@@ -91,8 +85,7 @@ def read_text(body: bytes, start: int, end: int) -> str:
     try:
         return body[start:end].decode()
     except UnicodeDecodeError as error:
-        msg = f"text at byte {start} is not UTF-8"
-        raise WireError(msg) from error
+        raise WireError(f"text at byte {start} is not UTF-8") from error
 
 
 def expect(wire_type: int, expected: int | tuple[int, ...], what: str) -> None:

@@ -8,16 +8,15 @@ beside it are kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from api.data.ingest.columns import Acceptance, Bools, Int64s
+from api.data.ingest.columns import Acceptance, Bools, Int64s, Item, sort_out
 from api.data.store.store import Store
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.errors import WireError
@@ -82,7 +81,6 @@ def accept_collectives(batch: Batch, acceptance: Acceptance) -> Accepted:
 
 
 def unpack_numbers(packed: Collectives) -> dict[str, Int64s]:
-    """The columns of numbers by name, in the machine's byte order."""
     names = ("sequence", "time_ns", "entry_ns", "exit_ns", "enqueue_ns", "duration_ns")
     return {
         name: np.frombuffer(getattr(packed, name), dtype="<i8").astype(np.int64, copy=False)
@@ -129,48 +127,23 @@ def broken_rules(
 def rows_of_columns(
     contexts: Sequence[Context], index: Int64s, numbers: Mapping[str, Int64s], host: str
 ) -> pa.Table:
-    """Rows of `collectives`: each context's facts beside the numbers that refer to it.
-
-    ``host`` is the host of ranks whose records name none.
-    """
+    """Rows of `collectives`; ``host`` is the host of ranks whose records name none."""
     # A context that is refused may have numbers that fit no column; its rows are gone already.
     used = np.zeros(len(contexts), dtype=np.bool_)
     used[index] = True
     rows = [context if is_used else None for context, is_used in zip(contexts, used, strict=True)]
 
-    def words(name: str, default: str = "") -> pa.DictionaryArray:
-        values = ["" if row is None else getattr(row, name) or default for row in rows]
-        return spread(values, index)
+    def column(field: str, kind: pa.DataType | None) -> pa.Array:
+        if kind is not None and field in numbers:
+            return nullable(numbers[field], kind)
+        values = [None if row is None else getattr(row, field) for row in rows]
+        if kind is None:
+            default = host if field == "host" else ""
+            return spread([value or default for value in values], index)
+        known = [ABSENT if value is None else value for value in values]
+        return nullable(np.array(known, dtype=np.int64)[index], kind)
 
-    def whole(name: str, kind: str) -> pa.Array:
-        values = [0 if row is None else getattr(row, name) for row in rows]
-        return pa.array(np.array(values, dtype=kind)[index])
-
-    peers = [ABSENT if row is None or row.peer is None else row.peer for row in rows]
-    return pa.table(
-        {
-            "communicator": words("communicator"),
-            "operation": words("operation"),
-            "sequence": pa.array(numbers["sequence"].view(np.uint64)),
-            "rank": whole("rank", "u4"),
-            "source": words("source"),
-            "host": words("host", host),
-            "pid": whole("pid", "u4"),
-            "time": pa.array(numbers["time_ns"]).cast(_TIME),
-            "entry": nullable(numbers["entry_ns"], _TIME),
-            "exit": nullable(numbers["exit_ns"], _TIME),
-            "enqueue": nullable(numbers["enqueue_ns"], _TIME),
-            "duration_ns": nullable(numbers["duration_ns"], pa.int64()),
-            "size_bytes": nullable(numbers["size_bytes"], pa.int64()),
-            "ranks": whole("ranks", "u4"),
-            "peer": nullable(np.array(peers, dtype=np.int64)[index], pa.int32()),
-            "algorithm": words("algorithm"),
-            "protocol": words("protocol"),
-            "timing": words("timing"),
-            "state": words("state"),
-            "job": words("job"),
-        }
-    )
+    return pa.table({name: column(field, kind) for name, field, kind in _FIELDS})
 
 
 def spread(values: list[str], index: Int64s) -> pa.DictionaryArray:
@@ -216,10 +189,7 @@ _FIELDS = (
 
 
 def collective_rows(records: Sequence[Collective]) -> pa.Table:
-    """Rows of `collectives`, for records that keep the contract's types and ranges.
-
-    Raises OverflowError for a number that its column cannot hold.
-    """
+    """Raises OverflowError for a number that its column cannot hold."""
     return pa.table(
         {
             name: texts(values) if kind is None else whole_numbers(values, kind)
@@ -243,46 +213,33 @@ def whole_numbers(values: Sequence[int | None], kind: pa.DataType) -> pa.Array:
 
 
 def insert_collectives(store: Store, records: Iterable[Collective]) -> int:
-    """Make these records durable, however many; returns how many they were."""
-    count = 0
-    for some in pieces(records, RECORDS_PER_INSERT):
-        store.insert_arrow(COLLECTIVES, collective_rows(some))
-        count += len(some)
-    return count
+    return insert_all(store, COLLECTIVES, records, collective_rows)
 
 
 def insert_steps(store: Store, spans: Iterable[StepSpan]) -> int:
-    """Make these stretches durable, however many; returns how many they were."""
-    count = 0
-    for some in pieces(spans, RECORDS_PER_INSERT):
-        store.insert_arrow(STEPS, step_rows(some))
+    return insert_all(store, STEPS, spans, step_rows)
+
+
+def insert_all(
+    store: Store, table: str, items: Iterable[Item], rows_of: Callable[[list[Item]], pa.Table]
+) -> int:
+    """Make these durable, however many; returns how many they were."""
+    count, rest = 0, iter(items)
+    while some := list(islice(rest, RECORDS_PER_INSERT)):
+        store.insert_arrow(table, rows_of(some))
         count += len(some)
     return count
-
-
-def pieces(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    rest = iter(items)
-    while some := list(islice(rest, size)):
-        yield some
 
 
 # --- steps -------------------------------------------------------------------------------------
 
 
 def accept_steps(batch: Batch, acceptance: Acceptance) -> Accepted:
-    kept: list[StepSpan] = []
-    refused: dict[str, int] = {}
-    for span in batch.steps:
-        rule = refuse_step(span, acceptance)
-        if rule is None:
-            kept.append(span)
-        else:
-            refused[rule] = refused.get(rule, 0) + 1
+    kept, refused = sort_out(batch.steps, lambda span: refuse_step(span, acceptance))
     return Accepted(step_rows(kept, batch.common.get("host", "")) if kept else None, refused)
 
 
 def refuse_step(span: StepSpan, acceptance: Acceptance) -> str | None:
-    """The name of the rule that this stretch breaks, if any."""
     sound = (
         bool(span.source)
         and all(is_word(text) for text in (span.source, span.phase, span.host, span.job))
@@ -291,13 +248,7 @@ def refuse_step(span: StepSpan, acceptance: Acceptance) -> str | None:
         and 0 <= span.pid <= PID_MAX
         and 0 <= span.start_ns <= span.end_ns
     )
-    if not sound:
-        return BAD_RECORD
-    if span.start_ns < acceptance.earliest_ms * NS_PER_MS:
-        return "too_old"
-    if span.end_ns > acceptance.latest_ms * NS_PER_MS:
-        return "too_far_in_future"
-    return None
+    return acceptance.refuse(span.start_ns, span.end_ns) if sound else BAD_RECORD
 
 
 def step_rows(spans: Sequence[StepSpan], host: str = "") -> pa.Table:

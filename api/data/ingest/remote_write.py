@@ -29,12 +29,7 @@ from api.data.ingest.commit import Exemplar, Metadata, Write
 from api.data.ingest.runs import Tails
 from api.data.ingest.series import RemoteSeries
 from collector.contract.errors import IdentityError, WireError, WireTooLarge
-from collector.contract.identity import (
-    Labels,
-    canonical_labels,
-    check_labels,
-    series_id,
-)
+from collector.contract.identity import Labels, canonical_labels, check_labels, series_id
 
 V1_PROTO = "prometheus.WriteRequest"
 V2_PROTO = "io.prometheus.write.v2.Request"
@@ -64,10 +59,7 @@ METRIC_TYPES = (
 
 
 class RemoteRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A decoded request: what to write, and what was refused by which rule.
-
-    ``complaint`` describes the first refusal for the sender's log.
-    """
+    """A decoded request; ``complaint`` describes the first refusal for the sender's log."""
 
     write: Write
     refused: dict[str, int]
@@ -83,12 +75,10 @@ def unpack(body: bytes) -> bytes:
     try:
         return bytes(cramjam.snappy.decompress_raw(body))
     except cramjam.DecompressionError as error:
-        msg = f"not a snappy block: {error}"
-        raise WireError(msg) from error
+        raise WireError(f"not a snappy block: {error}") from error
 
 
 def check_count(count: int, what: str, rule: str, bound: int) -> None:
-    """Raise WireTooLarge if a request holds more of something than the rule allows."""
     if count > bound:
         raise WireTooLarge(f"{count} {what} or more in one request; {rule} is {bound}")
 
@@ -109,17 +99,13 @@ class Collected:
         self._complaint = ""
 
     def refuse(self, rule: str, count: int, complaint: str) -> None:
-        """Count what a rule refuses; the first complaint is kept."""
         self._refused = merge_counts(self._refused, {rule: count})
         self._complaint = self._complaint or complaint
 
     def identify(
         self, key: bytes | None, read_labels: Callable[[], Labels], lost: int
     ) -> int | None:
-        """The row of a series, by its key or else by its labels.
-
-        None if the labels break a rule: then ``lost`` samples are refused with them.
-        """
+        """The row of a series; None if its labels break a rule, and ``lost`` samples with it."""
         row = self.known.rows.get(key) if key is not None else None
         if row is not None:
             return row
@@ -132,7 +118,6 @@ class Collected:
         return self.known.add(key, labels, series_id(labels))
 
     def add(self, row: int, samples: list[tuple[float, int]]) -> None:
-        """Gather the samples (value, time) of one series."""
         check_count(
             len(self._rows) + len(samples), "samples", "REMOTE_SAMPLES_MAX", REMOTE_SAMPLES_MAX
         )
@@ -173,7 +158,6 @@ class Collected:
         self.refuse("native_histograms", count, "native histograms are not supported; send classic")
 
     def finish(self, rows: Int64s, times: Int64s, values: Float64s) -> RemoteRequest:
-        """The request: these samples and those that were gathered one by one."""
         if self._rows:
             rows = np.concatenate([rows, np.array(self._rows, dtype=np.int64)])
             times = np.concatenate([times, np.array(self._times, dtype=np.int64)])
@@ -230,6 +214,18 @@ def take_tails(body: bytes, tails: Tails) -> tuple[Int64s, Int64s, Float64s, set
     if usual.all():
         return rows, times, values, set()
     return rows[usual], times[usual], values[usual], set(ends[~usual].tolist())
+
+
+def take_both(body: bytes, usual: Tails, zero: Tails) -> tuple[Int64s, Int64s, Float64s, set[int]]:
+    """The same of both sizes of tails."""
+    rows, times, values, odd = take_tails(body, usual)
+    zero_rows, zero_times, zeros, zero_odd = take_tails(body, zero)
+    return (
+        np.concatenate([rows, zero_rows]),
+        np.concatenate([times, zero_times]),
+        np.concatenate([values, zeros]),
+        odd | zero_odd,
+    )
 
 
 def parse_sample(body: bytes, start: int, stop: int) -> tuple[float, int]:

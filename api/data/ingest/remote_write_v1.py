@@ -19,7 +19,7 @@ from api.data.ingest.remote_write import (
     metric_type,
     parse_exemplar,
     parse_sample,
-    take_tails,
+    take_both,
 )
 from api.data.ingest.runs import RUN_SERIES, Tails
 from api.data.ingest.series import RemoteSeries
@@ -34,19 +34,13 @@ def decode_v1(body: bytes, known: RemoteSeries, acceptance: Acceptance) -> Remot
     try:
         walk_v1(body, tails, collected)
     except IndexError:
-        msg = f"body is cut off at byte {len(body)}"
-        raise WireError(msg) from None
-    rows, times, values, odd = take_tails(body, tails[0])
-    zero_rows, zero_times, zeros, zero_odd = take_tails(body, tails[1])
-    if odd or zero_odd:
+        raise WireError(f"body is cut off at byte {len(body)}") from None
+    rows, times, values, odd = take_both(body, *tails)
+    if odd:
         for number, _, start, stop in pb.fields(body, 0, len(body)):
-            if number == 1 and (stop in odd or stop in zero_odd):
+            if number == 1 and stop in odd:
                 parse_series_v1(body, start, stop, collected)
-    return collected.finish(
-        np.concatenate([rows, zero_rows]),
-        np.concatenate([times, zero_times]),
-        np.concatenate([values, zeros]),
-    )
+    return collected.finish(rows, times, values)
 
 
 def walk_v1(body: bytes, tails: tuple[Tails, Tails], collected: Collected) -> None:

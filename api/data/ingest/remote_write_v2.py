@@ -21,7 +21,7 @@ from api.data.ingest.remote_write import (
     metric_type,
     parse_exemplar,
     parse_sample,
-    take_tails,
+    take_both,
 )
 from api.data.ingest.runs import Tails
 from api.data.ingest.series import RemoteSeries
@@ -37,8 +37,7 @@ class Symbols:
 
     def __init__(self, texts: list[bytes]) -> None:
         if not texts or texts[0]:
-            msg = "symbols must begin with the empty string"
-            raise WireError(msg)
+            raise WireError("symbols must begin with the empty string")
         self._texts = texts
 
     def __getitem__(self, reference: int) -> bytes:
@@ -82,15 +81,13 @@ class Symbols:
         return [flat[start:stop] for start, stop in pairwise([0, *stops])]
 
     def texts(self, body: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
-        """The strings behind packed references: names and values in turn."""
         references: list[int] = []
         for position, stop in spans:
             while position < stop:
                 reference, position = pb.read_varint(body, position, stop)  # noqa: PLW2901
                 references.append(reference)
         if len(references) % 2:
-            msg = f"{len(references)} label references: names and values come in pairs"
-            raise WireError(msg)
+            raise WireError(f"{len(references)} label references: names and values come in pairs")
         return [self[reference] for reference in references]
 
 
@@ -98,8 +95,7 @@ def pair_labels(texts: list[bytes]) -> list[tuple[str, str]]:
     try:
         decoded = [text.decode() for text in texts]
     except UnicodeDecodeError as error:
-        msg = "a symbol is not UTF-8"
-        raise WireError(msg) from error
+        raise WireError("a symbol is not UTF-8") from error
     return list(zip(decoded[::2], decoded[1::2], strict=True))
 
 
@@ -158,7 +154,6 @@ class Usual(msgspec.Struct):
 
 
 def sort_by_shape(body: bytes, spans: list[tuple[int, int]]) -> tuple[Usual, list[tuple[int, int]]]:
-    """The series of the usual shape, and where the others are."""
     usual, others = Usual(), []
     add_span, add_reference = usual.spans.append, usual.references.append
     add_size, add_end = usual.sizes.append, usual.sample_ends.append
@@ -187,7 +182,6 @@ def sort_by_shape(body: bytes, spans: list[tuple[int, int]]) -> tuple[Usual, lis
 
 
 def read_usual(body: bytes, usual: Usual, symbols: Symbols, collected: Collected) -> RemoteRequest:
-    """Find the series' rows, learn those that are new, and take all samples at once."""
     known = collected.known
     keys = symbols.keys(usual.references, known)
     tails = {TAIL: Tails(TAIL), ZERO_TAIL: Tails(ZERO_TAIL)}
@@ -209,17 +203,12 @@ def read_usual(body: bytes, usual: Usual, symbols: Symbols, collected: Collected
             if key not in described:
                 described[key] = parse_metadata_v2(body, end + 2, stop, key[0], symbols)
             collected.note(described[key], end)
-    rows, times, values, odd = take_tails(body, tails[TAIL])
-    zero_rows, zero_times, zeros, zero_odd = take_tails(body, tails[ZERO_TAIL])
-    if odd or zero_odd:
+    rows, times, values, odd = take_both(body, tails[TAIL], tails[ZERO_TAIL])
+    if odd:
         for end, (start, stop) in zip(usual.sample_ends, usual.spans, strict=True):
-            if end in odd or end in zero_odd:
+            if end in odd:
                 parse_series_v2(body, start, stop, symbols, collected)
-    return collected.finish(
-        np.concatenate([rows, zero_rows]),
-        np.concatenate([times, zero_times]),
-        np.concatenate([values, zeros]),
-    )
+    return collected.finish(rows, times, values)
 
 
 def learn_series_v2(
@@ -289,6 +278,5 @@ def parse_metadata_v2(
     try:
         help_text, unit = symbols[found[3]].decode(), symbols[found[4]].decode()
     except UnicodeDecodeError as error:
-        msg = "a symbol is not UTF-8"
-        raise WireError(msg) from error
+        raise WireError("a symbol is not UTF-8") from error
     return Metadata(metric, metric_type(found[1]), help_text, unit)

@@ -35,11 +35,9 @@ class Tails(msgspec.Struct):
     run_ends: list[Int64s] = msgspec.field(default_factory=list)
 
     def all_rows(self) -> Int64s:
-        """Rows of single series and of runs."""
         return np.concatenate([np.array(self.rows, dtype=np.int64), *self.run_rows])
 
     def all_ends(self) -> Int64s:
-        """Ends of single series and of runs, in the same order."""
         return np.concatenate([np.array(self.ends, dtype=np.int64), *self.run_ends])
 
 
@@ -65,10 +63,7 @@ class Runs:
         return len(self._runs)
 
     def match(self, row: int, raw: Bytes, position: int, tails: tuple[Tails, ...]) -> int:
-        """Take the run that begins with this row here; returns its length, 0 if there is none.
-
-        A run that no longer fits is forgotten, so that what stands there now can be learnt.
-        """
+        """Take the run that begins here; its length, or 0. One that no longer fits is forgotten."""
         run = self._runs.get(row)
         if run is None:
             return 0

@@ -12,22 +12,13 @@ from collections import OrderedDict
 import msgspec
 import numpy as np
 
-from api.base.limits import (
-    REMOTE_LABELS_CACHED_MAX,
-    REMOTE_SERIES_CACHED_MAX,
-    TABLES_CACHED_MAX,
-)
+from api.base.limits import REMOTE_LABELS_CACHED_MAX, REMOTE_SERIES_CACHED_MAX, TABLES_CACHED_MAX
 from api.data.ingest.columns import Bools, Int64s, UInt32s, UInt64s
 from api.data.ingest.labels import LabelBytes
 from api.data.ingest.runs import Runs
 from api.data.inventory.sightings import Sighting
 from collector.contract.errors import IdentityError, WireError
-from collector.contract.identity import (
-    METRIC_LABEL,
-    LabelFrame,
-    Labels,
-    metric_id,
-)
+from collector.contract.identity import METRIC_LABEL, LabelFrame, Labels, metric_id
 from collector.contract.wire import SERIES_MAX, Batch
 
 NO_SERIES: UInt64s = np.empty(0, dtype=np.uint64)
@@ -87,7 +78,6 @@ class NativeTables:
         return table
 
     def unwritten(self, agent: str, table: NativeTable, days: list[int]) -> list[NewSeries]:
-        """The rows that the store has to know before an agent's samples of these days."""
         return [
             NewSeries(day, int(table.series[row]), table.labels[row])
             for day in days
@@ -101,7 +91,6 @@ class NativeTables:
         return np.isin(series, known if last == day else NO_SERIES)
 
     def written(self, agent: str, table: NativeTable, days: list[int]) -> None:
-        """Remember that the store knows an agent's table for these days."""
         if table.days.issuperset(days):
             return
         table.days.update(days)
@@ -141,7 +130,6 @@ def read_table(batch: Batch) -> NativeTable:
 
 
 def check_index(index: UInt32s, table: NativeTable) -> None:
-    """Raise WireError if a sample refers to a row that the table does not have."""
     if len(index) and int(index.max()) >= len(table.series):
         msg = f"a sample refers to series row {int(index.max())}; the table has {len(table.series)}"
         raise WireError(msg)
@@ -224,10 +212,7 @@ class RemoteSeries:
         return self._metric[rows]
 
     def unwritten(self, rows: Int64s, days: Int64s) -> list[NewSeries]:
-        """Rows of `series` to write before these rows have samples on these days.
-
-        Only the last day of a series is remembered: an old sample writes its row again.
-        """
+        """Only the last day of a series is remembered: an old sample writes its row again."""
         self._used[rows] = True
         fresh = self._written_day[rows] != days
         if not fresh.any():
@@ -242,7 +227,6 @@ class RemoteSeries:
         return [self.labels[row] for row in used.tolist()]
 
     def written(self, new: list[NewSeries]) -> None:
-        """Remember that the store knows these."""
         found = [(self._row_of_series.get(entry.series, -1), entry.day) for entry in new]
         pairs = np.array([pair for pair in found if pair[0] >= 0], dtype=np.int64).reshape(-1, 2)
         np.maximum.at(self._written_day, pairs[:, 0], pairs[:, 1])

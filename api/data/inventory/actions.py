@@ -23,15 +23,8 @@ from api.base.limits import (
     HOLDS_MAX,
     PAGE_DEFAULT,
 )
-from api.data.inventory.database import Part, before_nul, table_of
-from api.data.inventory.health import (
-    HOLDS,
-    KeptHold,
-    end_holds,
-    find_hold,
-    put_hold,
-    unix_ns,
-)
+from api.data.inventory.database import Part, before_nul, delete_past, table_of
+from api.data.inventory.health import HOLDS, KeptHold, end_holds, find_hold, put_hold, unix_ns
 from api.data.inventory.incidents import is_holder, moment_of
 from api.data.inventory.sightings import is_name
 from api.data.inventory.tables import ActionRow
@@ -67,10 +60,7 @@ class ActionTables(Part):
     # --- people --------------------------------------------------------------------------------
 
     def take_host(self, action: Action) -> None:
-        """Keep an operator's action, in the place of what held the host.
-
-        Raises TooManyHoldsError.
-        """
+        """In the place of what held the host. Raises TooManyHoldsError."""
         with self._database.writing("keep an action") as connection:
             for before in standing_on(connection, action.host, action.at_ns):
                 words = f"by action {action.id}"
@@ -97,10 +87,7 @@ class ActionTables(Part):
     def change(
         self, number: str, change: Callable[[Action], Action], now: dt.datetime
     ) -> Action | None:
-        """An action after a change, with its hold; None if there is none of this id.
-
-        Raises what the change raises, TooManyHoldsError and HeldError; nothing is changed then.
-        """
+        """None if there is none. Nothing is changed if ``change``, or a bound, raises."""
         with self._database.writing("change an action") as connection:
             before = find(connection, number)
             if before is None:
@@ -186,22 +173,19 @@ class ActionTables(Part):
         query = select(ACTIONS.c.document).where(*conditions(wanted))
         if after is not None:
             query = query.where(ACTIONS.c.id < before_nul(after))
-        with self._database.reading("list actions") as connection:
-            found = connection.execute(query.order_by(ACTIONS.c.id.desc()).limit(limit))
-            return [read_action(document) for document in found.scalars()]
+        query = query.order_by(ACTIONS.c.id.desc()).limit(limit)
+        return self._database.documents("list actions", query, Action)
 
     def standing(self) -> list[Action]:
         """All that were not ended, by id: what executors make true. Some may be over by time."""
-        with self._database.reading("list standing actions") as connection:
-            query = open_ones(ActionState.STANDING).order_by(ACTIONS.c.id).limit(HOLDS_MAX)
-            return [read_action(each) for each in connection.execute(query).scalars()]
+        query = open_ones(ActionState.STANDING).order_by(ACTIONS.c.id).limit(HOLDS_MAX)
+        return self._database.documents("list standing actions", query, Action)
 
 
 # --- rows ---------------------------------------------------------------------------------------
 
 
 def follow(connection: Connection, before: Action, after: Action, now_ns: int) -> None:
-    """Make the host's hold match its action."""
     target, now = Target.of_host(after.host), moment_of(now_ns)
     was, is_ = before.stands(now_ns), after.stands(now_ns)
     if is_ and not was:
@@ -263,7 +247,6 @@ def open_ones(*states: ActionState) -> Select[Any]:
 
 
 def standing_on(connection: Connection, host: str, now_ns: int) -> list[Action]:
-    """The actions that hold a host at a moment: one, or none."""
     query = open_ones(ActionState.STANDING).where(ACTIONS.c.host == host).with_for_update()
     found = [read_action(document) for document in connection.execute(query).scalars().all()]
     return [action for action in found if action.stands(now_ns)]
@@ -282,11 +265,7 @@ def conditions(wanted: ActionQuery) -> Iterable[ColumnElement[bool]]:
 
 
 def forget(connection: Connection, now: dt.datetime) -> None:
-    """Remove what ended long ago, and what is past the bound."""
     old = now - dt.timedelta(days=ACTIONS_KEPT_DAYS)
     connection.execute(delete(ACTIONS).where(ACTIONS.c.ended_at < old))
     over = ACTIONS.c.ended_at.is_not(None)
-    query = select(ACTIONS.c.id).where(over).order_by(ACTIONS.c.id.desc())
-    last = connection.scalar(query.offset(ACTIONS_KEPT_MAX).limit(1))
-    if last is not None:
-        connection.execute(delete(ACTIONS).where(over, ACTIONS.c.id <= last))
+    delete_past(connection, ACTIONS.c.id, over, ACTIONS_KEPT_MAX)

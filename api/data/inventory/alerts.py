@@ -1,7 +1,4 @@
-"""Alerts that stand and the health of their rule groups: written by the one process that leads.
-
-`api.oncall.rules.state` defines the content of the documents.
-"""
+"""Standing alerts and the health of rule groups; `api.oncall.rules.state` defines documents."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from sqlalchemy import Connection, and_, delete, select
 from sqlalchemy.sql.expression import bindparam
 
 from api.base.limits import ALERTS_MAX, RULE_GROUPS_MAX
-from api.data.inventory.database import ROWS_PER_STATEMENT, Part, insert_into, table_of
+from api.data.inventory.database import Part, execute_all, table_of, upsert
 from api.data.inventory.incidents import is_holder
 from api.data.inventory.tables import AlertRow, RuleGroupRow
 
@@ -51,16 +48,13 @@ class AlertTables(Part):
         task: str,
         holder: str,
     ) -> bool:
-        """Keep what an evaluation of one group has changed, in one transaction.
-
-        False, and nothing is kept, if the task belongs to another process by now.
-        """
+        """False, and nothing is kept, if the task belongs to another process by now."""
         with self._database.writing("keep alerts") as connection:
             if not is_holder(connection, task, holder):
                 return False
             remove(connection, gone)
-            write_alerts(connection, changed)
-            write_group(connection, group)
+            upsert(connection, ALERTS, [msgspec.structs.asdict(each) for each in changed])
+            upsert(connection, GROUPS, [msgspec.structs.asdict(group)])
         return True
 
     def forget_group(self, rule_group: str, *, task: str, holder: str) -> bool:
@@ -88,29 +82,8 @@ class AlertTables(Part):
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def write_alerts(connection: Connection, alerts: Sequence[KeptAlert]) -> None:
-    insert = insert_into(connection, ALERTS)
-    write = insert.on_conflict_do_update(
-        index_elements=list(ALERTS.primary_key), set_={"document": insert.excluded.document}
-    )
-    rows = [msgspec.structs.asdict(each) for each in alerts]
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        connection.execute(write, rows[start : start + ROWS_PER_STATEMENT])
-
-
 def remove(connection: Connection, alerts: Sequence[KeptAlert]) -> None:
-    """Delete alerts that are resolved and whose resolution was sent."""
     keys = [column.name for column in ALERTS.primary_key]
     which = and_(*(ALERTS.c[name] == bindparam(f"key_{name}") for name in keys))
     rows = [{f"key_{name}": getattr(each, name) for name in keys} for each in alerts]
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        connection.execute(delete(ALERTS).where(which), rows[start : start + ROWS_PER_STATEMENT])
-
-
-def write_group(connection: Connection, group: KeptGroup) -> None:
-    insert = insert_into(connection, GROUPS)
-    write = insert.on_conflict_do_update(
-        index_elements=list(GROUPS.primary_key),
-        set_={name: insert.excluded[name] for name in ("evaluated_at", "document")},
-    )
-    connection.execute(write, [msgspec.structs.asdict(group)])
+    execute_all(connection, delete(ALERTS).where(which), rows)

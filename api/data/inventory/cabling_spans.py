@@ -79,7 +79,6 @@ def is_parted(spans: list[Span], span: Span, moment: datetime) -> bool:
 
 
 def set_ends(spans: list[Span]) -> None:
-    """Set or clear `until` of every span."""
     for span in spans:
         is_over = any(
             other.peer != span.peer and other.last_seen >= span.last_seen + REPLACED
@@ -89,6 +88,5 @@ def set_ends(spans: list[Span]) -> None:
 
 
 def drop_oldest(spans: list[Span]) -> None:
-    """Keep the SPANS_MAX that were seen last."""
     while len(spans) > SPANS_MAX:
         spans.remove(min(spans, key=lambda span: (span.last_seen, span.number)))

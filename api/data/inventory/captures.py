@@ -53,10 +53,7 @@ class CaptureTables(Part):
     """Requests of all agents."""
 
     def request(self, capture: Capture) -> str:
-        """Keep a request; the name of the bound that forbids it, or nothing.
-
-        Requests that ended long ago are forgotten here.
-        """
+        """The name of the bound that forbids it, or nothing. Forgets what ended long ago."""
         pending = select(func.count()).where(CAPTURES.c.state.in_(PENDING))
         with self._database.writing("keep a capture") as connection:
             old = capture.requested_at - timedelta(days=CAPTURES_KEPT_DAYS)
@@ -70,16 +67,13 @@ class CaptureTables(Part):
         return ""
 
     def pending(self) -> list[Capture]:
-        """Every request that has not ended, the oldest first."""
         query = (
             select(CAPTURES)
             .where(CAPTURES.c.state.in_(PENDING))
             .order_by(CAPTURES.c.id)
             .limit(CAPTURES_PENDING_MAX)
         )
-        with self._database.reading("list captures") as connection:
-            rows = connection.execute(query).mappings().all()
-        return [msgspec.convert(dict(row), Capture) for row in rows]
+        return self._database.rows("list captures", query, Capture)
 
     def page(
         self, agent: str, after: str | None = None, limit: int = PAGE_DEFAULT
@@ -90,14 +84,12 @@ class CaptureTables(Part):
         query = select(CAPTURES).where(CAPTURES.c.agent == agent)
         if after is not None:
             query = query.where(CAPTURES.c.id < before_nul(after))
-        with self._database.reading("list captures") as connection:
-            found = connection.execute(query.order_by(CAPTURES.c.id.desc()).limit(limit))
-            return [msgspec.convert(dict(row), Capture) for row in found.mappings()]
+        query = query.order_by(CAPTURES.c.id.desc()).limit(limit)
+        return self._database.rows("list captures", query, Capture)
 
     def note(
         self, handed: Iterable[tuple[str, str]], ended: Iterable[CaptureEnd], now: datetime
     ) -> None:
-        """Keep which requests (agent and id) were handed to agents, and which have ended."""
         with self._database.writing("note captures") as connection:
             for agent, number in sorted(handed):
                 connection.execute(
@@ -111,23 +103,14 @@ class CaptureTables(Part):
                     update(CAPTURES)
                     .where(CAPTURES.c.agent == end.agent, CAPTURES.c.id == end.id)
                     .where(CAPTURES.c.state.in_(PENDING))
-                    .values(
-                        state=end.state.value,
-                        samples=end.samples,
-                        detail=end.detail,
-                        ended_at=now,
-                    )
+                    .values(ended_at=now, **msgspec.structs.asdict(end))
                 )
 
     def expire(self, before: datetime, now: datetime) -> None:
-        """Give up on requests that were made before a moment."""
-        with self._database.writing("give up on captures") as connection:
-            connection.execute(
-                update(CAPTURES)
-                .where(CAPTURES.c.state.in_(PENDING), CAPTURES.c.requested_at < before)
-                .values(
-                    state=CaptureState.EXPIRED.value,
-                    detail="the agent did not report how it ended",
-                    ended_at=now,
-                )
-            )
+        detail = "the agent did not report how it ended"
+        self._database.execute(
+            "give up on captures",
+            update(CAPTURES)
+            .where(CAPTURES.c.state.in_(PENDING), CAPTURES.c.requested_at < before)
+            .values(state=CaptureState.EXPIRED.value, detail=detail, ended_at=now),
+        )

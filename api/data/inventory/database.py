@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Select, Table, select, text
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Delete,
+    Executable,
+    Select,
+    Table,
+    Update,
+    delete,
+    func,
+    select,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from api.base.limits import PAGE_MAX
@@ -21,7 +34,12 @@ ROWS_PER_STATEMENT: Final = 1_000
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
+NUMBER_MAX: Final = (1 << 63) - 1
+"""Of a numbered document; this service never issued a greater one."""
+
+Item = TypeVar("Item")
 Query = Select[Any]
+Row = dict[str, Any]
 Narrow = Callable[[Query, Any], Query]
 """Adds conditions to a query, given the table's columns."""
 
@@ -45,6 +63,51 @@ class Database:
     def close(self) -> None:
         self._engine.dispose()
 
+    def rows(self, doing: str, query: Query, record: type[Record]) -> list[Record]:
+        with self.reading(doing) as connection:
+            found = connection.execute(query).mappings().all()
+        return [msgspec.convert(dict(row), record) for row in found]
+
+    def documents(self, doing: str, query: Query, kind: type[Record]) -> list[Record]:
+        """The JSON texts that a query finds, decoded."""
+        with self.reading(doing) as connection:
+            found = connection.execute(query).scalars().all()
+        return [msgspec.json.decode(text, type=kind) for text in found]
+
+    def document(self, doing: str, query: Query, kind: type[Record]) -> Record | None:
+        return next(iter(self.documents(doing, query.limit(1), kind)), None)
+
+    def numbered(
+        self, doing: str, table: Table, after: int, limit: int, kind: type[Record]
+    ) -> list[tuple[int, Record]]:
+        """Documents with a number greater than one, in order."""
+        number = table.c.number
+        query = select(number, table.c.document).where(number > max(-1, min(after, NUMBER_MAX)))
+        with self.reading(doing) as connection:
+            rows = connection.execute(query.order_by(number).limit(limit)).all()
+        return [(number, msgspec.json.decode(text, type=kind)) for number, text in rows]
+
+    def numbers(self, doing: str, table: Table) -> tuple[int, int] | None:
+        """The lowest and the highest number that are kept; None: there are none."""
+        with self.reading(doing) as connection:
+            query = select(func.min(table.c.number), func.max(table.c.number))
+            first, last = connection.execute(query).one()
+        return None if first is None else (first, last)
+
+    def scalar(self, doing: str, query: Query) -> Any:  # noqa: ANN401 - any column's value
+        with self.reading(doing) as connection:
+            return connection.scalar(query)
+
+    def execute(self, doing: str, statement: Update | Delete) -> int:
+        """How many rows it changed."""
+        with self.writing(doing) as connection:
+            return int(connection.execute(statement).rowcount)
+
+    def one(self, record: type[Record], table: Table, key: str) -> Record | None:
+        (column,) = table.primary_key
+        found = self.ask(record, table, lambda query, _: query.where(column == key), 1)
+        return found[0] if found else None
+
     def ask(self, record: type[Record], table: Table, narrow: Narrow, limit: int) -> list[Record]:
         """Rows of a table in the order of its key, as records."""
         if not 1 <= limit <= PAGE_MAX:
@@ -52,9 +115,7 @@ class Database:
             raise InventoryError(msg)
         wanted = [table.c[name] for name in record.__struct_fields__]
         query = narrow(select(*wanted), table.c).order_by(*table.primary_key).limit(limit)
-        with self.reading(f"list {table.name}") as connection:
-            rows = connection.execute(query).mappings().all()
-        return [msgspec.convert(dict(row), record) for row in rows]
+        return self.rows(f"list {table.name}", query, record)
 
     @contextmanager
     def reading(self, doing: str) -> Iterator[Connection]:
@@ -87,6 +148,42 @@ def table_of(model: type[Base]) -> Table:
 def before_nul(position: str) -> str:
     """The same place in a list of names, without NUL: no name has it and PostgreSQL refuses it."""
     return position.partition("\0")[0]
+
+
+def in_pieces(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), ROWS_PER_STATEMENT):
+        yield items[start : start + ROWS_PER_STATEMENT]
+
+
+def execute_all(connection: Connection, statement: Executable, rows: Sequence[Row]) -> None:
+    for some in in_pieces(rows):
+        connection.execute(statement, list(some))
+
+
+def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Write these rows whole, over those with the same key."""
+    keys = [column.name for column in table.primary_key]
+    insert = insert_into(connection, table)
+    values = {name: insert.excluded[name] for name in table.c.keys() if name not in keys}  # noqa: SIM118 - columns
+    write = insert.on_conflict_do_update(index_elements=keys, set_=values)
+    execute_all(connection, write, sorted(rows, key=lambda row: [row[name] for name in keys]))
+
+
+def append(connection: Connection, table: Table, rows: Sequence[Row], kept_max: int) -> None:
+    """Add numbered rows, and remove the oldest past a bound. Only a lease's holder may: no gaps."""
+    last = connection.scalar(select(func.max(table.c.number))) or 0
+    numbered = [{"number": number, **row} for number, row in enumerate(rows, start=last + 1)]
+    execute_all(connection, table.insert(), numbered)
+    connection.execute(delete(table).where(table.c.number <= last + len(rows) - kept_max))
+
+
+def delete_past(
+    connection: Connection, order: Column[Any], over: ColumnElement[bool], kept_max: int
+) -> None:
+    """Delete rows that are over, but for the last ``kept_max`` of them by a column."""
+    query = select(order).where(over).order_by(order.desc()).offset(kept_max).limit(1)
+    if (last := connection.scalar(query)) is not None:
+        connection.execute(delete(order.table).where(over, order <= last))
 
 
 def insert_into(connection: Connection, table: Table) -> Any:  # noqa: ANN401 - either dialect's Insert

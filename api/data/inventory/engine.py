@@ -115,9 +115,7 @@ def explained(url: URL, doing: str) -> Iterator[None]:
             reason = reason.replace(url.password, "***")
         refused = isinstance(error, DataError | IntegrityError)
         kind = InventoryRefusedError if refused else InventoryError
-        msg = f"{place(url)}: cannot {doing}: {reason}"
-        raise kind(msg) from error
+        raise kind(f"{place(url)}: cannot {doing}: {reason}") from error
     except (OverflowError, UnicodeEncodeError) as error:
         # The driver could not even turn a value into the database's form.
-        msg = f"{place(url)}: cannot {doing}: {error}"
-        raise InventoryRefusedError(msg) from error
+        raise InventoryRefusedError(f"{place(url)}: cannot {doing}: {error}") from error

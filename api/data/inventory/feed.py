@@ -77,14 +77,10 @@ class InventoryFeed:
 
     @property
     def pending(self) -> int:
-        """Things and runs of batches that wait for the database."""
         return len(self._pending) + len(self._runs)
 
     def things(self, series: Iterable[Labels]) -> tuple[Sighting, ...]:
-        """The things that these series name: far fewer than series, each once.
-
-        A caller that sees the same series repeatedly caches the result and passes it to `seen`.
-        """
+        """The things that these series name, each once: for `seen`, and for a caller's cache."""
         shown: dict[tuple[str, Labels], Sighting | None] = {}
         for labels in series:
             name = next((value for label, value in labels if label == METRIC_LABEL), "")
@@ -98,7 +94,6 @@ class InventoryFeed:
         return tuple(dict.fromkeys(thing for thing in shown.values() if thing is not None))
 
     def seen(self, things: Iterable[Sighting]) -> None:
-        """Note that these exist, now."""
         now = self._clock()
         with self._lock:
             for sighting in things:
@@ -107,7 +102,6 @@ class InventoryFeed:
     def batch(
         self, *, agent: str, boot: str, sequence: int, received_at: datetime, host: str = ""
     ) -> None:
-        """Note that a batch was made durable, and that its host is alive."""
         run = BatchRun.of_one(agent=agent, boot=boot, sequence=sequence, received_at=received_at)
         with self._lock:
             if is_name(host):

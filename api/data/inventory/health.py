@@ -19,8 +19,8 @@ from api.base.limits import (
     HOLDS_MAX,
     PAGE_DEFAULT,
 )
-from api.data.inventory.database import ROWS_PER_STATEMENT, Part, before_nul, table_of
-from api.data.inventory.incidents import NUMBER_MAX, is_holder, moment_of
+from api.data.inventory.database import Part, append, before_nul, table_of
+from api.data.inventory.incidents import is_holder, moment_of
 from api.data.inventory.links import LOOK_BACK
 from api.data.inventory.sightings import is_name
 from api.data.inventory.tables import HealthTurnRow, HoldRow, HostRole, HostRow
@@ -71,14 +71,10 @@ class HealthTables(Part):
     def count_hosts(self, now: dt.datetime) -> int:
         """A cheap check whether an earlier list of hosts is still complete."""
         query = select(func.count()).select_from(HOSTS).where(*is_there(now))
-        with self._database.reading("count hosts") as connection:
-            return connection.scalar(query) or 0
+        return self._database.scalar("count hosts", query) or 0
 
     def silent_hosts(self, before: dt.datetime, now: dt.datetime) -> dict[str, dt.datetime]:
-        """Machines that sent nothing since a moment, and when they last did.
-
-        Leaves out machines that are gone: those silent for LOOK_BACK.
-        """
+        """Machines silent since a moment, and since when; not those gone for LOOK_BACK."""
         query = select(HOSTS.c.host, HOSTS.c.last_seen).where(
             *is_there(now), HOSTS.c.last_seen < before
         )
@@ -113,36 +109,22 @@ class HealthTables(Part):
         with self._database.writing("keep turns of health") as connection:
             if not is_holder(connection, task, holder):
                 return False
-            last = connection.scalar(select(func.max(TURNS.c.number))) or 0
             rows = [
                 {
-                    "number": number,
                     "host": turn.target.host,
                     "time": moment_of(turn.time_ns),
                     "document": msgspec.json.encode(turn).decode(),
                 }
-                for number, turn in enumerate(turns, start=last + 1)
+                for turn in turns
             ]
-            for start in range(0, len(rows), ROWS_PER_STATEMENT):
-                connection.execute(TURNS.insert(), rows[start : start + ROWS_PER_STATEMENT])
-            oldest = last + len(turns) - HEALTH_TURNS_KEPT_MAX
+            append(connection, TURNS, rows, HEALTH_TURNS_KEPT_MAX)
             old = now - dt.timedelta(days=HEALTH_TURNS_KEPT_DAYS)
-            connection.execute(
-                delete(TURNS).where(or_(TURNS.c.number <= oldest, TURNS.c.time < old))
-            )
+            connection.execute(delete(TURNS).where(TURNS.c.time < old))
         return True
 
     def turns_after(self, number: int, limit: int = HEALTH_TURNS_PAGE_MAX) -> list[NumberedTurn]:
-        """Turns with a greater number, in order."""
-        query = (
-            select(TURNS.c.number, TURNS.c.document)
-            .where(TURNS.c.number > max(-1, min(number, NUMBER_MAX)))
-            .order_by(TURNS.c.number)
-            .limit(limit)
-        )
-        with self._database.reading("list turns of health") as connection:
-            rows = connection.execute(query).all()
-        return [NumberedTurn(row.number, read_turn(row.document)) for row in rows]
+        found = self._database.numbered("list turns of health", TURNS, number, limit, Turn)
+        return [NumberedTurn(*each) for each in found]
 
     def turns_of(self, host: str, limit: int = PAGE_DEFAULT) -> list[Turn]:
         """How a host's and its parts' states changed, the latest first."""
@@ -154,15 +136,10 @@ class HealthTables(Part):
             .order_by(TURNS.c.number.desc())
             .limit(limit)
         )
-        with self._database.reading("list a host's turns") as connection:
-            return [read_turn(document) for document in connection.execute(query).scalars()]
+        return self._database.documents("list a host's turns", query, Turn)
 
     def turns_span(self) -> tuple[int, int] | None:
-        """The lowest and the highest number of the turns that are kept; None: there are none."""
-        query = select(func.min(TURNS.c.number), func.max(TURNS.c.number))
-        with self._database.reading("list turns of health") as connection:
-            first, last = connection.execute(query).one()
-        return None if first is None else (first, last)
+        return self._database.numbers("list turns of health", TURNS)
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -182,10 +159,7 @@ def is_of(target: Target) -> Iterable[ColumnElement[bool]]:
 
 
 def put_hold(connection: Connection, number: str, hold: Hold) -> bool:
-    """Keep a hold in the place of what held the same thing; False if there are HOLDS_MAX.
-
-    Holds that ended long ago are forgotten here.
-    """
+    """In the place of what held the same thing; False if there are HOLDS_MAX. Forgets old ones."""
     since = moment_of(hold.since_ns)
     forget_holds(connection, since)
     others = select(func.count()).where(stands(since), not_(and_(*is_of(hold.target))))
@@ -241,10 +215,6 @@ def read_hold(row: Any) -> KeptHold:  # noqa: ANN401 - a row of the table
         ended_at=row["ended_at"],
         ended_by=row["ended_by"],
     )
-
-
-def read_turn(document: str) -> Turn:
-    return msgspec.json.decode(document, type=Turn)
 
 
 def unix_ns(moment: dt.datetime) -> int:

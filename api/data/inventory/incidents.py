@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, func, or_, select, update
+from sqlalchemy import Connection, delete, or_, select, update
 
 from alerts.judge.incident import KEPT_MAX, Change, Incident, IncidentState
 from api.base.limits import (
@@ -18,7 +18,15 @@ from api.base.limits import (
     INCIDENTS_KEPT_MAX,
     PAGE_DEFAULT,
 )
-from api.data.inventory.database import ROWS_PER_STATEMENT, Part, before_nul, insert_into, table_of
+from api.data.inventory.database import (
+    Part,
+    append,
+    before_nul,
+    execute_all,
+    insert_into,
+    table_of,
+    upsert,
+)
 from api.data.inventory.sightings import is_name
 from api.data.inventory.tables import IncidentChangeRow, IncidentNameRow, IncidentRow, LeaseRow
 from collector.contract.units import NS
@@ -28,9 +36,6 @@ INCIDENTS: Final = table_of(IncidentRow)
 NAMES: Final = table_of(IncidentNameRow)
 CHANGES: Final = table_of(IncidentChangeRow)
 LEASES: Final = table_of(LeaseRow)
-
-NUMBER_MAX: Final = (1 << 63) - 1
-"""Of a change; this service never issued a greater one."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,19 +98,12 @@ class LeaseTables(Part):
             return connection.scalar(select(old.holder).where(old.task == task)) == holder
 
     def release(self, task: str, holder: str, now: dt.datetime) -> None:
-        with self._database.writing("release a lease") as connection:
-            connection.execute(
-                update(LEASES)
-                .where(LEASES.c.task == task, LEASES.c.holder == holder)
-                .values(until=now)
-            )
+        is_own = (LEASES.c.task == task, LEASES.c.holder == holder)
+        self._database.execute("release a lease", update(LEASES).where(*is_own).values(until=now))
 
     def get(self, task: str) -> Lease | None:
-        """The lease of a task; None if no process ever had it."""
-        with self._database.reading("look up a lease") as connection:
-            query = select(LEASES).where(LEASES.c.task == task)
-            row = connection.execute(query).mappings().first()
-        return msgspec.convert(dict(row), Lease) if row is not None else None
+        query = select(LEASES).where(LEASES.c.task == task)
+        return next(iter(self._database.rows("look up a lease", query, Lease)), None)
 
 
 class IncidentTables(Part):
@@ -122,10 +120,7 @@ class IncidentTables(Part):
         holder: str,
         now: dt.datetime,
     ) -> bool:
-        """Keep incidents as they are now, and their news, in one transaction.
-
-        False, and nothing is kept, if the task belongs to another process by now.
-        """
+        """False, and nothing is kept, if the task belongs to another process by now."""
         with self._database.writing("keep incidents") as connection:
             if not is_holder(connection, task, holder):
                 return False
@@ -150,17 +145,14 @@ class IncidentTables(Part):
             .order_by(INCIDENTS.c.state.desc(), INCIDENTS.c.id.desc())
             .limit(KEPT_MAX)
         )
-        with self._database.reading("list incidents") as connection:
-            found = connection.execute(query).scalars().all()
-        return sorted(map(read_incident, found), key=lambda each: each.id)
+        found = self._database.documents("list incidents", query, Incident)
+        return sorted(found, key=lambda each: each.id)
 
     def get(self, number: str) -> Incident | None:
         if not is_name(number):
             return None
         query = select(INCIDENTS.c.document).where(INCIDENTS.c.id == number)
-        with self._database.reading("look up an incident") as connection:
-            found = connection.scalar(query)
-        return read_incident(found) if found is not None else None
+        return self._database.document("look up an incident", query, Incident)
 
     def page(
         self, wanted: IncidentQuery, after: str | None = None, limit: int = PAGE_DEFAULT
@@ -183,30 +175,15 @@ class IncidentTables(Part):
             query = query.where(INCIDENTS.c.last_seen >= wanted.since)
         if after is not None:
             query = query.where(INCIDENTS.c.id < before_nul(after))
-        with self._database.reading("list incidents") as connection:
-            found = connection.execute(query.order_by(INCIDENTS.c.id.desc()).limit(limit))
-            return [read_incident(document) for document in found.scalars()]
+        query = query.order_by(INCIDENTS.c.id.desc()).limit(limit)
+        return self._database.documents("list incidents", query, Incident)
 
     def changes(self, after: int, limit: int = INCIDENT_CHANGES_PAGE_MAX) -> list[Numbered]:
-        """News with a greater number, in order."""
-        query = (
-            select(CHANGES.c.number, CHANGES.c.document)
-            .where(CHANGES.c.number > max(-1, min(after, NUMBER_MAX)))
-            .order_by(CHANGES.c.number)
-            .limit(limit)
-        )
-        with self._database.reading("list news of incidents") as connection:
-            rows = connection.execute(query).all()
-        return [
-            Numbered(row.number, msgspec.json.decode(row.document, type=Change)) for row in rows
-        ]
+        found = self._database.numbered("list news of incidents", CHANGES, after, limit, Change)
+        return [Numbered(*each) for each in found]
 
     def changes_span(self) -> tuple[int, int] | None:
-        """The lowest and the highest number of the news that are kept; None: there are none."""
-        query = select(func.min(CHANGES.c.number), func.max(CHANGES.c.number))
-        with self._database.reading("list news of incidents") as connection:
-            first, last = connection.execute(query).one()
-        return None if first is None else (first, last)
+        return self._database.numbers("list news of incidents", CHANGES)
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -218,20 +195,11 @@ def is_holder(connection: Connection, task: str, holder: str) -> bool:
     return connection.scalar(query) == holder
 
 
-def read_incident(document: str) -> Incident:
-    return msgspec.json.decode(document, type=Incident)
-
-
 def moment_of(time_ns: int) -> dt.datetime:
     return dt.datetime.fromtimestamp(time_ns / NS, tz=dt.UTC)
 
 
 def write_incidents(connection: Connection, incidents: Sequence[Incident]) -> None:
-    names = ("state", "cause", "last_seen", "closed", "document")
-    insert = insert_into(connection, INCIDENTS)
-    write = insert.on_conflict_do_update(
-        index_elements=[INCIDENTS.c.id], set_={name: insert.excluded[name] for name in names}
-    )
     rows = [
         {
             "id": each.id,
@@ -243,8 +211,7 @@ def write_incidents(connection: Connection, incidents: Sequence[Incident]) -> No
         }
         for each in incidents
     ]
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        connection.execute(write, rows[start : start + ROWS_PER_STATEMENT])
+    upsert(connection, INCIDENTS, rows)
 
 
 def write_names(connection: Connection, incidents: Iterable[Incident]) -> None:
@@ -254,9 +221,7 @@ def write_names(connection: Connection, incidents: Iterable[Incident]) -> None:
         for each in incidents
         for kind, name in sorted(set(list(names_in(each))[:INCIDENT_NAMES_MAX]))
     ]
-    write = insert_into(connection, NAMES).on_conflict_do_nothing()
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        connection.execute(write, rows[start : start + ROWS_PER_STATEMENT])
+    execute_all(connection, insert_into(connection, NAMES).on_conflict_do_nothing(), rows)
 
 
 def names_in(incident: Incident) -> Iterator[tuple[str, str]]:
@@ -272,27 +237,20 @@ def names_in(incident: Incident) -> Iterator[tuple[str, str]]:
 
 
 def write_changes(connection: Connection, changes: Sequence[Change]) -> None:
-    """Append news. Only the holder of the lease writes, so that numbers have no gaps."""
     if not changes:
         return
-    last = connection.scalar(select(func.max(CHANGES.c.number))) or 0
     rows = [
         {
-            "number": number,
             "incident": change.incident.id,
             "time": moment_of(change.time_ns),
             "document": msgspec.json.encode(change).decode(),
         }
-        for number, change in enumerate(changes, start=last + 1)
+        for change in changes
     ]
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        connection.execute(CHANGES.insert(), rows[start : start + ROWS_PER_STATEMENT])
-    oldest = last + len(changes) - INCIDENT_CHANGES_KEPT_MAX
-    connection.execute(delete(CHANGES).where(CHANGES.c.number <= oldest))
+    append(connection, CHANGES, rows, INCIDENT_CHANGES_KEPT_MAX)
 
 
 def forget(connection: Connection, now: dt.datetime) -> None:
-    """Remove closed incidents that are too old or too many, with their names."""
     closed = INCIDENTS.c.state == IncidentState.CLOSED.value
     old = now - dt.timedelta(days=INCIDENTS_KEPT_DAYS)
     connection.execute(delete(INCIDENTS).where(closed, INCIDENTS.c.closed < old))

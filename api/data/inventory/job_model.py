@@ -18,7 +18,6 @@ class Origin(enum.StrEnum):
     SCHEDULER = "scheduler"
     """The environment of the rank's process."""
     RECORDS = "records"
-    """Records of collectives and steps."""
     PCI = "pci"
     """The nearest by PCI topology."""
     INFERRED = "inferred"

@@ -6,15 +6,15 @@ of several jobs locks them in the order of their names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Table, delete, select, update
+from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.sql.expression import bindparam
 
-from api.data.inventory.database import ROWS_PER_STATEMENT, insert_into, table_of
+from api.data.inventory.database import Row, execute_all, in_pieces, insert_into, table_of, upsert
 from api.data.inventory.job_model import FACTS, CommunicatorFound, JobRank, Origin, merged, said
 from api.data.inventory.records import RankSaid
 from api.data.inventory.tables import (
@@ -35,9 +35,6 @@ MEMBERS: Final = table_of(MemberRow)
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
-Item = TypeVar("Item")
-Row = dict[str, Any]
-
 
 def moment(time_ns: int) -> datetime:
     return EPOCH + timedelta(microseconds=time_ns // 1000)
@@ -47,13 +44,7 @@ def nanoseconds(time: datetime) -> int:
     return (time - EPOCH) // timedelta(microseconds=1) * 1000
 
 
-def in_pieces(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    for start in range(0, len(items), ROWS_PER_STATEMENT):
-        yield items[start : start + ROWS_PER_STATEMENT]
-
-
 def new_job(job: str, origin: JobOrigin, now: datetime) -> Row:
-    """The row of a job of which nothing else is known."""
     return {
         "job": job,
         "origin": origin,
@@ -67,14 +58,13 @@ def new_job(job: str, origin: JobOrigin, now: datetime) -> Row:
 
 
 def lock_job(connection: Connection, job: str) -> Row | None:
-    """The job's row, held until the end of the transaction; None if there is none."""
+    """Held until the end of the transaction."""
     query = select(JOBS).where(JOBS.c.job == job).with_for_update()
     found = connection.execute(query).mappings().first()
     return None if found is None else dict(found)
 
 
 def open_job(connection: Connection, job: str, origin: JobOrigin, now: datetime) -> Row:
-    """The job's row, made if it was not there, and held."""
     connection.execute(
         insert_into(connection, JOBS).on_conflict_do_nothing(), [new_job(job, origin, now)]
     )
@@ -103,8 +93,7 @@ def write_hosts(connection: Connection, job: str, hosts: Iterable[str], origin: 
         query = select(JOB_HOSTS.c.host).where(JOB_HOSTS.c.job == job, JOB_HOSTS.c.host.in_(names))
         known.update(connection.scalars(query))
     rows = [{"job": job, "host": host, "origin": origin} for host in given if host not in known]
-    for some in in_pieces(rows):
-        connection.execute(insert_into(connection, JOB_HOSTS).on_conflict_do_nothing(), some)
+    execute_all(connection, insert_into(connection, JOB_HOSTS).on_conflict_do_nothing(), rows)
     return bool(rows)
 
 
@@ -119,7 +108,6 @@ _RANK_COLUMNS: Final = ("rank", *FACTS, "origins")
 def ranks_of(
     connection: Connection, job: str, after: int | None = None, limit: int | None = None
 ) -> list[JobRank]:
-    """The ranks of a job in order: all of them, or a page."""
     wanted = [JOB_RANKS.c[name] for name in _RANK_COLUMNS]
     query = select(*wanted).where(JOB_RANKS.c.job == job).order_by(JOB_RANKS.c.rank)
     if after is not None:
@@ -154,10 +142,7 @@ def as_said(rank: RankSaid) -> JobRank:
 
 
 def write_ranks(connection: Connection, job: str, places: Iterable[JobRank]) -> bool:
-    """Join new facts about ranks with the stored ones; True if that changed something.
-
-    Removes ranks that were only guessed and whose guess has changed.
-    """
+    """True if something changed. Ranks that were only guessed, and no longer are, go."""
     given = list(places)
     guesses = any(is_guess(place) for place in given)
     known = (
@@ -181,11 +166,7 @@ def write_ranks(connection: Connection, job: str, places: Iterable[JobRank]) -> 
             old[rank] = JobRank(rank=rank)
     after = {rank: merged(old.get(rank, JobRank(rank=rank)), place) for rank, place in news.items()}
     changed = [place for rank, place in sorted(after.items()) if old.get(rank) != place]
-    insert = insert_into(connection, JOB_RANKS)
-    values = {name: insert.excluded[name] for name in (*FACTS, "origins")}
-    write = insert.on_conflict_do_update(index_elements=["job", "rank"], set_=values)
-    for some in in_pieces(changed):
-        connection.execute(write, [{"job": job, **msgspec.structs.asdict(one)} for one in some])
+    upsert(connection, JOB_RANKS, [{"job": job, **msgspec.structs.asdict(one)} for one in changed])
     return bool(changed)
 
 
@@ -211,7 +192,6 @@ def drop_ranks(connection: Connection, job: str, ranks: Sequence[int]) -> None:
 def write_communicators(
     connection: Connection, job: str, found: Sequence[CommunicatorFound]
 ) -> None:
-    """Join communicators and their members with what is known of the job's."""
     query = select(COMMUNICATORS).where(COMMUNICATORS.c.job == job)
     old = {row["communicator"]: dict(row) for row in connection.execute(query).mappings()}
     rows = [communicator_row(job, one, old.get(one.communicator)) for one in found]
@@ -250,18 +230,6 @@ def communicator_row(job: str, found: CommunicatorFound, old: Row | None) -> Row
         "first_seen": min(first, known.get("first_seen", first)),
         "last_seen": max(last, known.get("last_seen", last)),
     }
-
-
-def upsert(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Write these rows whole, over those with the same key."""
-    keys = [column.name for column in table.primary_key]
-    insert = insert_into(connection, table)
-    others = {column.name: insert.excluded[column.name] for column in table.c}
-    values = {name: value for name, value in others.items() if name not in keys}
-    write = insert.on_conflict_do_update(index_elements=keys, set_=values)
-    ordered = sorted(rows, key=lambda row: [row[name] for name in keys])
-    for some in in_pieces(ordered):
-        connection.execute(write, list(some))
 
 
 def make_aliases(connection: Connection, job: str, aliases: Iterable[str]) -> None:

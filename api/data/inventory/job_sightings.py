@@ -8,8 +8,9 @@ from typing import Final
 
 from sqlalchemy import Connection
 
+from api.data.inventory.database import Row
 from api.data.inventory.job_model import JobRank, Origin, said
-from api.data.inventory.job_rows import Row, change_row, open_job, write_hosts, write_ranks
+from api.data.inventory.job_rows import change_row, open_job, write_hosts, write_ranks
 from api.data.inventory.merge import NO_RANK, JobKey, Seen, Things
 from api.data.inventory.sightings import RANK_MAX, whole_number
 from api.data.inventory.tables import JobOrigin, JobState
@@ -21,7 +22,6 @@ OF_A_JOB: Final = ("user", "scheduler", "cluster")
 
 
 def write_job_sightings(connection: Connection, seen: Things[JobKey]) -> None:
-    """Join these jobs, their hosts and ranks with the rows that are there."""
     for job, items in groupby(seen.in_order(), key=lambda item: item[0][0]):
         write_job(connection, job, list(items))
 
@@ -59,10 +59,7 @@ def awake(row: Row, items: Sequence[tuple[JobKey, Seen]]) -> dict[str, object]:
     """Times and state of a job that was seen; only a registered job's end is final."""
     first = min(seen.first for _, seen in items)
     last = max(seen.last for _, seen in items)
-    times = {
-        "first_seen": min(first, row["first_seen"]),
-        "last_seen": max(last, row["last_seen"]),
-    }
+    times = {"first_seen": min(first, row["first_seen"]), "last_seen": max(last, row["last_seen"])}
     ended = row["state"] == JobState.ENDED and row["origin"] != JobOrigin.REGISTERED
     if ended and (row["ended_at"] is None or last > row["ended_at"]):
         return {**times, "state": JobState.RUNNING, "ended_at": None}
@@ -72,7 +69,6 @@ def awake(row: Row, items: Sequence[tuple[JobKey, Seen]]) -> dict[str, object]:
 
 
 def place_of(rank: int, host: str, seen: Seen) -> JobRank:
-    """A rank as its process' environment shows it."""
     texts = {name: text for name, (_, text) in seen.attributes.items()}
     return said(
         rank,

@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Connection, delete, func, select, update
 
 from api.base.limits import PAGE_DEFAULT
-from api.data.inventory.database import Part, Query, before_nul
+from api.data.inventory.database import Part, Query, Row, before_nul, in_pieces
 from api.data.inventory.job_model import FACTS, EarlierJob, JobFound, JobRank, Origin
 from api.data.inventory.job_rows import (
     COMMUNICATORS,
@@ -18,11 +18,9 @@ from api.data.inventory.job_rows import (
     JOB_RANKS,
     JOBS,
     MEMBERS,
-    Row,
     as_said,
     change_row,
     hosts_of,
-    in_pieces,
     lock_job,
     make_aliases,
     moment,
@@ -33,13 +31,7 @@ from api.data.inventory.job_rows import (
     write_hosts,
     write_ranks,
 )
-from api.data.inventory.records import (
-    Communicator,
-    CommunicatorMember,
-    Job,
-    JobChange,
-    JobSaid,
-)
+from api.data.inventory.records import Communicator, CommunicatorMember, Job, JobChange, JobSaid
 from api.data.inventory.sightings import is_name
 from api.data.inventory.tables import JobOrigin, JobState
 from collector.contract.errors import InventoryError
@@ -121,7 +113,6 @@ class JobTables(Part):
     # --- found out -----------------------------------------------------------------------------
 
     def keep(self, found: JobFound, now: datetime) -> None:
-        """Join what inference found of a job with what is known of it."""
         first, last = moment(found.first_ns), min(moment(found.last_ns), now)
         origin = JobOrigin.SCHEDULER if found.was_said else JobOrigin.INFERRED
         with self._database.writing("keep a job") as connection:
@@ -163,23 +154,18 @@ class JobTables(Part):
             .where(JOBS.c.origin != JobOrigin.REGISTERED)
             .values(state=JobState.ENDED, ended_at=JOBS.c.last_seen)
         )
-        with self._database.writing("end quiet jobs") as connection:
-            return connection.execute(quiet).rowcount
+        return self._database.execute("end quiet jobs", quiet)
 
     def forget(self, before: datetime) -> int:
         """Remove jobs that ended and were last seen before this, with all that belongs to them."""
         old = delete(JOBS).where(JOBS.c.state == JobState.ENDED, JOBS.c.last_seen < before)
-        with self._database.writing("forget old jobs") as connection:
-            return connection.execute(old).rowcount
+        return self._database.execute("forget old jobs", old)
 
     # --- asking --------------------------------------------------------------------------------
 
     def get(self, name: str) -> Job | None:
         """The job of this name, which may be an alias."""
-        if not is_name(name):
-            return None
-        found = self._database.ask(Job, JOBS, lambda query, of: query.where(of.job == name), 1)
-        return found[0] if found else None
+        return self._database.one(Job, JOBS, name) if is_name(name) else None
 
     def page(
         self,
@@ -205,26 +191,21 @@ class JobTables(Part):
 
     def groups(self, name: str) -> dict[str, list[list[int]]]:
         """Parallelism groups, if registered; read apart from the job because they are large."""
-        with self._database.reading("read a job's groups") as connection:
-            found = connection.scalar(select(JOBS.c.groups).where(JOBS.c.job == name))
-        return dict(found or {})
+        query = select(JOBS.c.groups).where(JOBS.c.job == name)
+        return dict(self._database.scalar("read a job's groups", query) or {})
 
     def hosts(self, name: str) -> list[str]:
         with self._database.reading("list a job's hosts") as connection:
             return hosts_of(connection, name)
 
     def ranks(self, name: str, after: int | None = None, limit: int | None = None) -> list[JobRank]:
-        """The ranks of a job in order: those after one, at most `limit`, or all."""
         with self._database.reading("list a job's ranks") as connection:
             return ranks_of(connection, name, after, limit)
 
     def communicators(self, name: str, limit: int | None = None) -> list[Communicator]:
-        """The communicators of a job by name: all, or the first of them."""
         query = select(COMMUNICATORS).where(COMMUNICATORS.c.job == name)
         query = query.order_by(COMMUNICATORS.c.communicator).limit(limit)
-        with self._database.reading("list a job's communicators") as connection:
-            rows = connection.execute(query).mappings()
-            return [msgspec.convert(dict(row), Communicator) for row in rows]
+        return self._database.rows("list a job's communicators", query, Communicator)
 
     def communicator_names(self, name: str) -> list[str]:
         query = select(COMMUNICATORS.c.communicator).where(COMMUNICATORS.c.job == name)
@@ -241,14 +222,12 @@ class JobTables(Part):
     def members(
         self, name: str, communicators: Sequence[str] | None = None
     ) -> list[CommunicatorMember]:
-        """Members of a job's communicators, or of some of them, by communicator and rank."""
         wanted = [MEMBERS.c[field] for field in CommunicatorMember.__struct_fields__]
         query = select(*wanted).where(MEMBERS.c.job == name)
         if communicators is not None:
             query = query.where(MEMBERS.c.communicator.in_(communicators))
         query = query.order_by(MEMBERS.c.communicator, MEMBERS.c.rank)
-        with self._database.reading("list a job's members") as connection:
-            return [CommunicatorMember(**row) for row in connection.execute(query).mappings()]
+        return self._database.rows("list a job's members", query, CommunicatorMember)
 
     def count_ranks(self, name: str) -> int:
         with self._database.reading("count a job's ranks") as connection:
@@ -256,8 +235,7 @@ class JobTables(Part):
 
     def count_communicators(self, name: str) -> int:
         query = select(func.count()).select_from(COMMUNICATORS).where(COMMUNICATORS.c.job == name)
-        with self._database.reading("count a job's communicators") as connection:
-            return connection.scalar(query) or 0
+        return self._database.scalar("count a job's communicators", query) or 0
 
     def inferred(self, communicators: Iterable[str]) -> list[EarlierJob]:
         """The inferred jobs, ended or not, that have one of these communicators."""
@@ -278,9 +256,7 @@ class JobTables(Part):
     def running(self) -> list[Job]:
         wanted = [JOBS.c[field] for field in Job.__struct_fields__]
         query = select(*wanted).where(JOBS.c.state == JobState.RUNNING).order_by(JOBS.c.job)
-        with self._database.reading("list running jobs") as connection:
-            rows = connection.execute(query).mappings().all()
-        return [msgspec.convert(dict(row), Job) for row in rows]
+        return self._database.rows("list running jobs", query, Job)
 
 
 # --- registration -------------------------------------------------------------------------------
@@ -312,7 +288,6 @@ def changed_columns(change: JobChange, now: datetime) -> dict[str, object]:
 
 
 def differences_of(connection: Connection, row: Row, request: JobSaid) -> list[str]:
-    """Where a request contradicts the registered job."""
     columns = {name: getattr(request, name) for name in COLUMNS_SAID}
     columns |= {"groups": request.groups or None, "attributes": request.attributes or None}
     found = [
@@ -348,6 +323,5 @@ def rank_differences(old: dict[int, JobRank], given: Iterable[JobRank]) -> list[
 
 
 def shown(value: object) -> str:
-    """A value, shortened for an error message."""
     text = "nothing" if value is None or value == {} else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"  # noqa: PLR2004 - a line of a message

@@ -16,7 +16,7 @@ import msgspec
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from api.data.inventory.cabling_spans import Span, join_seen
-from api.data.inventory.database import ROWS_PER_STATEMENT, table_of
+from api.data.inventory.database import in_pieces, table_of
 from api.data.inventory.merge import LinkKey
 from api.data.inventory.sightings import PEER_LABELS, LinkEnd
 from api.data.inventory.tables import CablingRow, HostRow
@@ -48,24 +48,18 @@ class Changes(msgspec.Struct):
 def lock_hosts(connection: Connection, hosts: Iterable[str]) -> set[str]:
     """Lock these hosts' rows, in the order that all writers use; returns those that exist."""
     found: set[str] = set()
-    names = sorted(set(hosts))
-    for start in range(0, len(names), ROWS_PER_STATEMENT):
-        some = names[start : start + ROWS_PER_STATEMENT]
+    for some in in_pieces(sorted(set(hosts))):
         query = select(HOSTS.c.host).where(HOSTS.c.host.in_(some)).order_by(HOSTS.c.host)
         found.update(connection.scalars(query.with_for_update()))
     return found
 
 
 def write_links(connection: Connection, seen: Mapping[LinkKey, Seen]) -> int:
-    """Join these observations of cables' ends; returns how many ends were left out.
-
-    The hosts' rows exist and are locked.
-    """
+    """Returns how many ends were left out. The hosts' rows exist and are locked."""
     left_out = 0
     ordered = sorted(seen.items(), key=lambda item: (item[0][0], end_key(*item[0]), item[1]))
     by_host = [(host, list(items)) for host, items in groupby(ordered, lambda item: item[0][0])]
-    for start in range(0, len(by_host), ROWS_PER_STATEMENT):
-        some = by_host[start : start + ROWS_PER_STATEMENT]
+    for some in in_pieces(by_host):
         known = read_spans(connection, [host for host, _ in some])
         changes = Changes([], [], [])
         for host, items in some:
@@ -99,7 +93,6 @@ def join_host(host: str, items: list[tuple[LinkKey, Seen]], known: Spans, change
 
 
 def end_key(host: str, end: LinkEnd) -> EndKey:
-    """Which history an end belongs to."""
     return host, end.device, end.port, end.method
 
 
@@ -111,13 +104,8 @@ def read_spans(connection: Connection, hosts: Collection[str]) -> dict[str, Span
     for row in connection.execute(query):
         values = tuple(row)
         number, since, last_seen, until = values[rest_at:]
-        span = Span(
-            number=number,
-            peer=values[peer_at:rest_at],
-            since=since,
-            last_seen=last_seen,
-            until=until,
-        )
+        peer = values[peer_at:rest_at]
+        span = Span(number=number, peer=peer, since=since, last_seen=last_seen, until=until)
         found.setdefault(values[0], {}).setdefault(values[:peer_at], []).append(span)
     return found
 
@@ -141,7 +129,6 @@ def as_keys(place: Mapping[str, str], number: int) -> dict[str, Any]:
 
 
 def apply_changes(connection: Connection, changes: Changes) -> None:
-    """Write all of them, a statement for each sort."""
     which = [CABLINGS.c[name] == bindparam(f"key_{name}") for name in (*KEY, "number")]
     if changes.gone:
         connection.execute(delete(CABLINGS).where(*which), changes.gone)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import Connection, Select, func, or_, select
 
 from api.data.inventory.cabling_spans import NOBODY, UNPLUGGED
-from api.data.inventory.database import ROWS_PER_STATEMENT, Part, table_of
+from api.data.inventory.database import Part, Record, in_pieces, table_of
 from api.data.inventory.link_rows import CABLINGS, lock_hosts, write_links
-from api.data.inventory.records import Cabling, Host
+from api.data.inventory.records import Cabling, FabricEnd, Host
 from api.data.inventory.sightings import PEER_LABELS, LinkEnd, is_name
 from api.data.inventory.tables import DeviceKind, DeviceRow, HostRow, PortRow
 from collector.contract.errors import InventoryError
@@ -40,7 +40,6 @@ HOSTS: Final = table_of(HostRow)
 
 Place = tuple[str, str, str]
 """Host, device, port."""
-Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class FabricDevice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -66,22 +65,6 @@ class FabricPort(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     guid: str | None
     last_seen: datetime
     description: str | None
-
-
-class FabricEnd(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A cabling's columns that a topology needs."""
-
-    host: str
-    device: str
-    port: str
-    method: str
-    peer_name: str
-    peer_port: str
-    peer_guid: str
-    peer_chassis: str
-    peer_port_id: str
-    since: datetime
-    last_seen: datetime
 
 
 class FabricRows(msgspec.Struct, frozen=True):
@@ -125,10 +108,7 @@ class LinkTables(Part):
     """Cables: asking for them, and noting that one was unplugged."""
 
     def cablings(self, port: PortId) -> list[Cabling]:
-        """A port's neighbours and their times, by every method, the latest first.
-
-        One whose neighbour has no name at all means that the port had none.
-        """
+        """By every method, the latest first. A neighbour without any name: the port had none."""
         if not all(is_name(name) for name in (port.host, port.device, port.port)):
             return []
         columns = CABLINGS.c
@@ -140,10 +120,7 @@ class LinkTables(Part):
             return read_all(connection, Cabling, query)
 
     def fabric(self, at: datetime, *, is_now: bool) -> FabricRows:
-        """Everything that was there and cabled at a moment: hosts, switches, ports, neighbours.
-
-        ``is_now``: the moment is the present, so that what has ended is left out by that alone.
-        """
+        """``is_now``: the moment is the present, so that only what has ended is left out."""
         seen_since, cabling = at - LOOK_BACK, CABLINGS.c
         is_named = or_(*(cabling[name] != "" for name in PEER_LABELS))
         cabled = wanted(FabricEnd, CABLINGS).where(cabling.last_seen >= seen_since, is_named)
@@ -164,10 +141,7 @@ class LinkTables(Part):
             )
 
     def note_unplugged(self, now: datetime) -> int:
-        """End the cablings of reported ports that name no neighbour; returns how many.
-
-        Several processes may do so at once.
-        """
+        """End cablings of reported ports that name no neighbour; returns how many."""
         with self._database.reading("look for unplugged cables") as connection:
             rows = quiet_cablings(connection, now)
             signs = read_signs(connection, rows)
@@ -196,7 +170,6 @@ def wanted(record: type[msgspec.Struct], table: Any) -> Select[Any]:  # noqa: AN
 
 
 def there(record: type[msgspec.Struct], table: Any, at: datetime) -> Select[Any]:  # noqa: ANN401
-    """A query for the rows of things that were there at a moment."""
     query = wanted(record, table).where(table.c.last_seen >= at - LOOK_BACK)
     return query.where(table.c.first_seen <= at)
 
@@ -205,8 +178,7 @@ def read_all(connection: Connection, record: type[Record], query: Select[Any]) -
     """All rows as records; an error if there are over FABRIC_ROWS_MAX."""
     rows = connection.execute(query.limit(FABRIC_ROWS_MAX + 1)).all()
     if len(rows) > FABRIC_ROWS_MAX:
-        msg = f"over {FABRIC_ROWS_MAX} rows (FABRIC_ROWS_MAX) of {record.__name__}"
-        raise InventoryError(msg)
+        raise InventoryError(f"over {FABRIC_ROWS_MAX} rows (FABRIC_ROWS_MAX) of {record.__name__}")
     names = record.__struct_fields__
     return [record(**dict(zip(names, row, strict=True))) for row in rows]
 
@@ -215,7 +187,6 @@ def read_all(connection: Connection, record: type[Record], query: Select[Any]) -
 
 
 def quiet_cablings(connection: Connection, now: datetime) -> list[Cabling]:
-    """Cablings in force that were not confirmed for a while."""
     columns = CABLINGS.c
     query = wanted(Cabling, CABLINGS).where(
         columns.until.is_(None),
@@ -228,15 +199,13 @@ def quiet_cablings(connection: Connection, now: datetime) -> list[Cabling]:
 
 
 def read_signs(connection: Connection, rows: Iterable[Cabling]) -> Signs:
-    """Evidence about the ports of these cablings and the sources of their neighbours."""
     signs = Signs({}, set(), {})
-    hosts = sorted({row.host for row in rows})
-    for start in range(0, len(hosts), ROWS_PER_STATEMENT):
-        add_signs(connection, signs, hosts[start : start + ROWS_PER_STATEMENT])
+    for some in in_pieces(sorted({row.host for row in rows})):
+        add_signs(connection, signs, some)
     return signs
 
 
-def add_signs(connection: Connection, signs: Signs, hosts: list[str]) -> None:
+def add_signs(connection: Connection, signs: Signs, hosts: Sequence[str]) -> None:
     nics = select(DEVICES.c.host, DEVICES.c.device, DEVICES.c.last_seen)
     nics = nics.where(DEVICES.c.host.in_(hosts), DEVICES.c.kind == DeviceKind.NIC)
     for host, device, last_seen in connection.execute(nics):

@@ -7,6 +7,8 @@ steps run in one transaction on both databases, so a failed upgrade leaves the o
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -28,37 +30,34 @@ ALEMBIC: Final = threading.Lock()
 """Alembic's `op` and `context` are one for the whole process: two threads would mix them up."""
 
 
+@contextmanager
+def migrating(engine: Engine) -> Iterator[Connection]:
+    connected = engine.connect().execution_options(**WRITE)
+    with ALEMBIC, connected as connection, connection.begin():
+        yield connection
+
+
 def upgrade(engine: Engine, revision: str = "head") -> None:
     """Bring the schema up to a revision; does nothing when it is there already."""
-    with (
-        ALEMBIC,
-        engine.connect().execution_options(**WRITE) as connection,
-        connection.begin(),
-    ):
+    with migrating(engine) as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
         try:
             command.upgrade(configured(connection), revision)
         except CommandError as error:
-            msg = (
+            raise InventoryError(
                 f"the inventory's schema is at revision {current(connection)}, which this program "
                 f"does not know ({error}); run the Fabricscope that made it, or a newer one"
-            )
-            raise InventoryError(msg) from error
+            ) from error
 
 
 def downgrade(engine: Engine, revision: str) -> None:
     """Take the schema back to a revision (`base`: nothing left). Loses what the steps added."""
-    with (
-        ALEMBIC,
-        engine.connect().execution_options(**WRITE) as connection,
-        connection.begin(),
-    ):
+    with migrating(engine) as connection:
         command.downgrade(configured(connection), revision)
 
 
 def current(connection: Connection) -> str | None:
-    """The revision at which the schema is; None before the first upgrade."""
     return MigrationContext.configure(connection).get_current_revision()
 
 

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final
 
 import msgspec
-from sqlalchemy import Connection, delete, func, or_, select, tuple_, update
+from sqlalchemy import Connection, Update, delete, func, or_, select, tuple_, update
 
 from alerts.rulebook.notices import Notice, Plan, Silence, Talk
 from api.base.limits import (
@@ -23,7 +23,16 @@ from api.base.limits import (
     SILENCES_KEPT_DAYS,
     SILENCES_MAX,
 )
-from api.data.inventory.database import ROWS_PER_STATEMENT, Part, before_nul, insert_into, table_of
+from api.data.inventory.database import (
+    Part,
+    before_nul,
+    delete_past,
+    execute_all,
+    in_pieces,
+    insert_into,
+    table_of,
+    upsert,
+)
 from api.data.inventory.incidents import is_holder, moment_of
 from api.data.inventory.sightings import is_name
 from api.data.inventory.tables import NoticeRow, NoticeState, SilenceRow, TalkRow
@@ -59,7 +68,6 @@ class KeptNotice(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: dt.datetime | None
     """When it was sent, or given up."""
     detail: str
-    """Result of the last attempt."""
 
 
 class Backlog(msgspec.Struct, frozen=True):
@@ -75,17 +83,11 @@ class NoticeTables(Part):
     # --- planning ------------------------------------------------------------------------------
 
     def talks(self) -> dict[str, Talk]:
-        """The last state sent to each receiver, by the talks' keys."""
-        with self._database.reading("list talks") as connection:
-            found = connection.execute(select(TALKS.c.document)).scalars().all()
-        talks = (msgspec.json.decode(document, type=Talk) for document in found)
+        talks = self._database.documents("list talks", select(TALKS.c.document), Talk)
         return {talk.key: talk for talk in talks}
 
     def keep_plan(self, plan: Plan, *, task: str, holder: str, now: dt.datetime) -> KeptPlan | None:
-        """Keep notices and the talks behind them, in one transaction, before they are sent.
-
-        None, and nothing is kept, if the task belongs to another process by now.
-        """
+        """None, and nothing is kept, if the task belongs to another process by now."""
         with self._database.writing("keep notices") as connection:
             if not is_holder(connection, task, holder):
                 return None
@@ -103,10 +105,7 @@ class NoticeTables(Part):
     # --- sending -------------------------------------------------------------------------------
 
     def due(self, receiver: str, now: dt.datetime, limit: int) -> list[Notice]:
-        """Notices that wait for a receiver and may be tried: critical ones first, then the oldest.
-
-        One that was tried and put off comes behind those that were not.
-        """
+        """Critical ones first, then the oldest; those that were put off come last."""
         is_due = or_(NOTICES.c.due_at <= now, NOTICES.c.due_at > now + CLOCK_SET_BACK)
         query = (
             select(NOTICES.c.document)
@@ -115,9 +114,7 @@ class NoticeTables(Part):
             .order_by(NOTICES.c.is_critical.desc(), NOTICES.c.due_at, NOTICES.c.id)
             .limit(limit)
         )
-        with self._database.reading("list notices") as connection:
-            found = connection.execute(query).scalars().all()
-        return [read_notice(document) for document in found]
+        return self._database.documents("list notices", query, Notice)
 
     def begin_attempts(self, ids: Sequence[str], *, task: str, holder: str) -> set[str] | None:
         """Those that still wait, with one more attempt; None if another process has the task."""
@@ -133,35 +130,23 @@ class NoticeTables(Part):
 
     def settle(self, number: str, state: NoticeState, detail: str, now: dt.datetime) -> None:
         """A notice was sent, or refused. Also one that was superseded meanwhile: it was sent."""
-        with self._database.writing("settle a notice") as connection:
-            connection.execute(
-                update(NOTICES)
-                .where(NOTICES.c.id == number)
-                .values(state=state.value, detail=detail, ended_at=now)
-            )
+        done = {"state": state.value, "detail": detail, "ended_at": now}
+        self._database.execute(
+            "settle a notice", update(NOTICES).where(NOTICES.c.id == number).values(done)
+        )
 
     def postpone(self, number: str, due: dt.datetime, detail: str) -> None:
         """A notice could not be sent: it is tried again, unless a newer one took its place."""
-        with self._database.writing("put a notice off") as connection:
-            connection.execute(
-                update(NOTICES)
-                .where(NOTICES.c.id == number, NOTICES.c.state == WAITING)
-                .values(due_at=due, detail=detail)
-            )
+        still = (NOTICES.c.id == number, NOTICES.c.state == WAITING)
+        later = update(NOTICES).where(*still).values(due_at=due, detail=detail)
+        self._database.execute("put a notice off", later)
 
     def drop_strangers(self, receivers: Collection[str], now: dt.datetime) -> int:
-        """Give up notices to receivers that are no longer configured; their number."""
-        with self._database.writing("drop notices") as connection:
-            done = connection.execute(
-                update(NOTICES)
-                .where(NOTICES.c.state == WAITING, NOTICES.c.receiver.not_in(list(receivers)))
-                .values(
-                    state=NoticeState.DROPPED.value,
-                    detail="its receiver is no longer configured",
-                    ended_at=now,
-                )
-            )
-            return int(done.rowcount)
+        is_strange = NOTICES.c.receiver.not_in(list(receivers))
+        drop = dropped("its receiver is no longer configured", now)
+        return self._database.execute(
+            "drop notices", drop.where(NOTICES.c.state == WAITING, is_strange)
+        )
 
     def backlogs(self) -> dict[str, Backlog]:
         query = (
@@ -200,14 +185,8 @@ class NoticeTables(Part):
         with self._database.reading("list notices") as connection:
             rows = connection.execute(query).mappings().all()
         return [
-            KeptNotice(
-                notice=read_notice(row["document"]),
-                state=NoticeState(row["state"]),
-                attempts=row["attempts"],
-                planned_at=row["planned_at"],
-                due_at=row["due_at"],
-                ended_at=row["ended_at"],
-                detail=row["detail"],
+            msgspec.convert(
+                {**row, "notice": msgspec.json.decode(row["document"], type=Notice)}, KeptNotice
             )
             for row in rows
         ]
@@ -251,21 +230,16 @@ class SilenceTables(Part):
         if not is_name(number):
             return None
         query = select(SILENCES.c.document).where(SILENCES.c.id == number)
-        with self._database.reading("look up a silence") as connection:
-            document = connection.scalar(query)
-        return msgspec.json.decode(document, type=Silence) if document is not None else None
+        return self._database.document("look up a silence", query, Silence)
 
     def ending_after(self, ends_after: dt.datetime) -> list[Silence]:
-        """Silences that end after a moment, the first to end first."""
         query = (
             select(SILENCES.c.document)
             .where(SILENCES.c.ends_at > ends_after)
             .order_by(SILENCES.c.ends_at, SILENCES.c.id)
             .limit(SILENCES_ASKED_MAX)
         )
-        with self._database.reading("list silences") as connection:
-            found = connection.execute(query).scalars().all()
-        return [msgspec.json.decode(document, type=Silence) for document in found]
+        return self._database.documents("list silences", query, Silence)
 
 
 # --- rows ---------------------------------------------------------------------------------------
@@ -276,18 +250,17 @@ def digest(key: str) -> str:
     return blake2b(key.encode(), digest_size=16).hexdigest()
 
 
-def read_notice(document: str) -> Notice:
-    return msgspec.json.decode(document, type=Notice)
+def dropped(why: str, now: dt.datetime) -> Update:
+    values = {"state": NoticeState.DROPPED.value, "detail": why, "ended_at": now}
+    return update(NOTICES).values(values)
 
 
 def end_waiting(
     connection: Connection, keys: Iterable[str], state: NoticeState, now: dt.datetime
 ) -> int:
-    """End what waits of these talks; how many."""
     ended = 0
     names = sorted(digest(key) for key in keys)
-    for start in range(0, len(names), ROWS_PER_STATEMENT):
-        some = names[start : start + ROWS_PER_STATEMENT]
+    for some in in_pieces(names):
         done = connection.execute(
             update(NOTICES)
             .where(NOTICES.c.state == WAITING, NOTICES.c.talk.in_(some))
@@ -298,21 +271,16 @@ def end_waiting(
 
 
 def write_talks(connection: Connection, talks: Sequence[Talk]) -> None:
-    insert = insert_into(connection, TALKS)
-    write = insert.on_conflict_do_update(
-        index_elements=[TALKS.c.talk], set_={"document": insert.excluded.document}
-    )
     rows = [
         {"talk": digest(talk.key), "document": msgspec.json.encode(talk).decode()} for talk in talks
     ]
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        connection.execute(write, rows[start : start + ROWS_PER_STATEMENT])
+    upsert(connection, TALKS, rows)
 
 
 def remove_talks(connection: Connection, keys: Sequence[str]) -> None:
-    for start in range(0, len(keys), ROWS_PER_STATEMENT):
-        some = [digest(key) for key in keys[start : start + ROWS_PER_STATEMENT]]
-        connection.execute(delete(TALKS).where(TALKS.c.talk.in_(some)))
+    for some in in_pieces(keys):
+        gone = [digest(key) for key in some]
+        connection.execute(delete(TALKS).where(TALKS.c.talk.in_(gone)))
 
 
 def write_notices(connection: Connection, notices: Sequence[Notice]) -> None:
@@ -341,8 +309,7 @@ def write_notices(connection: Connection, notices: Sequence[Notice]) -> None:
         }
         for notice in notices
     ]
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        connection.execute(write, rows[start : start + ROWS_PER_STATEMENT])
+    execute_all(connection, write, rows)
 
 
 def drop_past_bound(connection: Connection, now: dt.datetime) -> int:
@@ -356,47 +323,21 @@ def drop_past_bound(connection: Connection, now: dt.datetime) -> int:
         .order_by(NOTICES.c.is_critical, NOTICES.c.planned_at, NOTICES.c.id)
         .limit(waiting - OUTBOX_MAX)
     )
-    done = connection.execute(
-        update(NOTICES)
-        .where(NOTICES.c.id.in_(excess))
-        .values(
-            state=NoticeState.DROPPED.value,
-            detail=f"more than OUTBOX_MAX = {OUTBOX_MAX} waited",
-            ended_at=now,
-        )
-    )
-    return int(done.rowcount)
+    drop = dropped(f"more than OUTBOX_MAX = {OUTBOX_MAX} waited", now)
+    return int(connection.execute(drop.where(NOTICES.c.id.in_(excess))).rowcount)
 
 
 def forget_notices(connection: Connection, now: dt.datetime) -> None:
-    """Remove notices that ended and are too old or too many."""
     ended = NOTICES.c.state != WAITING
     old = now - dt.timedelta(days=NOTICES_KEPT_DAYS)
     connection.execute(delete(NOTICES).where(ended, NOTICES.c.planned_at < old))
-    newest = (
-        select(NOTICES.c.planned_at)
-        .where(ended)
-        .order_by(NOTICES.c.planned_at.desc())
-        .offset(NOTICES_KEPT_MAX)
-        .limit(1)
-    )
-    last_gone = connection.scalar(newest)
-    if last_gone is not None:
-        connection.execute(delete(NOTICES).where(ended, NOTICES.c.planned_at <= last_gone))
+    delete_past(connection, NOTICES.c.planned_at, ended, NOTICES_KEPT_MAX)
 
 
 def write_silence(connection: Connection, silence: Silence) -> None:
-    insert = insert_into(connection, SILENCES)
-    names = ("ends_at", "document")
-    connection.execute(
-        insert.on_conflict_do_update(
-            index_elements=[SILENCES.c.id], set_={name: insert.excluded[name] for name in names}
-        ),
-        [
-            {
-                "id": silence.id,
-                "ends_at": moment_of(silence.ends_ns),
-                "document": msgspec.json.encode(silence).decode(),
-            }
-        ],
-    )
+    row = {
+        "id": silence.id,
+        "ends_at": moment_of(silence.ends_ns),
+        "document": msgspec.json.encode(silence).decode(),
+    }
+    upsert(connection, SILENCES, [row])

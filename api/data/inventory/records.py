@@ -51,17 +51,13 @@ class Port(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, str]
 
 
-class Cabling(msgspec.Struct, frozen=True, kw_only=True):
-    """A neighbour as a port reported it by one method, and from when to when.
-
-    `until` is None while no evidence contradicts it; `last_seen` is the time of the last report.
-    """
+class FabricEnd(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A cabling's columns that a topology needs; `last_seen` is the time of the last report."""
 
     host: str
     device: str
     port: str
     method: str
-    number: int
     peer_name: str
     peer_port: str
     peer_guid: str
@@ -69,7 +65,14 @@ class Cabling(msgspec.Struct, frozen=True, kw_only=True):
     peer_port_id: str
     since: datetime
     last_seen: datetime
+
+
+class Cabling(FabricEnd, frozen=True, kw_only=True, gc=False):
+    """A neighbour as a port reported it by one method, and from when to when."""
+
+    number: int
     until: datetime | None
+    """None while no evidence contradicts it."""
 
 
 class Agent(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,11 +22,11 @@ from api.data.inventory.alerts import AlertTables
 from api.data.inventory.batches import BatchRun
 from api.data.inventory.captures import CaptureTables
 from api.data.inventory.database import (
-    ROWS_PER_STATEMENT,
     Database,
     Part,
     Query,
     before_nul,
+    in_pieces,
     insert_into,
     table_of,
 )
@@ -73,12 +73,7 @@ class HostTables(Part):
     """Hosts, their devices and ports, and their agents."""
 
     def get(self, name: str) -> Host | None:
-        if not is_name(name):
-            return None
-        found = self._database.ask(
-            Host, HOSTS.table, lambda query, of: query.where(of.host == name), 1
-        )
-        return found[0] if found else None
+        return self._database.one(Host, HOSTS.table, name) if is_name(name) else None
 
     def page(
         self,
@@ -86,10 +81,7 @@ class HostTables(Part):
         limit: int = PAGE_DEFAULT,
         role: HostRole | None = HostRole.HOST,
     ) -> list[Host]:
-        """A page of hosts by name: those after a name, at most `limit`.
-
-        Machines, unless asked for switches; None: both.
-        """
+        """By name. Machines, unless asked for switches; None: both."""
 
         def narrow(query: Query, of: Any) -> Query:  # noqa: ANN401 - a table's columns
             if role is not None:
@@ -108,10 +100,7 @@ class HostTables(Part):
         )
 
     def devices(
-        self,
-        host: str,
-        after: tuple[DeviceKind, str] | None = None,
-        limit: int = PAGE_MAX,
+        self, host: str, after: tuple[DeviceKind, str] | None = None, limit: int = PAGE_MAX
     ) -> list[Device]:
         """A page of a host's devices by kind and name: those after one, at most `limit`."""
         if not is_name(host):
@@ -151,22 +140,15 @@ class HostTables(Part):
         return self._database.ask(Port, PORTS.table, narrow, limit)
 
     def agent(self, name: str) -> Agent | None:
-        if not name.isprintable():
-            return None
-        found = self._database.ask(
-            Agent, AGENTS, lambda query, of: query.where(of.agent == name), 1
-        )
-        return found[0] if found else None
+        return self._database.one(Agent, AGENTS, name) if name.isprintable() else None
 
 
 class Inventory:
-    """All tables, by subject; on `sqlite:///path` or `postgresql+psycopg://…`.
-
-    Connects at first use. `migrate` must have run once before the rest.
-    """
+    """All tables, by subject. `migrate` must have run once before the rest."""
 
     def __init__(self, url: str) -> None:
         self._database = database = Database(url)
+        self.migrate, self.ping, self.close = database.migrate, database.ping, database.close
         self.hosts = HostTables(database)
         self.links = LinkTables(database)
         self.jobs = JobTables(database)
@@ -181,22 +163,8 @@ class Inventory:
         self.actions = ActionTables(database)
         self.tokens = TokenTables(database)
 
-    def migrate(self) -> None:
-        """Bring the schema to this program's version; several processes may try at once."""
-        self._database.migrate()
-
-    def ping(self) -> None:
-        """Return if the database answers, else raise InventoryError."""
-        self._database.ping()
-
-    def close(self) -> None:
-        self._database.close()
-
     def observe(self, observations: Iterable[Observation]) -> int:
-        """Keep what was seen, in one transaction; order and repetition make no difference.
-
-        Returns how many ends of cables were left out (`ENDS_PER_HOST_MAX`).
-        """
+        """In any order, also again; how many ends were left out (`ENDS_PER_HOST_MAX`)."""
         tally = Tally(observations)
         with self._database.writing("keep sightings") as connection:
             write_tally(connection, tally)
@@ -213,10 +181,7 @@ class Inventory:
         )
 
     def note_batches(self, runs: Iterable[BatchRun]) -> None:
-        """Keep how far agents' batches have come; their hosts thereby have been seen.
-
-        Each run must be one agent's batches of one boot in the order in which they came.
-        """
+        """Each run must be one agent's batches of one boot in the order in which they came."""
         by_agent: dict[str, list[BatchRun]] = {}
         for run in sorted(runs, key=lambda run: (run.received_at, run.last)):
             by_agent.setdefault(run.agent, []).append(run)
@@ -250,10 +215,8 @@ def write_things(connection: Connection, kept: Kept, things: Things[Key]) -> Non
     The upsert inserts new rows whole and moves the times of old ones, which locks them. Attributes
     of old rows are then joined here, because no two databases join JSON alike.
     """
-    rows = things.in_order()
-    for start in range(0, len(rows), ROWS_PER_STATEMENT):
-        some = rows[start : start + ROWS_PER_STATEMENT]
-        write = upsert(connection, kept.table)
+    for some in in_pieces(things.in_order()):
+        write = widened(connection, kept.table)
         values = [row_of(kept, *item) for item in some]
         if any(seen.attributes for _, seen in some):
             old = connection.execute(write.returning(*kept.table.c), values).mappings().all()
@@ -262,7 +225,7 @@ def write_things(connection: Connection, kept: Kept, things: Things[Key]) -> Non
             connection.execute(write, values)
 
 
-def upsert(connection: Connection, table: Table) -> Any:  # noqa: ANN401 - either dialect's Insert
+def widened(connection: Connection, table: Table) -> Any:  # noqa: ANN401 - either dialect's Insert
     """Insert a row; where it is there already, only widen the time in which it was seen."""
     insert = insert_into(connection, table)
     old, new = table.c, insert.excluded
@@ -331,13 +294,11 @@ def write_agents(connection: Connection, by_agent: dict[str, list[BatchRun]]) ->
     # one, and a row can be locked.
     fresh = [before(by_agent[agent][0]) for agent in agents]
     connection.execute(insert_into(connection, AGENTS).on_conflict_do_nothing(), fresh)
-    for start in range(0, len(agents), ROWS_PER_STATEMENT):
-        some = agents[start : start + ROWS_PER_STATEMENT]
+    for some in in_pieces(agents):
         advance_agents(connection, {agent: by_agent[agent] for agent in some})
 
 
 def before(run: BatchRun) -> dict[str, object]:
-    """The row of an agent of which nothing has come before this run."""
     return {
         "agent": run.agent,
         "boot": run.boot,
@@ -348,7 +309,6 @@ def before(run: BatchRun) -> dict[str, object]:
 
 
 def advance_agents(connection: Connection, by_agent: dict[str, list[BatchRun]]) -> None:
-    """Advance the rows of these agents, all of which exist."""
     query = select(AGENTS).where(AGENTS.c.agent.in_(by_agent)).order_by(AGENTS.c.agent)
     changed = []
     for row in connection.execute(query.with_for_update()).mappings().all():

@@ -27,7 +27,6 @@ RATE_BITS_PER_SECOND_MAX: Final = 10**15
 """A thousand times the fastest port of today; more is a broken reading, and is left out."""
 
 Attributes = tuple[tuple[str, str], ...]
-"""Names and values, sorted by name."""
 
 PEER_LABELS: Final = ("peer_name", "peer_port", "peer_guid", "peer_chassis", "peer_port_id")
 """Labels that describe a port's neighbour, in this order in `Peer`."""
@@ -86,15 +85,8 @@ JOB_INFO: Final = "fabric_job_info"
 JOB_ATTRIBUTES: Final = {
     name: name
     for name in (
-        "user",
-        "scheduler",
-        "cluster",
-        "namespace",
-        "gpu",
-        "gpu_uuid",
-        "device",
-        "pid",
-        "local_rank",
+        *("user", "scheduler", "cluster", "namespace"),
+        *("gpu", "gpu_uuid", "device", "pid", "local_rank"),
     )
 }
 """Labels of JOB_INFO that describe a job or its rank."""
@@ -191,7 +183,6 @@ class PortValues(msgspec.Struct, frozen=True, kw_only=True):
     rate_bits_per_second: float | None = None
 
     def sighting(self) -> Sighting | None:
-        """The port as these values show it; None if it cannot be one."""
         if not (is_name(self.host) and is_name(self.device) and is_name(self.port)):
             return None
         attributes = {}
@@ -212,7 +203,6 @@ class PortValues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def sight(labels: Labels, catalog: Catalog) -> Sighting | None:
-    """The thing that the labels of a series name; None if they name none."""
     found = dict(labels)
     name = found.get(METRIC_LABEL, "")
     metric = catalog.metric(name)
@@ -227,7 +217,6 @@ def sight(labels: Labels, catalog: Catalog) -> Sighting | None:
 def sight_as(
     metric: Metric, alias: Alias | None, labels: dict[str, str], catalog: Catalog
 ) -> Sighting | None:
-    """The thing that a series names, read as a series of this metric of the catalog."""
     target = catalog.target_of(metric.name)
     theirs = alias.labels if alias is not None else {}
     host = host_of(labels, theirs)
@@ -294,7 +283,6 @@ def role_of(*, is_switch: bool) -> dict[str, str]:
 
 
 def sight_job(labels: Mapping[str, str], host: str) -> Sighting | None:
-    """The job, and the rank on this host, that a series of JOB_INFO is about."""
     job, rank = labels.get("job", ""), labels.get("rank", "")
     if not is_name(job) or not is_name(host):
         return None
@@ -318,10 +306,7 @@ def whole_number(text: str, most: int) -> int | None:
 
 
 def host_of(labels: Mapping[str, str], theirs: Mapping[str, str]) -> str:
-    """The name of the host that a series is about; empty if no label has it.
-
-    `theirs` is an alias' map from the catalog's label to the exporter's.
-    """
+    """Empty if no label has it; `theirs` maps the catalog's label to the exporter's."""
     for label in (theirs.get("host", "host"), *HOST_LABELS):
         if name := labels.get(label):
             return name
@@ -343,10 +328,7 @@ def without_port(instance: str) -> str:
 def info_attributes(
     metric: Metric, target: Target, labels: Mapping[str, str], theirs: Mapping[str, str]
 ) -> dict[str, str]:
-    """The attributes that an info metric carries in its labels; other metrics carry none.
-
-    Only labels that the catalog names count, so that no sender can grow a row without end.
-    """
+    """Only labels that the catalog names count, so that no sender can grow a row without end."""
     if metric.kind is not Kind.INFO:
         return {}
     wanted = {
@@ -371,16 +353,10 @@ def ordered(attributes: Mapping[str, str]) -> Attributes:
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can name a host, device or port.
-
-    The rules of `collector.contract.identity`, and a bound on the length.
-    """
+    """The rules of `collector.contract.identity`, and a bound on the length."""
     return bool(text) and text.isprintable() and len(text.encode()) <= NAME_BYTES_MAX
 
 
 def short(text: str) -> str:
-    """The text cut to ATTRIBUTE_CHARS_MAX, with a mark in place of what cannot be printed.
-
-    PostgreSQL takes no NUL, and one odd label must not hold up the others.
-    """
+    """PostgreSQL takes no NUL, and one odd label must not hold up the others."""
     return printable(text[:ATTRIBUTE_CHARS_MAX])

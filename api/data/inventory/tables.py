@@ -27,7 +27,7 @@ from sqlalchemy import (
     Text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, MappedColumn, mapped_column
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 
@@ -39,7 +39,7 @@ class DeviceKind(enum.StrEnum):
     NIC = "nic"
     """A network interface, as in /sys/class/net."""
     GPU = "gpu"
-    """A GPU, by its index."""
+    """By its index."""
     SWITCH = "switch"
     """A switch: the host of the same name has no other device."""
 
@@ -48,9 +48,7 @@ class HostRole(enum.StrEnum):
     """What a row of `hosts` is."""
 
     HOST = "host"
-    """A machine that computes."""
     SWITCH = "switch"
-    """A switch that an agent polls."""
 
 
 class UtcTime(TypeDecorator[datetime]):
@@ -80,6 +78,13 @@ class UtcTime(TypeDecorator[datetime]):
 NAME: TypeEngine[str] = Text().with_variant(Text(collation="C"), "postgresql")
 """Part of a key. Byte order on both databases: pages come in the same order, and no update of the
 operating system's collations can make an index of PostgreSQL wrong."""
+
+
+def owned_by(column: str, *, index: bool | None = None) -> MappedColumn[str]:
+    """Part of a key; the row goes with the one that it belongs to."""
+    owner = ForeignKey(column, ondelete="CASCADE")
+    return mapped_column(NAME, owner, primary_key=True, index=index)
+
 
 DOCUMENT: TypeEngine[Any] = JSON().with_variant(JSONB(), "postgresql")
 
@@ -129,9 +134,7 @@ class DeviceRow(SeenMixin, Base):
 
     __tablename__ = "devices"
 
-    host: Mapped[str] = mapped_column(
-        NAME, ForeignKey("hosts.host", ondelete="CASCADE"), primary_key=True
-    )
+    host: Mapped[str] = owned_by("hosts.host")
     kind: Mapped[str] = mapped_column(NAME, primary_key=True)
     device: Mapped[str] = mapped_column(NAME, primary_key=True)
     driver: Mapped[str | None]
@@ -143,9 +146,7 @@ class PortRow(SeenMixin, Base):
 
     __tablename__ = "ports"
 
-    host: Mapped[str] = mapped_column(
-        NAME, ForeignKey("hosts.host", ondelete="CASCADE"), primary_key=True
-    )
+    host: Mapped[str] = owned_by("hosts.host")
     device: Mapped[str] = mapped_column(NAME, primary_key=True)
     port: Mapped[str] = mapped_column(NAME, primary_key=True)
     link_layer: Mapped[str | None]
@@ -164,9 +165,7 @@ class CablingRow(Base):
 
     __tablename__ = "cablings"
 
-    host: Mapped[str] = mapped_column(
-        NAME, ForeignKey("hosts.host", ondelete="CASCADE"), primary_key=True
-    )
+    host: Mapped[str] = owned_by("hosts.host")
     device: Mapped[str] = mapped_column(NAME, primary_key=True)
     port: Mapped[str] = mapped_column(NAME, primary_key=True)
     method: Mapped[str] = mapped_column(NAME, primary_key=True)
@@ -182,10 +181,7 @@ class CablingRow(Base):
 
 
 class AgentRow(Base):
-    """How far an agent's numbered batches have come.
-
-    `batches_missing` counts the gaps in the sequence since the first batch of `boot`.
-    """
+    """`batches_missing` counts the gaps in the sequence since the first batch of `boot`."""
 
     __tablename__ = "agents"
 
@@ -234,10 +230,7 @@ class CaptureRow(Base):
 
 
 class IncidentRow(Base):
-    """An incident: the whole of it as JSON, and what it is looked up by.
-
-    As text: no query reads inside the document, and a name in it may have any letters.
-    """
+    """An incident as JSON text, which no query reads inside, and what it is looked up by."""
 
     __tablename__ = "incidents"
 
@@ -254,9 +247,7 @@ class IncidentNameRow(Base):
 
     __tablename__ = "incident_names"
 
-    incident: Mapped[str] = mapped_column(
-        NAME, ForeignKey("incidents.id", ondelete="CASCADE"), primary_key=True
-    )
+    incident: Mapped[str] = owned_by("incidents.id")
     kind: Mapped[str] = mapped_column(NAME, primary_key=True)
     name: Mapped[str] = mapped_column(NAME, primary_key=True)
 
@@ -283,7 +274,6 @@ class LeaseRow(Base):
     holder: Mapped[str]
     until: Mapped[datetime]
     done_at: Mapped[datetime | None]
-    """When any process last completed the task."""
 
 
 # --- alerts -------------------------------------------------------------------------------------
@@ -371,10 +361,7 @@ class SilenceRow(Base):
 
 
 class HoldRow(Base):
-    """A thing is draining or out, by an operator or policy, until the hold is ended, or `until`.
-
-    Rows stay for a while after their end: they are the record of who took what out, and when.
-    """
+    """A thing is draining or out; a row stays for a while after its end, as a record."""
 
     __tablename__ = "holds"
 
@@ -401,7 +388,6 @@ class ActionRow(Base):
     id: Mapped[str] = mapped_column(NAME, primary_key=True)
     host: Mapped[str] = mapped_column(NAME, index=True)
     incident: Mapped[str] = mapped_column(NAME)
-    """Empty: an operator's."""
     state: Mapped[str]
     at: Mapped[datetime] = mapped_column(index=True)
     ended_at: Mapped[datetime | None]
@@ -474,9 +460,7 @@ class JobHostRow(Base):
 
     __tablename__ = "job_hosts"
 
-    job: Mapped[str] = mapped_column(
-        NAME, ForeignKey("jobs.job", ondelete="CASCADE"), primary_key=True
-    )
+    job: Mapped[str] = owned_by("jobs.job")
     host: Mapped[str] = mapped_column(NAME, primary_key=True, index=True)
     origin: Mapped[str]
 
@@ -486,9 +470,7 @@ class JobRankRow(Base):
 
     __tablename__ = "job_ranks"
 
-    job: Mapped[str] = mapped_column(
-        NAME, ForeignKey("jobs.job", ondelete="CASCADE"), primary_key=True
-    )
+    job: Mapped[str] = owned_by("jobs.job")
     rank: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     host: Mapped[str | None]
     pid: Mapped[int | None] = mapped_column(BigInteger)
@@ -507,9 +489,7 @@ class CommunicatorRow(Base):
     __tablename__ = "communicators"
 
     communicator: Mapped[str] = mapped_column(NAME, primary_key=True)
-    job: Mapped[str] = mapped_column(
-        NAME, ForeignKey("jobs.job", ondelete="CASCADE"), primary_key=True, index=True
-    )
+    job: Mapped[str] = owned_by("jobs.job", index=True)
     name: Mapped[str | None]
     ranks: Mapped[int | None] = mapped_column(BigInteger)
     nodes: Mapped[int | None] = mapped_column(BigInteger)
@@ -541,10 +521,7 @@ class MemberRow(Base):
 
 
 class TokenRow(Base):
-    """A bearer token: what it may do (`scopes`, with commas) and a digest of it, never itself.
-
-    Rows stay for a while after their end: they are the record of who could do what.
-    """
+    """A token's digest and `scopes` (with commas); kept after its end, as a record."""
 
     __tablename__ = "tokens"
 

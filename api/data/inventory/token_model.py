@@ -38,5 +38,4 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """Null: unlimited."""
 
     def stands(self, now: dt.datetime) -> bool:
-        """Whether it grants access at a moment: neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

@@ -22,10 +22,7 @@ class TokenTables(Part):
     """Tokens that stand, and those that ended lately."""
 
     def keep(self, token: Token) -> bool:
-        """Keep a new token; False if there are TOKENS_MAX.
-
-        Those that ended long ago are forgotten here.
-        """
+        """False if there are TOKENS_MAX. Those that ended long ago are forgotten here."""
         old = token.created_at - dt.timedelta(days=TOKENS_KEPT_DAYS)
         with self._database.writing("keep a token") as connection:
             ended = or_(TOKENS.c.revoked_at < old, TOKENS.c.expires_at < old)
@@ -65,7 +62,6 @@ class TokenTables(Part):
         return next((token for token in self.all() if token.id == number), None)
 
     def note_used(self, used: Mapping[str, dt.datetime]) -> None:
-        """Keep about when tokens were last used."""
         with self._database.writing("note tokens") as connection:
             for number, moment in sorted(used.items()):
                 is_later = or_(TOKENS.c.used_at.is_(None), TOKENS.c.used_at < moment)

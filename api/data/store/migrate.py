@@ -116,11 +116,10 @@ def apply_migrations(
     known = applied()
     migrations = load_migrations()
     if known and max(known) > len(migrations):
-        msg = (
+        raise StoreError(
             f"the store is at migration {max(known)}, this release knows {len(migrations)}: "
             "a newer release wrote it; start that one"
         )
-        raise StoreError(msg)
     done = []
     for migration in migrations:
         if migration.number in known:

@@ -54,15 +54,7 @@ READ_SETTINGS = {
     "output_format_arrow_compression_method": "none",
 }
 
-RETAINED_TABLES = (
-    "samples",
-    "series",
-    "events",
-    "exemplars",
-    "collectives",
-    "steps",
-    "findings",
-)
+RETAINED_TABLES = ("samples", "series", "events", "exemplars", "collectives", "steps", "findings")
 EXPIRES_BY = {"series": "day", "steps": "toDateTime(start)"}
 """The column from which retention counts a row's age, where that is not `time`."""
 RETENTION_DAYS_DEFAULT = 30
@@ -85,8 +77,7 @@ class StoreUrl(msgspec.Struct, frozen=True):
         parts = urlsplit(text)
         if parts.scheme == "chdb":
             if parts.netloc or not parts.path.strip("/"):
-                msg = f"store {text!r}: write chdb:///absolute/path (three slashes)"
-                raise SettingsError(msg)
+                raise SettingsError(f"store {text!r}: write chdb:///absolute/path (three slashes)")
             return cls("chdb", f"chdb://{parts.path}", "default")
         if parts.scheme != "clickhouse":
             msg = f"store {text!r}: write chdb:///path or clickhouse://host:8123/database"
@@ -99,8 +90,7 @@ class StoreUrl(msgspec.Struct, frozen=True):
             msg = f"store: unknown option {min(options)!r}; there are cluster and secure"
             raise SettingsError(msg)
         if cluster is not None and not re.fullmatch(r"[\w.-]+", cluster):
-            msg = f"store: {cluster!r} is not a cluster's name"
-            raise SettingsError(msg)
+            raise SettingsError(f"store: {cluster!r} is not a cluster's name")
         database = unquote(parts.path.strip("/")) or "default"
         dsn = f"{'https' if secure else 'http'}://{parts.netloc}/{database}"
         return cls("clickhouse", dsn, database, cluster)
@@ -137,11 +127,10 @@ class Store:
         version = tuple(int(part) for part in str(client.server_version).split(".")[:2])
         if version < VERSION_MIN:
             client.close()
-            msg = (
+            raise StoreError(
                 f"ClickHouse {client.server_version} is too old: "
                 f"{'.'.join(map(str, VERSION_MIN))} or later is needed"
             )
-            raise StoreError(msg)
         return client
 
     def migrate(self) -> list[str]:
@@ -169,7 +158,6 @@ class Store:
         return {int(number): str(digest) for number, digest in ledger}
 
     def _retain(self, table: str, days: int) -> None:
-        """Set a table's time to live, if it has another."""
         created = str(self._writer.command(f"SHOW CREATE TABLE {table}"))
         current = re.search(r"toIntervalDay\((\d+)\)", created)
         if current is None or int(current[1]) != days:
@@ -243,11 +231,7 @@ class Store:
 
     @contextlib.contextmanager
     def _reader(self) -> Iterator[Client]:
-        """A connection for one query. A connection whose query failed is not used again.
-
-        chDB keeps the partial answer of a failed query, and puts it in front of the next answer of
-        the same connection.
-        """
+        """Not used after a failure: chDB puts what the failed query had before the next answer."""
         try:
             client = self._readers.get(timeout=READER_WAIT_SECONDS)
         except queue.Empty:
@@ -264,7 +248,6 @@ class Store:
             self._readers.put(usable)
 
     def ping(self) -> None:
-        """Raise StoreError unless the store answers."""
         self.query("SELECT 1")
 
     def close(self) -> None:
@@ -289,8 +272,7 @@ def store_errors(doing: str) -> Iterator[None]:
         yield
     except (ClickHouseError, pa.ArrowException, OSError) as error:
         line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        msg = f"{doing}: {line[:500]}"
-        raise StoreError(msg) from error
+        raise StoreError(f"{doing}: {line[:500]}") from error
 
 
 def _discard(_: object) -> None:

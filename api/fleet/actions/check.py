@@ -1,7 +1,4 @@
-"""A run of nccl-tests on a host, compared with a floor.
-
-Strict: a result without a floor, or of another host, passes nothing.
-"""
+"""A run of nccl-tests against a floor. Strict: without a floor, or of another host, none passes."""
 
 from __future__ import annotations
 
@@ -58,7 +55,6 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     rows: Sequence[Row]
     wrong_values: int
-    """Numbers that came out wrong."""
 
 
 def judge_result(body: bytes, host: str, check: Check, baselines: Baselines) -> Outcome:
@@ -89,7 +85,6 @@ def short(host: str) -> str:
 
 
 def read_samples(body: bytes) -> Iterable[Sample]:
-    """The numbers of a result, without lines that cannot be parsed."""
     reader = discover()[FORMAT]
     for found in reader.parse(io.BytesIO(body), Origin("check")):
         if isinstance(found, Sample):
@@ -136,7 +131,6 @@ def judge_row(
 
 
 def decide(rows: Sequence[Row], wrong: int) -> tuple[CheckResult, str]:
-    """The result, with its reason in a sentence."""
     if wrong:
         return CheckResult.FAILED, f"{wrong} values came out wrong"
     below = [row for row in rows if row.floor is not None and row.bus_bandwidth < row.floor]

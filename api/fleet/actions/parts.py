@@ -10,7 +10,7 @@ from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
 from api.fleet.actions.policy import PolicyFile
 from api.fleet.actions.task import ActionTask
-from api.fleet.health.board import HealthBoard
+from api.fleet.health.board import HealthMonitor
 from api.oncall.evaluate.lead import Lead
 
 
@@ -24,11 +24,11 @@ class Acting(msgspec.Struct, frozen=True):
 def make_acting(
     path: str,
     inventory: Inventory,
-    board: HealthBoard,
+    monitor: HealthMonitor,
     lead: Lead,
     metrics: ServiceMetrics,
     clock: Callable[[], float],
 ) -> Acting:
-    """All parts for a service. ``path``: the policy's file; empty: the shipped one."""
+    """``path``: the policy's file; empty: the shipped one."""
     file = PolicyFile(path)
-    return Acting(file, ActionTask(file, inventory, board, lead, metrics, clock))
+    return Acting(file, ActionTask(file, inventory, monitor, lead, metrics, clock))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from alerts.policy.action import Action, ActionState, Outcome, Refused
-from alerts.policy.decide import Board
+from alerts.policy.decide import FleetHealth
 from alerts.policy.model import Mode, Policy, ReturnOn, Rule
 from api.base.limits import ACTIONS_READ_MAX
 from api.data.inventory.actions import ActionQuery
@@ -66,11 +66,9 @@ class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
     breaker_until: dt.datetime | None
     """The policy acts on no host until then, because too many became due at once."""
     hosts: int
-    """Of the fleet."""
     room: int
-    """Hosts that may be held at once, by anyone."""
+    """Hosts that operators and the policy may hold at once, together."""
     held: int
-    """Hosts that are held."""
     share_max: float
     hosts_max: int
     cooldown_s: float
@@ -79,7 +77,9 @@ class PolicyOut(msgspec.Struct, frozen=True, kw_only=True):
     """Of all rules, over 30 days."""
 
 
-def show_policy(file: PolicyFile, inventory: Inventory, board: Board, now_ns: int) -> PolicyOut:
+def show_policy(
+    file: PolicyFile, inventory: Inventory, health: FleetHealth, now_ns: int
+) -> PolicyOut:
     """Raises InventoryError."""
     policy, now = file.refresh(), moment_of(now_ns)
     shadows = inventory.actions.page(
@@ -97,12 +97,12 @@ def show_policy(file: PolicyFile, inventory: Inventory, board: Board, now_ns: in
         file=file.path or SHIPPED,
         problem=file.problem,
         mode=policy.mode,
-        evidence="stale" if board.stale else "fresh",
-        stale=board.stale,
+        evidence="stale" if health.stale else "fresh",
+        stale=health.stale,
         is_quiet=policy.is_quiet(now_ns),
         breaker_until=breaker_until(policy, refusals, now_ns),
-        hosts=len(board.hosts),
-        room=policy.limits.room(len(board.hosts)),
+        hosts=len(health.hosts),
+        room=policy.limits.room(len(health.hosts)),
         held=len(inventory.health.holds(now)),
         share_max=policy.limits.share_max,
         hosts_max=policy.limits.hosts_max,

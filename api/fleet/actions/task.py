@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 from alerts.health.model import TargetKind
 from alerts.policy.action import Action, ActionState
-from alerts.policy.decide import Board, Decision, Memory, decide, look_back_s
+from alerts.policy.decide import Decision, FleetHealth, Memory, decide, look_back_s
 from alerts.policy.model import Policy
 from alerts.policy.record import record
 from api.base.limits import ACTIONS_A_ROUND_MAX
@@ -25,7 +25,7 @@ from api.data.inventory.incidents import moment_of
 from api.data.inventory.repository import Inventory
 from api.fleet.actions.policy import PolicyFile
 from api.fleet.health.answers import Fleet
-from api.fleet.health.board import HealthBoard
+from api.fleet.health.board import HealthMonitor
 from api.oncall.evaluate.lead import EVALUATOR, Lead
 from collector.contract.errors import InventoryError
 from collector.contract.units import NS
@@ -41,16 +41,16 @@ def name_action(now_ns: int) -> str:
     return f"{now_ns // 1_000_000:012x}-{secrets.token_hex(4)}"
 
 
-def board_of(fleet: Fleet | None) -> Board:
+def health_of(fleet: Fleet | None) -> FleetHealth:
     """The fleet as a policy sees it; without one everything is stale."""
     if fleet is None:
-        return Board(hosts=(), stale=("health: the states of hosts are not known",))
+        return FleetHealth(hosts=(), stale=("health: the states of hosts are not known",))
     hosts = {
         target.host: standing
         for target, standing in fleet.standings.items()
         if target.kind is TargetKind.HOST
     }
-    return Board(hosts=fleet.hosts.keys(), standings=hosts, stale=fleet.stale)
+    return FleetHealth(hosts=fleet.hosts.keys(), standings=hosts, stale=fleet.stale)
 
 
 class ActionTask:
@@ -60,14 +60,14 @@ class ActionTask:
         self,
         file: PolicyFile,
         inventory: Inventory,
-        board: HealthBoard,
+        monitor: HealthMonitor,
         lead: Lead,
         metrics: ServiceMetrics,
         clock: Callable[[], float],
     ) -> None:
         self._file = file
         self._inventory = inventory
-        self._board = board
+        self._monitor = monitor
         self._lead = lead
         self._metrics = metrics
         self._clock = clock
@@ -87,7 +87,6 @@ class ActionTask:
         metrics.watch("fabric_service_policy_broken", lambda: float(bool(file.problem)))
 
     async def run(self) -> None:
-        """Decide until cancelled."""
         while True:
             await self.once()
             await asyncio.sleep(DECIDE_SECONDS)
@@ -99,10 +98,10 @@ class ActionTask:
             self._memory, self._breaker_until_ns = Memory(), None
             self._counts.clear()
             return None
-        board = board_of(await self._board.latest())
+        health = health_of(await self._monitor.latest())
         now_ns = round(self._clock() * NS)
         try:
-            decision, written = await asyncio.to_thread(self._decide, board, now_ns)
+            decision, written = await asyncio.to_thread(self._decide, health, now_ns)
         except InventoryError as error:
             if not self._is_failing:
                 log.warning("what is done with hosts cannot be decided: %s", error)
@@ -112,11 +111,10 @@ class ActionTask:
         self._tell(decision, written)
         return decision
 
-    def _decide(self, board: Board, now_ns: int) -> tuple[Decision, list[Action]]:
-        """Read, decide and write. Raises InventoryError."""
+    def _decide(self, health: FleetHealth, now_ns: int) -> tuple[Decision, list[Action]]:
         policy = self._file.refresh()
         known = self._read(policy, now_ns)
-        decision = decide(policy, board, known, self._memory, now_ns)
+        decision = decide(policy, health, known, self._memory, now_ns)
         records = record(policy, decision, known, now_ns, lambda: name_action(now_ns))
         written: list[Action] | None = []
         begun = records.begun[:ACTIONS_A_ROUND_MAX]
@@ -140,7 +138,7 @@ class ActionTask:
         return self._inventory.actions.for_policy(since)
 
     def _tell(self, decision: Decision, written: Sequence[Action]) -> None:
-        """Count and log the recorded actions, and let the health board see them at once."""
+        """Count and log the recorded actions, and let the health monitor see them at once."""
         was_open = self._breaker_until_ns is not None
         self._breaker_until_ns = decision.breaker_until_ns
         if decision.breaker_until_ns is not None and not was_open:
@@ -153,4 +151,4 @@ class ActionTask:
             self._metrics.actions.labels(action.state.value, str(why)).inc()
             log.info("action %s: %s %s (%s)", action.id, action.host, action.state, action.reason)
         if any(action.state in {ActionState.STANDING, ActionState.ENDED} for action in written):
-            self._board.poke()
+            self._monitor.poke()

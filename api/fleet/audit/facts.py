@@ -1,8 +1,4 @@
-"""The latest facts of every host, out of the store.
-
-Facts of a fleet are mostly the same, so the store groups them: a fact comes once, with the hosts
-that have it, and 1.2 million facts of 4,096 hosts become a few thousand rows.
-"""
+"""The latest facts of every host; grouped, 1.2 million of 4,096 hosts become thousands of rows."""
 
 from __future__ import annotations
 
@@ -33,7 +29,6 @@ HOSTS_MAX: Final = 65_536
 UNREAD_ROWS_MAX: Final = 1_000
 MTU_ROWS_MAX: Final = 1_000_000
 SECONDS_MAX: Final = "30"
-"""The store's time for one question of ours."""
 
 _FACTS: Final = f"""
 WITH
@@ -111,7 +106,6 @@ class UnreadCount(msgspec.Struct, frozen=True):
 
 
 def ask(store: Store, sql: str, since: dt.datetime, **metrics: str) -> pa.Table:
-    """Run one of the queries above."""
     parameters: dict[str, Any] = {name: metric_id(metric) for name, metric in metrics.items()}
     parameters["since"] = since
     return store.query(sql, parameters, settings={"max_execution_time": SECONDS_MAX})
@@ -141,7 +135,6 @@ def read_facts(store: Store, now: dt.datetime) -> dict[str, list[Fact]]:
 
 
 def read_unread(store: Store, now: dt.datetime) -> list[UnreadCount]:
-    """Settings that could not be read, and on how many hosts; the commonest first."""
     rows = ask(store, _UNREAD, now - LOOK_BACK, missing=MISSING)
     return [msgspec.convert(row, UnreadCount) for row in rows.to_pylist()]
 

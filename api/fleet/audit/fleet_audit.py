@@ -32,7 +32,6 @@ KEPT_SECONDS: Final = 30.0
 """How long an answer is cached: agents read their settings every four minutes, and a client
 who pages through the findings should see one audit."""
 RANKS_MAX: Final = 200_000
-"""Ranks of running jobs whose leaves are compared."""
 
 
 class FleetReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +103,6 @@ class FleetAudit:
         return [*asymmetric_paths(topology, places), *path_mtu(topology, facts, mtus)]
 
     def _places(self) -> Iterator[RankPlace]:
-        """The places of ranks of running jobs, as far as known."""
         count = 0
         for job in self._inventory.jobs.running():
             for rank in self._inventory.jobs.ranks(job.job):
@@ -114,7 +112,6 @@ class FleetAudit:
 
 
 def load_expectations(file: str) -> Expectations:
-    """From the file that the settings name; none without one."""
     if not file:
         return NOTHING_EXPECTED
     try:
@@ -127,7 +124,6 @@ def load_expectations(file: str) -> Expectations:
 def choose(
     report: FleetReport, host: str | None, severity: Severity | None, check: str | None
 ) -> list[Finding]:
-    """The findings that match the request's filters."""
     least = severity_rank(severity) if severity is not None else 0
     return [
         finding

@@ -1,7 +1,4 @@
-"""What only the whole fabric shows: ranks on other leaves than their peers, and small MTUs between.
-
-Pure: a topology, where ranks run, and what was read go in; findings come out.
-"""
+"""What only the whole fabric shows: ranks on other leaves than their peers, small MTUs. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +55,6 @@ def asymmetric_paths(topology: Topology, places: Iterable[RankPlace]) -> Iterato
 
 
 def leaves(topology: Topology) -> dict[tuple[str, str], str]:
-    """The switch to which each NIC of a host is cabled."""
     found: dict[tuple[str, str], str] = {}
     for port in topology.ports:
         node = topology.nodes.get(port.host)
@@ -91,9 +87,7 @@ def elsewhere(place: RankPlace, rail: int, leaf: str, common: str, votes: int, o
 
 
 def path_mtu(
-    topology: Topology,
-    facts: Mapping[str, Iterable[Fact]],
-    mtus: Mapping[tuple[str, str], float],
+    topology: Topology, facts: Mapping[str, Iterable[Fact]], mtus: Mapping[tuple[str, str], float]
 ) -> Iterator[Finding]:
     """Switch ports with a link whose MTU is below that of the NICs of an Ethernet fabric."""
     used = nic_mtus(facts)
@@ -128,7 +122,6 @@ def path_mtu(
 
 
 def nic_mtus(facts: Mapping[str, Iterable[Fact]]) -> Counter[int]:
-    """The number of RoCE NICs by MTU."""
     counts: Counter[int] = Counter()
     for of_host in facts.values():
         ethernet: set[str] = set()

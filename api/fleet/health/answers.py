@@ -20,7 +20,6 @@ TAG_BYTES = 12
 
 
 WELL = Standing(state=HealthState.HEALTHY, risk=0.0)
-"""For things without evidence against them."""
 
 
 class HostEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,7 +59,6 @@ class FleetHealth(msgspec.Struct, frozen=True, kw_only=True):
     """Parts that cannot be trusted now, in sentences. Empty: all of it can. Act on nothing that
     you would not do blindly while there is something."""
     items: Sequence[HostEntry | ThingEntry]
-    """By name."""
 
 
 class FleetHosts(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,11 +115,9 @@ class Fleet:
         self.body(Asked())
 
     def is_like(self, other: Fleet) -> bool:
-        """Whether both give the same answers."""
         return self.body(Asked()) == other.body(Asked()) and self.standings == other.standings
 
     def entries(self, asked: Asked) -> Iterable[HostEntry | ThingEntry]:
-        """The matching things, by name."""
         if asked == Asked():
             return self.hosts.values()
         if asked.kind is TargetKind.HOST:

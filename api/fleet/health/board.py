@@ -1,4 +1,4 @@
-"""The board: the fleet's health, judged every two seconds, for clients that ask or subscribe.
+"""The fleet's health, judged every two seconds, for clients that ask or subscribe.
 
 Every process judges by the same evidence and the same rules, so all answer alike. States have a
 memory (`alerts.health.judge`), which is kept in the inventory as turns: the process that evaluates
@@ -64,7 +64,7 @@ class Looked(NamedTuple):
     """Turns since the look before, by any process."""
 
 
-class HealthBoard:
+class HealthMonitor:
     """Keeps the fleet's health in memory. ``clock``: unix seconds."""
 
     def __init__(
@@ -83,7 +83,6 @@ class HealthBoard:
         self._metrics = metrics
         self._clock = clock
         self._last_turns: dict[Target, LastTurn] = {}
-        """Of everything that is not healthy."""
         self._number: int | None = None
         """Of the last turn that was taken in; None: none was read yet."""
         self._is_behind = False
@@ -102,7 +101,6 @@ class HealthBoard:
         self._waiting = 0
         self._is_closed = False
         self.turns: Hub[NumberedTurn] = Hub()
-        """Subscribers to turns."""
         metrics.watch("fabric_service_health_age_seconds", lambda: clock() - self._looked_s)
         metrics.watch("fabric_service_health_clients", lambda: len(self.turns) + self._waiting)
         for state in HealthState:
@@ -118,7 +116,6 @@ class HealthBoard:
     # --- asking --------------------------------------------------------------------------------
 
     async def latest(self) -> Fleet | None:
-        """None if the last look is too old."""
         if self._fleet is None:
             await self._wait(FIRST_LOOK_SECONDS)
         is_stale = self._clock() - self._looked_s > HEALTH_STALE_SECONDS
@@ -144,7 +141,6 @@ class HealthBoard:
             await self._wait(rest_s)
 
     async def _wait(self, seconds: float) -> None:
-        """Wait for a change, so long at most."""
         if self._waiting >= HEALTH_WAITERS_MAX:
             why = f"HEALTH_WAITERS_MAX = {HEALTH_WAITERS_MAX} requests wait already; ask without"
             raise Problem(503, "too many wait", why, rule="HEALTH_WAITERS_MAX")
@@ -169,7 +165,6 @@ class HealthBoard:
     # --- looking -------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Look until cancelled; retries an inventory that is unavailable."""
         is_failing = False
         try:
             while True:
@@ -202,7 +197,6 @@ class HealthBoard:
         await self._write_series(looked.fleet, now_s)
 
     async def _write_series(self, fleet: Fleet, now_s: float) -> None:
-        """States and risks as samples, by the process that evaluates."""
         if not self._lead.is_held() or 0 <= now_s - self._series_s < SERIES_SECONDS:
             return
         self._series_s = now_s
@@ -238,7 +232,6 @@ class HealthBoard:
         return Looked(self._judged, turned)
 
     def _judge(self, now_ns: int) -> dict[Target, Standing]:
-        """The standing of everything with evidence."""
         evidence = self._evidence
         silent = {Target.of_host(host): seen_ns for host, seen_ns in evidence.silent.items()}
         named = {*evidence.charges, *evidence.holds, *silent, *self._last_turns}
@@ -291,7 +284,6 @@ class HealthBoard:
     # --- turns ---------------------------------------------------------------------------------
 
     def _follow_turns(self) -> list[NumberedTurn]:
-        """Read turns that any process wrote; returns the new ones."""
         is_first = self._number is None
         found: list[NumberedTurn] = []
         while page := self._inventory.health.turns_after(self._number or 0):

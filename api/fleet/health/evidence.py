@@ -24,7 +24,7 @@ from api.data.inventory.incidents import IncidentQuery, moment_of
 from api.data.inventory.repository import Inventory
 from api.fleet.health.holds import Holds
 from api.oncall.evaluate.book import IncidentBook
-from api.oncall.evaluate.said import RESAY_SECONDS, Wanted
+from api.oncall.evaluate.rows import REWRITE_SECONDS, Wanted
 from collector.contract.errors import StoreError
 from collector.contract.units import NS
 
@@ -36,12 +36,10 @@ EVALUATED_SECONDS = 60
 MOST = 0.5
 """When more of the fleet is silent at once, the way to this service is the first suspect."""
 SIGNS_SECONDS = 10
-"""How often the store is asked for findings."""
-SIGN_KEPT_SECONDS = RESAY_SECONDS + 30
+SIGN_KEPT_SECONDS = REWRITE_SECONDS + 30
 """A finding that was not written for longer no longer stands: standing ones are written again after
-RESAY_SECONDS."""
+REWRITE_SECONDS."""
 REINDEX_SECONDS = 600
-"""What fades is dropped this often."""
 FADED = RISK_STEP / 10
 """A risk below it is none: ten of them together make no step."""
 RELIST_SECONDS = 600
@@ -64,11 +62,7 @@ class Evidence:
     """Everything that a judge of health needs, as of the last `refresh`."""
 
     def __init__(
-        self,
-        inventory: Inventory,
-        book: IncidentBook,
-        holds: Sequence[Holds],
-        started_ns: int,
+        self, inventory: Inventory, book: IncidentBook, holds: Sequence[Holds], started_ns: int
     ) -> None:
         self._inventory = inventory
         self._book = book
@@ -91,13 +85,9 @@ class Evidence:
         self.lemons: Mapping[str, float] = {}
         """Scores of hosts that have one above 0."""
         self.stale: tuple[str, ...] = ()
-        """Parts that cannot be trusted now, in sentences."""
 
     def refresh(self, now_ns: int) -> bool:
-        """Read what is new; whether there was anything.
-
-        Raises InventoryError: what was known before stands then.
-        """
+        """Whether there was anything new. Raises InventoryError: the old evidence stands then."""
         now = moment_of(now_ns)
         is_new = self._follow_incidents(now_ns)
         is_new |= self._list_hosts(now_ns)
@@ -120,7 +110,6 @@ class Evidence:
     # --- incidents -----------------------------------------------------------------------------
 
     def _follow_incidents(self, now_ns: int) -> bool:
-        """Read news of incidents; whether there were any."""
         if self._last_number is None:
             self._read_incidents(now_ns)
             return True
@@ -195,7 +184,6 @@ class Evidence:
     # --- findings ------------------------------------------------------------------------------
 
     def _read_signs(self, now_ns: int) -> bool:
-        """Read the standing findings; whether they may have changed."""
         if 0 <= now_ns - self._signs_ns < SIGNS_SECONDS * NS:
             return False
         wanted = Wanted(from_ns=now_ns - SIGN_KEPT_SECONDS * NS, to_ns=now_ns + NS)
@@ -217,7 +205,6 @@ class Evidence:
     # --- hosts ---------------------------------------------------------------------------------
 
     def _list_hosts(self, now_ns: int) -> bool:
-        """List the fleet, if its number has changed; whether it differs."""
         now = moment_of(now_ns)
         is_fresh = 0 <= now_ns - self._listed_ns < RELIST_SECONDS * NS
         if is_fresh and self._inventory.health.count_hosts(now) == len(self.hosts):

@@ -1,8 +1,4 @@
-"""Which hosts are taken out, and by what: the interface for everything that drains hosts.
-
-An operator's holds are in the inventory (`InventoryHolds`). Whatever else may drain a host, a
-scheduler or an action of ours, implements the same interface, and the board asks all.
-"""
+"""Which hosts are taken out, and by what: the interface of everything that drains hosts."""
 
 from __future__ import annotations
 
@@ -15,10 +11,11 @@ from api.data.inventory.health import HealthTables
 
 
 class Holds(Protocol):
-    """Lists what is draining or out: since when, by whom, and why."""
+    """Lists what is draining or out: since when, at whose request, and why."""
 
     def standing(self, now: dt.datetime) -> Iterable[Hold]:
         """All holds at a moment. Raises InventoryError if they cannot be read."""
+        ...
 
 
 class InventoryHolds:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from api.base.metrics import ServiceMetrics
 from api.data.ingest.own import OwnSamples
 from api.data.inventory.repository import Inventory
-from api.fleet.health.board import HealthBoard
+from api.fleet.health.board import HealthMonitor
 from api.fleet.health.evidence import Evidence
 from api.fleet.health.holds import InventoryHolds
 from api.oncall.evaluate.parts import Evaluation
@@ -20,8 +20,8 @@ def make_board(
     own: OwnSamples,
     metrics: ServiceMetrics,
     clock: Callable[[], float],
-) -> HealthBoard:
+) -> HealthMonitor:
     """The board of a service that starts to listen now. ``own`` is used by the board alone."""
     holds = [InventoryHolds(inventory.health)]
     evidence = Evidence(inventory, evaluation.book, holds, started_ns=round(clock() * NS))
-    return HealthBoard(evidence, inventory, evaluation.lead, own, metrics, clock)
+    return HealthMonitor(evidence, inventory, evaluation.lead, own, metrics, clock)

@@ -1,8 +1,4 @@
-"""The fleet's health as series for PromQL: of hosts with evidence against them.
-
-A fleet of 10,000 would be 20,000 samples every time, nearly all of them zero, so a host without
-evidence against it has no series; one that is healthy again gets stale markers.
-"""
+"""The fleet's health as series for PromQL: only of hosts with evidence, nearly all have none."""
 
 from __future__ import annotations
 
@@ -26,7 +22,6 @@ class HealthSeries:
         """Hosts past HEALTH_SERIES_MAX, so far."""
 
     def samples(self, now_ns: int, hosts: Iterable[HostEntry]) -> list[Sample]:
-        """The samples of this moment, and stale markers for series that have ended."""
         unwell = [each for each in hosts if each.state is not HealthState.HEALTHY or each.risk > 0]
         unwell.sort(key=lambda each: (-each.risk, -SEVERITY[each.state], each.host))
         self.left_out += max(0, len(unwell) - HEALTH_SERIES_MAX)

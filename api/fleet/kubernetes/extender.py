@@ -206,10 +206,7 @@ def refusal(name: str, fleet: Fleet | None, avoided: Iterable[HealthState]) -> s
 def prioritize(
     asked: Asked, fleet: Fleet | None, chosen: Container[str] | None = None
 ) -> list[PriorityOut]:
-    """How good each node is for a pod, 0 to SCORE_MAX; on doubt all nodes without a hold are equal.
-
-    ``chosen``: hosts that were chosen for the pod's job as a whole, if any were.
-    """
+    """0 to SCORE_MAX; on doubt all nodes without a hold are equal. ``chosen``: for the job."""
     found = []
     for name in asked.names:
         entry = fleet.hosts.get(name) if fleet is not None else None

@@ -48,7 +48,6 @@ def labels_of(topology: Topology) -> dict[str, dict[str, str]]:
 
 
 def cables_of(topology: Topology, host: str) -> list[tuple[int | None, str]]:
-    """Rail and other end of each cable of a host."""
     found = []
     for port in topology.ports_of.get(host, ()):
         end = topology.other_end(port.id)

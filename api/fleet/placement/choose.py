@@ -88,7 +88,6 @@ class Budget:
 
 
 def improve(scale: Scale, start: Scored, budget: Budget, exchange: Exchange) -> Scored:
-    """The set after exchanges, each of which made it better."""
     best = start
     is_better = not start.is_perfect
     while is_better:
@@ -115,7 +114,6 @@ class Exchange:
         self._hosts = pool.hosts[np.lexsort((pool.hosts, pool.lemon[pool.hosts], -promise))]
 
     def sets(self, now: Scored) -> Iterator[Longs]:
-        """Sets to take instead."""
         group = self._group
         used = np.unique(group[now.ring])
         free = self._hosts[~np.isin(self._hosts, now.ring)]

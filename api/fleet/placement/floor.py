@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from api.fabric.cabling import NaturalKey, natural, natural_port
+from api.fabric.cabling import natural_port
 from api.fabric.graph import Graph, Ints
 from api.fabric.model import Link, NodeKind, Port, Topology
 from api.fabric.spread import Bools, Doubles, Longs
+from collector.contract.identity import NaturalKey, natural
 
 NOWHERE = -1
 """In place of a number: there is none."""
@@ -38,7 +39,6 @@ class Floor:
     graph: Graph
     hosts: tuple[str, ...]
     number: dict[str, int]
-    """Of each host."""
     nic_link: Ints
     """[host, slot] the live link; NOWHERE: no NIC, no cable, or it is down."""
     nic_leaf: Ints
@@ -70,28 +70,23 @@ class Floor:
 
     @property
     def is_known(self) -> bool:
-        """Whether any cable of a host is known."""
         return bool(self.groups)
 
     @property
     def has_rates(self) -> bool:
-        """Whether any link's rate is known."""
         return self.rate_guessed != GUESSED_RATE
 
     @property
     def has_rails(self) -> bool:
-        """Whether leaves belong to rails."""
         nodes = self.graph.topology.nodes
         return any(nodes[name].rail is not None for name in self.graph.switches)
 
     def leaf_names(self, group: int) -> list[str]:
-        """The leaves of a group, each once."""
         leaves = dict.fromkeys(leaf for leaf in self.groups[group] if leaf != NOWHERE)
         return [self.graph.switches[leaf] for leaf in leaves]
 
 
 def make_floor(graph: Graph, names: Iterable[str] = ()) -> Floor:
-    """The floor of a compiled topology. ``names``: further hosts, without known cables."""
     topology = graph.topology
     cabled = (name for name, node in topology.nodes.items() if node.kind is NodeKind.HOST)
     hosts = tuple(sorted({*cabled, *names}, key=natural))

@@ -110,6 +110,5 @@ def what_counts(link: Link) -> tuple[object, ...]:
 
 
 def answer(known: Known, health: FleetHealth, ask: Ask) -> Placed:
-    """Raises CannotPlace."""
     fleet = Fleet(entries=health.hosts, gpus=known.gpus, is_busy=known.traffic.is_busy)
     return place(known, fleet, ask, tuple(f"health: {each}" for each in health.stale))

@@ -1,8 +1,4 @@
-"""What running jobs put on the fabric: each a ring of its hosts, by rank. Pure.
-
-When a job sends is not known here: each is assumed to send all the time, as much as its NICs carry.
-So the bandwidth beside it is what is left at the worst moment.
-"""
+"""What running jobs put on the fabric: rings by rank that send all the time. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +21,6 @@ class RunningJob:
     job: str
     title: str
     hosts: Longs
-    """Of those that the floor knows."""
     leaves: Bools
     """[switch] some NIC of it hangs there."""
     crossed: Longs
@@ -46,7 +41,6 @@ class Traffic:
 
 
 def traffic_of(floor: Floor, ways: Ways, places: Sequence[RunningPlace]) -> Traffic:
-    """The traffic of jobs that run at these places, which are grouped by job."""
     size = 2 * len(floor.graph.links)
     total = np.zeros(size)
     is_busy = np.zeros(len(floor.hosts), dtype=bool)

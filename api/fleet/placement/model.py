@@ -47,7 +47,6 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """A request for placement."""
 
     size: int
-    """Hosts."""
     candidates: tuple[str, ...] | None = None
     """Hosts that the client has free; None: every host of the fleet that runs no job."""
     gpus_per_host: int | None = None
@@ -109,7 +108,6 @@ class PlacedSet(msgspec.Struct, frozen=True, kw_only=True):
     """Those that share most first; cut to PLACEMENT_JOBS_SHOWN_MAX."""
     shared_jobs_total: int
     why: list[str]
-    """In sentences."""
 
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):

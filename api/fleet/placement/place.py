@@ -59,7 +59,6 @@ def place(known: Known, fleet: Fleet, ask: Ask, doubts: tuple[str, ...] = ()) ->
 
 
 def make_pool(known: Known, fleet: Fleet, ask: Ask, usable: Longs) -> Pool:
-    """The usable hosts with their health and traffic."""
     floor = known.floor
     risk, lemon = np.zeros(len(floor.hosts)), np.zeros(len(floor.hosts))
     for host in usable.tolist():
@@ -109,7 +108,6 @@ def none_because(pool: Pool, ask: Ask, refused: list[Refused], *, is_torn: bool)
 
 
 def unknowns(known: Known, pool: Pool, ask: Ask) -> Iterator[str]:
-    """What the answer does not know."""
     floor = known.floor
     if not floor.is_known:
         yield "topology: no cable is known; sets are ranked by health, without bandwidth"

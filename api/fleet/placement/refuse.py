@@ -16,7 +16,6 @@ from api.fleet.placement.floor import NOWHERE, Floor
 from api.fleet.placement.model import Ask, CannotPlace, Refusal, Refused, Rule
 
 NAMES_SHOWN_MAX = 5
-"""Names in one sentence."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +23,6 @@ class Fleet:
     """What is known of hosts beside their cables."""
 
     entries: Mapping[str, HostEntry]
-    """Their health."""
     gpus: Mapping[str, int]
     is_busy: Bools
     """[host of the floor] some job runs there."""
@@ -50,7 +48,6 @@ def usable_hosts(floor: Floor, fleet: Fleet, ask: Ask) -> tuple[Longs, list[Refu
 
 
 def check_names(floor: Floor, fleet: Fleet, names: list[str], ask: Ask) -> None:
-    """Raise CannotPlace for unknown names, and for fewer names than wanted."""
     switches = floor.graph.switch_number
     unknown = [name for name in names if name not in fleet.entries]
     where = "candidates"
@@ -61,8 +58,7 @@ def check_names(floor: Floor, fleet: Fleet, names: list[str], ask: Ask) -> None:
     if unknown:
         near = offer(unknown[0], fleet.entries)
         raise CannotPlace(
-            Rule.UNKNOWN_HOSTS,
-            f"{where}: no sample of {some_of(unknown)} has ever come{near}",
+            Rule.UNKNOWN_HOSTS, f"{where}: no sample of {some_of(unknown)} has ever come{near}"
         )
     if ask.size > len(names):
         raise CannotPlace(
@@ -73,7 +69,6 @@ def check_names(floor: Floor, fleet: Fleet, names: list[str], ask: Ask) -> None:
 
 
 def check_constraints(floor: Floor, names: list[str], ask: Ask) -> None:
-    """Raise CannotPlace where the fabric cannot meet the constraints, whatever its health."""
     wanted = [name for name in ("same_leaf", "rail_aligned") if getattr(ask, name)]
     if wanted and not floor.is_known:
         raise CannotPlace(
@@ -98,7 +93,6 @@ def check_constraints(floor: Floor, names: list[str], ask: Ask) -> None:
 
 
 def some_of(names: list[str]) -> str:
-    """A few names, and how many more there are."""
     shown = ", ".join(repr(name[:80]) for name in names[:NAMES_SHOWN_MAX])
     more = len(names) - NAMES_SHOWN_MAX
     return f"{shown} and {more} more" if more > 0 else shown
@@ -119,7 +113,6 @@ class Doorman:
         self._is_busy: list[bool] = fleet.is_busy.tolist()
 
     def refusals(self, name: str) -> Iterator[tuple[Refusal, str]]:
-        """All reasons against a host, the heaviest first."""
         ask, entry, host = self._ask, self._fleet.entries[name], self._floor.number.get(name)
         if name in self._avoided:
             yield Refusal.AVOIDED, "the question avoids it"
@@ -134,7 +127,6 @@ class Doorman:
             yield from self._by_place(host)
 
     def _by_place(self, host: int) -> Iterator[tuple[Refusal, str]]:
-        """The reasons that follow from a host's cables."""
         ask, group = self._ask, self._group[host]
         for switch in self._switches:
             if group != NOWHERE and switch in self._floor.groups[group]:

@@ -56,7 +56,6 @@ class Rough:
         return promised
 
     def key(self, hosts: Longs) -> Key:
-        """The estimated value of the set."""
         scale = self._scale
         group = np.unique(scale.pool.floor.group[hosts])
         sent = float(self._sends_all[hosts].min())
@@ -83,7 +82,6 @@ class Rough:
                     yield from self._least_risk(wide, size, most)
 
     def _bandwidths(self) -> list[float]:
-        """Different bandwidths of hosts and groups, from the highest."""
         used = self._leaves[np.unique(self._group)]
         every = np.concatenate([self._sends, used[np.isfinite(used)]])
         return spaced(distinct(every)[::-1], BANDWIDTHS_MAX)
@@ -106,7 +104,6 @@ class Rough:
             yield self._take(may & (self._group == group), size)
 
     def _within_blocks(self, may: Bools, size: int) -> Iterator[Longs]:
-        """Sets of one block, likewise."""
         block = self._block[self._group]
         numbers, counts = np.unique(block[may], return_counts=True)
         order = np.argsort(counts, kind="stable")
@@ -201,10 +198,7 @@ def host_rates(floor: Floor, traffic: Traffic, part: float) -> Doubles:
 
 
 def group_rates(floor: Floor, traffic: Traffic, part: float) -> Doubles:
-    """Bits a second that one edge of a ring gets out of each group and into it, all slots.
-
-    A leaf shares out evenly over its uplinks, so the one with least to spare decides.
-    """
+    """Bits a second out of each group and into it; the uplink with least to spare decides."""
     up = np.flatnonzero(floor.is_up)
     link = up >> 1
     leaf = np.where(up & 1, floor.ends[link, 1], floor.ends[link, 0])

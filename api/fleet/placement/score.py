@@ -74,7 +74,6 @@ class Scored:
     ring: Longs
     flows: Flows
     edges: Doubles
-    """Bits a second of each edge of the ring."""
     share: float | None
     """None: the topology is not known, or one host sends nothing."""
     chance: float
@@ -88,7 +87,6 @@ class Scored:
 
     @property
     def is_torn(self) -> bool:
-        """Whether some hosts cannot reach each other."""
         return self.bandwidth == 0
 
     @property
@@ -98,7 +96,6 @@ class Scored:
 
     @property
     def is_crossing(self) -> bool:
-        """Whether any flow leaves a leaf."""
         return bool(self.flows.is_crossing.any())
 
 
@@ -135,7 +132,6 @@ class Scale:
         return Scored(ring, flows, edges, share, chance, score, key)
 
     def _shared(self, flows: Flows) -> int:
-        """Links between switches that running jobs send over, too, in the same direction."""
         if not flows.is_crossing.any():
             return 0
         return int((flows.crossed(self._size) & self._is_loaded).sum())
@@ -145,11 +141,7 @@ class Scale:
         return float(np.exp(self._wellness[hosts].sum()))
 
     def key(self, score: float, hosts: Longs, shared: int = 0) -> Key:
-        """The criteria of the order, the first decides.
-
-        The score; few groups; few links ``shared`` with others; little left of the groups that it
-        breaks; the hosts' past; names.
-        """
+        """Score, few groups, few ``shared`` links, little left of broken groups, past, names."""
         pool = self.pool
         group = pool.floor.group[hosts]
         used, counts = (each.tolist() for each in np.unique(group, return_counts=True))

@@ -50,7 +50,6 @@ def is_even(graph: Graph) -> bool:
 
 
 def tree_ways(floor: Floor, source: Longs, goal: Longs) -> Rows:
-    """The ways between leaves of one tier, over a floor whose graph `is_even`."""
     graph = floor.graph
     switches = max(1, len(graph.switches))
     pair = np.flatnonzero(graph.tier[source] == graph.tier[goal])
@@ -111,7 +110,6 @@ def flow(
 
 
 def upward(floor: Floor, rung: Rung, links: Longs, switches: int) -> Longs:
-    """The links of a rung's bundles, directed up."""
     graph = floor.graph
     link = graph.bundled[runs(graph.rising.first[rung.bundle].astype(np.int64), links)]
     below = np.repeat(rung.low % switches, links)

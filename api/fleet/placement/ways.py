@@ -38,14 +38,12 @@ class Flows:
     """Bits a second that both of its NICs carry."""
     start: Longs
     way: Longs
-    """Directed links."""
     share: Doubles
     """Of the flow, on that link."""
     is_crossing: Bools
     """[flow] it leaves its leaf."""
 
     def loads(self, size: int) -> Doubles:
-        """Bits a second on each of ``size`` directed links."""
         sent = np.repeat(self.demand, np.diff(self.start)) * self.share
         return np.bincount(self.way, sent, size).astype(np.float64)
 
@@ -79,10 +77,7 @@ class Ways:
         self._links = 0
 
     def again(self, floor: Floor) -> Ways:
-        """Ways over another floor, with those already found that this one knows.
-
-        So that the next request need not wait for them. Other threads may go on with this one.
-        """
+        """With known ways, so that the next request need not wait; threads may go on here."""
         other = Ways(floor)
         known = self._known.copy()
         if floor is self._floor:
@@ -97,7 +92,6 @@ class Ways:
         return other
 
     def flows(self, ring: Longs, part: float = 1.0) -> Flows:
-        """The flows of hosts in a ring, each of which uses this ``part`` of its NICs."""
         floor = self._floor
         if len(ring) < 2:  # noqa: PLR2004 - one host sends nothing
             ring = ring[:0]

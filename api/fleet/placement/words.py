@@ -14,7 +14,6 @@ from api.fleet.placement.model import PlacedSet, SharedJob
 from api.fleet.placement.score import Pool, Scored, carried
 
 DIGITS = 4
-"""Of shares, risks and scores in an answer."""
 JOBS_IN_WORDS_MAX = 3
 LEAVES_IN_WORDS_MAX = 4
 RISKY_IN_WORDS_MAX = 3
@@ -43,7 +42,6 @@ def show_set(pool: Pool, scored: Scored) -> PlacedSet:
 
 
 def leaf_counts(floor: Floor, scored: Scored) -> dict[str, int]:
-    """How many NICs of the set hang on each leaf, in the order of the ring."""
     leaf = floor.nic_leaf[scored.ring].ravel()
     leaf = leaf[leaf != NOWHERE]
     names, first, counts = np.unique(leaf, return_index=True, return_counts=True)
@@ -155,7 +153,6 @@ def where(floor: Floor, scored: Scored) -> str:
 
 
 def speed(pool: Pool, scored: Scored) -> str:
-    """How fast the worst edge is, and where that is."""
     assert scored.share is not None
     floor = pool.floor
     place = int(scored.edges.argmin())
@@ -182,7 +179,6 @@ def job_words(job: SharedJob) -> str:
 
 
 def risk_words(pool: Pool, scored: Scored) -> Iterator[str]:
-    """Which hosts make the set risky."""
     floor = pool.floor
     risky = [host for host in scored.ring.tolist() if pool.risk[host] > 0]
     if not risky:

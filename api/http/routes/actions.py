@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
@@ -35,10 +36,13 @@ from api.data.inventory.actions import ActionQuery, HeldError, TooManyHoldsError
 from api.data.inventory.health import unix_ns
 from api.data.inventory.incidents import moment_of
 from api.fleet.actions.shown import PolicyOut, show_policy
-from api.fleet.actions.task import board_of
+from api.fleet.actions.task import health_of
 from api.http.context import Context, Parts
-from api.http.routes.shared.answers import answer, body_of, documented
+from api.http.routes.shared import parameters
+from api.http.routes.shared.answers import answer, copied, documented
 from api.http.routes.shared.bodies import receive
+from api.http.routes.shared.find import no_such
+from api.http.routes.shared.paging import After
 from api.http.tokens.guard import signed
 from collector.contract.identity import printable
 from collector.contract.verdict import Cause, Reason
@@ -46,6 +50,7 @@ from collector.contract.verdict import Cause, Reason
 router = APIRouter(tags=["actions"])
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
+NOT_AN_ANSWER = "not an answer to an action"
 Words = Annotated[str, msgspec.Meta(max_length=COMMENT_CHARS_MAX)]
 
 
@@ -97,7 +102,6 @@ class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
     """What the host becomes while it stands: draining or out."""
     state: ActionState
     reason: str
-    """A sentence for people and schedulers."""
     by: str
     """`policy`, or the operator's name."""
     rule: str
@@ -110,7 +114,6 @@ class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
     cause_reason: Reason | None
     confidence: float | None
     verdict: str
-    """The verdict's sentence."""
     refused: Refused | None
     ended: dt.datetime | None
     ended_by: str
@@ -129,14 +132,13 @@ class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
         if ended_ns is None and not action.is_live(now_ns):
             ended_ns = action.until_ns
             state, end = overdue(action)
-        return cls(
-            id=action.id,
+        is_refused = state is not action.state and end is None
+        return copied(
+            cls,
+            action,
             kind="drain",
-            host=action.host,
             hold=action.hold.value,
             state=state,
-            reason=action.reason,
-            by=action.by,
             rule=why.rule if why is not None else "",
             at=moment_of(action.at_ns),
             until=None if action.until_ns is None else moment_of(action.until_ns),
@@ -145,32 +147,18 @@ class ActionOut(msgspec.Struct, frozen=True, kw_only=True):
             cause_reason=why.reason if why is not None else None,
             confidence=round(why.confidence, 3) if why is not None else None,
             verdict=why.text if why is not None else "",
-            refused=Refused.EXPIRED
-            if state is not action.state and end is None
-            else action.refused,
+            refused=Refused.EXPIRED if is_refused else action.refused,
             ended=None if ended_ns is None else moment_of(ended_ns),
-            ended_by=action.ended_by,
             ended_why=end,
-            outcome=action.outcome,
             check=action.check.words if action.check is not None else "",
             applied=[
-                AppliedOut(
-                    executor=each.executor,
-                    outcome=each.outcome,
-                    words=each.words,
-                    at=moment_of(each.time_ns),
-                )
-                for each in action.applied
+                copied(AppliedOut, each, at=moment_of(each.time_ns)) for each in action.applied
             ],
-            history=[
-                EventOut(at=moment_of(each.time_ns), what=each.what, by=each.by, words=each.words)
-                for each in action.history
-            ],
+            history=[copied(EventOut, each, at=moment_of(each.time_ns)) for each in action.history],
         )
 
 
 def overdue(action: Action) -> tuple[ActionState, Ending | None]:
-    """The state of an action whose time is up, before the policy has ended it."""
     if action.state is ActionState.PROPOSED:
         return ActionState.REFUSED, None
     if action.state is ActionState.STANDING:
@@ -187,7 +175,6 @@ class ActionsOut(msgspec.Struct, frozen=True, kw_only=True):
     stale: Sequence[str]
     """Why, in sentences."""
     mode: Mode
-    """The policy's."""
     next: str | None
     """`after` of the next page; null: there is none."""
 
@@ -198,25 +185,24 @@ class ActionsOut(msgspec.Struct, frozen=True, kw_only=True):
 @router.get(
     "/v1/actions",
     summary="What was, is and would have been done with hosts",
-    response_class=Response,
-    responses=documented(ActionsOut, "The newest first. What stands comes whole, without pages."),
+    **documented(ActionsOut, "The newest first. What stands comes whole, without pages."),
 )
 async def actions(
     parts: Parts,
     state: Annotated[
         list[ActionState], Query(description="Only those; may be given several times. None: all.")
     ] = [],  # noqa: B006 - FastAPI makes a new one for each request
-    host: Annotated[str | None, Query(max_length=NAME_CHARS_MAX)] = None,
-    incident: Annotated[str | None, Query(max_length=NAME_CHARS_MAX)] = None,
+    host: parameters.Name = None,
+    incident: parameters.Name = None,
     live: Annotated[bool | None, Query(description="Only those that are not over, or are.")] = None,
     limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = PAGE_DEFAULT,
-    after: Annotated[str | None, Query(description="`next` of the page before.")] = None,
+    after: After = None,
 ) -> Response:
     """With `state=standing` alone, the list that executors apply: all of it, or an error.
 
     An executor that got only a part of it would return hosts that are held.
     """
-    board = board_of(await parts.health.latest())
+    health = health_of(await parts.health.latest())
     now_ns = unix_ns(parts.now())
     following = None
     if state == [ActionState.STANDING] and incident is None and after is None:
@@ -229,8 +215,8 @@ async def actions(
     return answer(
         ActionsOut(
             actions=[ActionOut.of(each, now_ns) for each in found],
-            evidence="stale" if board.stale else "fresh",
-            stale=board.stale,
+            evidence="stale" if health.stale else "fresh",
+            stale=health.stale,
             mode=parts.acting.file.policy.mode,
             next=following,
         )
@@ -240,43 +226,31 @@ async def actions(
 @router.get(
     "/v1/actions/policy",
     summary="The policy in force, its room, and how often its shadows were right",
-    response_class=Response,
-    responses=documented(PolicyOut, "The policy."),
+    **documented(PolicyOut, "The policy."),
 )
 async def policy(parts: Parts) -> Response:
     """Rules with their modes and hit rates, limits, the breaker, quiet hours."""
-    board = board_of(await parts.health.latest())
+    health = health_of(await parts.health.latest())
     now_ns = unix_ns(parts.now())
     file = parts.acting.file
-    shown = await asyncio.to_thread(show_policy, file, parts.inventory, board, now_ns)
+    shown = await asyncio.to_thread(show_policy, file, parts.inventory, health, now_ns)
     return answer(shown)
 
 
 @router.get(
     "/v1/actions/{action}",
     summary="One action with its history",
-    response_class=Response,
-    responses=documented(ActionOut, "The action."),
+    **documented(ActionOut, "The action."),
 )
 async def action(action: str, parts: Parts) -> Response:
     """One action; 404 if there is none, or if it ended long ago."""
     found = await asyncio.to_thread(parts.inventory.actions.get, action)
     if found is None:
-        raise no_action(action)
+        raise no_such("action", action)
     return answer(ActionOut.of(found, unix_ns(parts.now())))
 
 
-def no_action(number: str) -> Problem:
-    """The answer to an unknown id."""
-    return Problem(404, "no such action", f"no action is called {number[:80]!r}")
-
-
 # --- changing -----------------------------------------------------------------------------------
-
-
-async def read_said(request: Request, parts: Context, kind: type[msgspec.Struct]) -> Any:  # noqa: ANN401 - of that kind
-    """The body of a request; a Problem names what is wrong with it."""
-    return decode_json(await receive(request, parts), kind, "not an answer to an action")
 
 
 async def change(
@@ -292,89 +266,74 @@ async def change(
     except HeldError as error:
         raise Problem(409, "held already", str(error), rule="held") from error
     if after is None:
-        raise no_action(number)
+        raise no_such("action", number)
     parts.health.poke()
     return answer(ActionOut.of(after, unix_ns(now)))
+
+
+async def decide(
+    action: str, request: Request, parts: Context, how: Callable[..., Action]
+) -> Response:
+    """An operator's decision; ``how`` gets the action, ``by``, ``words`` and ``now_ns``."""
+    body = decode_json(await receive(request, parts), Said, NOT_AN_ANSWER)
+    now = parts.now()
+    by, words = signed(request, body.by), printable(body.words)
+    made = partial(how, by=by, words=words, now_ns=unix_ns(now))
+    return await change(parts, action, made, now)
 
 
 @router.post(
     "/v1/actions/{action}/approve",
     summary="Grant a proposal: the host is held from now on",
-    response_class=Response,
-    responses=documented(ActionOut, "The action, which stands."),
-    openapi_extra=body_of(Said),
+    **documented(ActionOut, "The action, which stands.", body=Said),
 )
 async def approve(action: str, request: Request, parts: Parts) -> Response:
     """409 if it is no longer a proposal, or if the policy's share of the fleet is held by now."""
-    body: Said = await read_said(request, parts, Said)
-    now = parts.now()
     policy = parts.acting.file.policy
     fleet = await parts.health.fleet()
-    held = await asyncio.to_thread(parts.inventory.health.holds, now)
+    held = await asyncio.to_thread(parts.inventory.health.holds, parts.now())
     room = policy.limits.room(len(fleet.hosts))
 
-    def grant(found: Action) -> Action:
+    def grant(found: Action, by: str, words: str, now_ns: int) -> Action:
         rule = policy.rule(found.why.rule) if found.why is not None else None
-        until_ns = rule.until_ns(unix_ns(now)) if rule is not None else found.until_ns
-        by, words = signed(request, body.by), printable(body.words)
-        granted = approved(found, by, words, unix_ns(now), until_ns)
+        until_ns = rule.until_ns(now_ns) if rule is not None else found.until_ns
+        granted = approved(found, by, words, now_ns, until_ns)
         if len(held) >= room:
             why = f"{len(held)} hosts are held, and the policy lets {room} of {len(fleet.hosts)} be"
             raise Problem(409, "share of the fleet", why, rule=Refused.SHARE_LIMIT.value)
         return granted
 
-    return await change(parts, action, grant, now)
+    return await decide(action, request, parts, grant)
 
 
 @router.post(
     "/v1/actions/{action}/reject",
     summary="Refuse a proposal",
-    response_class=Response,
-    responses=documented(ActionOut, "The action, which is refused."),
-    openapi_extra=body_of(Said),
+    **documented(ActionOut, "The action, which is refused.", body=Said),
 )
 async def reject(action: str, request: Request, parts: Parts) -> Response:
     """The host is not proposed again for the same incident."""
-    body: Said = await read_said(request, parts, Said)
-    now = parts.now()
-    by, words = signed(request, body.by), printable(body.words)
-    return await change(
-        parts, action, lambda each: refused(each, Refused.REJECTED, by, words, unix_ns(now)), now
-    )
+    return await decide(action, request, parts, partial(refused, why=Refused.REJECTED))
 
 
 @router.post(
     "/v1/actions/{action}/undo",
     summary="End what stands: the host is let back",
-    response_class=Response,
-    responses=documented(ActionOut, "The action, which has ended."),
-    openapi_extra=body_of(Said),
+    **documented(ActionOut, "The action, which has ended.", body=Said),
 )
 async def undo(action: str, request: Request, parts: Parts) -> Response:
     """The policy does not take the host again for the same incident."""
-    body: Said = await read_said(request, parts, Said)
-    now = parts.now()
-    by, words = signed(request, body.by), printable(body.words)
-    return await change(
-        parts, action, lambda each: ended(each, Ending.OPERATOR, by, words, unix_ns(now)), now
-    )
+    return await decide(action, request, parts, partial(ended, why=Ending.OPERATOR))
 
 
 @router.post(
     "/v1/actions/{action}/applied",
     summary="Report what an executor did about it",
-    response_class=Response,
-    responses=documented(ActionOut, "The action."),
-    openapi_extra=body_of(AppliedSaid),
+    **documented(ActionOut, "The action.", body=AppliedSaid),
 )
 async def say_applied(action: str, request: Request, parts: Parts) -> Response:
     """Kept as the executor's last report, and in the history where it is news."""
-    body: AppliedSaid = await read_said(request, parts, AppliedSaid)
+    body = decode_json(await receive(request, parts), AppliedSaid, NOT_AN_ANSWER)
     now = parts.now()
-    word = Applied(
-        executor=body.executor,
-        outcome=body.outcome,
-        words=printable(body.words),
-        time_ns=unix_ns(now),
-    )
+    word = copied(Applied, body, words=printable(body.words), time_ns=unix_ns(now))
     return await change(parts, action, lambda each: applied(each, word), now)

@@ -15,6 +15,7 @@ from api.base.limits import PAGE_DEFAULT
 from api.fleet.audit.fleet_audit import Severity, check_names, choose
 from api.http.context import Parts
 from api.http.routes.shared.paging import After, Limit
+from api.http.routes.shared.parameters import OfHost
 
 router = APIRouter(tags=["audit"])
 
@@ -69,7 +70,7 @@ class AuditOut(BaseModel):
 @router.get("/v1/audit", summary="Settings that cost bandwidth, over the whole fleet")
 async def audit(
     parts: Parts,
-    host: Annotated[str | None, Query(description="Only this host's.")] = None,
+    host: OfHost = None,
     severity: Annotated[Severity | None, Query(description="This severity and worse.")] = None,
     check: Annotated[str | None, Query(description="Only what this check found.")] = None,
     limit: Limit = PAGE_DEFAULT,

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from api.base.limits import PAGE_DEFAULT
-from api.base.times import parse_range_ms
-from api.data.events import EventRow, Wanted, decode_position, encode_position, read_events
+from api.data.events import EventRow, Wanted, decode_position, next_position, read_events
 from api.http.context import Parts
 from api.http.routes.shared.paging import After, Limit, Page
+from api.http.routes.shared.parameters import OfDevice, OfHost, OfPort, ToNow, range_to_now
 
 router = APIRouter(tags=["bursts"])
 
@@ -44,38 +44,40 @@ class BurstOut(BaseModel):
     message: str
 
 
+NUMBERS = [
+    name for name, field in BurstOut.model_fields.items() if field.annotation == float | None
+]
+
+
 @router.get("/v1/bursts", summary="Bursts, newest first")
 async def bursts(  # noqa: PLR0913, PLR0917 - the question's parameters
     parts: Parts,
-    host: Annotated[str | None, Query(description="Only this host's.")] = None,
-    device: Annotated[str | None, Query(description="Only this device's.")] = None,
-    port: Annotated[str | None, Query(description="Only this port's.")] = None,
+    host: OfHost = None,
+    device: OfDevice = None,
+    port: OfPort = None,
     direction: Annotated[str | None, Query(description="`receive` or `transmit`.")] = None,
     min_ms: Annotated[float, Query(ge=0, le=MS_MAX, description="Only those so long.")] = 0.0,
     from_: Annotated[
         str | None,
         Query(alias="from", description="RFC 3339 or unix seconds; an hour before `to`."),
     ] = None,
-    to: Annotated[str | None, Query(description="RFC 3339 or unix seconds; now.")] = None,
+    to: ToNow = None,
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
 ) -> Page[BurstOut]:
     """Bursts as agents found them; one that was sent twice is shown once."""
-    now_ms = round(parts.clock() * 1000)
-    from_ms, to_ms = parse_range_ms(from_, to, now_ms, RANGE_MS_DEFAULT)
-    named = {"host": host, "device": device, "port": port}
+    from_ms, to_ms = range_to_now(parts, from_, to, RANGE_MS_DEFAULT)
     wanted = Wanted(
         from_ms=from_ms,
         to_ms=to_ms,
         kinds=(KIND,),
-        labels={name: value for name, value in named.items() if value is not None},
-        attributes={"direction": direction} if direction is not None else {},
-        at_least={"length_seconds": min_ms / 1000} if min_ms else {},
+        labels={"host": host, "device": device, "port": port},
+        attributes={"direction": direction},
+        at_least={"length_seconds": min_ms / 1000 or None},
     )
-    position = decode_position(after) if after is not None else None
+    position = decode_position(after)
     found = await asyncio.to_thread(read_events, parts.store, wanted, position, limit)
-    following = encode_position(found[-1].position) if len(found) == limit else None
-    return Page(items=[burst_of(row) for row in found], next=following)
+    return Page(items=[burst_of(row) for row in found], next=next_position(found, limit))
 
 
 def burst_of(row: EventRow) -> BurstOut:
@@ -89,13 +91,9 @@ def burst_of(row: EventRow) -> BurstOut:
         direction=sent.get("direction", ""),
         phase=sent.get("phase", "whole"),
         start_ns=row.time_ns,
-        length_seconds=number_of(sent.get("length_seconds")),
         bytes=int(counted) if counted is not None else None,
-        peak_bytes_per_second=number_of(sent.get("peak_bytes_per_second")),
-        line_bytes_per_second=number_of(sent.get("line_bytes_per_second")),
-        threshold_ratio=number_of(sent.get("threshold_ratio")),
-        resolution_seconds=number_of(sent.get("resolution_seconds")),
         message=row.message,
+        **{name: number_of(sent.get(name)) for name in NUMBERS},
     )
 
 

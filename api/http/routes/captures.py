@@ -61,11 +61,6 @@ class CaptureOut(BaseModel):
         return cls(**msgspec.structs.asdict(capture))
 
 
-def read_asked(body: bytes) -> CaptureAsked:
-    """A Problem names what is wrong with the body."""
-    return decode_json(body or b"{}", CaptureAsked, "not a capture")
-
-
 @router.post(
     "/v1/agents/{agent}/capture",
     summary="Ask an agent for raw fast samples",
@@ -78,7 +73,8 @@ async def capture(agent: str, request: Request, response: Response, parts: Parts
 
     They come with the agent's next batches, over some seconds; the list shows when all are there.
     """
-    asked = read_asked(await receive(request, parts))
+    body = await receive(request, parts)
+    asked = decode_json(body or b"{}", CaptureAsked, "not a capture")
     if await asyncio.to_thread(parts.inventory.hosts.agent, agent) is None:
         raise no_agent(agent)
     made = await asyncio.to_thread(

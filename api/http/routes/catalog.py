@@ -6,6 +6,7 @@ import msgspec
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from api.http.routes.shared.answers import copied
 from collector.contract.catalog import load_catalog
 from collector.contract.cause_facts import Family, Layer
 from collector.contract.causes import cause_table
@@ -49,19 +50,12 @@ async def catalog() -> CatalogOut:
     """All metrics in the order of the catalog's files."""
     return CatalogOut(
         items=[
-            MetricOut(
-                name=metric.name,
+            copied(
+                MetricOut,
+                metric,
                 target=file.target.name,
-                kind=metric.kind,
-                unit=metric.unit,
-                help=metric.help,
                 labels=[*file.target.labels, *metric.labels],
-                since=metric.since,
-                aliases=[
-                    AliasOut(exporter=alias.exporter, name=alias.name, factor=alias.factor)
-                    for alias in metric.aliases
-                ],
-                window=metric.window,
+                aliases=[copied(AliasOut, alias) for alias in metric.aliases],
             )
             for file in load_catalog().files
             for metric in file.metrics

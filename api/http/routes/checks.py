@@ -10,13 +10,13 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 
-from alerts.policy.action import Action, Checked, checked
+from alerts.policy.action import Checked, checked
 from api.base.errors import Problem
 from api.base.limits import CHECK_BYTES_MAX, NAME_CHARS_MAX
 from api.data.inventory.health import unix_ns
 from api.fleet.actions.check import CheckResult, Outcome, Row, judge_result
 from api.http.context import Context, Parts
-from api.http.routes.shared.answers import answer, documented
+from api.http.routes.shared.answers import answer, copied, documented
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.find import find_host
 from api.http.tokens.guard import signed
@@ -33,7 +33,6 @@ class CheckOut(msgspec.Struct, frozen=True, kw_only=True):
     result: CheckResult
     words: str
     rows: Sequence[Row]
-    """The largest size of each operation."""
     wrong_values: int
     action: str
     """The action that it was recorded with; the policy's next round may end it. Empty: none
@@ -43,13 +42,9 @@ class CheckOut(msgspec.Struct, frozen=True, kw_only=True):
 @router.post(
     "/v1/hosts/{host}/check",
     summary="Hold a result of nccl-tests against a floor",
-    response_class=Response,
-    responses=documented(CheckOut, "What it came to."),
+    **documented(CheckOut, "What it came to."),
     openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"text/plain": {"schema": {"type": "string"}}},
-        }
+        "requestBody": {"required": True, "content": {"text/plain": {"schema": {"type": "string"}}}}
     },
 )
 async def check(
@@ -79,16 +74,7 @@ async def check(
         raise Problem(422, "not a result of nccl-tests", str(error)) from error
     now = parts.now()
     action = await asyncio.to_thread(note, parts, found.host, outcome, signed(request, by), now)
-    return answer(
-        CheckOut(
-            host=found.host,
-            result=outcome.result,
-            words=outcome.words,
-            rows=outcome.rows,
-            wrong_values=outcome.wrong_values,
-            action=action,
-        )
-    )
+    return answer(copied(CheckOut, outcome, host=found.host, action=action))
 
 
 def note(parts: Context, host: str, outcome: Outcome, by: str, now: dt.datetime) -> str:
@@ -99,10 +85,6 @@ def note(parts: Context, host: str, outcome: Outcome, by: str, now: dt.datetime)
     )
     for each in parts.inventory.actions.standing():
         if each.host == host and each.stands(unix_ns(now)):
-
-            def noted(action: Action) -> Action:
-                return checked(action, result, by)
-
-            parts.inventory.actions.change(each.id, noted, now)
+            parts.inventory.actions.change(each.id, lambda found: checked(found, result, by), now)
             return each.id
     return ""

@@ -91,7 +91,6 @@ def error_shape(path: str) -> str:
 
 
 def render_parameters(parameters: list[dict[str, Any]]) -> str:
-    """The table of an operation's parameters."""
     rows = "".join(
         f"<tr><td><code>{escape(parameter['name'])}</code></td>"
         f"<td>{'required' if parameter.get('required') else ''}</td>"
@@ -109,7 +108,6 @@ def prose(text: str) -> str:
 
 
 def limits(schema: dict[str, Any]) -> str:
-    """Default and range of a parameter, in words."""
     words = []
     if schema.get("default") is not None:
         words.append(f"default {schema['default']}")

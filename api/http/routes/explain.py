@@ -22,7 +22,7 @@ from api.fabric.cache import BuiltTopology
 from api.fabric.names import offer
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import JSON, documented
-from api.http.routes.shared.find import find_incident
+from api.http.routes.shared.find import find_incident, no_such
 from api.http.routes.shared.parameters import Rank, moment_of, refuse_far_future
 from api.http.routes.shared.topologies import find, find_or_refuse, port_of
 from api.oncall.explain.answer import Explanation
@@ -37,7 +37,6 @@ MS_PER_SECOND = 1_000
 
 
 def named(description: str) -> Any:  # noqa: ANN401 - what FastAPI makes of a parameter
-    """A parameter that is a name."""
     return Query(min_length=1, max_length=NAME_CHARS_MAX, description=description)
 
 
@@ -75,8 +74,7 @@ async def read_about(
 @router.get(
     "/v1/explain",
     summary="The evidence as data",
-    response_class=Response,
-    responses=documented(Explanation, "Windows, series, findings; what was left out is listed."),
+    **documented(Explanation, "Windows, series, findings; what was left out is listed."),
 )
 async def explain(
     parts: Parts,
@@ -93,8 +91,7 @@ async def explain(
         Query(description="RFC 3339 or unix seconds; now, or an incident's last evaluation."),
     ] = None,
     since: Annotated[
-        str | None,
-        Query(description="Divides before from during. Empty: when the trouble began."),
+        str | None, Query(description="Divides before from during. Empty: when the trouble began.")
     ] = None,
     communicator: Annotated[str | None, named("Only this communicator's.")] = None,
     rank: Rank = None,
@@ -114,11 +111,7 @@ async def explain(
         refuse_far_future(since_ms, "since")
         since_ns = since_ms * NS_PER_MS
     question = msgspec.structs.replace(
-        question,
-        since_ns=since_ns,
-        communicator=communicator,
-        rank=rank,
-        has_records=records,
+        question, since_ns=since_ns, communicator=communicator, rank=rank, has_records=records
     )
     body = await parts.queues.explanations.take(
         lambda: msgspec.json.encode(parts.explainer.explain(question)),
@@ -129,7 +122,6 @@ async def explain(
 
 
 async def ask(parts: Context, about: About, begin: str | None, end: str | None) -> Question:
-    """The request with everything that its names stand for."""
     now_ms = round(parts.clock() * MS_PER_SECOND)
     if about.incident is not None:
         story = await asyncio.to_thread(find_incident, parts, about.incident)
@@ -155,13 +147,9 @@ def span_of(begin: str | None, end: str | None, now_ms: int) -> tuple[int, int]:
     from_ms, to_ms = parse_range_ms(begin, end, now_ms, default_ms)
     refuse_far_future(to_ms, "to")
     if to_ms - from_ms > EXPLAIN_SECONDS_MAX * MS_PER_SECOND:
-        raise Problem(
-            422,
-            "too long",
-            f"{(to_ms - from_ms) / MS_PER_SECOND:.0f} s, over "
-            f"EXPLAIN_SECONDS_MAX = {EXPLAIN_SECONDS_MAX}",
-            rule="EXPLAIN_SECONDS_MAX",
-        )
+        seconds = (to_ms - from_ms) / MS_PER_SECOND
+        why = f"{seconds:.0f} s, over EXPLAIN_SECONDS_MAX = {EXPLAIN_SECONDS_MAX}"
+        raise Problem(422, "too long", why, rule="EXPLAIN_SECONDS_MAX")
     if from_ms == to_ms:
         raise Problem(400, "empty range", f"from and to are both {from_ms} ms")
     return from_ms * NS_PER_MS, to_ms * NS_PER_MS
@@ -172,12 +160,11 @@ def find_job_name(parts: Context, name: str) -> str:
     found = parts.inventory.jobs.get(name)
     if found is None:
         near = offer(name, [job.job for job in parts.inventory.jobs.page(limit=PAGE_MAX)])
-        raise Problem(404, "no such job", f"no job is called {name[:80]!r}{near}")
+        raise no_such("job", name, near)
     return found.alias_of or found.job
 
 
 def about_link(built: BuiltTopology, text: str, span: tuple[int, int], about: About) -> Question:
-    """A cable by its id or by one of its ports."""
     try:
         link = LinkId.parse(text) if "|" in text else None
         ends = (link.a, link.b) if link is not None else (port_of(text),)
@@ -195,9 +182,7 @@ def about_link(built: BuiltTopology, text: str, span: tuple[int, int], about: Ab
 
 
 def about_incident(story: Incident, span: tuple[int, int], about: About) -> Question:
-    """The evidence of an incident: its jobs, and the things that it names."""
-    verdict = story.verdict
-    since_ns = verdict.since_ns
+    verdict, since_ns = story.verdict, story.verdict.since_ns
     return Question(
         from_ns=span[0],
         to_ns=span[1],

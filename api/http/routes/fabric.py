@@ -17,11 +17,10 @@ from api.base.limits import (
     FABRIC_SAMPLES_MAX,
     FABRICS_WAITING_MAX,
 )
-from api.base.times import parse_range_ms
 from api.fabric.model import Topology
 from api.http.context import Parts
 from api.http.routes.shared.matrices import BYTES, PackedMatrixOut, encoded, pack_floats
-from api.http.routes.shared.parameters import RANGE_MS_DEFAULT, At, refuse_far_future
+from api.http.routes.shared.parameters import At, From, ToNow, range_to_now, refuse_far_future
 from api.http.routes.shared.topologies import choose, find
 from api.http.turns import refusals_counted
 from api.jobs.correlate.fabric import KINDS, NO_ERROR, FabricState, frames_of
@@ -31,7 +30,6 @@ router = APIRouter(tags=["topology"])
 
 
 FABRIC = "fabric"
-"""The protocol under which refused questions are counted."""
 NOT_READ = "NaN: not read."
 
 
@@ -84,11 +82,8 @@ class FabricOut(BaseModel):
 )
 async def state(
     parts: Parts,
-    from_: Annotated[
-        str | None,
-        Query(alias="from", description="RFC 3339 or unix seconds; five minutes before `to`."),
-    ] = None,
-    to: Annotated[str | None, Query(description="RFC 3339 or unix seconds; now.")] = None,
+    from_: From = None,
+    to: ToNow = None,
     frames: Annotated[
         int, Query(ge=1, le=FABRIC_FRAMES_MAX, description="Moments, of equal length.")
     ] = FABRIC_FRAMES_DEFAULT,
@@ -101,7 +96,7 @@ async def state(
     ] = None,
 ) -> FabricOut:
     """Use, errors, pause and state of each link of `/v1/topology`, asked with the same `at`."""
-    from_ms, to_ms = parse_range_ms(from_, to, round(parts.clock() * 1000), RANGE_MS_DEFAULT)
+    from_ms, to_ms = range_to_now(parts, from_, to)
     refuse_far_future(to_ms, "to")
     built = await find(parts, at)
 
@@ -122,38 +117,30 @@ async def state(
 def refuse_many_links(shown: Topology) -> None:
     """A Problem if no map could show them all."""
     if len(shown.links) > FABRIC_LINKS_MAX:
-        raise Problem(
-            422,
-            "too many links",
-            f"{len(shown.links)} links, over FABRIC_LINKS_MAX = {FABRIC_LINKS_MAX}; "
-            "ask with host= or tier=",
-            rule="FABRIC_LINKS_MAX",
-        )
+        over = f"{len(shown.links)} links, over FABRIC_LINKS_MAX = {FABRIC_LINKS_MAX}"
+        why = f"{over}; ask with host= or tier="
+        raise Problem(422, "too many links", why, rule="FABRIC_LINKS_MAX")
 
 
 def refuse_many_samples(samples: int, grid: Grid) -> None:
     """A Problem if reading them would take too long, with a bound that would not."""
     if samples > FABRIC_SAMPLES_MAX:
         seconds = grid.cells * grid.step_ns / NS
-        raise Problem(
-            422,
-            "too long",
+        why = (
             f"about {samples} samples in {seconds:.0f} s, over FABRIC_SAMPLES_MAX = "
-            f"{FABRIC_SAMPLES_MAX}; about {seconds * FABRIC_SAMPLES_MAX / samples:.0f} s would fit",
-            rule="FABRIC_SAMPLES_MAX",
+            f"{FABRIC_SAMPLES_MAX}; about {seconds * FABRIC_SAMPLES_MAX / samples:.0f} s would fit"
         )
+        raise Problem(422, "too long", why, rule="FABRIC_SAMPLES_MAX")
 
 
 def show(found: FabricState, links: list[str]) -> FabricOut:
     grid = found.grid
+    matrices = ("a_to_b", "b_to_a", "errors", "paused", "up")
     return FabricOut(
         from_ns=grid.start_ns,
         step_ns=grid.step_ns,
         frames=grid.cells,
         links=links,
-        a_to_b=pack_floats(found.a_to_b),
-        b_to_a=pack_floats(found.b_to_a),
-        errors=pack_floats(found.errors),
         worst_errors=WorstErrorsOut(
             kinds=list(KINDS),
             none=NO_ERROR,
@@ -161,6 +148,5 @@ def show(found: FabricState, links: list[str]) -> FabricOut:
             columns=len(links),
             data=encoded(found.worst),
         ),
-        paused=pack_floats(found.paused),
-        up=pack_floats(found.up),
+        **{name: pack_floats(getattr(found, name)) for name in matrices},
     )

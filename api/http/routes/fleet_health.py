@@ -1,12 +1,9 @@
-"""`GET /v1/health`, `/v1/health/live` and `/v1/hosts/{host}/health`: health of hosts.
-
-The first is for schedulers, every second; the last is for operators who ask why.
-"""
+"""`GET /v1/health` and `…/live`, for schedulers; `/v1/hosts/{host}/health`, for operators."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import unquote
 
@@ -14,33 +11,28 @@ import msgspec
 from fastapi import APIRouter, Header, Query, Response
 
 from alerts.health.lemon import LEMON_FROM
-from alerts.health.model import (
-    Charge,
-    HealthState,
-    Target,
-    TargetKind,
-    Turn,
-)
+from alerts.health.model import Charge, HealthState, Target, TargetKind, Turn
 from api.base.limits import HEALTH_WAIT_SECONDS_MAX, PAGE_MAX
 from api.base.packing import PACKED_BYTES_MIN, takes_gzip
 from api.data.inventory.health import NumberedTurn, unix_ns
 from api.data.inventory.tables import DeviceKind
 from api.fleet.health.answers import WELL, Asked, Fleet, FleetHosts, reasons_of
 from api.http.context import Context, Parts
-from api.http.routes.shared.answers import JSON, answer, documented
+from api.http.routes.shared.answers import JSON, answer, copied, documented
 from api.http.routes.shared.find import find_host
 from api.http.routes.shared.shown import HoldOut
 from api.http.routes.shared.streams import (
-    BEGIN,
-    MEDIA_TYPE,
+    AfterEvent,
+    LastEventId,
     LiveResponse,
+    Opening,
+    follow,
     listen_to,
     look_back,
     message,
-    pass_on,
     read_number,
+    streamed,
 )
-from api.oncall.evaluate.changes import Subscription
 from collector.contract.errors import SettingsError
 from collector.contract.verdict import Cause, Reason
 
@@ -62,12 +54,16 @@ MinRisk = Annotated[float, Query(ge=0, le=1, description="Only those at this ris
 @router.get(
     "/v1/health",
     summary="The health of the whole fleet, for schedulers",
-    response_class=Response,
-    responses={
-        **documented(FleetHosts, "Every host that was asked for, by name."),
-        304: {"description": "As `If-None-Match` has it: nothing has changed."},
-        503: {"description": "The states of hosts are not known now, or too many requests wait."},
-    },
+    **documented(
+        FleetHosts,
+        "Every host that was asked for, by name.",
+        others={
+            304: {"description": "As `If-None-Match` has it: nothing has changed."},
+            503: {
+                "description": "The states of hosts are not known now, or too many requests wait."
+            },
+        },
+    ),
 )
 async def health(
     parts: Parts,
@@ -119,16 +115,7 @@ class TurnOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, turn: Turn) -> TurnOut:
-        return cls(
-            kind=turn.target.kind,
-            host=turn.target.host,
-            name=turn.target.name,
-            time_ns=turn.time_ns,
-            state=turn.state,
-            was=turn.was,
-            risk=turn.risk,
-            why=turn.why,
-        )
+        return copied(cls, turn, turn.target)
 
 
 class ReadyOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,32 +124,20 @@ class ReadyOut(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     """Of the latest turn before."""
     counts: dict[str, int]
-    """Hosts by state."""
 
 
 @router.get(
     "/v1/health/live",
     summary="Changes of health as they happen (server-sent events)",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "Events `ready`, `turned` and `missed`, each with JSON as data.",
-            "content": {MEDIA_TYPE: {}},
-        },
-        503: {"description": "As many clients as there may be are listening."},
-    },
+    **streamed("`ready`, `turned` and `missed`"),
 )
 async def live(
     parts: Parts,
     kind: Annotated[
         TargetKind | None, Query(description="Only of hosts, devices, … None: all.")
     ] = None,
-    after: Annotated[
-        str | None, Query(description="Number of the last event that was seen.")
-    ] = None,
-    last_event_id: Annotated[
-        str | None, Header(description="The same, as browsers send it; it wins.")
-    ] = None,
+    after: AfterEvent = None,
+    last_event_id: LastEventId = None,
 ) -> Response:
     """Stays open, and resumes by `Last-Event-ID` as `/v1/live` does.
 
@@ -171,33 +146,18 @@ async def live(
     seen = read_number(last_event_id or after)
     fleet = await parts.health.fleet()
     subscription = listen_to(parts.health.turns)
-    return LiveResponse(subscription, follow(parts, subscription, fleet, kind, seen))
 
-
-async def follow(
-    parts: Context,
-    subscription: Subscription[NumberedTurn],
-    fleet: Fleet,
-    kind: TargetKind | None,
-    seen: int | None,
-) -> AsyncIterator[bytes]:
-    """What was missed, then what happens, until the client or the service ends it."""
+    def look() -> tuple[Opening[NumberedTurn], ReadyOut]:
+        kept = parts.inventory.health
+        opening = look_back(seen, kept.turns_span(), kept.turns_after, HINT)
+        return opening, ReadyOut(number=opening.number, counts=fleet.counts)
 
     def show(numbered: NumberedTurn) -> bytes | None:
         if kind is not None and numbered.turn.target.kind is not kind:
             return None
         return message("turned", TurnOut.of(numbered.turn), numbered.number)
 
-    yield BEGIN
-    inventory = parts.inventory
-    opening = await asyncio.to_thread(
-        lambda: look_back(seen, inventory.health.turns_span(), inventory.health.turns_after, HINT)
-    )
-    for piece in opening.pieces(show):
-        yield piece
-    yield message("ready", ReadyOut(number=opening.number, counts=fleet.counts), opening.number)
-    async for piece in pass_on(subscription, opening.number, show, HINT):
-        yield piece
+    return LiveResponse(subscription, follow(subscription, look, show, HINT))
 
 
 # --- one host -----------------------------------------------------------------------------------
@@ -213,7 +173,6 @@ class ReasonOut(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     """What of it is accused: `link mlx5_0/1`, `gpu 2`; empty: all of it."""
     text: str
-    """The verdict in a sentence."""
     confidence: float
     """That the verdict is right."""
     weight: float
@@ -252,7 +211,6 @@ class HostHealthOut(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it was in trouble so much more often than others that an operator should inspect
     it."""
     short: Sequence[str]
-    """Why, in a few words."""
     last_seen_ns: int
     silent_since_ns: int | None
     """Set if it has sent nothing for minutes."""
@@ -271,8 +229,7 @@ class HostHealthOut(msgspec.Struct, frozen=True, kw_only=True):
 @router.get(
     "/v1/hosts/{host}/health",
     summary="Why a host is in its state",
-    response_class=Response,
-    responses=documented(HostHealthOut, "The host, its parts, and the verdicts behind them."),
+    **documented(HostHealthOut, "The host, its parts, and the verdicts behind them."),
 )
 async def host_health(host: str, parts: Parts) -> Response:
     """State, risk and lemon score of a host and its parts, with their evidence."""
@@ -296,16 +253,15 @@ def explain_host(parts: Context, fleet: Fleet, name: str) -> HostHealthOut:
             found.add(Target.of_device(name, device.device))
     for port in parts.inventory.hosts.ports(name, limit=PAGE_MAX):
         found.add(Target.of_link(name, port.device, port.port))
-    return HostHealthOut(
+    return copied(
+        HostHealthOut,
+        standing,
         host=name,
-        state=standing.state,
         since_ns=fleet.since_ns.get(target),
-        risk=standing.risk,
         lemon=lemon,
         is_lemon=lemon >= LEMON_FROM,
         short=reasons_of(standing),
         last_seen_ns=unix_ns(host.last_seen),
-        silent_since_ns=standing.silent_since_ns,
         stale=fleet.stale,
         reasons=[reason_out(charge, now_ns) for charge in standing.charges],
         devices=things.parts(found, TargetKind.DEVICE),
@@ -330,10 +286,10 @@ class Things(msgspec.Struct, frozen=True):
     def part(self, target: Target) -> PartOut:
         standing = self.fleet.standings.get(target, WELL)
         device = unquote(target.name.split("/")[1])
-        return PartOut(
+        return copied(
+            PartOut,
+            standing,
             name=target.name,
-            state=standing.state,
-            risk=standing.risk,
             rail=None if target.kind is TargetKind.GPU else self.rails.get(device),
             since_ns=self.fleet.since_ns.get(target),
             reasons=[reason_out(charge, self.now_ns) for charge in standing.charges],
@@ -341,18 +297,14 @@ class Things(msgspec.Struct, frozen=True):
 
 
 def reason_out(charge: Charge, now_ns: int) -> ReasonOut:
-    return ReasonOut(
-        incident=charge.incident,
-        cause=charge.cause,
-        reason=charge.reason,
+    return copied(
+        ReasonOut,
+        charge,
         about=charge.about.within_host,
-        text=charge.text,
         confidence=round(charge.confidence, 3),
         weight=round(charge.weight, 3),
         risk=round(charge.risk_at(now_ns), 3),
         is_open=charge.until_ns is None,
-        since_ns=charge.since_ns,
-        until_ns=charge.until_ns,
         half_life_seconds=charge.half_life_s,
     )
 

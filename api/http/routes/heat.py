@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
 from api.base.errors import Problem
@@ -16,17 +16,18 @@ from api.base.limits import (
     HEAT_STEPS_MAX,
     HEATS_WAITING_MAX,
 )
+from api.data.inventory.job_model import JobRank
 from api.http.context import Context, Parts
-from api.http.routes.shared.answers import answer, documented
-from api.http.routes.shared.find import find_job
+from api.http.routes.shared.answers import Described, answer, copied, documented
+from api.http.routes.shared.find import FoundJob
 from api.http.routes.shared.matrices import PackedMatrixOut, pack_floats
 from api.http.routes.shared.parameters import (
     RANK_MAX,
     From,
     To,
     moment_of,
-    range_of,
     refuse_far_future,
+    span_of,
 )
 from api.http.routes.shared.topologies import find
 from api.http.turns import refusals_counted
@@ -40,7 +41,8 @@ router = APIRouter(tags=["jobs"])
 
 TIME_NS_MAX = (1 << 63) - 1
 HEAT = "heat"
-"""The protocol under which refused questions are counted."""
+
+BUSY: Described = {503: {"description": "Too many are being made; try again."}}
 
 TimeNs = Annotated[
     int, Query(ge=0, le=TIME_NS_MAX, description="Unix nanoseconds, as the heat map has them.")
@@ -88,15 +90,9 @@ class HeatOut(BaseModel):
     )
 
 
-@router.get(
-    "/v1/jobs/{job}/heat",
-    summary="Ranks times steps, as one matrix",
-    response_model=HeatOut,
-    responses={503: {"description": "Too many are being made; try again."}},
-)
+@router.get("/v1/jobs/{job}/heat", summary="Ranks times steps, as one matrix", responses=BUSY)
 async def heat(
-    job: str,
-    request: Request,
+    job: FoundJob,
     parts: Parts,
     from_: From = None,
     to: To = None,
@@ -108,20 +104,16 @@ async def heat(
             "rank came; `network`: inside, after that; `step`: all of it. Seconds."
         ),
     ] = Quantity.LATE,
-) -> HeatOut | Response:
+) -> HeatOut:
     """What each rank did in each step; all times are on one clock.
 
     The first and the last step of the range, which may be cut off, are left out.
     """
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    from_ms, to_ms = range_of(parts, found, from_, to)
-    refuse_far_future(to_ms, "to")
-    span = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
+    span = span_of(parts, job, from_, to)
+    refuse_far_future(span[1] // NS_PER_MS, "to")
     with refusals_counted(parts.metrics, HEAT):
         return await parts.queues.heats.take(
-            lambda: make_heat(parts, found.job, span, quantity),
+            lambda: make_heat(parts, job.job, span, quantity),
             "HEATS_WAITING_MAX",
             HEATS_WAITING_MAX,
         )
@@ -133,17 +125,9 @@ def make_heat(parts: Context, job: str, span: tuple[int, int], quantity: Quantit
     made = heat_of(window, job_rank, quantity, steps_max=HEAT_STEPS_MAX, ranks_max=HEAT_RANKS_MAX)
     drawn = nothing() if made is None else made
     places = {place.rank: place for place in parts.inventory.jobs.ranks(job)}
-    rows = []
-    for rank in drawn.ranks.tolist():
-        place = places.get(rank)
-        rows.append(
-            HeatRankOut(
-                rank=rank,
-                host=None if place is None else place.host,
-                gpu=None if place is None else place.gpu,
-                device=None if place is None else place.device,
-            )
-        )
+    rows = [
+        copied(HeatRankOut, places.get(rank, JobRank(rank=rank))) for rank in drawn.ranks.tolist()
+    ]
     columns = (drawn.number, drawn.start_ns, drawn.end_ns)
     return HeatOut(
         job=job,
@@ -163,7 +147,6 @@ def make_heat(parts: Context, job: str, span: tuple[int, int], quantity: Quantit
 
 
 def nothing() -> HeatMap:
-    """The heat map of a job that shows no steps."""
     none = np.zeros(0, dtype=np.int64)
     return HeatMap(ranks=none, number=none, start_ns=none, end_ns=none, values=np.zeros((0, 0)))
 
@@ -171,35 +154,29 @@ def nothing() -> HeatMap:
 @router.get(
     "/v1/jobs/{job}/heat/cell",
     summary="Why a cell of the heat map is as it is",
-    response_class=Response,
-    responses={
-        **documented(Cell, "What the rank did, which ranks it waited for, and its readings."),
-        503: {"description": "Too many are being made; try again."},
-    },
+    **documented(
+        Cell, "What the rank did, which ranks it waited for, and its readings.", others=BUSY
+    ),
 )
 async def cell(
-    job: str,
-    request: Request,
+    job: FoundJob,
     parts: Parts,
     rank: Annotated[int, Query(ge=0, le=RANK_MAX, description="The job's rank.")],
     start_ns: TimeNs,
     end_ns: TimeNs,
 ) -> Response:
     """A rank in a column's time: its collectives, its time, its GPU, NICs and switch ports."""
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
     reader = CellReader(parts.store, parts.inventory)
     with refusals_counted(parts.metrics, HEAT):
         refuse_odd_span(start_ns, end_ns)
         built = await find(parts, moment_of(end_ns))
         made = await parts.queues.heats.take(
-            lambda: reader.read(found.job, rank, (start_ns, end_ns), built.topology),
+            lambda: reader.read(job.job, rank, (start_ns, end_ns), built.topology),
             "HEATS_WAITING_MAX",
             HEATS_WAITING_MAX,
         )
     if made is None:
-        raise Problem(404, "no such rank", f"job {found.job!r} has no rank {rank} that is known")
+        raise Problem(404, "no such rank", f"job {job.job!r} has no rank {rank} that is known")
     return answer(made)
 
 
@@ -209,9 +186,5 @@ def refuse_odd_span(start_ns: int, end_ns: int) -> None:
     if end_ns <= start_ns:
         raise Problem(400, "empty range", f"start_ns={start_ns} is not before end_ns={end_ns}")
     if end_ns - start_ns > CELL_SECONDS_MAX * NS:
-        raise Problem(
-            422,
-            "too long",
-            f"{(end_ns - start_ns) / NS:.0f} s, over CELL_SECONDS_MAX = {CELL_SECONDS_MAX}",
-            rule="CELL_SECONDS_MAX",
-        )
+        why = f"{(end_ns - start_ns) / NS:.0f} s, over CELL_SECONDS_MAX = {CELL_SECONDS_MAX}"
+        raise Problem(422, "too long", why, rule="CELL_SECONDS_MAX")

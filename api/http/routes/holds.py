@@ -1,8 +1,4 @@
-"""`PUT` and `DELETE /v1/hosts/{host}/hold`, `GET /v1/holds`: hosts that are taken out, and why.
-
-A hold is an action that stands at once (`api.http.routes.actions`): executors near a scheduler
-drain by it, where they run.
-"""
+"""`/v1/hosts/{host}/hold`, `/v1/holds`: an action that stands at once (`…routes.actions`)."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from api.data.inventory.actions import TooManyHoldsError
 from api.data.inventory.health import KeptHold, unix_ns
 from api.fleet.actions.task import name_action
 from api.http.context import Parts
-from api.http.routes.shared.answers import answer, body_of, documented
+from api.http.routes.shared.answers import answer, documented
 from api.http.routes.shared.bodies import receive
 from api.http.routes.shared.find import find_host
 from api.http.routes.shared.shown import HoldOut
@@ -51,7 +47,6 @@ class HoldsOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_hold(body: bytes, host: str, now: dt.datetime) -> Hold:
-    """A Problem names what is wrong with the body."""
     asked = decode_json(body, HoldAsked, "not a hold")
     if asked.until is not None and asked.hours is not None:
         raise Problem(422, "not a hold", "it takes until or hours, not both")
@@ -73,9 +68,7 @@ def read_hold(body: bytes, host: str, now: dt.datetime) -> Hold:
 @router.put(
     "/v1/hosts/{host}/hold",
     summary="Mark a host as draining, or out",
-    response_class=Response,
-    responses=documented(HoldOut, "The hold."),
-    openapi_extra=body_of(HoldAsked),
+    **documented(HoldOut, "The hold.", body=HoldAsked),
 )
 async def put_hold(host: str, request: Request, parts: Parts) -> Response:
     """Until it ends this is the host's state, whatever is measured.
@@ -98,8 +91,7 @@ async def put_hold(host: str, request: Request, parts: Parts) -> Response:
 @router.delete(
     "/v1/hosts/{host}/hold",
     summary="Let a host back",
-    response_class=Response,
-    responses=documented(HoldOut, "The hold, which has ended."),
+    **documented(HoldOut, "The hold, which has ended."),
 )
 async def end_hold(
     host: str,
@@ -117,10 +109,7 @@ async def end_hold(
 
 
 @router.get(
-    "/v1/holds",
-    summary="Hosts that are taken out",
-    response_class=Response,
-    responses=documented(HoldsOut, "All holds that stand."),
+    "/v1/holds", summary="Hosts that are taken out", **documented(HoldsOut, "All holds that stand.")
 )
 async def holds(parts: Parts) -> Response:
     """Everything that is draining or out, by whom, since when and why."""

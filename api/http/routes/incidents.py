@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -12,7 +11,7 @@ from fastapi import APIRouter, Query, Response
 
 from alerts.judge.incident import Incident, IncidentState
 from api.base.limits import PAGE_DEFAULT
-from api.base.times import parse_time_ms
+from api.base.times import parse_moment
 from api.http.context import Parts
 from api.http.routes.shared.answers import answer, documented
 from api.http.routes.shared.find import find_incident
@@ -33,8 +32,7 @@ class IncidentsOut(msgspec.Struct, frozen=True, kw_only=True):
 @router.get(
     "/v1/incidents",
     summary="Troubles, the latest first",
-    response_class=Response,
-    responses=documented(IncidentsOut, "One page; `next` is null on the last one."),
+    **documented(IncidentsOut, "One page; `next` is null on the last one."),
 )
 async def incidents(  # noqa: PLR0913, PLR0917 - the question's parameters
     parts: Parts,
@@ -51,9 +49,7 @@ async def incidents(  # noqa: PLR0913, PLR0917 - the question's parameters
     after: After = None,
 ) -> Response:
     """Each trouble once, however many verdicts and symptoms it had, in the order it was found."""
-    moment = None
-    if since:
-        moment = dt.datetime.fromtimestamp(parse_time_ms(since, "since") / 1000, tz=dt.UTC)
+    moment = parse_moment(since, "since")
     found = await asyncio.to_thread(
         lambda: parts.incidents.list(
             state=state,
@@ -73,8 +69,7 @@ async def incidents(  # noqa: PLR0913, PLR0917 - the question's parameters
 @router.get(
     "/v1/incidents/{incident}",
     summary="One trouble with its evidence and its story",
-    response_class=Response,
-    responses=documented(Incident, "The incident; `verdict` is what stands now."),
+    **documented(Incident, "The incident; `verdict` is what stands now."),
 )
 async def incident(incident: str, parts: Parts) -> Response:
     """Verdict, evidence, victims, what was ruled out, costs, and how the explanation changed."""

@@ -32,9 +32,8 @@ async def ingest_batch(request: Request, parts: Parts) -> Response:
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != CONTENT_TYPE:
-        raise Problem(
-            415, "unsupported type", f"Content-Type is {media_type!r}, not {CONTENT_TYPE}"
-        )
+        why = f"Content-Type is {media_type!r}, not {CONTENT_TYPE}"
+        raise Problem(415, "unsupported type", why)
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding != "zstd":
         raise Problem(415, "unsupported encoding", f"Content-Encoding is {encoding!r}, not zstd")

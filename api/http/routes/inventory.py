@@ -18,7 +18,9 @@ from api.data.inventory.records import Host
 from api.data.inventory.tables import HostRole
 from api.fleet.health.answers import Asked, Fleet, ThingEntry
 from api.http.context import Context, Parts
+from api.http.routes.shared.answers import copied
 from api.http.routes.shared.paging import After, Limit, Page
+from api.http.routes.shared.parameters import OfDevice, OfHost
 from collector.contract.errors import SettingsError
 from collector.contract.identity import PortId
 
@@ -55,16 +57,11 @@ class HostOut(Thing):
 
     @staticmethod
     def health_in(fleet: Fleet | None, host: str) -> dict[str, Any]:
-        """The fields of a host's health; unknown without current health."""
         entry = fleet.hosts.get(host) if fleet is not None else None
         if entry is None:
             return {"state": None, "risk": None, "lemon": None, "reasons": []}
-        return {
-            "state": entry.state,
-            "risk": entry.risk,
-            "lemon": entry.lemon,
-            "reasons": list(entry.reasons),
-        }
+        names = ("state", "risk", "lemon", "reasons")
+        return {name: getattr(entry, name) for name in names}
 
 
 class SwitchOut(Thing):
@@ -84,14 +81,7 @@ class SwitchOut(Thing):
         about = dict(host.attributes)
         names = ("vendor", "model", "version", "guid", "address", "description")
         known = {name: about.pop(name, None) for name in names}
-        return cls(
-            switch=host.host,
-            cluster=host.cluster,
-            **known,
-            first_seen=host.first_seen,
-            last_seen=host.last_seen,
-            attributes=about,
-        )
+        return copied(cls, host, switch=host.host, attributes=about, **known)
 
 
 class DeviceOut(Thing):
@@ -164,10 +154,7 @@ async def hosts(
 
 
 def choose_hosts(parts: Context, fleet: Fleet, asked: Asked, rail: int | None) -> list[str]:
-    """Names of the matching hosts, in order; with a rail, by the state of their NIC on it.
-
-    A NIC is as bad as its cable: whichever of them is worse counts.
-    """
+    """Names, in order. With a rail its NIC or that one's cable counts, whichever is worse."""
     if rail is None:
         return [entry.host for entry in fleet.hosts.values() if asked.wants(entry)]
     try:
@@ -179,12 +166,9 @@ def choose_hosts(parts: Context, fleet: Fleet, asked: Asked, rail: int | None) -
 
 
 def worse_of(fleet: Fleet, port: PortId) -> ThingEntry:
-    """A port's NIC or its cable: the one that stands worse."""
-    targets = (
-        Target.of_device(port.host, port.device),
-        Target.of_link(port.host, port.device, port.port),
-    )
-    both = [fleet.thing(target) for target in targets]
+    nic = Target.of_device(port.host, port.device)
+    cable = Target.of_link(port.host, port.device, port.port)
+    both = [fleet.thing(target) for target in (nic, cable)]
     return max(both, key=lambda each: (SEVERITY[each.state], each.risk))
 
 
@@ -221,8 +205,8 @@ async def host(host: str, parts: Parts) -> HostDetail:
 @router.get("/v1/ports", summary="Ports, by host, device and number")
 async def ports(
     parts: Parts,
-    host: Annotated[str | None, Query(description="Only this host's.")] = None,
-    device: Annotated[str | None, Query(description="Only this device's.")] = None,
+    host: OfHost = None,
+    device: OfDevice = None,
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
 ) -> Page[PortOut]:

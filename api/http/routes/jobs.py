@@ -19,7 +19,7 @@ from api.data.inventory.tables import JobOrigin, JobState
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import body_of
 from api.http.routes.shared.bodies import receive
-from api.http.routes.shared.find import find_job
+from api.http.routes.shared.find import FoundJob, find_job
 from api.http.routes.shared.paging import After, Limit, Page
 from api.jobs.registration import read_change, read_job
 
@@ -97,10 +97,7 @@ class RankOut(BaseModel):
 def fields_of(job: Job) -> dict[str, Any]:
     fields = msgspec.structs.asdict(job)
     hidden = {"job", "alias_of", "revision"}
-    return {
-        "id": job.job,
-        **{name: value for name, value in fields.items() if name not in hidden},
-    }
+    return {"id": job.job, **{name: value for name, value in fields.items() if name not in hidden}}
 
 
 @router.post(
@@ -133,25 +130,16 @@ async def register(request: Request, response: Response, parts: Parts) -> JobOut
     return JobOut.of(found)
 
 
-@router.patch(
-    "/v1/jobs/{job}",
-    summary="Change a job",
-    response_model=JobOut,
-    openapi_extra=body_of(JobChange),
-)
-async def change(job: str, request: Request, parts: Parts) -> JobOut | Response:
+@router.patch("/v1/jobs/{job}", summary="Change a job", openapi_extra=body_of(JobChange))
+async def change(job: FoundJob, request: Request, parts: Parts) -> JobOut:
     """Change what is given: name, state or end, ranks, hosts, groups, attributes.
 
     Attributes are merged, and one that is null goes. Ranks and hosts are added or changed. Groups
     replace those before.
     """
     wanted = await asyncio.to_thread(read_change, await receive(request, parts))
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    await asyncio.to_thread(parts.inventory.jobs.change, found.job, wanted, parts.now())
-    after = await find_job(request, parts, job)
-    return after if isinstance(after, Response) else JobOut.of(after)
+    await asyncio.to_thread(parts.inventory.jobs.change, job.job, wanted, parts.now())
+    return JobOut.of(await find_job(job.job, request, parts))
 
 
 @router.get("/v1/jobs", summary="Jobs, by name")
@@ -168,13 +156,10 @@ async def jobs(
     return Page(items=items, next=items[-1].id if len(items) == limit else None)
 
 
-@router.get("/v1/jobs/{job}", summary="One job with its communicators", response_model=JobDetail)
-async def job(job: str, request: Request, parts: Parts) -> JobDetail | Response:
+@router.get("/v1/jobs/{job}", summary="One job with its communicators")
+async def job(job: FoundJob, parts: Parts) -> JobDetail:
     """One job; 404 if it is not known, 308 if it turned out to be another."""
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    return await asyncio.to_thread(detail_of, parts, found)
+    return await asyncio.to_thread(detail_of, parts, job)
 
 
 def detail_of(parts: Context, job: Job) -> JobDetail:
@@ -190,24 +175,16 @@ def detail_of(parts: Context, job: Job) -> JobDetail:
     )
 
 
-@router.get(
-    "/v1/jobs/{job}/ranks",
-    summary="Where a job's ranks run",
-    response_model=Page[RankOut],
-)
+@router.get("/v1/jobs/{job}/ranks", summary="Where a job's ranks run")
 async def ranks(
-    job: str,
-    request: Request,
+    job: FoundJob,
     parts: Parts,
     limit: Limit = PAGE_DEFAULT,
     after: Annotated[
         int | None, Query(ge=0, lt=1 << 31, description="`next` of the page before.")
     ] = None,
-) -> Page[RankOut] | Response:
+) -> Page[RankOut]:
     """The job's ranks in order, each with host, GPU, NIC and port, and the source of each."""
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    places = await asyncio.to_thread(parts.inventory.jobs.ranks, found.job, after, limit)
+    places = await asyncio.to_thread(parts.inventory.jobs.ranks, job.job, after, limit)
     items = [RankOut(**msgspec.structs.asdict(place)) for place in places]
     return Page(items=items, next=str(items[-1].rank) if len(items) == limit else None)

@@ -37,7 +37,6 @@ from collector.contract.errors import FabricscopeError
 router = APIRouter(tags=["kubernetes"])
 
 PROTOCOL = "kubernetes"
-"""Under which refused questions are counted."""
 
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -118,9 +117,7 @@ async def filter_verb(request: Request, parts: Parts) -> Response:
     responses={
         200: {
             "description": "HostPriorityList: a score of 0 to 10 for every node.",
-            "content": {
-                JSON: {"schema": {"type": "array", "items": inline_schema(PriorityOut)}},
-            },
+            "content": {JSON: {"schema": {"type": "array", "items": inline_schema(PriorityOut)}}},
         }
     },
     openapi_extra=_BODY,
@@ -183,8 +180,7 @@ class LabelsOut(msgspec.Struct, frozen=True, kw_only=True):
 @router.get(
     "/v1/kubernetes/labels",
     summary="Where each host hangs, as labels of Kubernetes' nodes",
-    response_class=Response,
-    responses=documented(LabelsOut, "Labels by host."),
+    **documented(LabelsOut, "Labels by host."),
 )
 async def labels(parts: Parts) -> Response:
     """`topology.fabricscope.io/pod`, `leaf` and `rail-0`…: `fabricscope kubernetes` sets them."""

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from typing import Annotated
-
 import msgspec
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Response
 
 from alerts.judge.incident import IncidentState, News
 from api.base.limits import PAGE_MAX
 from api.data.inventory.incidents import Numbered
-from api.http.context import Context, Parts
+from api.http.context import Parts
+from api.http.routes.shared.answers import copied
 from api.http.routes.shared.parameters import CauseAsked, Name
 from api.http.routes.shared.shown import IncidentOut
 from api.http.routes.shared.streams import (
-    BEGIN,
-    MEDIA_TYPE,
+    AfterEvent,
+    LastEventId,
     LiveResponse,
+    Opening,
+    follow,
     listen_to,
     look_back,
     message,
-    pass_on,
     read_number,
-)
-from api.oncall.evaluate.changes import (
-    Subscription,
+    streamed,
 )
 from collector.contract.verdict import Cause
 
@@ -69,26 +65,14 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 @router.get(
     "/v1/live",
     summary="Incidents as they happen (server-sent events)",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "Events `ready`, `opened`, `updated`, `changed`, `closed`, `reopened` "
-            "and `missed`, each with JSON as data.",
-            "content": {MEDIA_TYPE: {}},
-        },
-        503: {"description": "As many clients as there may be are listening."},
-    },
+    **streamed("`ready`, `opened`, `updated`, `changed`, `closed`, `reopened` and `missed`"),
 )
 async def live(
     parts: Parts,
     job: Name = None,
     cause: CauseAsked = None,
-    after: Annotated[
-        str | None, Query(description="Number of the last event that was seen.")
-    ] = None,
-    last_event_id: Annotated[
-        str | None, Header(description="The same, as browsers send it; it wins.")
-    ] = None,
+    after: AfterEvent = None,
+    last_event_id: LastEventId = None,
 ) -> Response:
     """Stays open. `Last-Event-ID` resumes: what happened since is sent first, or that it is lost.
 
@@ -97,44 +81,20 @@ async def live(
     seen = read_number(last_event_id or after)
     subscription = listen_to(parts.changes)
     wanted = Filter(job=job, cause=cause)
-    return LiveResponse(subscription, follow(parts, subscription, wanted, seen))
 
-
-async def follow(
-    parts: Context, subscription: Subscription[Numbered], wanted: Filter, seen: int | None
-) -> AsyncIterator[bytes]:
-    """The stream: what was missed, then what happens, until the client or the service ends it.
-
-    It subscribes before it reads the past, so that nothing is lost in between.
-    """
-    yield BEGIN
-    opening = await asyncio.to_thread(
-        lambda: look_back(seen, parts.incidents.changes_span(), parts.incidents.changes_after, HINT)
-    )
-    standing = await asyncio.to_thread(
-        lambda: len(parts.incidents.list(state=IncidentState.OPEN, limit=PAGE_MAX))
-    )
+    def look() -> tuple[Opening[Numbered], ReadyOut]:
+        book = parts.incidents
+        opening = look_back(seen, book.changes_span(), book.changes_after, HINT)
+        standing = book.list(state=IncidentState.OPEN, limit=PAGE_MAX)
+        return opening, ReadyOut(number=opening.number, open=len(standing))
 
     def show(numbered: Numbered) -> bytes | None:
         return of_change(numbered) if wanted.wants(numbered) else None
 
-    for piece in opening.pieces(show):
-        yield piece
-    yield message("ready", ReadyOut(number=opening.number, open=standing), opening.number)
-    async for piece in pass_on(subscription, opening.number, show, HINT):
-        yield piece
+    return LiveResponse(subscription, follow(subscription, look, show, HINT))
 
 
 def of_change(numbered: Numbered) -> bytes:
-    """A change as a server-sent event."""
     change = numbered.change
-    return message(
-        change.news,
-        ChangeOut(
-            number=numbered.number,
-            news=change.news,
-            time_ns=change.time_ns,
-            incident=IncidentOut.of(change.incident),
-        ),
-        numbered.number,
-    )
+    shown = copied(ChangeOut, numbered, change, incident=IncidentOut.of(change.incident))
+    return message(change.news, shown, numbered.number)

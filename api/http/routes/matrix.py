@@ -6,24 +6,24 @@ import asyncio
 import enum
 from typing import Annotated
 
-import msgspec
 import numpy as np
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from alerts.traffic.balance import Balance, balance_of
 from alerts.traffic.flows import Assumption
-from alerts.traffic.matrix import Cells, Check, Matrix, sent_and_received
+from alerts.traffic.matrix import Cells, Matrix, sent_and_received
 from alerts.traffic.places import By
-from alerts.traffic.rhythm import Odd, Rhythm
+from alerts.traffic.rhythm import Odd
 from alerts.window.columns import Floats
 from api.fabric.cache import BuiltTopology
 from api.http.context import Context, Parts
-from api.http.routes.shared.find import find_job
-from api.http.routes.shared.parameters import From, To, range_of
+from api.http.routes.shared.answers import copied
+from api.http.routes.shared.find import FoundJob
+from api.http.routes.shared.parameters import From, To, span_of
 from api.http.routes.shared.topologies import find
 from api.jobs.correlate.pattern import Pattern, read_pattern
-from collector.contract.units import NS, NS_PER_MS
+from collector.contract.units import NS
 
 router = APIRouter(tags=["jobs"])
 
@@ -181,35 +181,24 @@ class TrafficMatrixOut(BaseModel):
 
 
 @router.get(
-    "/v1/jobs/{job}/matrix",
-    summary="Traffic between ranks of a job, how much and in what rhythm",
-    response_model=TrafficMatrixOut,
+    "/v1/jobs/{job}/matrix", summary="Traffic between ranks of a job, how much and in what rhythm"
 )
 async def matrix(
-    job: str,
-    request: Request,
+    job: FoundJob,
     parts: Parts,
     from_: From = None,
     to: To = None,
     by: Annotated[By, Query(description="What rows and columns are.")] = By.HOST,
     limit: Annotated[int, Query(ge=1, le=CELLS_MAX, description="Cells.")] = CELLS_DEFAULT,
-) -> TrafficMatrixOut | Response:
+) -> TrafficMatrixOut:
     """Bytes from each to each, from collectives and how NCCL runs them; checked against NICs."""
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    from_ms, to_ms = range_of(parts, found, from_, to)
+    span_ns = span_of(parts, job, from_, to)
     built = await find(parts, None)
-    span_ns = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
-    return await asyncio.to_thread(make_matrix, parts, found.job, span_ns, (by, limit), built)
+    return await asyncio.to_thread(make_matrix, parts, job.job, span_ns, (by, limit), built)
 
 
 def make_matrix(
-    parts: Context,
-    job: str,
-    span_ns: tuple[int, int],
-    asked: tuple[By, int],
-    built: BuiltTopology,
+    parts: Context, job: str, span_ns: tuple[int, int], asked: tuple[By, int], built: BuiltTopology
 ) -> TrafficMatrixOut:
     by, limit = asked
     pattern = read_pattern(parts.store, parts.inventory, job, span_ns, built.topology)
@@ -266,12 +255,11 @@ def show_cells(pattern: Pattern, drawn: Matrix, shown: Cells, seconds: float) ->
 
 
 def whole(number: float | None) -> int | None:
-    """A number that may be unknown, rounded."""
     return None if number is None or not np.isfinite(number) else round(number)
 
 
 def show_check(pattern: Pattern) -> CheckOut | None:
-    check: Check | None = pattern.check
+    check = pattern.check
     if check is None:
         return None
     names = pattern.places.names(By.NIC)
@@ -318,14 +306,12 @@ def show_balance(
 
     known = np.flatnonzero(np.isfinite(values)).tolist()
     far = balance.standing_out.tolist()
-    return BalanceOut(
+    return copied(
+        BalanceOut,
+        balance,
         over=over,
         is_counted=is_counted,
-        things=balance.things,
         mean_bytes=balance.mean,
-        highest_by_mean=balance.highest_by_mean,
-        variation=balance.variation,
-        gini=balance.gini,
         shares=[share(row) for row in known] if len(known) <= SHARES_MAX else [],
         standing_out=[share(row) for row in far[:STANDING_OUT_MAX]],
         standing_out_left_out=max(0, len(far) - STANDING_OUT_MAX),
@@ -333,25 +319,17 @@ def show_balance(
 
 
 def show_rhythm(pattern: Pattern) -> RhythmOut:
-    rhythm: Rhythm = pattern.rhythm
-    return RhythmOut(
+    rhythm = pattern.rhythm
+    return copied(
+        RhythmOut,
+        rhythm,
         from_ns=pattern.rhythm_from_ns,
         period_ns=whole(rhythm.period_ns),
         byte_period_ns=whole(rhythm.byte_period_ns),
-        correlation=rhythm.correlation,
-        periods=rhythm.periods,
-        duty=rhythm.duty,
-        phases=[PhaseOut(**msgspec.structs.asdict(phase)) for phase in rhythm.phases],
-        odd=[OddOut(**msgspec.structs.asdict(one)) for one in rhythm.odd],
-        odd_left_out=rhythm.odd_left_out,
+        phases=[copied(PhaseOut, phase) for phase in rhythm.phases],
+        odd=[copied(OddOut, one) for one in rhythm.odd],
         hosts=[
-            HostRhythmOut(
-                host=one.host,
-                rank=one.rank,
-                byte_period_ns=whole(one.rhythm.byte_period_ns),
-                correlation=one.rhythm.correlation,
-                duty=one.rhythm.duty,
-            )
+            copied(HostRhythmOut, one, one.rhythm, byte_period_ns=whole(one.rhythm.byte_period_ns))
             for one in pattern.hosts
         ],
     )

@@ -27,15 +27,16 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from api.base.errors import Problem
 from api.data.ingest.ingest import OTLP
 from api.data.ingest.otlp import OtlpRequest, parse_json, parse_protobuf, unpack_gzip
+from api.data.store.blocks import encode_length
 from api.http.boundary import problem_of, retry_headers
 from api.http.context import Parts
+from api.http.routes.shared.answers import JSON
 from api.http.routes.shared.bodies import read_body
 from collector.contract.errors import FabricscopeError
 
 router = APIRouter(tags=["ingest"])
 
 PROTOBUF: Final = "application/x-protobuf"
-JSON: Final = "application/json"
 PARSERS: Final[dict[str, Callable[[bytes], Any]]] = {PROTOBUF: parse_protobuf, JSON: parse_json}
 
 STATUS_CODES: Final = {400: 3, 413: 8, 415: 12, 503: 14}
@@ -79,7 +80,6 @@ async def otlp(request: Request, parts: Parts) -> Response:
 
 
 def acknowledgement(written: OtlpRequest, media_type: str) -> Response:
-    """The answer to a request of which everything, or something, is durable."""
     answer = ExportMetricsServiceResponse()
     if refused := written.request.refused:
         rules = ", ".join(f"{count} by {rule}" for rule, count in refused.items())
@@ -100,14 +100,5 @@ def refusal(status: int, message: str, media_type: str) -> Response:
         content = msgspec.json.encode({"code": code, "message": message})
         return Response(content, status_code=status, media_type=JSON, headers=headers)
     text = message.encode()
-    content = bytes([0x08, code, 0x12]) + varint(len(text)) + text
+    content = bytes([0x08, code, 0x12]) + encode_length(len(text)) + text
     return Response(content, status_code=status, media_type=PROTOBUF, headers=headers)
-
-
-def varint(number: int) -> bytes:
-    """A length in protobuf's encoding."""
-    written = bytearray()
-    while number > 0x7F:  # noqa: PLR2004 - seven bits a byte
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*written, number])

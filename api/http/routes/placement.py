@@ -23,7 +23,7 @@ from api.fleet.placement.floors import answer
 from api.fleet.placement.model import Ask, CannotPlace, Placed
 from api.http.context import Parts
 from api.http.routes.shared.answers import answer as respond
-from api.http.routes.shared.answers import body_of, documented
+from api.http.routes.shared.answers import copied, documented
 from api.http.routes.shared.bodies import read_body
 from api.http.turns import refusals_counted
 from collector.contract.errors import SettingsError
@@ -31,7 +31,6 @@ from collector.contract.errors import SettingsError
 router = APIRouter(tags=["placement"])
 
 PROTOCOL = "placement"
-"""Under which refused questions are counted."""
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 
@@ -40,7 +39,6 @@ class PlacementAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """The body of a request."""
 
     size: Annotated[int, msgspec.Meta(ge=1, le=PLACEMENT_HOSTS_MAX)]
-    """Hosts that the job needs."""
     candidates: (
         Annotated[Sequence[Name], msgspec.Meta(min_length=1, max_length=PLACEMENT_HOSTS_MAX)] | None
     ) = None
@@ -56,30 +54,25 @@ class PlacementAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     allow: Annotated[Sequence[Literal["suspect", "degraded"]], msgspec.Meta(max_length=2)] = ()
     """States that may be placed beside healthy. Draining and out never are."""
     sets: Annotated[int, msgspec.Meta(ge=1, le=PLACEMENT_SETS_MAX)] = PLACEMENT_SETS_DEFAULT
-    """How many sets to rank."""
 
 
 def read_ask(body: bytes) -> Ask:
-    """A Problem names what is wrong with the body."""
     asked = decode_json(body, PlacementAsked, "not a placement")
-    return Ask(
-        size=asked.size,
+    return copied(
+        Ask,
+        asked,
         candidates=None if asked.candidates is None else tuple(asked.candidates),
-        gpus_per_host=asked.gpus_per_host,
-        same_leaf=asked.same_leaf,
-        rail_aligned=asked.rail_aligned,
         avoid=tuple(asked.avoid),
         allow=frozenset(HealthState(state) for state in asked.allow),
-        sets=asked.sets,
     )
 
 
 @router.post(
     "/v1/placement",
     summary="Which hosts the next job should get",
-    response_class=Response,
-    responses=documented(Placed, "Sets of hosts, the best first, and who was refused, and why."),
-    openapi_extra=body_of(PlacementAsked),
+    **documented(
+        Placed, "Sets of hosts, the best first, and who was refused, and why.", body=PlacementAsked
+    ),
 )
 async def placement(request: Request, parts: Parts) -> Response:
     """Ranked sets with expected bandwidth, oversubscription, running jobs beside them, and risk.
@@ -96,9 +89,7 @@ async def placement(request: Request, parts: Parts) -> Response:
             raise Problem(503, "the topology file cannot be read", str(error)) from error
         try:
             placed = await parts.queues.placements.take(
-                lambda: answer(known, health, ask),
-                "PLACEMENTS_WAITING_MAX",
-                PLACEMENTS_WAITING_MAX,
+                lambda: answer(known, health, ask), "PLACEMENTS_WAITING_MAX", PLACEMENTS_WAITING_MAX
             )
         except CannotPlace as error:
             raise Problem(422, "cannot be placed", str(error), rule=error.rule.value) from error

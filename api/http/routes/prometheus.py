@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request, Response
 
 from api.data.selectors import Selector
 from api.http.context import Context, Parts
+from api.http.routes.shared.answers import JSON
 from api.http.routes.shared.prometheus_form import Form, Parameters, endpoint, invalid
 from api.promql.engine import Answer, Question
 from api.promql.errors import ErrorKind, QueryError, bad_data
@@ -33,8 +34,6 @@ from api.promql.tree_json import tree_of
 from api.promql.values import Grid, Labels
 
 router = APIRouter(tags=["prometheus"])
-
-JSON = "application/json"
 
 
 @endpoint(
@@ -67,7 +66,6 @@ async def query_range(request: Request, parts: Parts, form: Parameters) -> Respo
 async def answer_query(
     request: Request, parts: Context, form: Form, grid: Grid, *, is_range: bool
 ) -> Response:
-    """Run the query, and write the result as JSON."""
     limit = form.limit()
     timeout_ns = form.duration_ns("timeout")
     lookback_ns = form.duration_ns("lookback_delta")
@@ -101,7 +99,6 @@ async def ask_engine(
 
 
 def write_answer(answer: Answer, *, is_range: bool, limit: int, with_stats: bool) -> bytes:
-    """The whole body; it takes a while if the answer is large."""
     result, cut = render_result(
         answer.value, answer.grid, is_range=is_range, ordered=answer.ordered, limit=limit
     )
@@ -110,10 +107,7 @@ def write_answer(answer: Answer, *, is_range: bool, limit: int, with_stats: bool
 
 
 def write_stats(answer: Answer) -> bytes:
-    """How long it took, in seconds, and how many samples were touched.
-
-    Reading and evaluating go hand in hand here, so preparation and sorting are not distinguished.
-    """
+    """Reading and evaluating go hand in hand: preparation and sorting are one."""
     return orjson.dumps(
         {
             "timings": {

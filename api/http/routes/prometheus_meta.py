@@ -8,7 +8,6 @@ error.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import json
 import os
 import re
@@ -20,8 +19,10 @@ import orjson
 from fastapi import APIRouter, Request, Response
 
 from api.base.limits import QUERIES_MAX, QUERY_SAMPLES_MAX, QUERY_SECONDS_DEFAULT, SERIES_FOUND_MAX
+from api.base.times import rfc3339
 from api.base.version import VERSION
 from api.http.context import Context, Parts
+from api.http.routes.shared.answers import JSON
 from api.http.routes.shared.prometheus_form import Form, Parameters, endpoint, success
 from api.promql.engine import LOOKBACK_MS_DEFAULT
 from api.promql.errors import bad_data
@@ -38,6 +39,7 @@ from api.promql.series_index import (
     newest_samples,
 )
 from collector.contract.catalog import load_catalog
+from collector.contract.units import NS
 
 router = APIRouter(tags=["prometheus"])
 
@@ -54,8 +56,6 @@ _SURROGATES = range(0xD800, 0xE000)
 HEAD_ENTRIES_DEFAULT = 10
 HEAD_ENTRIES_MAX = 10_000
 
-JSON = "application/json"
-
 
 def listed(found: Found, *, as_json: bool = False, limit: int = 0) -> Response:
     """A list in the envelope, with a warning if it was cut. ``as_json``: the items are JSON."""
@@ -69,7 +69,6 @@ def listed(found: Found, *, as_json: bool = False, limit: int = 0) -> Response:
 
 
 def scope_of(form: Form, parts: Context) -> Scope:
-    """The series that `match[]`, `start` and `end` select."""
     start_ms, end_ms = form.range_ms()
     catalog = load_catalog() if parts.settings.promql_aliases else None
     return Scope(form.selectors(), start_ms, end_ms, catalog)
@@ -181,13 +180,14 @@ async def build_info() -> Response:
 @endpoint(router, "/api/v1/status/runtimeinfo", "How the server runs")
 async def runtime_info(parts: Parts) -> Response:
     """When the service started and how long it keeps samples."""
+    started = rfc3339(int(parts.started_s) * NS)
     return success(
         {
-            "startTime": rfc3339(parts.started_s),
-            "serverTime": rfc3339(parts.clock()),
+            "startTime": started,
+            "serverTime": rfc3339(int(parts.clock()) * NS),
             "CWD": "",
             "reloadConfigSuccess": True,
-            "lastConfigTime": rfc3339(parts.started_s),
+            "lastConfigTime": started,
             "corruptionCount": 0,
             "goroutineCount": threading.active_count(),
             "GOMAXPROCS": os.cpu_count() or 1,
@@ -197,15 +197,6 @@ async def runtime_info(parts: Parts) -> Response:
             "storageRetention": f"{parts.settings.retention_days.samples}d",
         }
     )
-
-
-def rfc3339(unix_seconds: float) -> str:
-    """The moment in UTC, to the second.
-
-    >>> rfc3339(1_700_000_000.5)
-    '2023-11-14T22:13:20Z'
-    """
-    return dt.datetime.fromtimestamp(unix_seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @endpoint(router, "/api/v1/status/flags", "Prometheus' flags")

@@ -11,9 +11,10 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from api.base.limits import PAGE_DEFAULT, RECORDS_PAGE_MAX
+from api.base.positions import encode_position
 from api.http.context import Context, Parts
 from api.http.routes.shared.exports import MEDIA_TYPES, ExportFormat, negotiate, stream
-from api.http.routes.shared.find import find_job
+from api.http.routes.shared.find import FoundJob
 from api.http.routes.shared.paging import After, Page
 from api.http.routes.shared.parameters import From, Rank, To, range_of
 from api.jobs.records import (
@@ -22,7 +23,6 @@ from api.jobs.records import (
     decode_position,
     encode_arrow,
     encode_ndjson,
-    encode_position,
     key_of,
     steps_of,
 )
@@ -76,7 +76,6 @@ class StepOut(BaseModel):
 
 
 async def answer_stream(parts: Context, question: Question, chosen: ExportFormat) -> Response:
-    """All records that match, as they are read."""
     tables = await asyncio.to_thread(question.tables, parts.store)
     encode = encode_ndjson if chosen is ExportFormat.NDJSON else encode_arrow
     return StreamingResponse(stream(encode(tables)), media_type=MEDIA_TYPES[chosen])
@@ -89,7 +88,7 @@ async def answer_stream(parts: Context, question: Question, chosen: ExportFormat
     responses={200: {"content": {media: {} for media in MEDIA_TYPES.values()}}},
 )
 async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
-    job: str,
+    job: FoundJob,
     request: Request,
     parts: Parts,
     from_: From = None,
@@ -105,14 +104,11 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
 
     JSON comes in pages; NDJSON is one record a line and Arrow one stream, both whole.
     """
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    from_ms, to_ms = range_of(parts, found, from_, to)
+    from_ms, to_ms = range_of(parts, job, from_, to)
     question = await asyncio.to_thread(
         lambda: collectives_of(
             parts.inventory,
-            found.job,
+            job.job,
             from_ms,
             to_ms,
             communicator=communicator,
@@ -126,7 +122,7 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
     position = decode_position(question.table, after) if after else None
     rows = await asyncio.to_thread(question.page, parts.store, position, limit)
     names = sorted({row["communicator"] for row in rows})
-    members = await asyncio.to_thread(parts.inventory.jobs.members, found.job, names)
+    members = await asyncio.to_thread(parts.inventory.jobs.members, job.job, names)
     known = {(member.communicator, member.rank): member.job_rank for member in members}
     items = [
         CollectiveOut(**row, job_rank=known.get((row["communicator"], row["rank"]))) for row in rows
@@ -135,14 +131,9 @@ async def collectives(  # noqa: PLR0913, PLR0917 - the question's parameters
     return Page(items=items, next=following)
 
 
-@router.get(
-    "/v1/jobs/{job}/steps",
-    summary="A job's training steps and their phases",
-    response_model=Page[StepOut],
-)
-async def steps(  # noqa: PLR0913, PLR0917 - the question's parameters
-    job: str,
-    request: Request,
+@router.get("/v1/jobs/{job}/steps", summary="A job's training steps and their phases")
+async def steps(
+    job: FoundJob,
     parts: Parts,
     from_: From = None,
     to: To = None,
@@ -152,14 +143,11 @@ async def steps(  # noqa: PLR0913, PLR0917 - the question's parameters
     ] = None,
     limit: RecordLimit = PAGE_DEFAULT,
     after: After = None,
-) -> Page[StepOut] | Response:
+) -> Page[StepOut]:
     """Stretches by step, rank and phase; `rank` is the rank within the job."""
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    from_ms, to_ms = range_of(parts, found, from_, to)
-    processes = await asyncio.to_thread(processes_of, parts, found.job)
-    question = steps_of(found.job, processes, from_ms, to_ms, rank=rank, phase=phase)
+    from_ms, to_ms = range_of(parts, job, from_, to)
+    processes = await asyncio.to_thread(processes_of, parts, job.job)
+    question = steps_of(job.job, processes, from_ms, to_ms, rank=rank, phase=phase)
     position = decode_position(question.table, after) if after else None
     rows = await asyncio.to_thread(question.page, parts.store, position, limit)
     items = [StepOut(**{**row, "rank": rank_of(row, processes)}) for row in rows]
@@ -184,7 +172,6 @@ def processes_of(parts: Context, job: str) -> dict[tuple[str, int], int]:
 def rank_of(
     row: Mapping[str, int | str], processes: Mapping[tuple[str, int], int]
 ) -> int | str | None:
-    """The rank in a record, or the known rank of its process."""
     if row["rank"] != -1:
         return row["rank"]
     return processes.get((str(row["host"]), int(row["pid"])))

@@ -24,7 +24,7 @@ from api.base.errors import ProblemBody
 from api.data.ingest.ingest import REMOTE_WRITE
 from api.data.ingest.remote_write import V1_PROTO, V2_PROTO, RemoteRequest
 from api.http.boundary import problem_of, retry_headers
-from api.http.context import Context, Parts
+from api.http.context import Parts
 from api.http.routes.shared.bodies import read_body
 from collector.contract.errors import FabricscopeError
 
@@ -53,20 +53,16 @@ async def remote_write(request: Request, parts: Parts) -> Response:
     encoding = request.headers.get("content-encoding", "snappy").strip().lower()
     if version is None or encoding != "snappy":
         parts.metrics.refuse(REMOTE_WRITE, {"unsupported": 1})
-        return answer(
-            ProblemBody(
-                status=415,
-                title="unsupported",
-                detail=f"send {MEDIA_TYPE};proto={V1_PROTO} or {V2_PROTO}, snappy-compressed",
-            ),
-            version,
-        )
+        detail = f"send {MEDIA_TYPE};proto={V1_PROTO} or {V2_PROTO}, snappy-compressed"
+        return answer(ProblemBody(status=415, title="unsupported", detail=detail), version)
     try:
         with contextlib.ExitStack() as held:
             body = await read_body(request, parts.ingest, held)
             written = await parts.ingest.remote_write(body, version)
     except FabricscopeError as error:
-        return answer(refuse(parts, problem_of(error)), version)
+        problem = problem_of(error)
+        parts.metrics.refuse(REMOTE_WRITE, {f"status_{problem.status}": 1})
+        return answer(problem, version)
     if written.refused:
         rules = ", ".join(f"{count} by {rule}" for rule, count in written.refused.items())
         detail = f"refused: {rules}. First: {written.complaint}"
@@ -74,12 +70,6 @@ async def remote_write(request: Request, parts: Parts) -> Response:
             ProblemBody(status=400, title="some samples refused", detail=detail), version, written
         )
     return Response(status_code=204, headers=written_headers(version, written))
-
-
-def refuse(parts: Context, problem: ProblemBody) -> ProblemBody:
-    """Count a request that was refused whole."""
-    parts.metrics.refuse(REMOTE_WRITE, {f"status_{problem.status}": 1})
-    return problem
 
 
 def version_of(content_type: str) -> int | None:

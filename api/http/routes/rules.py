@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import msgspec
 from fastapi import APIRouter, Response
 
+from api.base.times import rfc3339
 from api.http.context import Parts
-from api.http.routes.shared.answers import answer, documented
+from api.http.routes.shared.answers import answer, copied, documented
 from api.http.routes.shared.prometheus_form import Form, Parameters, endpoint, invalid, success
-from api.oncall.rules.answer import UnknownToken, Wanted, rfc3339
+from api.oncall.rules.answer import UnknownToken, Wanted
 from api.oncall.rules.shelf import FileState, RuleFile
 from api.promql.errors import bad_data
 from collector.contract.units import NS
@@ -91,10 +92,9 @@ class RuleFileOut(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, file: RuleFile) -> RuleFileOut:
-        return cls(
-            name=file.name,
-            state=file.state,
-            error=file.error,
+        return copied(
+            cls,
+            file,
             loaded_since=None if file.loaded_s is None else rfc3339(round(file.loaded_s * NS)),
             groups=len(file.groups),
             rules=sum(len(group.rules) for group in file.groups),
@@ -110,8 +110,7 @@ class RuleFilesOut(msgspec.Struct, frozen=True, kw_only=True):
 @router.get(
     "/v1/rules/files",
     summary="Rule files, and what is wrong with them",
-    response_class=Response,
-    responses=documented(RuleFilesOut, "`kept` and `refused` files have the reason in `error`."),
+    **documented(RuleFilesOut, "`kept` and `refused` files have the reason in `error`."),
 )
 async def rule_files(parts: Parts) -> Response:
     """Files of the pack and of `rules_dir`; a bad file's last valid rules stay in force."""

@@ -37,7 +37,6 @@ table { border-collapse: collapse } td, th { text-align: left; padding: .25rem .
 
 @cache
 def runbooks() -> dict[str, str]:
-    """All pages by name, as Markdown."""
     folder = files("alerts").joinpath("runbooks")
     found = (each for each in folder.iterdir() if each.name.endswith(SUFFIX))
     return {

@@ -9,12 +9,11 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from api.base.limits import EXPORT_JSON_SAMPLES_MAX, SELECTORS_MAX
-from api.base.times import parse_range_ms
 from api.data.export import encode_arrow, encode_json, encode_ndjson, plan_export
 from api.data.selectors import parse_selector
 from api.http.context import Parts
 from api.http.routes.shared.exports import MEDIA_TYPES, ExportFormat, negotiate, stream
-from api.http.routes.shared.parameters import RANGE_MS_DEFAULT
+from api.http.routes.shared.parameters import range_to_now
 
 router = APIRouter(tags=["samples"])
 
@@ -47,8 +46,7 @@ async def samples(
     Times are unix milliseconds, both ends included. JSON is one document and bounded; NDJSON is
     one series a line and Arrow one stream of record batches, both of any size.
     """
-    now_ms = round(parts.clock() * 1000)
-    from_ms, to_ms = parse_range_ms(from_, to, now_ms, RANGE_MS_DEFAULT)
+    from_ms, to_ms = range_to_now(parts, from_, to)
     selectors = [parse_selector(text) for text in match]
     chosen = format_ or negotiate(request.headers.get("accept", ""))
     limit = EXPORT_JSON_SAMPLES_MAX if chosen is ExportFormat.JSON else None

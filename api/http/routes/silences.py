@@ -27,9 +27,11 @@ from api.data.inventory.incidents import moment_of
 from api.data.inventory.notices import KeptNotice
 from api.data.inventory.tables import NoticeState
 from api.http.context import Parts
-from api.http.routes.shared.answers import answer, body_of, documented
+from api.http.routes.shared.answers import answer, copied, documented
 from api.http.routes.shared.bodies import receive
+from api.http.routes.shared.find import no_such
 from api.http.routes.shared.paging import After, Limit
+from api.http.routes.shared.parameters import Name
 from api.oncall.notify.matching import check_matcher, meets_empty
 from api.oncall.notify.message import say
 from collector.contract.errors import SettingsError
@@ -47,7 +49,6 @@ _OPERATORS = {
 
 Text = Annotated[str, msgspec.Meta(max_length=NAME_CHARS_MAX)]
 Comment = Annotated[str, msgspec.Meta(min_length=1, max_length=COMMENT_CHARS_MAX)]
-Name = Annotated[str | None, Query(max_length=NAME_CHARS_MAX)]
 
 
 class MatcherBody(
@@ -114,15 +115,14 @@ class SilenceOut(msgspec.Struct, frozen=True, kw_only=True):
             state = SilenceState.EXPIRED
         elif silence.starts_ns > now_ns:
             state = SilenceState.PENDING
-        return cls(
-            id=silence.id,
+        return copied(
+            cls,
+            silence,
             state=state,
             matchers=[MatcherBody.of(each) for each in silence.matchers],
             starts=moment_of(silence.starts_ns),
             ends=moment_of(silence.ends_ns),
             updated=moment_of(silence.updated_ns),
-            created_by=silence.created_by,
-            comment=silence.comment,
         )
 
 
@@ -133,7 +133,6 @@ class SilencesOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_silence(body: bytes, now_ns: int) -> Silence:
-    """A Problem names what is wrong with the body."""
     asked = decode_json(body, SilenceAsked, "not a silence")
     try:
         matchers = tuple(each.read() for each in asked.matchers)
@@ -176,10 +175,7 @@ def unix_ns(moment: dt.datetime) -> int:
 @router.post(
     "/v1/silences",
     summary="Silence alerts",
-    status_code=201,
-    response_class=Response,
-    responses={201: documented(SilenceOut, "The silence.")[200]},
-    openapi_extra=body_of(SilenceAsked),
+    **documented(SilenceOut, "The silence.", status=201, body=SilenceAsked),
 )
 async def create(request: Request, parts: Parts) -> Response:
     """Alerts that match all matchers send no page until the silence ends.
@@ -204,12 +200,10 @@ async def create(request: Request, parts: Parts) -> Response:
 @router.get(
     "/v1/silences",
     summary="Silences, the first to end first",
-    response_class=Response,
-    responses=documented(SilencesOut, "All that stand, and those of the last days."),
+    **documented(SilencesOut, "All that stand, and those of the last days."),
 )
 async def silences(
-    parts: Parts,
-    state: Annotated[SilenceState | None, Query(description="Only those.")] = None,
+    parts: Parts, state: Annotated[SilenceState | None, Query(description="Only those.")] = None
 ) -> Response:
     """Silences that are active, pending, or have ended within the last days."""
     now_s = parts.clock()
@@ -222,38 +216,29 @@ async def silences(
 
 
 @router.get(
-    "/v1/silences/{silence}",
-    summary="One silence",
-    response_class=Response,
-    responses=documented(SilenceOut, "The silence."),
+    "/v1/silences/{silence}", summary="One silence", **documented(SilenceOut, "The silence.")
 )
 async def silence(silence: str, parts: Parts) -> Response:
     """One silence; 404 if there is none, or if it ended long ago."""
     found = await asyncio.to_thread(parts.inventory.silences.get, silence)
     if found is None:
-        raise no_silence(silence)
+        raise no_such("silence", silence)
     return answer(SilenceOut.of(found, round(parts.clock() * NS)))
 
 
 @router.delete(
     "/v1/silences/{silence}",
     summary="End a silence",
-    response_class=Response,
-    responses=documented(SilenceOut, "The silence, which has ended."),
+    **documented(SilenceOut, "The silence, which has ended."),
 )
 async def end(silence: str, parts: Parts) -> Response:
     """End a silence now. It is kept for some days, as a record of who silenced what."""
     now_ns = round(parts.clock() * NS)
     found = await asyncio.to_thread(parts.inventory.silences.end, silence, now_ns)
     if found is None:
-        raise no_silence(silence)
+        raise no_such("silence", silence)
     parts.notifying.silences_changed()
     return answer(SilenceOut.of(found, now_ns))
-
-
-def no_silence(name: str) -> Problem:
-    """The answer to an unknown id."""
-    return Problem(404, "no such silence", f"no silence is called {name[:80]!r}")
 
 
 # --- notices ------------------------------------------------------------------------------------
@@ -285,19 +270,13 @@ class NoticeOut(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, kept: KeptNotice) -> NoticeOut:
         notice = kept.notice
-        return cls(
-            id=notice.id,
-            receiver=notice.receiver,
-            group=notice.group,
+        return copied(
+            cls,
+            kept,
+            notice,
             group_labels=dict(notice.group_labels),
-            status=notice.status,
-            why=notice.why,
-            number=notice.number,
             title=say(notice, "").title,
             alerts=len(notice.lines) + notice.left_out,
-            state=kept.state,
-            attempts=kept.attempts,
-            detail=kept.detail,
             planned=kept.planned_at,
             due=kept.due_at,
             ended=kept.ended_at,
@@ -314,8 +293,7 @@ class NoticesOut(msgspec.Struct, frozen=True, kw_only=True):
 @router.get(
     "/v1/notices",
     summary="Notices that were sent, and those that wait",
-    response_class=Response,
-    responses=documented(NoticesOut, "One page; `next` is null on the last one."),
+    **documented(NoticesOut, "One page; `next` is null on the last one."),
 )
 async def notices(
     parts: Parts,

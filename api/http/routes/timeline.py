@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated
 
 import numpy as np
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, Field
 
 from alerts.window.columns import Operations, Step
@@ -19,13 +19,13 @@ from api.base.limits import (
     TIMELINE_RECORDS_MAX,
 )
 from api.http.context import Context, Parts
-from api.http.routes.shared.find import find_job
+from api.http.routes.shared.answers import copied
+from api.http.routes.shared.find import FoundJob
 from api.http.routes.shared.paging import After, Limit
-from api.http.routes.shared.parameters import From, To, range_of
+from api.http.routes.shared.parameters import From, To, span_of
 from api.jobs.correlate.places import job_ranks_of
-from api.jobs.correlate.window import JobRanks, LateMap, Window, late_map, look, steps_of
+from api.jobs.correlate.window import JobCollectives, JobRanks, LateMap, late_map, look, steps_of
 from collector.contract.records import ABSENT
-from collector.contract.units import NS_PER_MS
 
 router = APIRouter(tags=["jobs"])
 
@@ -98,6 +98,11 @@ class OperationOut(BaseModel):
     least_inside: int
 
 
+WHOLE_NUMBERS = [
+    name for name, field in OperationOut.model_fields.items() if field.annotation is int
+]
+
+
 class OperationsOut(BaseModel):
     """Collectives by the time of their end."""
 
@@ -106,59 +111,38 @@ class OperationsOut(BaseModel):
     next: str | None = Field(description="Pass it as `after` to get the next page.")
 
 
-@router.get(
-    "/v1/jobs/{job}/timeline",
-    summary="A job over time: steps, waiting, transfer, ranks",
-    response_model=TimelineOut,
-)
+@router.get("/v1/jobs/{job}/timeline", summary="A job over time: steps, waiting, transfer, ranks")
 async def timeline(
-    job: str,
-    request: Request,
+    job: FoundJob,
     parts: Parts,
     from_: From = None,
     to: To = None,
     buckets: Annotated[
         int, Query(ge=1, le=TIMELINE_BUCKETS_MAX, description="Equal stretches of time.")
     ] = TIMELINE_BUCKETS_DEFAULT,
-) -> TimelineOut | Response:
+) -> TimelineOut:
     """Operations, steps and lateness in equal buckets; times are on one clock."""
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    from_ms, to_ms = range_of(parts, found, from_, to)
-    stretch = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
-    return await asyncio.to_thread(make_timeline, parts, found.job, stretch, buckets)
+    stretch = span_of(parts, job, from_, to)
+    return await asyncio.to_thread(make_timeline, parts, job.job, stretch, buckets)
 
 
-@router.get(
-    "/v1/jobs/{job}/operations",
-    summary="A job's collectives, joined over ranks",
-    response_model=OperationsOut,
-)
+@router.get("/v1/jobs/{job}/operations", summary="A job's collectives, joined over ranks")
 async def operations(
-    job: str,
-    request: Request,
+    job: FoundJob,
     parts: Parts,
     from_: From = None,
     to: To = None,
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
-) -> OperationsOut | Response:
+) -> OperationsOut:
     """Each collective with its skew (waiting for ranks) and its transfer (the network)."""
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    from_ms, to_ms = range_of(parts, found, from_, to)
-    stretch = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
-    return await asyncio.to_thread(list_operations, parts, found.job, stretch, limit, after)
+    stretch = span_of(parts, job, from_, to)
+    return await asyncio.to_thread(list_operations, parts, job.job, stretch, limit, after)
 
 
-def look_at(parts: Context, job: str, stretch: tuple[int, int]) -> tuple[Window, JobRanks]:
-    """The job's records of this time, and its ranks."""
+def look_at(parts: Context, job: str, stretch: tuple[int, int]) -> tuple[JobCollectives, JobRanks]:
     job_rank = job_ranks_of(parts.inventory, job)
-    from_ns, to_ns = stretch
-    window = look(parts.store, job_rank, from_ns, to_ns, records_max=TIMELINE_RECORDS_MAX)
-    return window, job_rank
+    return look(parts.store, job_rank, *stretch, records_max=TIMELINE_RECORDS_MAX), job_rank
 
 
 def make_timeline(parts: Context, job: str, stretch: tuple[int, int], buckets: int) -> TimelineOut:
@@ -180,17 +164,7 @@ def make_timeline(parts: Context, job: str, stretch: tuple[int, int], buckets: i
             for row in kept
         ],
         ranks_left_out=len(late.ranks) - len(kept),
-        clocks=[
-            ClockOut(
-                host=clock.host,
-                offset_ns=clock.offset_ns,
-                drift=clock.drift,
-                residual_ns=clock.residual_ns,
-                bound_ns=clock.bound_ns,
-                is_corrected=clock.is_corrected,
-            )
-            for clock in window.clocks[-1].clocks
-        ],
+        clocks=[copied(ClockOut, clock) for clock in window.clocks[-1].clocks],
     )
 
 
@@ -202,7 +176,7 @@ def worst_ranks(late: LateMap, count: int) -> list[int]:
     return sorted(np.argsort(-worst, kind="stable")[:count].tolist())
 
 
-def make_buckets(window: Window, steps: list[Step], edges: np.ndarray) -> list[BucketOut]:
+def make_buckets(window: JobCollectives, steps: list[Step], edges: np.ndarray) -> list[BucketOut]:
     """Medians over what ended in each bucket; None where nothing did."""
     ends = window.operations.last_exit_ns
     order = np.argsort(ends, kind="stable")
@@ -239,7 +213,6 @@ def median(values: np.ndarray | list[int]) -> int | None:
 def list_operations(
     parts: Context, job: str, stretch: tuple[int, int], limit: int, after: str | None
 ) -> OperationsOut:
-    """The operations that ended in this stretch of time, by their ends; those after ``after``."""
     window, _ = look_at(parts, job, stretch)
     joined = window.operations
     ends = joined.last_exit_ns
@@ -254,7 +227,6 @@ def list_operations(
 
 
 def position_of(page: Operations, row: int) -> str:
-    """The id of an operation for `after`."""
     return (
         f"{page.last_exit_ns[row]}.{page.sequence[row]}."
         f"{page.operations[page.operation[row]]}.{page.communicators[page.communicator[row]]}"
@@ -279,19 +251,9 @@ def to_items(page: Operations) -> list[OperationOut]:
         OperationOut(
             communicator=page.communicators[page.communicator[row]],
             operation=page.operations[page.operation[row]],
-            sequence=int(page.sequence[row]),
             size_bytes=None if page.size_bytes[row] == ABSENT else int(page.size_bytes[row]),
-            ranks=int(page.ranks[row]),
-            ranks_seen=int(page.ranks_seen[row]),
-            first_entry_ns=int(page.first_entry_ns[row]),
-            last_entry_ns=int(page.last_entry_ns[row]),
-            first_exit_ns=int(page.first_exit_ns[row]),
-            last_exit_ns=int(page.last_exit_ns[row]),
-            skew_ns=int(page.skew_ns[row]),
-            transfer_ns=int(page.transfer_ns[row]),
             bus_bandwidth_bytes_per_second=float(bandwidth[row]) if page.bus_bytes[row] else None,
-            last_in=int(page.last_in[row]),
-            least_inside=int(page.least_inside[row]),
+            **{name: int(getattr(page, name)[row]) for name in WHOLE_NUMBERS},
         )
         for row in range(len(page))
     ]

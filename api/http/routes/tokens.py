@@ -13,9 +13,9 @@ from fastapi import APIRouter, Request, Response
 
 from api.base.errors import Problem, decode_json
 from api.base.limits import TOKEN_DAYS_MAX, TOKEN_NAME_CHARS_MAX, TOKEN_RATE_MAX, TOKENS_MAX
-from api.data.inventory.token_model import Scope, Token
+from api.data.inventory.token_model import Scope
 from api.http.context import Parts
-from api.http.routes.shared.answers import answer, body_of, documented
+from api.http.routes.shared.answers import answer, copied, documented
 from api.http.routes.shared.bodies import receive
 from api.http.tokens.guard import caller_of
 from api.http.tokens.wish import Wish, issue
@@ -49,10 +49,6 @@ class TokenOut(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: dt.datetime | None
     requests_per_second: float | None
 
-    @classmethod
-    def of(cls, token: Token) -> TokenOut:
-        return cls(**{name: getattr(token, name) for name in cls.__struct_fields__})
-
 
 class NewTokenOut(msgspec.Struct, frozen=True, kw_only=True):
     """A token that was just made, with its text, which is never shown again."""
@@ -67,56 +63,46 @@ class TokensOut(msgspec.Struct, frozen=True, kw_only=True):
     items: Sequence[TokenOut]
 
 
-def read_wish(body: bytes) -> Wish:
-    """A Problem names what is wrong with the body."""
-    asked = decode_json(body, TokenAsked, "not a token")
-    return Wish(**msgspec.structs.asdict(asked))
-
-
 @router.post(
     "/v1/tokens",
     summary="Make a token",
-    response_class=Response,
-    responses=documented(NewTokenOut, "The token, with its text: keep it, it is shown once."),
-    openapi_extra=body_of(TokenAsked),
+    **documented(
+        NewTokenOut, "The token, with its text: keep it, it is shown once.", body=TokenAsked
+    ),
 )
 async def make_token(request: Request, parts: Parts) -> Response:
     """Every service process knows it within two seconds."""
-    wish = read_wish(await receive(request, parts))
-    now = parts.now()
-    token, text = issue(wish, now)
+    asked = decode_json(await receive(request, parts), TokenAsked, "not a token")
+    token, text = issue(copied(Wish, asked), parts.now())
     if not await asyncio.to_thread(parts.inventory.tokens.keep, token):
         why = f"there are TOKENS_MAX = {TOKENS_MAX} tokens; revoke those that are not used"
         raise Problem(409, "too many tokens", why, rule="TOKENS_MAX")
     log.info("token %s (%s) was made by %r", token.id, token.name, caller_of(request).name)
     await asyncio.to_thread(parts.tokens.look)
-    return answer(NewTokenOut(token=text, kept=TokenOut.of(token)))
+    return answer(NewTokenOut(token=text, kept=copied(TokenOut, token)))
 
 
 @router.get(
     "/v1/tokens",
     summary="Tokens, without their secrets",
-    response_class=Response,
-    responses=documented(TokensOut, "The tokens of the inventory; the token file's are not shown."),
+    **documented(TokensOut, "The tokens of the inventory; the token file's are not shown."),
 )
 async def tokens(parts: Parts) -> Response:
     """Who may do what, until when, and about when each was last used."""
     kept = await asyncio.to_thread(parts.inventory.tokens.all)
-    return answer(TokensOut(items=[TokenOut.of(token) for token in kept]))
+    return answer(TokensOut(items=[copied(TokenOut, token) for token in kept]))
 
 
 @router.delete(
     "/v1/tokens/{token}",
     summary="Revoke a token",
-    response_class=Response,
-    responses=documented(TokenOut, "The token, which is valid no more."),
+    **documented(TokenOut, "The token, which is valid no more."),
 )
 async def revoke_token(token: str, request: Request, parts: Parts) -> Response:
     """By its id. Every service process knows it within two seconds, this one at once."""
-    now = parts.now()
-    revoked = await asyncio.to_thread(parts.inventory.tokens.revoke, token, now)
+    revoked = await asyncio.to_thread(parts.inventory.tokens.revoke, token, parts.now())
     if revoked is None:
         raise Problem(404, "no such token", f"no token has the id {token[:80]!r}, or not any more")
     log.info("token %s (%s) was revoked by %r", token, revoked.name, caller_of(request).name)
     await asyncio.to_thread(parts.tokens.look)
-    return answer(TokenOut.of(revoked))
+    return answer(copied(TokenOut, revoked))

@@ -31,7 +31,7 @@ from api.fabric.paths import PAIRS_MAX, Hop, Ways, find_ways, pairs_between
 from api.fabric.plan import Basis, Plan
 from api.fabric.shown import TopologyShown, show_link, write_json
 from api.http.context import Context, Parts
-from api.http.routes.shared.answers import inline_schema
+from api.http.routes.shared.answers import copied, inline_schema
 from api.http.routes.shared.paging import After, Limit
 from api.http.routes.shared.parameters import At
 from api.http.routes.shared.topologies import choose, find, find_or_refuse, port_of
@@ -198,13 +198,9 @@ async def topology(
         return Response(status_code=304, headers={"ETag": tag})
     shown = await asyncio.to_thread(choose, built.topology, host or [], tier)
     if len(shown.links) > TOPOLOGY_LINKS_MAX:
-        raise Problem(
-            422,
-            "too large",
-            f"{len(shown.links)} links, over TOPOLOGY_LINKS_MAX = {TOPOLOGY_LINKS_MAX}; "
-            "ask with host= or tier=",
-            rule="topology_links_max",
-        )
+        over = f"{len(shown.links)} links, over TOPOLOGY_LINKS_MAX = {TOPOLOGY_LINKS_MAX}"
+        why = f"{over}; ask with host= or tier="
+        raise Problem(422, "too large", why, rule="topology_links_max")
     if format_ is TopologyFormat.GRAPHML:
         pieces = (piece.encode() for piece in write_graphml(shown))
         return StreamingResponse(pieces, media_type=MEDIA_TYPE, headers={"ETag": tag})
@@ -214,7 +210,6 @@ async def topology(
 
 
 def is_known(request: Request, tag: str) -> bool:
-    """Whether the client has this answer already."""
     asked = request.headers.get("if-none-match", "")
     return tag in {each.strip() for each in asked.split(",")} or asked.strip() == "*"
 
@@ -251,7 +246,6 @@ async def links(
 def select_links(
     whole: Topology, host: str | None, port: str | None, after: str | None
 ) -> list[Link]:
-    """The links of a host or a port in order, from a place on."""
     if port is not None:
         wanted = port_of(port)
         found = [link for link in whole.neighbours.get(wanted.host, ()) if wanted in ends_of(link)]
@@ -270,13 +264,7 @@ def ends_of(link: Link) -> tuple[PortId, PortId]:
 
 
 def history_of(parts: Context, port: PortId) -> list[CablingOut]:
-    """The neighbours that a port reported, the latest first."""
-    return [
-        CablingOut(
-            **{name: getattr(cabling, name) for name in CablingOut.model_fields},
-        )
-        for cabling in parts.inventory.links.cablings(port)
-    ]
+    return [copied(CablingOut, each) for each in parts.inventory.links.cablings(port)]
 
 
 # --- ways ---------------------------------------------------------------------------------------
@@ -301,7 +289,6 @@ async def paths(
 
 
 def find_paths(built: BuiltTopology, source: str, target: str, limit: int) -> PathsOut:
-    """The answer to a request for ways."""
     whole = built.topology
     one, other = find_or_refuse(whole, source, "from"), find_or_refuse(whole, target, "to")
     pairs = pairs_between(whole, list(one.ports), list(other.ports))
@@ -317,14 +304,13 @@ def find_paths(built: BuiltTopology, source: str, target: str, limit: int) -> Pa
 
 def show_ways(ways: Ways, one: Endpoint, other: Endpoint) -> WaysOut:
     """Ways as they are answered; a switch has its name."""
-    return WaysOut(
+    return copied(
+        WaysOut,
+        ways,
         source=one.name if one.is_switch else str(ways.source),
         target=other.name if other.is_switch else str(ways.target),
-        hops=ways.hops,
-        count=ways.count,
         is_cut=len(ways.paths) < ways.count,
         paths=[[show_hop(hop) for hop in path] for path in ways.paths],
-        reason=ways.reason,
     )
 
 

@@ -21,19 +21,18 @@ from api.base.packing import takes_gzip
 from api.http.context import Context, Parts
 from api.http.routes.shared.answers import JSON
 from api.http.routes.shared.exports import stream
-from api.http.routes.shared.find import find_job
-from api.http.routes.shared.parameters import From, To, range_of
+from api.http.routes.shared.find import FoundJob
+from api.http.routes.shared.parameters import From, To, span_of
+from api.http.turns import refusals_counted
 from api.jobs.trace.read import read_story
 from api.jobs.trace.stream import packed
 from api.jobs.trace.tell import write_story
-from collector.contract.units import NS_PER_MS
+from collector.contract.units import NS, NS_PER_MS
 
 router = APIRouter(tags=["jobs"])
 log = logging.getLogger(__name__)
 
-MS_PER_SECOND = 1_000
 TRACE = "trace"
-"""The protocol under which traces that were refused are counted."""
 NAME_CHARS_MAX = 80
 """Of a job in the file's name."""
 
@@ -91,31 +90,23 @@ class HeldResponse(StreamingResponse):
     },
 )
 async def trace(
-    job: str, request: Request, parts: Parts, from_: From = None, to: To = None
+    job: FoundJob, request: Request, parts: Parts, from_: From = None, to: To = None
 ) -> Response:
     """Steps, phases and collectives of every rank (waiting and transfer), incidents, counters.
 
     All times are on one clock. Arrows lead from the culprit to the ranks that wait for it. The
     answer is streamed, and packed with gzip for clients that accept that.
     """
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    from_ms, to_ms = range_of(parts, found, from_, to)
-    try:
-        refuse_long(from_ms, to_ms)
+    span = span_of(parts, job, from_, to)
+    with refusals_counted(parts.metrics, TRACE):
+        refuse_long(*span)
         with contextlib.ExitStack() as held:
             held.enter_context(parts.queues.traces.hold("TRACES_MAX", TRACES_MAX))
-            span = (from_ms * NS_PER_MS, to_ms * NS_PER_MS)
-            document = await asyncio.to_thread(make_trace, parts, found.job, span)
+            document = await asyncio.to_thread(make_trace, parts, job.job, span)
             kept = held.pop_all()
-    except Problem as problem:
-        if problem.body.rule:
-            parts.metrics.refuse(TRACE, {problem.body.rule: 1})
-        raise
     headers = {
         "Vary": "Accept-Encoding",
-        "Content-Disposition": f'attachment; filename="{file_name(found.job)}"',
+        "Content-Disposition": f'attachment; filename="{file_name(job.job)}"',
     }
     if takes_gzip(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
@@ -123,18 +114,14 @@ async def trace(
     return HeldResponse(stream(document), kept, headers)
 
 
-def refuse_long(from_ms: int, to_ms: int) -> None:
+def refuse_long(from_ns: int, to_ns: int) -> None:
     """A Problem if the stretch of time is empty, or longer than a trace shows."""
-    seconds = (to_ms - from_ms) / MS_PER_SECOND
+    seconds = (to_ns - from_ns) / NS
     if seconds > TRACE_SECONDS_MAX:
-        raise Problem(
-            422,
-            "too long",
-            f"{seconds:.0f} s, over TRACE_SECONDS_MAX = {TRACE_SECONDS_MAX}",
-            rule="TRACE_SECONDS_MAX",
-        )
-    if from_ms == to_ms:
-        raise Problem(400, "empty range", f"from and to are both {from_ms} ms")
+        why = f"{seconds:.0f} s, over TRACE_SECONDS_MAX = {TRACE_SECONDS_MAX}"
+        raise Problem(422, "too long", why, rule="TRACE_SECONDS_MAX")
+    if from_ns == to_ns:
+        raise Problem(400, "empty range", f"from and to are both {from_ns // NS_PER_MS} ms")
 
 
 def make_trace(parts: Context, job: str, span: tuple[int, int]) -> Iterator[bytes]:
@@ -147,7 +134,7 @@ def make_trace(parts: Context, job: str, span: tuple[int, int]) -> Iterator[byte
 
 def incidents_of(parts: Context, job: str, span: tuple[int, int]) -> list[Incident]:
     """The job's incidents that were seen after the trace's beginning; of too many the newest."""
-    since = dt.datetime.fromtimestamp(span[0] / (MS_PER_SECOND * NS_PER_MS), tz=dt.UTC)
+    since = dt.datetime.fromtimestamp(span[0] / NS, tz=dt.UTC)
     return parts.incidents.list(job=job, since=since, limit=PAGE_MAX)
 
 

@@ -5,29 +5,25 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 from collections.abc import Sequence
-from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Response
 
 from alerts.judge.incident import Incident, IncidentState
 from api.base.limits import PAGE_DEFAULT, PAGE_MAX
-from api.base.times import parse_range_ms
-from api.data.events import decode_position, encode_position
+from api.data.events import decode_position, next_position
+from api.data.inventory.incidents import moment_of
 from api.data.inventory.records import Job
 from api.http.context import Context, Parts
-from api.http.routes.shared.answers import answer, documented
-from api.http.routes.shared.find import find_job
+from api.http.routes.shared.answers import answer, copied, documented
+from api.http.routes.shared.find import FoundJob
 from api.http.routes.shared.paging import After, Limit
-from api.http.routes.shared.parameters import CauseAsked, Name
-from api.oncall.evaluate.said import Wanted
+from api.http.routes.shared.parameters import DAY_MS, CauseAsked, FromDay, Name, ToNow, range_to_now
+from api.oncall.evaluate.rows import Wanted
 from collector.contract.units import NS_PER_MS
 from collector.contract.verdict import Verdict
 
 router = APIRouter(tags=["verdicts"])
-
-RANGE_MS_DEFAULT = 24 * 3_600_000
-"""Without `from`, the last day: what an operator wants to see in the morning."""
 
 STALE_SECONDS = 60.0
 """An evaluation that is older is too old to count: they are made every few seconds, and one that
@@ -71,8 +67,7 @@ class JobVerdictOut(msgspec.Struct, frozen=True, kw_only=True):
 @router.get(
     "/v1/verdicts",
     summary="Past verdicts, newest first",
-    response_class=Response,
-    responses=documented(VerdictsOut, "One page; `next` is null on the last one."),
+    **documented(VerdictsOut, "One page; `next` is null on the last one."),
 )
 async def verdicts(  # noqa: PLR0913, PLR0917 - the question's parameters
     parts: Parts,
@@ -81,16 +76,13 @@ async def verdicts(  # noqa: PLR0913, PLR0917 - the question's parameters
     host: Name = None,
     switch: Name = None,
     incident: Name = None,
-    from_: Annotated[
-        str | None,
-        Query(alias="from", description="RFC 3339 or unix seconds; a day before `to`."),
-    ] = None,
-    to: Annotated[str | None, Query(description="RFC 3339 or unix seconds; now.")] = None,
+    from_: FromDay = None,
+    to: ToNow = None,
     limit: Limit = PAGE_DEFAULT,
     after: After = None,
 ) -> Response:
     """Verdicts as they were written: first, whenever they changed, and once a minute meanwhile."""
-    from_ms, to_ms = parse_range_ms(from_, to, round(parts.clock() * 1000), RANGE_MS_DEFAULT)
+    from_ms, to_ms = range_to_now(parts, from_, to, DAY_MS)
     wanted = Wanted(
         from_ns=from_ms * NS_PER_MS,
         # To the end of the millisecond: a verdict of now has nanoseconds.
@@ -101,33 +93,19 @@ async def verdicts(  # noqa: PLR0913, PLR0917 - the question's parameters
         switch=switch,
         incident=incident,
     )
-    position = decode_position(after) if after is not None else None
-    found = await asyncio.to_thread(parts.incidents.verdicts, wanted, position, limit)
-    items = [
-        SaidOut(
-            time_ns=written.time_ns,
-            id=f"{written.id:016x}",
-            incident=written.incident,
-            verdict=written.verdict,
-        )
-        for written in found
-    ]
-    following = encode_position(found[-1].position) if len(found) == limit else None
-    return answer(VerdictsOut(items=items, next=following))
+    found = await asyncio.to_thread(parts.incidents.verdicts, wanted, decode_position(after), limit)
+    items = [copied(SaidOut, written, id=f"{written.id:016x}") for written in found]
+    return answer(VerdictsOut(items=items, next=next_position(found, limit)))
 
 
 @router.get(
     "/v1/jobs/{job}/verdict",
     summary="What is wrong with a job now",
-    response_class=Response,
-    responses=documented(JobVerdictOut, "What is wrong; an empty list if nothing is."),
+    **documented(JobVerdictOut, "What is wrong; an empty list if nothing is."),
 )
-async def job_verdict(job: str, request: Request, parts: Parts) -> Response:
+async def job_verdict(job: FoundJob, parts: Parts) -> Response:
     """The open incidents of a job, how fresh that is, and since when all is well."""
-    found = await find_job(request, parts, job)
-    if isinstance(found, Response):
-        return found
-    return answer(await asyncio.to_thread(judge_job, parts, found))
+    return answer(await asyncio.to_thread(judge_job, parts, job))
 
 
 def judge_job(parts: Context, job: Job) -> JobVerdictOut:
@@ -152,8 +130,5 @@ def judge_job(parts: Context, job: Job) -> JobVerdictOut:
 
 def well_since_of(job: Job, ended: Sequence[Incident]) -> dt.datetime:
     """The end of the job's last trouble; its start, if it had none."""
-    ends = [
-        dt.datetime.fromtimestamp((one.verdict.until_ns or one.last_seen_ns) / 1e9, tz=dt.UTC)
-        for one in ended
-    ]
+    ends = [moment_of(one.verdict.until_ns or one.last_seen_ns) for one in ended]
     return max(ends, default=job.started_at or job.first_seen)

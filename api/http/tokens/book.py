@@ -1,7 +1,4 @@
-"""The tokens that are known now: those of the inventory, and those of the token file.
-
-They are read again every `TOKENS_FRESH_SECONDS`; a request is answered from memory.
-"""
+"""The tokens of inventory and token file, read again every `TOKENS_FRESH_SECONDS`."""
 
 from __future__ import annotations
 
@@ -12,10 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from api.base.limits import (
-    TOKEN_USED_SECONDS,
-    TOKENS_FRESH_SECONDS,
-)
+from api.base.limits import TOKEN_USED_SECONDS, TOKENS_FRESH_SECONDS
 from api.data.inventory.token_model import Token
 from api.data.inventory.tokens import TokenTables
 from api.http.tokens.file import read_token_file
@@ -61,7 +55,6 @@ class TokenBook:
         self._take(self._tokens.all())
 
     def is_empty(self) -> bool:
-        """Whether there is no valid token at all."""
         now = self._now()
         return not self._of_file and not any(token.stands(now) for token in self._kept.values())
 
@@ -71,10 +64,7 @@ class TokenBook:
             await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Read new and revoked tokens, and record which were used.
-
-        What cannot be read now stays as it was, and is logged once.
-        """
+        """What cannot be read now stays as it was, and is logged once."""
         trouble = ""
         for step in (self.load, self._note_used):
             try:

@@ -75,7 +75,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def opened(arguments: argparse.Namespace) -> Iterator[Inventory]:
-    """The service's inventory, by its settings, migrated."""
     flags = {name: getattr(arguments, name) for name in SETTINGS}
     settings = load_service_settings(arguments.config, flags)
     if not settings.inventory:

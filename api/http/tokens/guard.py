@@ -84,10 +84,7 @@ def caller_of(request: Request) -> Caller:
 
 
 def signed(request: Request, by: str) -> str:
-    """The author for audit trails: the name in the request, and the token that it came with.
-
-    The name is not verified; the token is.
-    """
+    """The name in the request, which is not verified, and the token that it came with, which is."""
     token, name = caller_of(request).name, printable(by)
     return name if token in ("", name) else f"{name} (token {token})"
 

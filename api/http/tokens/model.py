@@ -62,10 +62,7 @@ def make_secret() -> tuple[str, str]:
 
 
 def digest_of(text: str) -> str:
-    """The stored digest of a token's text.
-
-    Header bytes that are no text arrive as single characters of Latin-1, so nothing here can fail.
-    """
+    """A header's bytes that are no text come as characters of Latin-1: nothing here can fail."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -12,10 +12,7 @@ from collector.contract.errors import SettingsError
 def make_book(
     tokens: TokenTables, clock: Callable[[], float], *, file: str, need: str
 ) -> TokenBook:
-    """The valid tokens. ``need``: why a request needs one; empty: it does not.
-
-    Raises SettingsError if there is a need and no token.
-    """
+    """``need``: why a request needs a token; empty: it does not. SettingsError if there is none."""
     book = TokenBook(tokens, clock, file=file)
     book.load()
     if need and book.is_empty():

@@ -22,7 +22,6 @@ class Bucket:
         return max(1.0, self.per_second * BURST_SECONDS)
 
     def take(self, now_s: float) -> bool:
-        """Whether one more request fits now."""
         gained = max(0.0, now_s - self._filled_s) * self.per_second
         self._level = min(self._size, self._level + gained)
         self._filled_s = now_s

@@ -26,27 +26,19 @@ OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/runbooks", "/", "/assets
 runbook or the built-in page; these reveal nothing of the cluster. What lies below a path is open
 with it, but for the root."""
 
+GET_POST: Final = ("GET", "POST")
+ASKED_BOTH_WAYS: Final = (
+    *("query", "query_range", "format_query", "parse_query", "query_exemplars"),
+    *("labels", "series"),
+)
 SCOPES: Final[Mapping[str, Scope]] = {
     # Telemetry comes in.
     "POST /v1/ingest": Scope.INGEST,
     "POST /api/v1/write": Scope.INGEST,
     "POST /otlp/v1/metrics": Scope.INGEST,
     # Queries in Prometheus' format; its clients also use POST.
-    "GET /api/v1/query": Scope.READ,
-    "POST /api/v1/query": Scope.READ,
-    "GET /api/v1/query_range": Scope.READ,
-    "POST /api/v1/query_range": Scope.READ,
-    "GET /api/v1/format_query": Scope.READ,
-    "POST /api/v1/format_query": Scope.READ,
-    "GET /api/v1/parse_query": Scope.READ,
-    "POST /api/v1/parse_query": Scope.READ,
-    "GET /api/v1/query_exemplars": Scope.READ,
-    "POST /api/v1/query_exemplars": Scope.READ,
-    "GET /api/v1/labels": Scope.READ,
-    "POST /api/v1/labels": Scope.READ,
+    **{f"{method} /api/v1/{path}": Scope.READ for path in ASKED_BOTH_WAYS for method in GET_POST},
     "GET /api/v1/label/{name}/values": Scope.READ,
-    "GET /api/v1/series": Scope.READ,
-    "POST /api/v1/series": Scope.READ,
     "GET /api/v1/metadata": Scope.READ,
     "GET /federate": Scope.READ,
     "GET /api/v1/status/buildinfo": Scope.READ,

@@ -10,7 +10,6 @@ SCHEME = "token"
 
 
 def show_scopes(document: dict[str, Any]) -> dict[str, Any]:
-    """Each operation that is not open gets the scope that it requires."""
     document.setdefault("components", {})["securitySchemes"] = {
         SCHEME: {
             "type": "http",

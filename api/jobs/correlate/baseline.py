@@ -31,7 +31,6 @@ class Baselines(msgspec.Struct, frozen=True):
     tests: dict[tuple[str, int], list[tuple[int, float]]]
 
     def find(self, operation: str, ranks: int, size_bytes: int | None) -> float | None:
-        """Bus bandwidth of the test with as many ranks and the nearest size; None without one."""
         if not size_bytes:
             return None
         near = [

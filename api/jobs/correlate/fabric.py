@@ -184,14 +184,12 @@ class FabricReader:
         return sum(int(row["rows"]) for row in rows)
 
     def read(self, topology: Topology, links: Sequence[Link], grid: Grid) -> FabricState:
-        """The state of these links of the topology in every moment of the grid."""
         with self._lock:
             samples = put_together([self._read_counters(grid), self._read_gauges(grid)], grid)
             ports = read_ports(self._reader, topology, grid, samples, TARGETS)
         return state_of(ports, links)
 
     def _read_counters(self, grid: Grid) -> tuple[pa.Table, Floats]:
-        """Series, and [series, moments] of their increases a second."""
         step_ms = grid.step_ns // NS_PER_MS
         back = -(-RATE_MS_MIN // step_ms)
         table = self._ask(COUNTERS_SQL, self._counters, grid, STALE_MS, back)
@@ -201,7 +199,6 @@ class FabricReader:
         )
 
     def _read_gauges(self, grid: Grid) -> tuple[pa.Table, Floats]:
-        """Series, and [series, moments] of their lowest values."""
         window_ms = max(grid.step_ns // NS_PER_MS, STALE_MS)
         table = self._ask(GAUGES_SQL, self._gauges, grid, window_ms, 0)
         return table, matrix_of(table["cells"], grid.cells)
@@ -243,7 +240,6 @@ def rates_between(values: Floats, time_ms: Floats, back: int) -> Floats:
 
 
 def put_together(parts: Sequence[tuple[pa.Table, Floats]], grid: Grid) -> Samples:
-    """Series that lie on the grid already, in the order in which they are looked up."""
     metric, series, last_ms = (
         np.concatenate([table[name].to_numpy() for table, _ in parts])
         for name in ("metric", "series", "last_ms")
@@ -270,7 +266,6 @@ def put_together(parts: Sequence[tuple[pa.Table, Floats]], grid: Grid) -> Sample
 
 
 def state_of(ports: Ports, links: Sequence[Link]) -> FabricState:
-    """The links' state from their ports' readings. Pure."""
     ends = [rows_of_ends(ports, links, end) for end in ("a", "b")]
     rate = rates_of(ports, links, ends)
     sent, received, paused = (
@@ -326,10 +321,7 @@ def up_of(ports: Ports) -> Floats:
 
 
 def paused_of(ports: Ports) -> Floats:
-    """Share of time in which a port may not send: stopped by pause frames, or without credit.
-
-    Where frames are counted and not their time, the longest time that they can take.
-    """
+    """By pause frames or lack of credit; from frames alone, the longest time they can take."""
     paused = np.fmax(ports.values(PAUSED), ports.values(CREDITLESS))
     frames = ports.values(PAUSE_FRAMES) * PAUSE_BITS / ports.rate_bits_per_second[:, None]
     return np.minimum(np.where(np.isnan(paused), frames, paused), 1.0)

@@ -16,7 +16,13 @@ import numpy as np
 from alerts.window.columns import Floats, Ints
 from alerts.window.split import distinct, medians
 from alerts.window.steps import Bounds, Spent, Work, infer_bounds, measure_ranks, to_work
-from api.jobs.correlate.window import MEMBERS_MAX, JobRanks, Window, records_of, some_members
+from api.jobs.correlate.window import (
+    MEMBERS_MAX,
+    JobCollectives,
+    JobRanks,
+    records_of,
+    some_members,
+)
 from collector.contract.units import NS
 
 WORST_SHARE = 4
@@ -43,7 +49,6 @@ class HeatMap(msgspec.Struct, frozen=True, kw_only=True):
     """The matrix and what its rows and columns are; times are unix nanoseconds."""
 
     ranks: Ints
-    """The job's ranks, in order."""
     number: Ints
     """Of each column its first step, counted from the first of the window."""
     start_ns: Ints
@@ -62,7 +67,7 @@ class Pulse(msgspec.Struct, frozen=True, kw_only=True):
     end_ns: Ints
 
 
-def work_of_some(window: Window, job_rank: JobRanks) -> Work:
+def work_of_some(window: JobCollectives, job_rank: JobRanks) -> Work:
     """The work of about MEMBERS_MAX ranks: medians over ranks need no more."""
     records = window.members
     if window.kept_one_in == 1:
@@ -71,8 +76,7 @@ def work_of_some(window: Window, job_rank: JobRanks) -> Work:
     return to_work(records, job_rank, window.operations)
 
 
-def find_pulse(window: Window, job_rank: JobRanks) -> Pulse | None:
-    """The window's steps, derived from some ranks; None if nothing repeats."""
+def find_pulse(window: JobCollectives, job_rank: JobRanks) -> Pulse | None:
     bounds = infer_bounds(work_of_some(window, job_rank))
     # Without the first and the last.
     numbers = np.unique(bounds.number)[1:-1] if bounds is not None else np.zeros(0, dtype=np.int64)
@@ -89,20 +93,13 @@ def find_pulse(window: Window, job_rank: JobRanks) -> Pulse | None:
 
 
 def step_in(pulse: Pulse, work: Work) -> Ints:
-    """The step in which each operation's last rank came; -1 before the first, and after the last.
-
-    Not that of its own entry: a late rank enters when the others should be in the next one.
-    """
+    """By the last rank's entry: a late rank itself enters in the others' next step. -1: outside."""
     step = np.searchsorted(pulse.end_ns, work.waited_ns)
     inside = (step < len(pulse.number)) & (work.waited_ns > pulse.start_ns[0])
     return np.where(inside, step, -1)
 
 
 def bounds_in(pulse: Pulse, work: Work) -> Bounds:
-    """Where each rank's steps begin and end: each with its last exit, and where the last one did.
-
-    Where nothing is known of the step before, with its first entry.
-    """
     step = step_in(pulse, work)
     own: Work = work.select(step >= 0)
     cell, which = np.unique(
@@ -126,7 +123,12 @@ def bounds_in(pulse: Pulse, work: Work) -> Bounds:
 
 
 def heat_of(
-    window: Window, job_rank: JobRanks, quantity: Quantity, *, steps_max: int, ranks_max: int
+    window: JobCollectives,
+    job_rank: JobRanks,
+    quantity: Quantity,
+    *,
+    steps_max: int,
+    ranks_max: int,
 ) -> HeatMap | None:
     """The matrix; None if the job shows no steps in this window.
 
@@ -154,7 +156,7 @@ def heat_of(
     return fewer_ranks(put_together(whole, together), ranks_max)
 
 
-def steps_of_one_kept(window: Window, steps: int) -> int:
+def steps_of_one_kept(window: JobCollectives, steps: int) -> int:
     """How many steps that follow each other hold an operation that was kept.
 
     Operations are kept by their numbers, and each communicator counts each kind of its own by
@@ -178,7 +180,6 @@ def spent_in(pulse: Pulse, work: Work, quantity: Quantity) -> tuple[Ints, Floats
 
 
 def spent_on(quantity: Quantity, bounds: Bounds, spent: Spent) -> Floats:
-    """Nanoseconds for each row of ``bounds``."""
     took = (bounds.end_ns - bounds.start_ns).astype(np.float64)
     match quantity:
         case Quantity.WAIT:
@@ -203,7 +204,6 @@ def late_in(pulse: Pulse, work: Work) -> tuple[Ints, Floats]:
 
 
 def put_together(heat: HeatMap, together: int) -> HeatMap:
-    """The same with ``together`` steps in one column, of which the largest value is shown."""
     if together <= 1:
         return heat
     first = np.arange(0, len(heat.number), together)

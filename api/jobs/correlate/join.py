@@ -61,7 +61,6 @@ def split_in_store(store: Store, question: Question, fits: list[ClockFit]) -> Op
 
 
 def ask(store: Store, question: Question, fit: ClockFit | None) -> pa.Table:
-    """Partial rows of one stretch of time; an operation on its edge has a part in both."""
     parameters = {**question.parameters, "pairwise": sorted(PAIRWISE)}
     entry, leave = "raw_entry", "raw_exit"
     if fit is not None:

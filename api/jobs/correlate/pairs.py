@@ -33,6 +33,7 @@ from alerts.window.columns import Columns, Flags, Floats, Ints, Operations, Reco
 from alerts.window.model import Communicator, Rank
 from alerts.window.series import Place, Places, known_rows, members
 from alerts.window.split import distinct, joinable, reduced, split, starts_of
+from api.jobs.correlate.read import thinned_by
 from api.jobs.correlate.windows import to_communicator
 from api.promql.fetch import STALE_BITS
 from collector.contract.model import Sample, Series
@@ -53,10 +54,6 @@ WAIT_MIN = 0.01
 TRANSFER_MIN_NS = 200_000
 """Operations that usually take less are not compared: NCCL's latency over several hosts is ten to a
 hundred microseconds, and below twice that a time is little evidence about a link."""
-SCALED_MIN = 8
-"""Operations of a numbering that must be seen before it counts as thinned."""
-THIN_MAX = 20
-"""Powers of two that an agent may thin by, when it is flooded."""
 STALE: float = struct.unpack("<d", struct.pack("<Q", STALE_BITS))[0]
 SERIES_KEPT = 65_536
 """Series objects that are kept, because one costs microseconds to make: somewhat more than
@@ -79,7 +76,6 @@ class Thinning(msgspec.Struct, frozen=True):
     """Which operations records are of, when they are not of all."""
 
     kept_one_in: int = 1
-    """As they were read."""
     is_numbered: bool = False
     """Agents keep the multiples of a power of two, so that the numbers show the factor."""
 
@@ -102,15 +98,11 @@ class Pairs:
         self._standing: set[Series] = set()
         self._room = 0
         self.left_out: Counter[str] = Counter()
-        """Pairs that became no series, by what they were of, since the caller cleared it."""
 
     def roll(
         self, records: Records, places: Places, wiring: Wiring, to_ns: int, thinning: Thinning
     ) -> list[Sample]:
-        """The samples of the minute that ends at ``to_ns``, and the ends of what is no more.
-
-        Records are on one clock and may hold more than the minute.
-        """
+        """The minute that ends at ``to_ns``; records are on one clock and may hold more."""
         self._room = ROUND_PAIRS_MAX
         known: Records = records.select(known_rows(records, places))
         made: list[Sample] = []
@@ -121,7 +113,6 @@ class Pairs:
         return [*made, *self._ended({sample.series for sample in made}, to_ns)]
 
     def end(self, to_ns: int) -> list[Sample]:
-        """The ends of all series: no job runs collectives any more."""
         return self._ended(set(), to_ns)
 
     def _ended(self, standing: set[Series], to_ns: int) -> list[Sample]:
@@ -159,10 +150,6 @@ class Pairs:
                         yield Sample(pair_series("transfer_ratio", ends), ratio, to_ns)
 
     def _chosen(self, by: By, cells: Cells) -> Ints:
-        """The rows that are shown: all, or by hosts the slowest and then the largest.
-
-        Slowness counts by tenths, so that what is no slower than others is not shown in turns.
-        """
         room = min(PAIRS_MAX, self._room)
         if len(cells) > room:
             kept = room if by is By.HOST else 0
@@ -210,15 +197,10 @@ class Minute(msgspec.Struct, frozen=True, kw_only=True):
     """A job's last minute."""
 
     records: Records
-    """That can be joined, of all the time."""
     operations: Operations
-    """Of them, and in their order."""
     is_in: Flags
-    """Which operations ended in the minute."""
     scale: Floats
-    """How many operations each one stands for."""
     messages: Messages
-    """Of the minute."""
 
 
 def minute_of(rows: Records, to_ns: int, thinning: Thinning) -> Minute:
@@ -240,19 +222,11 @@ def minute_of(rows: Records, to_ns: int, thinning: Thinning) -> Minute:
 
 
 def scales(operations: Operations, thinning: Thinning) -> Floats:
-    """How many operations each one stands for, by the numbers of those that are there.
-
-    A numbering of which only multiples of four are there, and eight of them, was thinned by four.
-    """
+    """How many operations each one stands for."""
     scale = np.full(len(operations), float(thinning.kept_one_in))
     if thinning.is_numbered and len(operations):
-        first, group = distinct(operations.communicator, operations.operation)
-        bits = np.zeros(len(first), dtype=np.uint64)
-        np.bitwise_or.at(bits, group, operations.sequence.astype(np.uint64))
-        lowest = (bits & (~bits + np.uint64(1))).astype(np.float64)
-        is_known = (np.bincount(group) >= SCALED_MIN) & (lowest >= 1)
-        lowest = np.where(is_known, np.minimum(lowest, 2.0**THIN_MAX), 1.0)
-        scale = np.maximum(scale, lowest[group])
+        _, group = distinct(operations.communicator, operations.operation)
+        scale = np.maximum(scale, thinned_by(group, operations.sequence))
     return scale
 
 
@@ -294,10 +268,7 @@ def modelled(
 
 
 def usual_of(sums: Sums, spans: Mapping[str, int]) -> Floats:
-    """Nanoseconds that the operations of each row would take at the median of those like them.
-
-    Like them is: the same operation, size and number of ranks, over as many hosts.
-    """
+    """In ns, at the median of the same operation, size and number of ranks over as many hosts."""
     hosts = spans_of(sums.communicators, spans)[sums.communicator]
     _, kind = distinct(sums.operation, sums.size_bytes, sums.ranks, hosts)
     each = sums.transfer_ns / np.maximum(sums.count, 1.0)
@@ -326,7 +297,6 @@ def group_medians(values: Floats, group: Ints) -> Floats:
 
 
 def sent_by(flows: Flows, usual: Floats) -> Cells:
-    """Each pair of ranks that sends: rows of places, bytes a second, and how slowly."""
     first, pair = distinct(flows.source, flows.target)
     took, wanted = summed(pair, flows.transfer_ns, len(first)), summed(pair, usual, len(first))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -340,7 +310,6 @@ def sent_by(flows: Flows, usual: Floats) -> Cells:
 
 
 def sent_by_host(sent: Cells, where: TrafficPlaces) -> Cells:
-    """The same between hosts; as slow as their slowest pair."""
     cells, pair = on_hosts(sent, where)
     slowest = np.full(len(cells), -np.inf)
     np.fmax.at(slowest, pair, sent.ratio[known_hosts(sent, where)])
@@ -367,10 +336,7 @@ def waits_of(minute: Minute, places: Places, where: TrafficPlaces) -> Cells:
     pairs, pair = distinct(source, target)
     amount = summed(pair, waited[chosen], len(pairs)) / PAIRS_SECONDS
     return Cells(
-        source=source[pairs],
-        target=target[pairs],
-        amount=amount,
-        ratio=np.full(len(pairs), np.nan),
+        source=source[pairs], target=target[pairs], amount=amount, ratio=np.full(len(pairs), np.nan)
     )
 
 
@@ -394,10 +360,6 @@ def known_hosts(cells: Cells, where: TrafficPlaces) -> Flags:
 
 
 def on_hosts(cells: Cells, where: TrafficPlaces) -> tuple[Cells, Ints]:
-    """Pairs of ranks added up over their hosts, and the number of each pair's own.
-
-    Those of unknown hosts are left out of both.
-    """
     kept: Cells = cells.select(known_hosts(cells, where))
     source, target = where.host[kept.source], where.host[kept.target]
     first, pair = distinct(source, target)

@@ -8,14 +8,7 @@ import msgspec
 import numpy as np
 
 from alerts.traffic.flows import Traffic, summed, traffic_of
-from alerts.traffic.matrix import (
-    Check,
-    Matrix,
-    check_of,
-    matrix_of,
-    misfit,
-    sent_and_received,
-)
+from alerts.traffic.matrix import Check, Matrix, check_of, matrix_of, misfit, sent_and_received
 from alerts.traffic.places import By, Places, places_of
 from alerts.traffic.rhythm import Rhythm, Sent, rhythm_of, sent_of
 from alerts.window.columns import Flags, Floats
@@ -66,7 +59,6 @@ class Pattern(msgspec.Struct, frozen=True, kw_only=True):
         return matrix_of(self.traffic.flows, self.places, by)
 
     def sent(self, over: By, *, is_counted: bool) -> Floats:
-        """Bytes that each sent: as NICs counted them, or by the model."""
         names = self.places.names(over)
         if is_counted and over is By.NIC:
             return self.compared
@@ -108,7 +100,6 @@ def read_pattern(
 def nics_in(
     topology: Topology, hosts: set[str]
 ) -> tuple[dict[tuple[str, str], int], dict[tuple[str, str], tuple[str, str]]]:
-    """The rail of each NIC of these hosts, and the NIC behind each of their interfaces."""
     rails: dict[tuple[str, str], int] = {}
     netdevs: dict[tuple[str, str], tuple[str, str]] = {}
     for port in topology.ports.values():
@@ -124,10 +115,7 @@ def nics_in(
 def shared_nics(
     inventory: Inventory, job: str, nics: Sequence[tuple[str, str]], span_ns: tuple[int, int]
 ) -> Flags:
-    """Which NICs another job used in this time: their counters include both.
-
-    A rank whose NIC is not known may use any of its host's.
-    """
+    """NICs that another job used too. A rank whose NIC is not known may use any of its host's."""
     hosts = {host for host, _ in nics}
     used: set[tuple[str, str]] = set()
     for other in inventory.jobs.page(limit=JOBS_MAX):
@@ -196,7 +184,6 @@ def read_rhythm(
 
 
 def with_steps(sent: Sent, bounds: Bounds | None, rank: int) -> Sent:
-    """A rank's sent bytes with its own steps, if anything repeats."""
     if bounds is None:
         return sent
     own: Bounds = bounds.select(bounds.rank == rank)

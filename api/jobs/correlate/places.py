@@ -7,7 +7,6 @@ from api.data.inventory.repository import Inventory
 
 
 def job_ranks_of(inventory: Inventory, job: str) -> dict[tuple[str, int], int]:
-    """The job's rank of each member of its communicators, as far as it is known."""
     return {
         (member.communicator, member.rank): member.job_rank
         for member in inventory.jobs.members(job)

@@ -7,12 +7,13 @@ from copy import copy
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from alerts.window.columns import Ints, Records
+from alerts.window.columns import Floats, Ints, Records
 from api.data.store.store import Store
 from collector.contract.errors import StoreError
-from collector.contract.records import ABSENT
+from collector.contract.records import ABSENT, THIN_MAX
 
 RECORDS_MAX = 8_000_000
 """Records held at once: 80 bytes each, 640 MB. Of more, every nth operation is read, and the store
@@ -21,6 +22,9 @@ joins them all (`api.jobs.correlate.join`)."""
 SOURCES_TIMED = ("nccl_inspector", "kineto")
 """Sources whose entries and exits can be compared, best first."""
 
+SCALED_MIN = 8
+"""Operations of a numbering that must be seen before it counts as thinned by an agent: eight even
+numbers in a row are no coincidence."""
 SPARSE = 4
 """Where records are in less than one of so many parts of the time that is asked about, pieces of it
 would be too long to choose from."""
@@ -40,8 +44,7 @@ COLUMNS = f"""
     toInt32(ranks) AS ranks
 """
 SEEN_BY = COLUMNS.replace(
-    f"ifNull(toUnixTimestamp64Nano(exit), {ABSENT})",
-    "toUnixTimestamp64Nano(ifNull(exit, time))",
+    f"ifNull(toUnixTimestamp64Nano(exit), {ABSENT})", "toUnixTimestamp64Nano(ifNull(exit, time))"
 )
 """The same, with the moment by which the end was seen where no record has the end itself."""
 SETTINGS = {"output_format_arrow_low_cardinality_as_dictionary": "1"}
@@ -75,7 +78,6 @@ class Question:
 
 
 def count_records(store: Store, question: Question) -> int:
-    """How many records there are; repeats that are not merged yet count twice."""
     sql = f"SELECT count() AS n FROM collectives WHERE {question.where}"  # noqa: S608 - our words
     return int(store.query(sql, question.parameters)["n"][0].as_py())
 
@@ -90,11 +92,7 @@ def is_over(store: Store, question: Question, records_max: int) -> bool:
 
 
 def count_in_pieces(store: Store, question: Question, pieces: int) -> tuple[Ints, Ints]:
-    """The number of records in each of ``pieces`` equal parts of the query's time, and their edges.
-
-    There is one edge more than pieces. Where records are in a small part of the time only, of that
-    part.
-    """
+    """Records in each equal part, and the edges; of the part of the time with records."""
     first, last = question.parameters["from_ns"], question.parameters["to_ns"]
     counts, edges = np.zeros(pieces, dtype=np.int64), np.zeros(pieces + 1, dtype=np.int64)
     for _ in range(2):
@@ -137,10 +135,7 @@ def read_records(
     *,
     keep_one_in: int = 1,
 ) -> Records:
-    """The records, sorted; ``keep_one_in`` takes every nth operation by its sequence number.
-
-    Raises StoreError if there are over RECORDS_MAX.
-    """
+    """``keep_one_in``: every nth operation by number. Raises StoreError past RECORDS_MAX."""
     question = Question(communicators, from_ns, to_ns, sources)
     count = count_records(store, question) // keep_one_in
     if count > RECORDS_MAX:
@@ -152,7 +147,6 @@ def read_records(
 
 
 def read_members(store: Store, question: Question, members: Sequence[tuple[str, int]]) -> Records:
-    """All records of these ranks of communicators."""
     return query_records(
         store,
         question,
@@ -212,8 +206,22 @@ def to_records(table: pa.Table) -> Records:
     return kept
 
 
+def thinned_by(group: Ints, numbers: npt.NDArray[Any], seen: Floats | None = None) -> Floats:
+    """The power of two by which an agent thinned each operation's numbering, by its numbers.
+
+    A numbering of which only multiples of four are there, and SCALED_MIN of them, was thinned by
+    four. Gaps of other kinds are not filled: the Inspector leaves small operations out, and they
+    share the large ones' numbering. ``seen``: how many operations each row stands for.
+    """
+    bits = np.zeros(int(group.max(initial=-1)) + 1, dtype=np.uint64)
+    np.bitwise_or.at(bits, group, numbers.astype(np.uint64))
+    lowest = (bits & (~bits + np.uint64(1))).astype(np.float64)
+    is_known = (np.bincount(group, seen) >= SCALED_MIN) & (lowest >= 1)
+    by_group: Floats = np.where(is_known, np.minimum(lowest, 2.0**THIN_MAX), 1.0)
+    return by_group[group]
+
+
 def encoded(column: pa.ChunkedArray) -> tuple[list[str], Any]:
-    """The names in a column, and for each row the place of its name."""
     whole = column.unify_dictionaries().combine_chunks()
     if isinstance(whole, pa.ChunkedArray):  # no rows, or one chunk: pyarrow returns either
         whole = whole.chunk(0) if whole.num_chunks else pa.array([], column.type)

@@ -91,7 +91,6 @@ class Name(msgspec.Struct, frozen=True):
 
     @property
     def factor(self) -> float:
-        """Converts the exporter's values to the catalog's unit."""
         return 1.0 if self.alias is None else self.alias.factor
 
     def key(self, labels: Mapping[str, str], keys: Sequence[str]) -> tuple[str, ...] | None:
@@ -108,7 +107,6 @@ class Name(msgspec.Struct, frozen=True):
 
 
 def all_names(choices: Sequence[Choice]) -> dict[str, Name]:
-    """Every name under which the chosen metrics may be stored."""
     catalog = load_catalog()
     found: dict[str, Name] = {}
     for choice in choices:
@@ -151,7 +149,6 @@ class Samples(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_samples(table: Any, grid: Grid) -> Samples:  # noqa: ANN401 - pyarrow's table
-    """The answer to SAMPLES_SQL as columns."""
     start, times = flattened(table["times"])
     _, points = flattened(table["points"])
     time_ms, value = times.astype(np.int64), points.astype(np.float64)
@@ -240,7 +237,6 @@ class Known:
         return is_known, reading, key
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Learn series with their names and labels."""
         meant = [self._meaning(row["name"], dict(row["words"])) for row in rows]
         series = np.array([row["series"] for row in rows], dtype=np.uint64)
         codes = np.array(meant, dtype=np.int64).reshape(-1, 2)
@@ -270,11 +266,7 @@ class Known:
 
 
 class GridReader:
-    """Reads chosen metrics of things onto a grid. One a service: it caches the meaning of series.
-
-    A metric is also found by other exporters' names (the catalog's aliases). For one thread at a
-    time.
-    """
+    """One a service: it caches the meaning of series, aliases too. For one thread at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -289,17 +281,10 @@ class GridReader:
         return found
 
     def ask(self, targets: Sequence[Target], grid: Grid) -> Samples:
-        """All samples of these things, from a GAP before the grid on: first cells have rates too.
-
-        A metric that two of them share is read once.
-        """
+        """From a GAP before the grid on, so that first cells have rates; a shared metric once."""
         from_ms = grid.start_ns // 1_000_000 - GAP_SECONDS * 1000
         ids = sorted({one for target in targets for one in self.known(target).by_id})
-        parameters = {
-            "metrics": ids,
-            "from_ms": from_ms,
-            "to_ms": grid.end_ns // 1_000_000,
-        }
+        parameters = {"metrics": ids, "from_ms": from_ms, "to_ms": grid.end_ns // 1_000_000}
         table = self._store.query(SAMPLES_SQL, parameters, settings=SAMPLES_SETTINGS)
         return to_samples(table, grid)
 
@@ -325,7 +310,6 @@ class GridReader:
         return parts
 
     def _learn(self, known: Known, samples: Samples, places: Sequence[slice]) -> None:
-        """Read the names of series that are new."""
         new = [
             series[~known.find(series)[0]] for series in (samples.series[rows] for rows in places)
         ]
@@ -350,7 +334,6 @@ class GridReader:
 
 
 def on_grid(samples: Samples, rows: Ints, *, is_counter: bool) -> Floats:
-    """[rows, cells] of some series of one metric."""
     if samples.on_grid is not None:
         return samples.on_grid[rows]
     grid = samples.grid
@@ -437,10 +420,6 @@ def fill_levels(values: Floats, owner: Ints, time_ms: Ints, value: Floats, grid:
 def gathered(
     known: Known, parts: Sequence[Part], samples: Samples, row_of: Ints, rows: int
 ) -> tuple[dict[str, Readings], Ints]:
-    """Readings by name, and when each row was last read.
-
-    ``row_of`` gives the row of each of the known keys; those at -1 are left out.
-    """
     seen_ns = np.full(rows, ABSENT, dtype=np.int64)
     pieces: dict[int, list[tuple[str, Ints, Floats]]] = {}
     for part in parts:

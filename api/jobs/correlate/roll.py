@@ -33,7 +33,6 @@ from collector.contract.units import NS
 
 ROLL_SECONDS = 10
 LOOK_SECONDS = 5.0
-"""How often the task checks whether a stretch is due."""
 DELAY_SECONDS = 20
 """How far behind the present: agents collect for five seconds, and retry a busy service within
 seconds."""
@@ -49,10 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class RollTask:
-    """Rolls one stretch after the other, while ``leads()``: two would write the same series.
-
-    ``places`` maps members to ranks, ``wiring`` gives rings and trees; ``clock``: unix seconds.
-    """
+    """Rolls only while ``leads()``: two would write the same series. ``clock``: unix seconds."""
 
     def __init__(
         self,

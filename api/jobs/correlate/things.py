@@ -52,7 +52,6 @@ Key = tuple[str, ...]
 
 
 def read_samples(reader: GridReader, grid: Grid) -> Samples:
-    """The samples of ports, GPUs and hosts of one window, in one query."""
     return reader.ask((PORTS, NICS, GPUS, HOSTS), grid)
 
 
@@ -127,7 +126,6 @@ def make_ports(
     found: tuple[dict[str, Readings], np.ndarray],
     grid: Grid,
 ) -> Ports:
-    """The rows with their place in the topology."""
     readings, seen_ns = found
     row_of = {key: row for row, key in enumerate(keys)}
     other_end = np.full(len(keys), -1, dtype=np.int64)

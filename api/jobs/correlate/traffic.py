@@ -18,7 +18,14 @@ from alerts.traffic.flows import FUSED, RECEIVE, SEND, Messages, Sums, paired
 from alerts.window.columns import Codes, Floats, Records
 from alerts.window.split import PAIRWISE
 from api.data.store.store import Store
-from api.jobs.correlate.read import SETTINGS, SOURCES_TIMED, Question, encoded, read_members
+from api.jobs.correlate.read import (
+    SETTINGS,
+    SOURCES_TIMED,
+    Question,
+    encoded,
+    read_members,
+    thinned_by,
+)
 from api.jobs.correlate.readings import GAP_SECONDS, Choice, all_names
 from api.jobs.correlate.window import JobRanks
 from collector.contract.collective import Operation
@@ -38,11 +45,6 @@ WHOLE_NS = 60 * 1_000_000_000
 ROWS_MAX = 200_000
 """Rows of sums, and of pairs of ranks: 10,240 ranks with twenty different sends each. Past it
 those with the most operations are kept."""
-SCALED_MIN = 8
-"""Operations of a numbering that must be seen before it counts as thinned by an agent: eight even
-numbers in a row are no coincidence."""
-THIN_MAX = 20
-"""Powers of two that an agent may thin by, when it is flooded."""
 QUIET_QUANTILE = 0.25
 """Of the times that one end was inside messages of one size: those in which it did not wait for the
 other end. The two ends number their messages each by itself, so that they cannot be compared one by
@@ -113,7 +115,6 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     counted: float
     """Estimate of all, from those."""
     share: float
-    """Of the time that was read."""
 
 
 def read_traffic(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int) -> Read:
@@ -184,7 +185,6 @@ class Adder:
         self.seen = 0
         self.counted = 0.0
         self.spread: Sums | None = None
-        """Messages whose receiver no record names, in communicators of more than two."""
 
     def _ask(self, sql: str) -> Any:  # noqa: ANN401 - pyarrow's table
         parameters = {**self._question.parameters, "pairwise": sorted(PAIRWISE)}
@@ -198,11 +198,7 @@ class Adder:
         return self._store.query(text, parameters, settings=SETTINGS)
 
     def _scale(self, table: Any, *groups: Codes) -> Floats:  # noqa: ANN401 - pyarrow's table
-        """For each row: how many operations each one seen stands for.
-
-        Agents thin a numbering to multiples of a power of two. Gaps of other kinds are not filled:
-        the Inspector leaves small operations out, and they share the large ones' numbering.
-        """
+        """For each row: how many operations each one seen stands for."""
         seen = table["seen"].to_numpy().astype(np.float64)
         scale = np.full(len(seen), 1.0 / self._share)
         if self._is_thinned and len(seen):
@@ -210,12 +206,7 @@ class Adder:
             for codes in groups:
                 packed = packed * (int(codes.max(initial=0)) + 1) + codes
             _, group = np.unique(packed, return_inverse=True)
-            bits = np.zeros(len(seen), dtype=np.uint64)
-            np.bitwise_or.at(bits, group, table["bits"].to_numpy().astype(np.uint64))
-            lowest = (bits & (~bits + np.uint64(1))).astype(np.float64)
-            of_group = np.bincount(group, seen, len(seen))
-            is_known = (of_group >= SCALED_MIN) & (lowest >= 1)
-            scale *= np.where(is_known, np.minimum(lowest, 2.0**THIN_MAX), 1.0)[group]
+            scale *= thinned_by(group, table["bits"].to_numpy(), seen)
         self.seen += int(seen.sum())
         self.counted += float((seen * scale).sum())
         return scale
@@ -240,7 +231,6 @@ class Adder:
         )
 
     def messages(self) -> Messages:
-        """Sends and receives between ranks that both are named."""
         table = self._ask(PAIRS_SQL)
         communicators, communicator = encoded(table["communicator"])
         operations, operation = encoded(table["operation"])
@@ -330,10 +320,7 @@ def read_counted(
     from_ns: int,
     to_ns: int,
 ) -> Floats:
-    """Bytes that each NIC counted as sent in this time; NaN where it was not read.
-
-    ``netdevs`` gives the device behind each (host, interface).
-    """
+    """NaN where it was not read. ``netdevs`` gives the device behind each (host, interface)."""
     place = {nic: row for row, nic in enumerate(nics)}
     found = np.full((2, len(nics)), np.nan)
     known = all_names([Choice(metric, metric) for metric in (PORT_COUNTER, NIC_COUNTER)])
@@ -376,10 +363,7 @@ def read_counted(
 def read_some(
     store: Store, job_rank: JobRanks, hosts: Mapping[int, str], read: Read, span_ns: tuple[int, int]
 ) -> tuple[Records, dict[tuple[str, int], int]]:
-    """All records of a few ranks, one each of some hosts, each by its own clock; and their ranks.
-
-    ``hosts`` is where the job's ranks are. Of too many records the latest are read.
-    """
+    """One rank each of some ``hosts``, by its own clock; of too many records the latest."""
     lowest: dict[str, int] = {}
     for rank in sorted(hosts):
         lowest.setdefault(hosts[rank] or str(rank), rank)

@@ -33,29 +33,28 @@ IN_SLICES_SHARE = 0.5
 of them give the same result in half the time."""
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class JobCollectives(msgspec.Struct, frozen=True, kw_only=True):
     """A job's collectives in a stretch of time; times are on one clock."""
 
     source: str
-    """The best source that has records."""
     kept_one_in: int
     """Of how many operations one is in ``records``; 1 unless there were too many."""
     slices: Sequence[tuple[int, int]] = ()
     """The times in which ``records`` are complete; empty: everywhere."""
     records: Records
-    """Records of all ranks."""
     members: Records
     """Records of all operations, or of all within slices; of some ranks if there were too many."""
     clocks: list[ClockFit]
     operations: Operations
-    """All operations, whatever was kept of their records."""
 
 
 JobRanks = Mapping[tuple[str, int], int]
 """The job's rank of each communicator's rank."""
 
 
-def look(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_max: int) -> Window:
+def look(
+    store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_max: int
+) -> JobCollectives:
     """The window of the job that these ranks are; about ``records_max`` records are held."""
     communicators = sorted({communicator for communicator, _ in job_rank})
     source, count = best_source(store, communicators, from_ns, to_ns)
@@ -70,7 +69,7 @@ def look(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_
         chosen = some_members(job_rank, records_max / count)
         members = correct(read_members(store, question, chosen), clocks)
         operations = split_in_store(store, question, clocks)
-    return Window(
+    return JobCollectives(
         source=source,
         kept_one_in=keep,
         records=records,
@@ -82,11 +81,8 @@ def look(store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_
 
 def look_in_slices(
     store: Store, job_rank: JobRanks, from_ns: int, to_ns: int, *, records_max: int
-) -> Window:
-    """The same, but of too many records those of some slices of time, each of them whole.
-
-    For readers of what happens between operations (`alerts.window.slices`).
-    """
+) -> JobCollectives:
+    """Of too many records those of some whole slices of time (`alerts.window.slices`)."""
     communicators = sorted({communicator for communicator, _ in job_rank})
     chosen = some_members(job_rank, MEMBERS_MAX / max(1, len(set(job_rank.values()))))
     asked = [Question(communicators, from_ns, to_ns, [source]) for source in SOURCES_TIMED]
@@ -99,7 +95,7 @@ def look_in_slices(
     raw = query_slices(store, question, slices)
     clocks = align_slices(raw, slices)
     records = correct(raw, clocks)
-    return Window(
+    return JobCollectives(
         source=question.parameters["sources"][0],
         kept_one_in=1,
         slices=shrunk(slices, clocks) or [(to_ns, to_ns)],
@@ -113,7 +109,6 @@ def look_in_slices(
 def best_source(
     store: Store, communicators: Sequence[str] | None, from_ns: int, to_ns: int
 ) -> tuple[str, int]:
-    """The best source that has records in this time, and how many."""
     for source in SOURCES_TIMED:
         count = count_records(store, Question(communicators, from_ns, to_ns, [source]))
         if count:
@@ -146,23 +141,19 @@ def power_of_two(number: int) -> int:
     return 1 << max(0, number - 1).bit_length()
 
 
-def steps_of(window: Window, job_rank: JobRanks) -> list[Step]:
+def steps_of(window: JobCollectives, job_rank: JobRanks) -> list[Step]:
     """The job's steps in the window, or in its slices, by the ranks whose records are all there."""
     return infer_steps(window.members, job_rank, window.operations)
 
 
 class LateMap(msgspec.Struct, frozen=True, kw_only=True):
-    """How late each rank was in each bucket of time: rows are ranks, columns buckets.
-
-    Nanoseconds after the median rank, as the median of the bucket's operations; NaN where the
-    rank was not seen.
-    """
+    """[ranks, buckets] ns after the median rank, medians over operations; NaN: not seen."""
 
     ranks: Ints
     late_ns: Floats
 
 
-def late_map(window: Window, job_rank: JobRanks, edges_ns: Ints) -> LateMap:
+def late_map(window: JobCollectives, job_rank: JobRanks, edges_ns: Ints) -> LateMap:
     """The ranks' lateness over time; ``edges_ns`` are the buckets' ends, one more than buckets."""
     rows: Records = window.records.select(joinable(window.records))
     work = to_work(rows, job_rank)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -33,6 +33,7 @@ from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.readings import GridReader
 from api.jobs.correlate.things import read_gpus, read_hosts, read_ports, read_samples
 from api.jobs.correlate.window import look_in_slices, steps_of
+from api.jobs.facts import to_event
 from collector.contract.collective import State, size_class
 from collector.contract.identity import PortId, metric_id
 from collector.contract.model import Event
@@ -46,7 +47,6 @@ CELLS_MAX = 8_000
 RECORDS_MAX = 800_000
 """Records of a job that a window holds: 64 MB. Of more it has some slices of its time."""
 EVENTS_MAX = 10_000
-"""Events of a window, the newest."""
 EDGES_MAX = 20_000
 """Ring neighbours whose ways are looked up: two directions of 10,000 ranks."""
 PAST_SECONDS = 3_600
@@ -112,10 +112,7 @@ Usual = Mapping[tuple[str, str, str], Mapping[int, tuple[float, int]]]
 
 
 class WindowReader:
-    """Reads windows. One a service, for one thread at a time.
-
-    It caches the meaning of series, and for a while what changes slowly: cables, the past, tests.
-    """
+    """One a service, for one thread at a time: caches series' meanings, cables, the past, tests."""
 
     def __init__(
         self,
@@ -140,10 +137,7 @@ class WindowReader:
         is_live: bool = True,
         records_max: int = RECORDS_MAX,
     ) -> Window:
-        """Everything about this time; of jobs only one, if it is named.
-
-        A live window ends now and has jobs that run; any other has those that ran in it.
-        """
+        """A live window ends now and has jobs that run; any other has those that ran in it."""
         built = self._topology_at(to_ns, is_live=is_live)
         grid = grid_of(from_ns, to_ns)
         samples = read_samples(self._reader, grid)
@@ -173,13 +167,11 @@ class WindowReader:
         return self._built[1]
 
     def _tests(self, to_ns: int) -> Baselines:
-        """Results of nccl-tests, at most KEPT_SECONDS old."""
         if self._baselines is None or not is_kept(self._baselines[0], to_ns, KEPT_SECONDS):
             self._baselines = (to_ns, read_baselines(self._store))
         return self._baselines[1]
 
     def _usual(self, job: str, before_ns: int) -> Usual:
-        """A job's usual values in the hour before, at most KEPT_SECONDS old."""
         kept = self._past.get(job)
         if kept is None or not is_kept(kept[0], before_ns, KEPT_SECONDS):
             if len(self._past) >= JOBS_KEPT_MAX:
@@ -286,11 +278,6 @@ def to_communicator(
     trees: Sequence[Mapping[int, int | None]],
     ranks: Mapping[int, Rank],
 ) -> Communicator:
-    """A communicator with its rings.
-
-    Where no process reports its wiring and every host has one of its ranks, the ranks in their
-    order are taken for its ring.
-    """
     size = max(size, len(job_rank), 1 + max(job_rank, default=-1))
     whole = [ring for ring in rings if len(ring) == size]
     hosts = {ranks[number].host for number in job_rank.values() if number in ranks}
@@ -308,16 +295,7 @@ def to_communicator(
 def read_window_events(store: Store, from_ns: int, to_ns: int) -> list[Event]:
     """Events in order of time; past EVENTS_MAX the newest."""
     rows = store.query(EVENTS_SQL, {"from_ns": from_ns, "to_ns": to_ns}).to_pylist()
-    return [
-        Event(
-            kind=row["kind"],
-            time_ns=row["time_ns"],
-            labels=dict(row["labels"]),
-            message=row["message"],
-            attributes=dict(row["attributes"]),
-        )
-        for row in reversed(rows)
-    ]
+    return [to_event(row) for row in reversed(rows)]
 
 
 def is_kept(made_ns: int, now_ns: int, seconds: int) -> bool:
@@ -363,7 +341,6 @@ def to_pending(row: dict[str, Any], job_rank: Mapping[tuple[str, int], int]) -> 
 
 
 def kinds_in(operations: Operations) -> list[tuple[Kind, int]]:
-    """The kinds of operations, each with the number of its ranks."""
     if not len(operations):
         return []
     first, _ = distinct(operations.communicator, operations.operation, operations.size_bytes)
@@ -421,22 +398,30 @@ def past_of(operations: Operations, usual: Usual) -> dict[Kind, Past]:
 # Paths -------------------------------------------------------------------------------------------
 
 
-def find_paths(job: JobWindow, built: BuiltTopology, ports: Ports) -> Paths | None:
-    """The ways of ring neighbours on different hosts; None where no port of them is known."""
-    names: list[str] = []
-    edges: list[tuple[int, int]] = []
-    pairs: list[tuple[PortId, PortId]] = []
+class RingEdge(NamedTuple):
+    """Two neighbours of a communicator's first ring that are on different hosts."""
+
+    communicator: str
+    source: int
+    target: int
+    ports: tuple[PortId, PortId]
+
+
+def ring_edges(job: JobWindow) -> Iterator[RingEdge]:
     for communicator in job.communicators.values():
         for ring in communicator.rings[:1]:
-            for place, source in enumerate(ring):
-                target = ring[(place + 1) % len(ring)]
-                ends = port_of(job, communicator, source), port_of(job, communicator, target)
-                if ends[0] and ends[1] and ends[0].host != ends[1].host:
-                    names.append(communicator.name)
-                    edges.append((source, target))
-                    pairs.append((ends[0], ends[1]))
-    if not pairs or len(pairs) > EDGES_MAX:
+            for source, target in zip(ring, [*ring[1:], *ring[:1]], strict=True):
+                a, b = port_of(job, communicator, source), port_of(job, communicator, target)
+                if a and b and a.host != b.host:
+                    yield RingEdge(communicator.name, source, target, (a, b))
+
+
+def find_paths(job: JobWindow, built: BuiltTopology, ports: Ports) -> Paths | None:
+    """The ways of ring neighbours on different hosts; None where no port of them is known."""
+    edges = list(ring_edges(job))
+    if not edges or len(edges) > EDGES_MAX:
         return None
+    pairs = [edge.ports for edge in edges]
     spread = built.spread(pairs)
     rows = ports.row_of
     side = [
@@ -451,9 +436,9 @@ def find_paths(job: JobWindow, built: BuiltTopology, ports: Ports) -> Paths | No
         ports,
     )
     return Paths(
-        communicator=names,
-        source=np.array([source for source, _ in edges], dtype=np.int64),
-        target=np.array([target for _, target in edges], dtype=np.int64),
+        communicator=[edge.communicator for edge in edges],
+        source=np.array([edge.source for edge in edges], dtype=np.int64),
+        target=np.array([edge.target for edge in edges], dtype=np.int64),
         start=start,
         port=port,
         share=share,
@@ -461,7 +446,6 @@ def find_paths(job: JobWindow, built: BuiltTopology, ports: Ports) -> Paths | No
 
 
 def port_of(job: JobWindow, communicator: Communicator, rank: int) -> PortId | None:
-    """The port that a rank's bytes leave by, if it is known."""
     place = job.rank_of(communicator.name, rank)
     if place is None or not place.host or not place.devices:
         return None

@@ -7,11 +7,7 @@ from api.jobs.correlate.pairs import Wire, Wiring
 
 
 class RunningWiring:
-    """The rings and trees of all running jobs, as their processes reported them so far.
-
-    Each call, once a minute, reads them again: a log may report a ring long after its communicator
-    was first seen.
-    """
+    """Read again at each call: a log may report a ring long after its communicator."""
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory

@@ -72,7 +72,6 @@ class Collectives:
     def events(
         self, account: Account, arrows: frozenset[int], on_drawn: OnDrawn
     ) -> Iterator[Event]:
-        """All of them; two pieces of records are in memory at a time."""
         for parts in by_entry(self._pieces(account)):
             for part in parts:
                 yield from self._draw(part, arrows, on_drawn)
@@ -100,7 +99,6 @@ class Collectives:
             on_drawn(Drawn(part, place, outside, since_ns))
 
     def _outside(self, part: Part) -> tuple[Place | None, int]:
-        """The time since this rank was last inside any collective, if there is any."""
         ended_ns = self._ended_ns.get(part.rank)
         self._ended_ns[part.rank] = max(part.exit_ns, ended_ns or part.exit_ns)
         if ended_ns is None or ended_ns >= part.entry_ns or part.entry_ns <= self._frame.from_ns:
@@ -150,7 +148,6 @@ def last_in_of(subject: Subject, operations: Operations) -> Ints:
 
 
 def parts_of(records: Records, subject: Subject, account: Account) -> list[Part]:
-    """A piece of records as parts, sorted by entry; records that cannot be drawn are counted."""
     rank = job_ranks_of_rows(records, subject.job_rank) if len(records) else np.zeros(0, np.int32)
     shown = records.timed() & (rank >= 0)
     account.leave_out("records of ranks that nobody knows", int((rank < 0).sum()))
@@ -182,10 +179,7 @@ def subject_turns(subject: Subject, place: Ints) -> Ints:
 
 
 def operation_rows(rows: Records, operations: Operations) -> Ints:
-    """The row of the joined operation that each record is a part of; -1: of none.
-
-    Sends and receives are of none, and what came to the store after the join was made.
-    """
+    """-1 for sends and receives, and for what came to the store after the join was made."""
     place = np.full(len(rows), -1, dtype=np.int64)
     group = np.flatnonzero(joinable(rows))
     if not len(group) or not len(operations):

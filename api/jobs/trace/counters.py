@@ -26,8 +26,7 @@ TRACE_COUNTERS_MAX = 2_000
 """Counter tracks of one trace, those of culprits first: more than a person scrolls through. The
 others are counted."""
 SERIES_LOOKED_AT_MAX = 100_000
-"""Series that are searched for them: thirty of each of 3,000 ports. The others are counted as
-one."""
+"""Series that are searched for them: thirty of each of 3,000 ports."""
 SERIES_AT_ONCE = 50
 """Series whose samples are in memory at once: with POINTS_MAX each, 8 MB."""
 POINTS_MAX = 5_000
@@ -46,7 +45,6 @@ class Shown(NamedTuple):
 
 
 def of(target: str, *shown: Shown) -> tuple[Shown, ...]:
-    """The same metrics of one kind of thing."""
     return tuple(one._replace(metric=target + one.metric) for one in shown)
 
 
@@ -159,12 +157,7 @@ class Line(NamedTuple):
 
 
 def tell_counters(
-    store: Store,
-    machines: Machines,
-    frame: Frame,
-    ahead: Ahead,
-    tracks: Tracks,
-    account: Account,
+    store: Store, machines: Machines, frame: Frame, ahead: Ahead, tracks: Tracks, account: Account
 ) -> Iterator[Event]:
     lines = find_lines(store, machines, frame, account)
     for start in range(0, len(lines), SERIES_AT_ONCE):
@@ -185,7 +178,6 @@ def tell_counters(
 def levels(
     process: int, line: Line, frame: Frame, moments: Ints, values: Floats
 ) -> Iterator[Event]:
-    """The events of one track; a value that does not change is written once."""
     before = None
     for time_ns, value in zip(moments.tolist(), values.tolist(), strict=True):
         if value != before and frame.holds(time_ns):
@@ -249,7 +241,6 @@ def line_of(
     shown: tuple[int, Shown],
     turn: Mapping[str, int],
 ) -> Line | None:
-    """A series as a track; None if it is of no machine in the trace."""
     labels = dict(row["words"])
     key = name.key(labels, kind.keys)
     if key is None or key[0] not in turn:
@@ -276,15 +267,14 @@ def line_of(
     )
 
 
-TOLD_APART_BY = ("priority", "queue", "lane", "direction")
+DISTINGUISHING = ("priority", "queue", "lane", "direction")
 """Labels by which series of one thing and metric differ."""
 
 
 def more_labels(labels: Mapping[str, str], kind: Kind, name: Name) -> list[str]:
-    """Label values that distinguish series of one thing."""
     theirs = name.alias.labels if name.alias is not None else {}
     used = {theirs.get(key, key) for key in kind.keys}
-    return [f"{key} {labels[key]}" for key in TOLD_APART_BY if key not in used and labels.get(key)]
+    return [f"{key} {labels[key]}" for key in DISTINGUISHING if key not in used and labels.get(key)]
 
 
 def is_wanted(
@@ -304,10 +294,7 @@ def is_wanted(
 def read_samples(
     store: Store, lines: Sequence[Line], frame: Frame
 ) -> dict[int, tuple[Ints, Floats]]:
-    """Times in nanoseconds and values of each series that was read in this time.
-
-    A reading before the frame gives a counter's increase at its beginning.
-    """
+    """In nanoseconds; a reading before the frame gives a counter's increase at its beginning."""
     from_ms, to_ms = frame.from_ns // NS_PER_MS, -(-frame.to_ns // NS_PER_MS)
     parameters = {
         "metrics": sorted({line.metric for line in lines}),

@@ -54,34 +54,23 @@ def microseconds(length_ns: int) -> float:
 
 
 def clean(text: str) -> str:
-    """A text from outside, fit to be shown."""
     return printable(text[:TEXT_CHARS_MAX])
 
 
 def about(words: Event) -> Event:
-    """Arguments of an event without those that are None."""
     return {name: value for name, value in words.items() if value is not None}
 
 
+def event_at(phase: str, name: str, place: Place) -> Event:
+    return {"ph": phase, "name": name, "pid": place.process, "tid": place.thread}
+
+
 def named(what: str, place: Place, name: str) -> Event:
-    return {
-        "ph": "M",
-        "name": what,
-        "pid": place.process,
-        "tid": place.thread,
-        "args": {"name": clean(name)},
-    }
+    return event_at("M", what, place) | {"args": {"name": clean(name)}}
 
 
 def sorted_at(what: str, place: Place, index: int) -> Event:
-    """Where a process or a thread stands among the others: the lowest on top."""
-    return {
-        "ph": "M",
-        "name": what,
-        "pid": place.process,
-        "tid": place.thread,
-        "args": {"sort_index": index},
-    }
+    return event_at("M", what, place) | {"args": {"sort_index": index}}
 
 
 def stretch(
@@ -89,63 +78,28 @@ def stretch(
 ) -> Event:
     """A slice: something that lasted. What began before the trace begins with it."""
     start_ns = max(span[0], frame.from_ns)
-    event = {
-        "ph": "X",
-        "name": name,
-        "pid": place.process,
-        "tid": place.thread,
-        "ts": frame.at(start_ns),
-        "dur": microseconds(max(0, span[1] - start_ns)),
-    }
+    event = event_at("X", name, place)
+    event |= {"ts": frame.at(start_ns), "dur": microseconds(max(0, span[1] - start_ns))}
     if words:
         event["args"] = words
     return event
 
 
 def moment(frame: Frame, place: Place, name: str, time_ns: int, words: Event) -> Event:
-    """Something that happened at once, drawn on its thread."""
-    return {
-        "ph": "i",
-        "s": "t",
-        "name": name,
-        "pid": place.process,
-        "tid": place.thread,
-        "ts": frame.at(time_ns),
-        "args": words,
-    }
+    return event_at("i", name, place) | {"s": "t", "ts": frame.at(time_ns), "args": words}
 
 
 def level(process: int, name: str, time_us: float, unit: str, value: float) -> Event:
     """A counter's value from this time on; its thread is the process itself."""
-    return {
-        "ph": "C",
-        "name": name,
-        "pid": process,
-        "tid": process,
-        "ts": time_us,
-        "args": {unit: value},
-    }
+    return event_at("C", name, Place(process, process)) | {"ts": time_us, "args": {unit: value}}
 
 
 def arrow(
     frame: Frame, number: int, name: str, source: tuple[Place, int], target: tuple[Place, int]
 ) -> tuple[Event, Event]:
-    """From the slice around one place and time to the slice around another, which is not earlier.
-
-    Each arrow has a number of its own: readers differ in what two ends of one number mean.
-    """
-    ends = []
-    for phase, (place, time_ns) in (("s", source), ("f", target)):
-        end: Event = {
-            "ph": phase,
-            "id": number,
-            "cat": "culprit",
-            "name": name,
-            "pid": place.process,
-            "tid": place.thread,
-            "ts": frame.at(time_ns),
-        }
-        if phase == "f":
-            end["bp"] = "e"
-        ends.append(end)
-    return ends[0], ends[1]
+    """Each arrow has a number of its own: readers differ in what two ends of one number mean."""
+    start, end = (
+        event_at(phase, name, place) | {"id": number, "cat": "culprit", "ts": frame.at(time_ns)}
+        for phase, (place, time_ns) in (("s", source), ("f", target))
+    )
+    return start, end | {"bp": "e"}

@@ -10,7 +10,7 @@ from alerts.window.model import JobWindow
 from api.fabric.cache import BuiltTopology
 from api.fabric.model import Topology
 from api.fabric.spread import SpreadTooLarge
-from api.jobs.correlate.windows import EDGES_MAX, port_of
+from api.jobs.correlate.windows import EDGES_MAX, ring_edges
 from api.jobs.trace.subject import Machines
 from collector.contract.identity import PortId
 from collector.contract.verdict import Culprit, Verdict
@@ -84,20 +84,12 @@ def both_ends(topology: Topology, port: PortId) -> Iterator[PortId]:
 
 
 def is_switch(port: PortId) -> bool:
-    """Whether a port is a switch's: those are devices by themselves."""
     return port.host == port.device
 
 
 def on_the_ways(job: JobWindow, built: BuiltTopology) -> Iterator[PortId]:
     """Switch ports between ring neighbours, those that carry most of them first."""
-    pairs: list[tuple[PortId, PortId]] = []
-    for communicator in job.communicators.values():
-        for ring in communicator.rings[:1]:
-            for place, source in enumerate(ring):
-                target = ring[(place + 1) % len(ring)]
-                ends = (port_of(job, communicator, source), port_of(job, communicator, target))
-                if ends[0] and ends[1] and ends[0].host != ends[1].host:
-                    pairs.append((ends[0], ends[1]))
+    pairs = [edge.ports for edge in ring_edges(job)]
     if not pairs or len(pairs) > EDGES_MAX:
         return
     try:

@@ -21,7 +21,7 @@ from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.read import Question, count_in_pieces, query_records
-from api.jobs.correlate.window import JobRanks, Window, best_source, look_in_slices
+from api.jobs.correlate.window import JobCollectives, JobRanks, best_source, look_in_slices
 from api.jobs.correlate.windows import (
     read_communicators,
     read_dumped,
@@ -58,7 +58,6 @@ def read_story(
     job: str,
     span: tuple[int, int],
 ) -> Story:
-    """The content of a trace of this job and time; raises Problem past a bound."""
     from_ns, to_ns = span
     subject = read_subject(store, inventory, job, span)
     troubles = [
@@ -86,7 +85,6 @@ def ended(incident: Incident) -> Verdict:
 
 
 def read_subject(store: Store, inventory: Inventory, job: str, span: tuple[int, int]) -> Subject:
-    """The job: clocks, operations and steps now; records and marks when they are drawn."""
     job_rank = job_ranks_of(inventory, job)
     communicators = sorted({name for name, _ in job_rank})
     source, count = best_source(store, communicators, *span)
@@ -129,10 +127,9 @@ def job_window(
     inventory: Inventory,
     job: str,
     span: tuple[int, int],
-    seen: Window,
+    seen: JobCollectives,
     job_rank: JobRanks,
 ) -> JobWindow:
-    """The job as detectors see it, without its past."""
     ranks = {place.rank: to_rank(place) for place in inventory.jobs.ranks(job)}
     for rank in set(job_rank.values()) - ranks.keys():
         ranks[rank] = Rank(rank=rank)
@@ -156,8 +153,7 @@ def job_window(
 # Records -----------------------------------------------------------------------------------------
 
 
-def read_pieces(store: Store, question: Question, seen: Window) -> Iterator[Records]:
-    """All records of the question in order of time, on the common clock, a stretch at a time."""
+def read_pieces(store: Store, question: Question, seen: JobCollectives) -> Iterator[Records]:
     for begin, end in stretches(store, question):
         raw = query_records(store, question.narrowed(begin, end))
         yield correct(raw, seen.clocks)
@@ -185,13 +181,11 @@ def stretches(store: Store, question: Question, narrowed: int = 0) -> Iterator[t
 # Marks -------------------------------------------------------------------------------------------
 
 Processes = Mapping[tuple[str, int], int]
-"""The job's ranks by host and process id."""
 
 
 def read_marks(
     inventory: Inventory, job: str, span: tuple[int, int]
 ) -> tuple[Processes, SpanQuestion]:
-    """The processes that are one rank of the job, and the question for what they marked."""
     found: dict[tuple[str, int], list[int]] = {}
     for place in inventory.jobs.ranks(job):
         if place.host is not None and place.pid is not None:
@@ -208,7 +202,6 @@ def read_spans(
 
 
 def spans_of(table: pa.Table, processes: Processes, ahead: Ahead) -> list[Span]:
-    """A piece of them; those of unknown ranks are left out."""
     names = ("rank", "step", "phase", "start_ns", "end_ns", "source", "host", "pid")
     columns = [table[name].to_pylist() for name in names]
     found = []

@@ -21,7 +21,6 @@ TRACE_BYTES_MAX = 1 << 30
 GZIP_LEVEL = 4
 """Repeating texts pack to a fifteenth; higher levels take twice the time for a tenth of that."""
 GZIP_BITS = 31
-"""zlib's window bits for the gzip format."""
 
 HEAD = b'{"displayTimeUnit":"ms","traceEvents":['
 """The unit comes first: a reader that meets it later has drawn already."""
@@ -36,18 +35,13 @@ class Account:
         self.left_out: Counter[str] = Counter()
         """By rule: the name of the bound, or what could not be drawn."""
         self.ended_by = ""
-        """The bound that ended the trace early."""
 
     def leave_out(self, rule: str, count: int = 1) -> None:
         if count > 0:
             self.left_out[rule] += count
 
     def tail(self, facts: Event) -> bytes:
-        """The end of the document.
-
-        Under a name of its own: the format calls every further name metadata, and a reader that
-        does not know one stops there, where nothing follows.
-        """
+        """Comes last: a reader that does not know its name stops there, where nothing follows."""
         summary = {
             **facts,
             "events": self.events,
@@ -84,7 +78,6 @@ def pieces(
 
 
 def bound_at(account: Account, more_bytes: int) -> str:
-    """The bound that one more event would pass; empty: none."""
     if account.events >= TRACE_EVENTS_MAX:
         return "TRACE_EVENTS_MAX"
     if account.bytes + more_bytes > TRACE_BYTES_MAX:

@@ -18,10 +18,7 @@ from collector.contract.verdict import Verdict
 
 
 class Span(NamedTuple):
-    """A step of a rank or a phase of one (``phase`` is empty for all of it), on the common clock.
-
-    ``rank`` is the job's.
-    """
+    """A step of the job's rank, or a phase of one (empty: all of it), on the common clock."""
 
     rank: int
     step: int
@@ -53,14 +50,10 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds | None = None
     """Where steps begin and end on each rank, if there are no marks."""
     has_marks: bool = False
-    """Whether ``spans`` have whole steps."""
 
 
 class Machines(msgspec.Struct, frozen=True, kw_only=True):
-    """The machines whose counters are shown: ports and GPUs of these hosts, culprits first.
-
-    Of a host in ``nics`` only those devices and interfaces; of others all.
-    """
+    """Ports and GPUs of these hosts, culprits first; of hosts in ``nics`` only those devices."""
 
     hosts: Sequence[str]
     nics: Mapping[str, frozenset[str]] = {}
@@ -82,10 +75,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ahead:
-    """How far a host's clock is ahead of the common one, at any time; 0 where it is in step.
-
-    Of a host with ranks of several jobs, by the first of them.
-    """
+    """How far a host's clock is ahead of the common one; of several jobs on it by the first."""
 
     def __init__(self, *jobs: Sequence[ClockFit]) -> None:
         self._clocks: dict[str, Bent] = {}

@@ -1,7 +1,4 @@
-"""Writes a trace's content as events, the important first: names, troubles, steps, counters.
-
-A trace that a bound ends early still has the events that explain it.
-"""
+"""A trace's events, the important first: one that a bound ends early still explains itself."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from api.jobs.trace.event import Event, Frame, about, clean, moment, stretch
 from api.jobs.trace.stream import Account, pieces
 from api.jobs.trace.subject import Ahead, Span, Story, Subject
 from api.jobs.trace.tracks import Track, Tracks
-from api.jobs.trace.troubles import Arrows, Told, tell_troubles
+from api.jobs.trace.troubles import Arrows, DrawnTrouble, tell_troubles
 
 ORDER_TROUBLES, ORDER_JOB_STEPS, ORDER_PENDING = range(3)
 """The tracks of a job's own process, from top to bottom."""
@@ -63,9 +60,8 @@ def facts_of(story: Story) -> Event:
 
 
 def tell(store: Store, story: Story, frame: Frame, account: Account) -> Iterator[Event]:
-    """All events. Reads as it goes; of written events only arrows and lanes stay in memory."""
     tracks = Tracks(account)
-    told: list[Told] = []
+    shown: list[DrawnTrouble] = []
     titles = [f"job {one.job.job}" for one in story.subjects] or ["incidents"]
     for title in titles:
         tracks.process(title)
@@ -73,7 +69,7 @@ def tell(store: Store, story: Story, frame: Frame, account: Account) -> Iterator
         tracks.process(host)
     yield from tracks.news()
     track = Track(titles[0], "incidents", ORDER_TROUBLES)
-    yield from tell_troubles(story.troubles, frame, tracks, track, told)
+    yield from tell_troubles(story.troubles, frame, tracks, track, shown)
     ahead = Ahead(*(one.job.clocks for one in story.subjects))
     yield from tell_events(story, frame, ahead, tracks)
     for subject, title in zip(story.subjects, titles, strict=False):
@@ -84,7 +80,7 @@ def tell(store: Store, story: Story, frame: Frame, account: Account) -> Iterator
     for subject in story.subjects:
         names = naming(subject.job, is_alone=len(story.subjects) == 1)
         yield from tell_steps(subject, frame, tracks, names, account)
-        yield from tell_collectives(subject, frame, tracks, names, account, told, numbers)
+        yield from tell_collectives(subject, frame, tracks, names, account, shown, numbers)
 
 
 def hosts_of(story: Story) -> list[str]:
@@ -95,7 +91,6 @@ def hosts_of(story: Story) -> list[str]:
 
 
 def naming(job: JobWindow, *, is_alone: bool) -> Names:
-    """Where the tracks of a rank are, and what their names begin with."""
     prefix = "" if is_alone else f"{job.job} "
 
     def names(rank: int) -> Track:
@@ -129,7 +124,6 @@ def tell_events(story: Story, frame: Frame, ahead: Ahead, tracks: Tracks) -> Ite
 def tell_job(
     job: JobWindow, frame: Frame, tracks: Tracks, title: str, account: Account
 ) -> Iterator[Event]:
-    """The job as a whole: its steps over all ranks, and what never ended."""
     track = Track(title, "steps (median over ranks)", ORDER_JOB_STEPS)
     for step in sorted(job.steps, key=lambda each: each.start_ns):
         span = (step.start_ns, step.end_ns)
@@ -210,11 +204,10 @@ def tell_collectives(
     tracks: Tracks,
     names: Names,
     account: Account,
-    told: Sequence[Told],
+    shown: Sequence[DrawnTrouble],
     numbers: Iterator[int],
 ) -> Iterator[Event]:
-    """The job's collectives, and arrows in those that suffered most."""
-    arrows = Arrows(subject, frame, told, account)
+    arrows = Arrows(subject, frame, shown, account)
     drawing = Collectives(subject, frame, tracks, names)
     for event in drawing.events(account, arrows.operations, arrows.note):
         yield event

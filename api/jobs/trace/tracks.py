@@ -70,11 +70,7 @@ class Tracks:
         return number
 
     def place(self, track: Track, start_ns: int, end_ns: int) -> Place | None:
-        """A thread on which nothing overlaps this stretch of time; None: there is none left.
-
-        Stretches of one track are best given in order of time; one that is out of order takes a
-        lane of its own.
-        """
+        """None: no thread is left. A stretch out of order takes a lane of its own."""
         lanes = self._lanes.setdefault(track, [])
         for lane in lanes:
             if lane.free_ns <= start_ns:

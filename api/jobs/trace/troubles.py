@@ -29,7 +29,7 @@ EVIDENCE_MAX = 8
 """Sentences of evidence in a slice's details."""
 
 
-class Told(NamedTuple):
+class DrawnTrouble(NamedTuple):
     """A trouble that is drawn: where, and when."""
 
     trouble: Trouble
@@ -47,19 +47,23 @@ def span_of(trouble: Trouble, frame: Frame) -> tuple[int, int] | None:
 
 
 def tell_troubles(
-    troubles: Sequence[Trouble], frame: Frame, tracks: Tracks, track: Track, told: list[Told]
+    troubles: Sequence[Trouble],
+    frame: Frame,
+    tracks: Tracks,
+    track: Track,
+    shown: list[DrawnTrouble],
 ) -> Iterator[Event]:
-    """A slice for each, on lanes of one track, its turns as moments; appends each to ``told``."""
+    """A slice for each, on lanes of one track, its turns as moments; appends each to ``shown``."""
     spans = [(span, trouble) for trouble in troubles if (span := span_of(trouble, frame))]
     for (start_ns, end_ns), trouble in sorted(spans, key=lambda each: each[0]):
         turns = [turn for turn in trouble.history if frame.holds(turn.time_ns)]
         # Its turns may come after its end; until then the lane is its own.
-        said_ns = max((turn.time_ns for turn in turns), default=end_ns)
-        place = tracks.place(track, start_ns, max(end_ns, said_ns))
+        last_turn_ns = max((turn.time_ns for turn in turns), default=end_ns)
+        place = tracks.place(track, start_ns, max(end_ns, last_turn_ns))
         yield from tracks.news()
         if place is None:
             continue
-        told.append(Told(trouble, place, start_ns, end_ns))
+        shown.append(DrawnTrouble(trouble, place, start_ns, end_ns))
         title = title_of(trouble.verdict)
         yield stretch(frame, place, title, (start_ns, end_ns), words_of(trouble))
         if frame.holds(trouble.verdict.since_ns):
@@ -115,7 +119,7 @@ def words_of(trouble: Trouble) -> Event:
 class Aim(NamedTuple):
     """An operation that arrows are drawn in, and for which trouble."""
 
-    told: Told
+    shown: DrawnTrouble
     guilty: frozenset[int]
     """The job's ranks that are accused; empty: none of them is."""
     named: frozenset[int]
@@ -126,7 +130,7 @@ class Arrows:
     """Arrows of one job: chosen before its operations are drawn, written when they have been."""
 
     def __init__(
-        self, subject: Subject, frame: Frame, told: Sequence[Told], account: Account
+        self, subject: Subject, frame: Frame, shown: Sequence[DrawnTrouble], account: Account
     ) -> None:
         self._frame = frame
         self._account = account
@@ -136,7 +140,7 @@ class Arrows:
         self._held = 0
         self.whole: list[int] = []
         """Operations whose ranks were all drawn, and whose arrows are not written yet."""
-        for one in told:
+        for one in shown:
             for row in chosen_operations(subject, frame, one):
                 job, verdict = subject.job, one.trouble.verdict
                 guilty = ranks_of(job, (verdict.culprit, *verdict.accomplices))
@@ -146,7 +150,6 @@ class Arrows:
 
     @property
     def operations(self) -> frozenset[int]:
-        """Rows of the operations whose parts it wants to know."""
         return frozenset(self._aims)
 
     def note(self, drawn: Drawn) -> None:
@@ -162,12 +165,10 @@ class Arrows:
             self.whole.append(row)
 
     def ready(self, numbers: Iterator[int]) -> Iterator[Event]:
-        """The arrows of operations whose ranks were all drawn."""
         while self.whole:
             yield from self._write(self.whole.pop(0), numbers)
 
     def rest(self, numbers: Iterator[int]) -> Iterator[Event]:
-        """The arrows of the others, at the end."""
         for row in sorted(self._drawn):
             yield from self._write(row, numbers)
 
@@ -178,14 +179,14 @@ class Arrows:
             yield from self._aimed(aim, parts, numbers)
 
     def _aimed(self, aim: Aim, parts: Sequence[Drawn], numbers: Iterator[int]) -> Iterator[Event]:
-        is_compute = aim.told.trouble.verdict.layer is not Layer.NETWORK
+        is_compute = aim.shown.trouble.verdict.layer is not Layer.NETWORK
         guilty = [each for each in parts if each.part.rank in aim.guilty]
         victims = [each for each in parts if each.part.rank not in aim.guilty]
         victims.sort(key=lambda each: (each.part.rank not in aim.named, -harm(each, is_compute)))
         drawn = 0
         for victim in victims:
             ends = late_arrow if is_compute else slow_arrow
-            found = ends(guilty, victim) or told_arrow(aim.told, victim, is_compute=is_compute)
+            found = ends(guilty, victim) or trouble_arrow(aim.shown, victim, is_compute=is_compute)
             if found is None:
                 continue
             if drawn >= ARROW_VICTIMS_MAX:
@@ -207,7 +208,6 @@ def harm(victim: Drawn, is_compute: bool) -> int:  # noqa: FBT001 - which of two
 
 
 def late_arrow(guilty: Sequence[Drawn], victim: Drawn) -> Ends | None:
-    """From a late rank's computation to a rank that waited meanwhile; None: it was not late."""
     wait_from, wait_to = victim.part.entry_ns, victim.part.turn_ns
     for late in sorted(guilty, key=lambda each: -each.part.entry_ns):
         start_ns = max(late.outside_from_ns, wait_from)
@@ -225,26 +225,24 @@ def slow_arrow(guilty: Sequence[Drawn], victim: Drawn) -> Ends | None:
     return None
 
 
-def told_arrow(told: Told, victim: Drawn, *, is_compute: bool) -> Ends | None:
-    """From the trouble's own slice, where no rank of the job is the culprit."""
+def trouble_arrow(shown: DrawnTrouble, victim: Drawn, *, is_compute: bool) -> Ends | None:
     part = victim.part
     span = (part.entry_ns, part.turn_ns) if is_compute else (part.turn_ns, part.exit_ns)
-    start_ns, end_ns = max(span[0], told.start_ns), min(span[1], told.end_ns)
+    start_ns, end_ns = max(span[0], shown.start_ns), min(span[1], shown.end_ns)
     if start_ns >= end_ns:
         return None
     middle_ns = (start_ns + end_ns) // 2
-    return (told.place, middle_ns), (victim.place, middle_ns)
+    return (shown.place, middle_ns), (victim.place, middle_ns)
 
 
-def chosen_operations(subject: Subject, frame: Frame, told: Told) -> list[int]:
-    """Rows of the operations that suffered most from a trouble, wholly within the frame."""
-    job, verdict = subject.job, told.trouble.verdict
+def chosen_operations(subject: Subject, frame: Frame, shown: DrawnTrouble) -> list[int]:
+    job, verdict = subject.job, shown.trouble.verdict
     operations = job.operations
     if not len(operations) or (verdict.jobs and job.job not in verdict.jobs):
         return []
     inside = (operations.first_entry_ns > frame.from_ns) & (operations.last_exit_ns <= frame.to_ns)
-    inside &= operations.last_exit_ns >= told.start_ns
-    inside &= operations.first_entry_ns <= told.end_ns
+    inside &= operations.last_exit_ns >= shown.start_ns
+    inside &= operations.first_entry_ns <= shown.end_ns
     guilty = ranks_of(job, (verdict.culprit, *verdict.accomplices))
     score = np.where(inside, suffering(subject, operations, verdict, guilty), 0.0)
     order = np.argsort(-score, kind="stable")[:ARROW_OPERATIONS_MAX]

@@ -2,6 +2,6 @@
 
 One of several service processes does it (`lead`). A round (`rounds`) reads a window, runs the
 detectors, judges, and advances the incidents, which live in the inventory. Findings and verdicts go
-to the store (`said`) and become series (`series`). Other parts read them back (`book`) or receive
+to the store (`rows`) and become series (`series`). Other parts read them back (`book`) or receive
 changes as they come (`changes`).
 """

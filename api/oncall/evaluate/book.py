@@ -1,7 +1,4 @@
-"""Incidents out of the inventory; findings and verdicts out of the store. Read only.
-
-Synchronous; for any thread. Raises InventoryError or StoreError when one of them is unavailable.
-"""
+"""Incidents, findings and verdicts, read only; raises InventoryError or StoreError. Any thread."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from api.data.inventory.incidents import IncidentQuery, Numbered
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.oncall.evaluate.lead import EVALUATOR
-from api.oncall.evaluate.said import (
+from api.oncall.evaluate.rows import (
     Position,
-    SaidFinding,
-    SaidVerdict,
+    StoredFinding,
+    StoredVerdict,
     Wanted,
     read_findings,
     read_verdicts,
@@ -24,10 +21,10 @@ from api.oncall.evaluate.said import (
 from collector.contract.verdict import Cause
 
 Incidents = list[Incident]
-Verdicts = list[SaidVerdict]
-Findings = list[SaidFinding]
+Verdicts = list[StoredVerdict]
+Findings = list[StoredFinding]
 News = list[Numbered]
-"""Pages; the class below has a `list` of its own."""
+"""The class below has a `list` of its own."""
 
 
 class IncidentBook:
@@ -49,10 +46,7 @@ class IncidentBook:
         after: str | None = None,
         limit: int = PAGE_DEFAULT,
     ) -> Incidents:
-        """A page of incidents, the newest first: those before the id `after`.
-
-        A job, host or switch is one that is accused or suffers. ``since``: seen then, or later.
-        """
+        """Newest first, before the id `after`. A job, host or switch is accused or suffers."""
         wanted = IncidentQuery(
             state=state, cause=cause, job=job, host=host, switch=switch, since=since
         )
@@ -78,10 +72,8 @@ class IncidentBook:
         return self._inventory.incidents.changes(number, limit)
 
     def changes_span(self) -> tuple[int, int] | None:
-        """The lowest and highest number of the kept news; None: there are none."""
         return self._inventory.incidents.changes_span()
 
     def evaluated_at(self) -> dt.datetime | None:
-        """When the last evaluation ended, in any process; None: never."""
         lease = self._inventory.leases.get(EVALUATOR)
         return lease.done_at if lease is not None else None

@@ -22,7 +22,6 @@ from api.data.inventory.repository import Inventory
 from collector.contract.errors import InventoryError
 
 FOLLOW_SECONDS = 1.0
-"""How often the inventory is asked for news."""
 SUBSCRIBERS_MAX = 64
 """Who watches one service process at once: screens on walls, and a few scripts."""
 QUEUE_MAX = 256
@@ -59,7 +58,6 @@ class Subscription(Generic[News]):
         self._wake = asyncio.Event()
 
     def put(self, news: News) -> bool:
-        """False if the news are dropped."""
         self._wake.set()
         # After a drop all that follows is dropped too, until the subscriber knows where the gap is.
         if self._missed or len(self._waiting) >= QUEUE_MAX:
@@ -69,15 +67,11 @@ class Subscription(Generic[News]):
         return True
 
     def close(self) -> None:
-        """End the subscription and wake the waiting subscriber."""
         self._is_closed = True
         self._wake.set()
 
     async def next(self, timeout_s: float) -> News | Missed | None:
-        """The next news, or how many were missed; None: no news within the timeout.
-
-        Raises Closed when the service stops.
-        """
+        """News, or how many were missed; None: no news in time. Raises Closed at the end."""
         if not self._waiting and not self._missed and not self._is_closed:
             self._wake.clear()
             try:
@@ -115,7 +109,6 @@ class Hub(Generic[News]):
         return len(self._subscriptions)
 
     def subscribe(self) -> Subscription[News]:
-        """News from now on. Raises TooManySubscribers."""
         if len(self._subscriptions) >= SUBSCRIBERS_MAX:
             raise TooManySubscribers
         subscription = Subscription(self)
@@ -149,7 +142,6 @@ class Changes(Hub[Numbered]):
         metrics.watch("fabric_service_live_clients", lambda: float(len(self)))
 
     async def run(self) -> None:
-        """Follow until cancelled; retries an inventory that is unavailable."""
         is_failing = False
         try:
             while True:
@@ -166,7 +158,6 @@ class Changes(Hub[Numbered]):
             self.close()
 
     async def follow(self) -> int:
-        """Pass on what is new; returns how many news that were."""
         if self._last_number is None:
             span = await asyncio.to_thread(self._inventory.incidents.changes_span)
             self._last_number = span[1] if span is not None else 0

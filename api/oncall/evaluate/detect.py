@@ -12,7 +12,7 @@ from alerts.finding import Finding
 from alerts.judge.verdict import judge
 from alerts.window.model import Window
 from api.base.metrics import ServiceMetrics
-from api.oncall.evaluate.said import sound_finding, sound_verdict
+from api.oncall.evaluate.rows import sound_finding, sound_verdict
 from collector.contract.errors import FabricscopeError
 from collector.contract.verdict import Verdict
 
@@ -29,7 +29,7 @@ Judge = Callable[[Window, Sequence[Finding]], list[Verdict]]
 log = logging.getLogger(__name__)
 
 
-class Panel:
+class GuardedDetectors:
     """The detectors and the judge, timed and guarded. For one thread at a time."""
 
     def __init__(
@@ -45,7 +45,6 @@ class Panel:
 
     @property
     def broken(self) -> list[str]:
-        """The detectors, or the judge, that broke in the last round."""
         return sorted(self._broken)
 
     def look(self, read: Callable[[], Window]) -> Window | None:

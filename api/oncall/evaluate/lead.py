@@ -19,7 +19,6 @@ from api.data.inventory.repository import Inventory
 from collector.contract.errors import InventoryError
 
 EVALUATOR = "evaluator"
-"""The task's name in the inventory."""
 RENEW_SECONDS = 5.0
 LEASE_SECONDS = 20.0
 """After so long without renewal another process takes over: three renewals may fail before that,
@@ -56,11 +55,9 @@ class Lead:
         self._is_failing = False
 
     def is_held(self) -> bool:
-        """Whether this process may work now, as far as it knows; asks nothing."""
         return self._clock() < self._until_s
 
     async def run(self) -> None:
-        """Take the lease and keep it, until cancelled; then hand it back."""
         try:
             while True:
                 await asyncio.to_thread(self.renew)

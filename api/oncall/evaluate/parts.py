@@ -15,7 +15,7 @@ from api.fabric.cache import TopologyCache
 from api.jobs.correlate.windows import WindowReader
 from api.oncall.evaluate.book import IncidentBook
 from api.oncall.evaluate.changes import Changes
-from api.oncall.evaluate.detect import Panel
+from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.rounds import Rounds
 from api.oncall.evaluate.task import EvaluateTask
@@ -39,16 +39,13 @@ def make_rounds(
     *,
     see: Callable[[Window], Window] = lambda window: window,
 ) -> Rounds:
-    """Evaluations of what this store, inventory and topology know.
-
-    ``see`` may take something away from a window, to learn what is found without it.
-    """
+    """``see`` may take something away from a window, to learn what is found without it."""
     reader = WindowReader(store, inventory, topologies.at)
 
     def read(from_ns: int, to_ns: int) -> Window:
         return see(reader.read(from_ns, to_ns))
 
-    return Rounds(read, inventory, lead, Panel(metrics), metrics)
+    return Rounds(read, inventory, lead, GuardedDetectors(metrics), metrics)
 
 
 def make_evaluation(
@@ -61,7 +58,6 @@ def make_evaluation(
     *,
     is_alone: bool,
 ) -> Evaluation:
-    """All parts for a service. ``is_alone``: no other process can run, see `Lead`."""
     lead = Lead(inventory, clock, is_alone=is_alone)
     rounds = make_rounds(store, inventory, topologies, lead, metrics)
     return Evaluation(

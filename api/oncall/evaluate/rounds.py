@@ -17,7 +17,7 @@ from alerts.judge.incident import REOPEN_SECONDS, Incident, advance
 from alerts.window.model import Window
 from api.base.metrics import ServiceMetrics
 from api.data.inventory.repository import Inventory
-from api.oncall.evaluate.detect import Panel
+from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.evaluate.lead import EVALUATOR, Lead, moment
 from collector.contract.errors import InventoryError
 from collector.contract.units import NS
@@ -60,7 +60,7 @@ class Rounds:
         read: ReadWindow,
         inventory: Inventory,
         lead: Lead,
-        panel: Panel,
+        panel: GuardedDetectors,
         metrics: ServiceMetrics,
     ) -> None:
         self._read = read
@@ -79,11 +79,7 @@ class Rounds:
         self._standing = None
 
     def look(self, now_ns: int) -> Outcome:
-        """One round.
-
-        Raises StoreError, InventoryError, LostLead or BrokenJudge: then nothing of the round was
-        kept.
-        """
+        """Raises StoreError, InventoryError, LostLead or BrokenJudge: then nothing was kept."""
         from_ns = now_ns - LOOK_SECONDS * NS
         standing = self._recall(now_ns)
         window = self._panel.look(lambda: self._read(from_ns, now_ns))
@@ -127,7 +123,6 @@ class Rounds:
         )
 
     def _recall(self, now_ns: int) -> list[Incident]:
-        """The incidents from before this round."""
         if self._standing is None:
             since = moment(now_ns / NS) - dt.timedelta(seconds=REOPEN_SECONDS)
             self._standing = self._inventory.incidents.recent(since)

@@ -1,7 +1,4 @@
-"""Findings while they stand, and incidents while they are open, as series for PromQL.
-
-A series whose finding is over gets a stale marker, so that a rule on it ends at once.
-"""
+"""Standing findings and open incidents as series for PromQL; ended ones get a stale marker."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ class FoundSeries:
     def __init__(self) -> None:
         self._standing: set[Series] = set()
         self.left_out = 0
-        """Findings past FINDING_SERIES_MAX, so far."""
 
     def samples(
         self, now_ns: int, findings: Sequence[Finding], incidents: Iterable[Incident]
@@ -63,7 +59,6 @@ def finding_sample(finding: Finding, now_ns: int) -> Sample:
 
 
 def incident_samples(incident: Incident, now_ns: int) -> Iterator[Sample]:
-    """Confidence for each affected job, what the job has lost, and what the incident explains."""
     verdict = incident.verdict
     named = {
         "incident": incident.id,

@@ -19,7 +19,7 @@ from api.data.ingest.own import OwnSamples
 from api.data.store.store import Store
 from api.oncall.evaluate.lead import Lead
 from api.oncall.evaluate.rounds import BrokenJudge, LostLead, Outcome, Rounds
-from api.oncall.evaluate.said import SaidWriter, placed
+from api.oncall.evaluate.rows import RowWriter, placed
 from api.oncall.evaluate.series import FoundSeries
 from collector.contract.errors import InventoryError, SettingsError, StoreError
 from collector.contract.units import NS
@@ -45,7 +45,7 @@ class EvaluateTask:
     ) -> None:
         self._rounds = rounds
         self._lead = lead
-        self._said = SaidWriter(store)
+        self._writer = RowWriter(store)
         self._series = FoundSeries()
         self._own = own
         self._metrics = metrics
@@ -94,9 +94,11 @@ class EvaluateTask:
         return outcome
 
     async def _write(self, outcome: Outcome) -> None:
-        left_out = self._said.left_out + self._series.left_out
+        left_out = self._writer.left_out + self._series.left_out
         verdicts = placed(outcome.verdicts, outcome.incident_of, outcome.incidents)
-        await asyncio.to_thread(self._said.write, outcome.now_ns, outcome.findings, verdicts)
+        await asyncio.to_thread(self._writer.write, outcome.now_ns, outcome.findings, verdicts)
         samples = self._series.samples(outcome.now_ns, outcome.findings, outcome.incidents)
         await self._own.write(samples)
-        self._metrics.findings_left_out.inc(self._said.left_out + self._series.left_out - left_out)
+        self._metrics.findings_left_out.inc(
+            self._writer.left_out + self._series.left_out - left_out
+        )

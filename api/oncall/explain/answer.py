@@ -22,7 +22,6 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     count: int
     rule: str
-    """The limit's name."""
     hint: str
 
 
@@ -87,7 +86,6 @@ class RankExplained(msgspec.Struct, frozen=True, kw_only=True):
     operation: str
     size_bytes: int | None
     rank: int
-    """Within the communicator."""
     job_rank: int | None
     host: str
     gpu: int | None
@@ -102,7 +100,6 @@ class OwnTimes(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ranks: list[int]
-    """The job's."""
     start_ns: list[int]
     end_ns: list[int]
     outside_ns: list[list[Number]]
@@ -243,14 +240,11 @@ class ThingExplained(msgspec.Struct, frozen=True, kw_only=True):
     """A port, GPU or host, and what was read of it."""
 
     kind: str
-    """`port`, `switch_port`, `gpu` or `host`."""
     name: str
     other_end: str
     """Of a port: what is cabled to it."""
     seen_ns: int | None
-    """When it was last read."""
     rate_bits_per_second: Number
-    """Of a port: what it can do."""
     readings: list[SeriesExplained]
     still: list[str]
     """Counters that were read and did not move."""

@@ -1,8 +1,4 @@
-"""One rank in one stretch of time, mostly a step: its work, the ranks it waited for, its readings.
-
-What a click into the heat map shows. Everything is on the job's common clock; durations are
-nanoseconds.
-"""
+"""One rank in one step: what a click into the heat map shows. Common clock, nanoseconds."""
 
 from __future__ import annotations
 
@@ -20,17 +16,10 @@ from api.data.inventory.job_model import JobRank
 from api.data.inventory.repository import Inventory
 from api.data.store.store import Store
 from api.fabric.model import Topology
-from api.jobs.correlate.heat import (
-    Pulse,
-    Quantity,
-    bounds_in,
-    find_pulse,
-    spent_on,
-    work_of_some,
-)
+from api.jobs.correlate.heat import Pulse, Quantity, bounds_in, find_pulse, spent_on, work_of_some
 from api.jobs.correlate.places import job_ranks_of
 from api.jobs.correlate.read import Question, read_members
-from api.jobs.correlate.window import JobRanks, Window, look, records_of
+from api.jobs.correlate.window import JobCollectives, JobRanks, look, records_of
 from api.jobs.records import steps_of
 from api.jobs.trace.counters import Line, drawn, find_lines, read_samples
 from api.jobs.trace.event import Frame
@@ -48,17 +37,13 @@ BEFORE_NS = 60 * NS
 """Of readings before the cell, whose median is what was usual."""
 AFTER_NS = 30 * NS
 """Of readings after it: the next one of a counter ends the rate that covers the cell."""
-SAID_MIN = 0.05
+NOTABLE_MIN = 0.05
 """Of the stretch of time: a difference below a twentieth is not worth a sentence."""
 SLOWER_MIN = 1.5
 """So many times its usual transfer makes a collective worth a sentence."""
 
 
-SPENT = {
-    "compute_ns": Quantity.COMPUTE,
-    "wait_ns": Quantity.WAIT,
-    "network_ns": Quantity.NETWORK,
-}
+SPENT = {"compute_ns": Quantity.COMPUTE, "wait_ns": Quantity.WAIT, "network_ns": Quantity.NETWORK}
 
 
 class Spent(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,12 +62,9 @@ class CellOperation(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     size_bytes: int | None
     start_ns: int
-    """When the first rank entered."""
     end_ns: int
     skew_ns: int
-    """From the first entry to the last."""
     transfer_ns: int
-    """From the last entry to the last exit."""
     usual_skew_ns: int
     """The median of operations like it around this time."""
     usual_transfer_ns: int
@@ -131,7 +113,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """Whole steps in it; 0: none could be detected, or none is whole."""
     own: Spent
     median: Spent
-    """Over the job's ranks."""
     words: list[str]
     """What stands out, in sentences; empty: nothing does."""
     operations: list[CellOperation]
@@ -191,9 +172,8 @@ class CellReader:
         rank: int,
         span: tuple[int, int],
         places: Mapping[int, JobRank],
-        window: Window,
+        window: JobCollectives,
     ) -> list[CellMark]:
-        """The marks that the rank's own process recorded about its steps."""
         processes = {
             (one.host, one.pid): one.rank
             for one in places.values()
@@ -216,7 +196,6 @@ class CellReader:
     def _readings(
         self, place: JobRank, span: tuple[int, int], topology: Topology
     ) -> list[CellReading]:
-        """Of the GPU, the NICs and the switch ports that they are cabled to."""
         if place.host is None:
             return []
         frame = Frame(span[0] - BEFORE_NS, span[1] + AFTER_NS)
@@ -232,13 +211,11 @@ class CellReader:
 
 
 def devices_of(place: JobRank) -> list[str]:
-    """Ordered; the first NIC first."""
     named = (place.devices or place.device or "").split(",")
     return [name for name in named if name]
 
 
 def machines_of(place: JobRank, topology: Topology) -> Machines:
-    """The machines whose readings describe this rank."""
     host = place.host or ""
     devices = set(devices_of(place))
     interfaces, far_ends = set(), set()
@@ -249,9 +226,7 @@ def machines_of(place: JobRank, topology: Topology) -> Machines:
             if far is not None:
                 far_ends.add(PortId(far.host, far.device, far.port))
     return Machines(
-        hosts=[host],
-        nics={host: frozenset(devices | interfaces)},
-        switch_ports=frozenset(far_ends),
+        hosts=[host], nics={host: frozenset(devices | interfaces)}, switch_ports=frozenset(far_ends)
     )
 
 
@@ -259,7 +234,7 @@ def machines_of(place: JobRank, topology: Topology) -> Machines:
 
 
 def own_records(
-    store: Store, window: Window, mine: Sequence[tuple[str, int]], around: tuple[int, int]
+    store: Store, window: JobCollectives, mine: Sequence[tuple[str, int]], around: tuple[int, int]
 ) -> Records:
     """On the common clock; read from the store where the window does not hold all of them."""
     if window.kept_one_in == 1:
@@ -269,7 +244,6 @@ def own_records(
 
 
 def operations_in(operations: Operations, names: set[str], span: tuple[int, int]) -> Operations:
-    """Operations of these communicators whose last rank entered within the cell, by time."""
     is_mine = np.array([name in names for name in operations.communicators], dtype=bool)
     came = operations.last_entry_ns
     rows = np.flatnonzero((came > span[0]) & (came <= span[1]) & is_mine[operations.communicator])
@@ -284,7 +258,6 @@ def tell_operations(
     job_rank: JobRanks,
     places: Mapping[int, JobRank],
 ) -> list[CellOperation]:
-    """The cell's operations with what the rank did in each, and the usual times."""
     columns = (own.communicator, own.operation, own.sequence, own.entry_ns)
     entries = {
         (own.communicators[communicator], own.operations[operation], sequence): entry
@@ -351,10 +324,7 @@ def longest(operations: Sequence[CellOperation]) -> list[CellOperation]:
 
 
 def spent_of(pulse: Pulse | None, work: Work, span: tuple[int, int]) -> tuple[Spent, int]:
-    """The median of where ranks' time went in the cell's whole steps, and how many steps these are.
-
-    Of one rank and one step that is simply its time.
-    """
+    """The median over the cell's whole steps, and their number; of one rank and step its time."""
     if pulse is None or not len(work):
         return Spent(), 0
     middle = pulse.start_ns + (pulse.end_ns - pulse.start_ns) // 2
@@ -396,7 +366,6 @@ def tell_reading(
 
 
 def say(rank: int, own: Spent, median: Spent, operations: Sequence[CellOperation]) -> Iterator[str]:
-    """Sentences about what stands out in the cell."""
     timed = [one for one in operations if one.waited_ns is not None]
     last = [one for one in timed if one.last_in == rank and one.skew_ns > 0]
     if timed and last:
@@ -425,12 +394,11 @@ def say(rank: int, own: Spent, median: Spent, operations: Sequence[CellOperation
 
 
 def say_spent(own: Spent, median: Spent) -> Iterator[str]:
-    """The rank's own time against its peers'."""
     if own.compute_ns is None or median.compute_ns is None:
         return
     step_ns = median.compute_ns + (median.wait_ns or 0) + (median.network_ns or 0)
     more_ns = own.compute_ns - median.compute_ns
-    if abs(more_ns) > SAID_MIN * step_ns:
+    if abs(more_ns) > NOTABLE_MIN * step_ns:
         word = "more" if more_ns > 0 else "less"
         yield (
             f"It was outside of collectives for {duration(own.compute_ns / NS)} a step, "

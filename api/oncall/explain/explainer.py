@@ -16,7 +16,7 @@ from api.data.inventory.tables import JobState
 from api.data.store.store import Store
 from api.fabric.cache import BuiltTopology
 from api.jobs.correlate.windows import WindowReader
-from api.oncall.evaluate.detect import Panel
+from api.oncall.evaluate.detect import GuardedDetectors
 from api.oncall.explain.answer import EventExplained, Explanation, JobExplained, LeftOut
 from api.oncall.explain.job import Chosen, explain_job, leave_out
 from api.oncall.explain.things import Rows, explain_things, grid_of
@@ -33,10 +33,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     about: dict[str, str]
     job: str | None = None
     hosts: tuple[str, ...] = ()
-    """Hosts and switches."""
     ports: tuple[PortId, ...] = ()
     jobs: tuple[str, ...] = ()
-    """Jobs that an incident is about."""
     culprits: tuple[Culprit, ...] = ()
     since_ns: int | None = None
     communicator: str | None = None
@@ -52,7 +50,7 @@ class Explainer:
         store: Store,
         inventory: Inventory,
         topology: Callable[[dt.datetime | None], BuiltTopology],
-        panel: Panel,
+        panel: GuardedDetectors,
     ) -> None:
         self._inventory = inventory
         self._reader = WindowReader(store, inventory, topology)
@@ -60,7 +58,6 @@ class Explainer:
         self._lock = threading.Lock()
 
     def explain(self, question: Question) -> Explanation:
-        """The subject of the question must exist."""
         with self._lock:
             window = self._read(question)
             findings = self._panel.find(window)
@@ -69,10 +66,7 @@ class Explainer:
         return explain(window, question, (findings, verdicts or [], failed))
 
     def _read(self, question: Question) -> Window:
-        """The window as it was seen at its end: what lasted until its end counts as ongoing.
-
-        All jobs are read, whatever is asked: a verdict about one may need to see the others.
-        """
+        """As seen at its end. All jobs: a verdict about one may need to see the others."""
         window = self._reader.read(question.from_ns, question.to_ns, is_live=False)
         jobs = list(window.jobs)
         named = {*question.jobs, *([question.job] if question.job is not None else [])}
@@ -162,10 +156,7 @@ def is_wanted(job: JobWindow, question: Question) -> bool:
 def trouble_since(
     job: str, window: Window, findings: Sequence[Finding], verdicts: Sequence[Verdict]
 ) -> int | None:
-    """Since when a job is in trouble, within the window; None if it is not.
-
-    From verdicts; without one, from the job's own findings.
-    """
+    """Within the window, from verdicts, or without one from the job's own findings; None: never."""
     begun = [verdict.since_ns for verdict in verdicts if job in verdict.jobs]
     if not begun:
         begun = [one.since_ns for one in findings if one.job == job and not one.is_context]
@@ -205,7 +196,6 @@ def rows_of(
 def named_by(
     question: Question, findings: Sequence[Finding], verdicts: Sequence[Verdict]
 ) -> Iterable[Culprit]:
-    """Culprits whose readings belong to the answer, each once."""
     found: dict[Culprit, None] = dict.fromkeys(question.culprits)
     about_job = {question.job, *question.jobs} - {None}
     for verdict in verdicts:
@@ -231,7 +221,6 @@ def culprit_of(evidence: Evidence) -> Culprit:
 
 
 def rows_of_culprit(window: Window, culprit: Culprit) -> Rows:
-    """The ports, GPU and host that a culprit's names stand for."""
     ports: dict[int, None] = {}
     table = window.ports
     if culprit.host and culprit.device:
@@ -259,7 +248,6 @@ def rows_of_culprit(window: Window, culprit: Culprit) -> Rows:
 
 
 def with_other_end(window: Window, row: int) -> dict[int, None]:
-    """A port and the one at the other end of its cable."""
     far = int(window.ports.other_end[row])
     return dict.fromkeys([row] if far < 0 else [row, far])
 

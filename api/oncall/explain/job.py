@@ -49,13 +49,11 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
     communicator: str | None = None
     rank: int | None = None
-    """The job's rank."""
     since_ns: int | None = None
     has_records: bool = False
 
 
 def explain_job(job: JobWindow, chosen: Chosen) -> tuple[JobExplained, list[LeftOut]]:
-    """The job as data, and what had to be left out of it."""
     left: list[LeftOut] = []
     table = RankTable.of(job, chosen)
     outside = own_time(job)
@@ -85,7 +83,6 @@ def leave_out(left: list[LeftOut], what: str, count: int, rule: str, hint: str =
 
 
 def known(value: int) -> int | None:
-    """A size or time; None where it is absent."""
     return None if value == ABSENT else value
 
 
@@ -158,9 +155,7 @@ def since(ends: Ints, since_ns: int | None) -> Flags:
 
 def times_of(own: Operations) -> Times:
     return Times(
-        operations=len(own),
-        skew_ns=median_of(own.skew_ns),
-        transfer_ns=median_of(own.transfer_ns),
+        operations=len(own), skew_ns=median_of(own.skew_ns), transfer_ns=median_of(own.transfer_ns)
     )
 
 
@@ -219,7 +214,6 @@ def job_rank_of(job: JobWindow, communicator: str, rank: int) -> int:
 
 
 def wanted(table: RankTable, chosen: Chosen) -> Flags:
-    """The rows of the communicator and rank in ``chosen``."""
     rows: Flags = np.ones(len(table), dtype=bool)
     if chosen.communicator is not None and len(table):
         names = np.array([name == chosen.communicator for name in table.records.communicators])
@@ -305,7 +299,6 @@ def explain_ranks(job: JobWindow, table: RankTable, left: list[LeftOut]) -> list
 def explain_rank(
     job: JobWindow, rows: RankTable, row: int, before: RankTimes, during: RankTimes
 ) -> RankExplained:
-    """One rank of one kind; ``row`` is one of its records."""
     records = rows.records
     number = int(rows.job_rank[row])
     place = job.ranks.get(number, Rank(rank=number))
@@ -323,10 +316,7 @@ def explain_rank(
 
 
 def rank_times(rows: RankTable, which: Ints, chosen: Flags, count: int) -> list[RankTimes]:
-    """For each of so many groups the medians over its chosen records; rows are of group ``which``.
-
-    All groups at once: ten thousand ranks one by one would take a minute.
-    """
+    """Medians over each group's records, all groups at once: one by one would take a minute."""
     group = which[chosen]
     timed = chosen & (rows.gap_ns != ABSENT)
     inside = rows.records.exit_ns - rows.records.entry_ns
@@ -519,7 +509,6 @@ def ladder_places(
     before: Sequence[int | None],
     during: Sequence[int | None],
 ) -> list[LadderPlace]:
-    """The places in the ring's order, each with its change and the jump to the next."""
     # Without a stretch before, the exits themselves must do.
     changes = [
         None if late is None else late - (early or 0)

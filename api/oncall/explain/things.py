@@ -51,7 +51,6 @@ class Shown(msgspec.Struct, kw_only=True):
 def explain_things(
     window: Window, rows: Rows
 ) -> tuple[list[ThingExplained], list[PeersExplained], list[LeftOut]]:
-    """The rows' readings, what their peers read, and what had to be left out."""
     shown = Shown()
     waiting = [
         *((window.hosts, HOST, row) for row in rows.hosts),
@@ -152,7 +151,6 @@ def name_of(window: Window, kind: str, row: int) -> str:
 
 
 def other_end_of(window: Window, kind: str, row: int) -> str:
-    """What a port is cabled to; empty where that is not known."""
     if kind in {HOST, GPU}:
         return ""
     far = int(window.ports.other_end[row])
@@ -160,7 +158,6 @@ def other_end_of(window: Window, kind: str, row: int) -> str:
 
 
 def rate_of(window: Window, kind: str, row: int) -> Number:
-    """The port's nominal rate."""
     return None if kind in {HOST, GPU} else number(float(window.ports.rate_bits_per_second[row]))
 
 
@@ -211,7 +208,6 @@ def quoted(value: str) -> str:
 
 
 def peers_of(window: Window, used: Iterable[tuple[str, str]]) -> list[PeersExplained]:
-    """For every reading that is shown the median over all things of its kind."""
     found = []
     for kind, name in used:
         things: Things = {HOST: window.hosts, GPU: window.gpus}.get(kind, window.ports)
@@ -239,7 +235,6 @@ def numbers(values: Floats | Ints) -> list[Number]:
 
 
 def number(value: float) -> Number:
-    """None of what is no finite number."""
     return value if abs(value) < float("inf") else None
 
 

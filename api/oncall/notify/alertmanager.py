@@ -90,7 +90,6 @@ class Sender:
         return len(self._queue)
 
     def offer(self, entries: Iterable[Entry]) -> None:
-        """Queue alerts; a later state of an alert replaces the earlier."""
         for entry in entries:
             self._queue.pop(entry.labels, None)
             self._queue[entry.labels] = entry
@@ -99,7 +98,6 @@ class Sender:
             self._wake.set()
 
     def _drop(self, number: int, reason: str) -> None:
-        """Drops the oldest entries, and counts them."""
         for _ in range(number):
             self._queue.popitem(last=False)
         if number:
@@ -141,10 +139,7 @@ class Sender:
         return self._random.uniform(PAUSE_SECONDS_FIRST, min(doubled, PAUSE_SECONDS_MAX))
 
     def _take(self) -> list[Entry]:
-        """The oldest entries of the queue, without those that are no longer valid.
-
-        A firing alert whose end has passed would be taken for a resolved one.
-        """
+        """Without expired ones: a firing alert whose end has passed would look resolved."""
         now_ns = round(self._clock() * NS)
         batch: list[Entry] = []
         stale = 0
@@ -193,7 +188,6 @@ class Sender:
 
 
 def write_entry(entry: Entry, external_url: str) -> dict[str, object]:
-    """One alert in the form of Alertmanager's API."""
     outgoing = entry.outgoing
     return {
         "labels": dict(entry.labels),
@@ -214,7 +208,6 @@ def with_external(labels: Labels, external: Mapping[str, str]) -> Labels:
 
 
 def expressions_of(group: Group) -> dict[str, str]:
-    """The expressions behind a group's alerts, by their names."""
     return {rule.name: rule.expression for rule in group.rules if rule.is_alert}
 
 
@@ -227,7 +220,6 @@ class Rounds:
         self._last_sent: dict[str, dict[Labels, int]] = {}
 
     def due(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> list[Entry]:
-        """The alerts of a group that are due now; they count as sent."""
         before = self._last_sent.get(group.key, {})
         interval_s = group.interval_s or self._interval_s
         outgoing = to_send(alerts, before, now_ns, RESEND_SECONDS, interval_s)

@@ -18,7 +18,6 @@ CONNECT_SECONDS_MAX = 5.0
 RETRY_AFTER_SECONDS_MAX = 3_600.0
 """What a receiver may ask for. More is a mistake of its clock, and a page that comes too late."""
 CONNECTIONS_MAX = 64
-"""To all receivers and Alertmanagers together."""
 SECRET_CHARS_MIN = 4
 """Shorter ones are not struck out of texts: they would take words apart."""
 
@@ -46,10 +45,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def quieten() -> None:
-    """Keep the HTTP libraries from logging below a warning: they log addresses.
-
-    Some receivers' address is the secret.
-    """
+    """Keep HTTP libraries from logging addresses: some receivers' address is the secret."""
     for name in ("httpx", "httpcore", "apprise"):
         logger = logging.getLogger(name)
         logger.setLevel(max(logger.level, logging.WARNING))

@@ -42,10 +42,7 @@ def fit_all(pattern: str, texts: Collection[str]) -> dict[str, bool]:
 
 
 class Fitter:
-    """`fits` with a cache: alerts are matched with the same patterns every second.
-
-    Only of patterns that are in use now, so that silences that ended are not remembered.
-    """
+    """`fits` with a cache of patterns in use: alerts are matched with the same ones each second."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, bool]] = {}
@@ -77,7 +74,6 @@ class Fitter:
 
 
 def check_matcher(matcher: Matcher) -> None:
-    """Raise SettingsError for an invalid matcher."""
     if not _LABEL.fullmatch(matcher.label):
         raise SettingsError(f"{matcher.label[:80]!r} is no label; write letters, digits and _")
     if len(matcher.value) > PATTERN_CHARS_MAX:

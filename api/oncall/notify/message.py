@@ -7,8 +7,8 @@ cut to a length, lose their control characters, and are escaped where a format h
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 from urllib.parse import quote
@@ -17,16 +17,9 @@ import msgspec
 import orjson
 
 from alerts.rulebook.model import ALERT_NAME, INCIDENT_LABEL
-from alerts.rulebook.notices import (
-    CULPRIT_LABELS,
-    SEVERITY_LABEL,
-    Line,
-    Notice,
-    Status,
-    Why,
-)
+from alerts.rulebook.notices import CULPRIT_LABELS, SEVERITY_LABEL, Line, Notice, Status, Why
+from api.base import times
 from collector.contract.identity import Labels
-from collector.contract.units import NS
 from dashboards.grafana.links import ANNOTATION as DASHBOARD
 
 VERDICT, SUMMARY, DESCRIPTION = "verdict", "summary", "description"
@@ -49,16 +42,8 @@ WEBHOOK_VERSION = "4"
 """Of Alertmanager's webhook."""
 NEVER = "0001-01-01T00:00:00Z"
 """What Alertmanager writes for the end of something that goes on."""
-
-
-def rfc3339(time_ns: int) -> str:
-    """A moment in the form of Prometheus' and Alertmanager's JSON.
-
-    >>> rfc3339(1_700_000_000_500_000_000)
-    '2023-11-14T22:13:20.500Z'
-    """
-    moment = dt.datetime.fromtimestamp(time_ns // NS, tz=dt.UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{time_ns % NS // 1_000_000:03d}Z"
+rfc3339 = partial(times.rfc3339, decimals=3)
+"""As in Prometheus' and Alertmanager's JSON."""
 
 
 def generator_url(external_url: str, expression: str) -> str:
@@ -79,7 +64,6 @@ def clean(text: str, at_most: int = LINE_CHARS_MAX) -> str:
 
 
 def dedup_key(notice: Notice) -> str:
-    """An id of the group of alerts, for receivers that allow few characters."""
     return f"fabricscope-{blake2b(notice.group.encode(), digest_size=16).hexdigest()}"
 
 
@@ -101,9 +85,7 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     headline: str
     facts: tuple[tuple[str, str], ...]
-    """Heading and text of each."""
     links: tuple[tuple[str, str], ...]
-    """Names and addresses."""
     others: tuple[str, ...]
     """The other alerts of the group, a line each."""
 
@@ -199,7 +181,6 @@ def silence_body(labels: Labels) -> str:
 
 
 def plain_text(notice: Notice, external_url: str) -> str:
-    """For mail, and all other receivers of plain text."""
     wording = say(notice, external_url)
     lines = [wording.headline, ""]
     lines += [f"{key}: {text}" for key, text in wording.facts]
@@ -225,7 +206,6 @@ def escaped(text: str) -> str:
 
 
 def slack_message(notice: Notice, external_url: str) -> dict[str, Any]:
-    """The body for Slack's incoming webhooks."""
     wording = say(notice, external_url)
     facts = "\n".join(f"*{key}:* {escaped(text)}" for key, text in wording.facts)
     blocks: list[dict[str, Any]] = [
@@ -316,7 +296,6 @@ def webhook_body(notice: Notice, external_url: str) -> dict[str, Any]:
 
 
 def webhook_alert(line: Line, external_url: str) -> dict[str, Any]:
-    """One alert in the form of Alertmanager's webhook."""
     return {
         "status": Status.FIRING.value if line.ends_ns is None else Status.RESOLVED.value,
         "labels": dict(line.labels),
@@ -329,7 +308,6 @@ def webhook_alert(line: Line, external_url: str) -> dict[str, Any]:
 
 
 def common(tables: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The entries that all of the tables share."""
     if not tables:
         return {}
     return {

@@ -127,7 +127,6 @@ class Outbox:
         return outcome
 
     async def _mark_settled(self, number: str = "") -> None:
-        """Mark notices that the receiver has settled; retries those that cannot be marked now."""
         for each in [number] if number else list(self._unmarked):
             state, detail = self._unmarked[each]
             now: dt.datetime = moment(self._clock())
@@ -135,7 +134,6 @@ class Outbox:
             self._unmarked.pop(each, None)
 
     def _judge(self, outcomes: list[Outcome]) -> None:
-        """Update the receiver's state after attempts."""
         failed = [each for each in outcomes if each.delivery is Delivery.RETRY]
         if outcomes and len(failed) < len(outcomes):
             if self._failures:

@@ -26,7 +26,6 @@ class PostingReceiver(Receiver):
 
     @classmethod
     def takes(cls, address: str) -> bool:
-        """Whether the address is one for HTTP posts."""
         try:
             parts = urlsplit(address)
             _ = parts.port
@@ -53,10 +52,8 @@ class PostingReceiver(Receiver):
         )
 
     @abc.abstractmethod
-    def body(self, notice: Notice, key: str) -> object:
-        """The JSON to post."""
+    def body(self, notice: Notice, key: str) -> object: ...
 
     def headers(self, key: str) -> Mapping[str, str]:
-        """Headers besides the notice's id."""
         del key
         return {}

@@ -91,13 +91,11 @@ class NotifierSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The notifier's settings; `api.http.settings` makes it of the service's settings."""
 
     file: NotifySettings
-    """Receivers and routes."""
     alertmanagers: Sequence[AlertmanagerTable]
     interval_s: float
     """Of rule groups that name none: Alertmanagers get an alert again before it expires."""
     external_labels: dict[str, str]
     public_url: str
-    """Prefix of links in messages."""
 
 
 def read_alertmanagers(given: str | Sequence[str | AlertmanagerTable]) -> list[AlertmanagerTable]:
@@ -143,7 +141,6 @@ def check_address(where: str, url: str) -> None:
 
 
 def check_timeout(where: str, seconds: float) -> None:
-    """Raise SettingsError for a time-out that cannot work."""
     if not TIMEOUT_S_MIN <= seconds <= TIMEOUT_S_MAX:
         raise SettingsError(
             f"{where} is {seconds:g}; between {TIMEOUT_S_MIN:g} and {TIMEOUT_S_MAX:g} seconds"
@@ -259,7 +256,6 @@ def read_route(values: dict[str, Any], receivers: Iterable[str], file: str, plac
 
 
 def check_times(where: str, table: RouteTable) -> None:
-    """Raise SettingsError for times that cannot work."""
     bounds = {
         "group_wait_s": (0.0, WAIT_S_MAX),
         "group_interval_s": (1.0, INTERVAL_S_MAX),

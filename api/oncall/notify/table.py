@@ -9,7 +9,6 @@ import msgspec
 from collector.contract.errors import SettingsError
 
 SECRET_BYTES_MAX = 4_096
-"""Of a file with a secret: one line."""
 
 
 class ReceiverTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

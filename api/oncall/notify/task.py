@@ -29,7 +29,6 @@ from collector.contract.errors import InventoryError
 from collector.contract.units import NS
 
 PLAN_SECONDS = 1.0
-"""How often the notifier checks for notices that are due."""
 QUIET_PLAN_SECONDS = 5.0
 """The same while nothing happens: only intervals pass."""
 SILENCES_SECONDS = 5.0
@@ -53,7 +52,6 @@ class Book:
         self.left_out = 0
 
     def note(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
-        """A group was evaluated."""
         self._groups[group.key] = (group, alerts)
         self._evaluated[group.key] = now_ns
 
@@ -118,7 +116,6 @@ class Notifier:
 
     @property
     def is_impatient(self) -> bool:
-        """Whether a group of alerts waits for its first notice."""
         return any(talk.number == 0 for talk in (self._talks or {}).values())
 
     def silences_changed(self) -> None:
@@ -172,22 +169,15 @@ class Notifier:
         return made
 
     def _look(self, talks: dict[str, Talk], now_ns: int) -> Plan:
-        """The plan from what is known; in a thread."""
         scene = self._book.scene()
         matchers = [matcher for route in self._settings.routes for matcher in route.matchers]
         matchers += [matcher for silence in self._silences for matcher in silence.matchers]
         self._fits.learn(matchers, [one.labels for one in scene.alerts])
         return notices.plan(
-            self._settings.routes,
-            scene,
-            talks,
-            now_ns,
-            silences=self._silences,
-            fits=self._fits,
+            self._settings.routes, scene, talks, now_ns, silences=self._silences, fits=self._fits
         )
 
     async def _ask_silences(self, now_s: float, now: dt.datetime) -> None:
-        """Read silences again, if those in memory are old."""
         if 0 <= now_s - self._silences_at_s < SILENCES_SECONDS:
             return
         self._silences_at_s = now_s
@@ -233,7 +223,6 @@ class Notifying:
             self._watch(each.name)
 
     def _watch(self, name: str) -> None:
-        """Export a receiver's queue length as a metric."""
         self._metrics.watch(
             "fabric_service_notices_waiting", lambda: self._backlogs[name][0], receiver=name
         )
@@ -242,10 +231,7 @@ class Notifying:
         )
 
     async def notify(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
-        """All standing alerts of a group after its evaluation. Returns soon, never raises.
-
-        What could not be sent or kept is sent after the next evaluation.
-        """
+        """Returns soon, never raises: what could not be sent is sent after the next evaluation."""
         self._see_lead(now_ns)
         if self.notifier is not None:
             self._book.note(group, alerts, now_ns)
@@ -297,7 +283,6 @@ class Notifying:
             self._news.clear()
 
     async def _count_on(self) -> None:
-        """Count what waits, for the service's own metrics."""
         while True:
             try:
                 found = await asyncio.to_thread(self._inventory.notices.backlogs)

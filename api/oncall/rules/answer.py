@@ -1,11 +1,7 @@
-"""Rules and alerts in the form of Prometheus' `/api/v1/rules` and `/api/v1/alerts`.
-
-Rules are this process' own files; their state is in the inventory, whichever process evaluates.
-"""
+"""Rules (this process' files) and alerts (the inventory's) in the form of Prometheus' API."""
 
 from __future__ import annotations
 
-import datetime as dt
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
@@ -17,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from alerts.rulebook.model import Alert, AlertState, Group, Rule
+from api.base.times import rfc3339
 from api.data.inventory.repository import Inventory
 from api.data.selectors import Selector
 from api.oncall.rules.expression import written_back
@@ -24,12 +21,10 @@ from api.oncall.rules.shelf import RuleFile, Shelf
 from api.oncall.rules.state import GroupState, recall, rule_ids
 from api.promql.errors import bad_data
 from api.promql.texts import decimal_text
-from collector.contract.units import NS
 
 NEVER = "0001-01-01T00:00:00Z"
 """Go's zero time: when what was never evaluated was evaluated."""
 PATTERN_SHOWN_CHARS = 100
-"""Of a pattern that is repeated in an error."""
 
 Document = dict[str, Any]
 
@@ -38,7 +33,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which rules, and how much of them. Empty conditions are none."""
 
     kind: str = ""
-    """`alert` or `record`."""
     names: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
@@ -48,7 +42,6 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 0
     """Groups in the answer; 0: all."""
     after: str = ""
-    """The token of the first group."""
 
     def has(self, rule: Rule) -> bool:
         if self.kind and rule.is_alert != (self.kind == "alert"):
@@ -134,7 +127,6 @@ class Known:
         self.evaluated = NEVER if self._health is None else rfc3339(self._health.evaluated_ns)
 
     def alerts(self, place: int) -> list[Alert]:
-        """Pending and firing alerts of a rule."""
         found = self._alerts.get(self._ids[place], {})
         return [alert for _, alert in sorted(found.items()) if is_active(alert)]
 
@@ -154,7 +146,6 @@ class Known:
 
 
 def rule_document(rule: Rule, known: Known, place: int, *, with_alerts: bool) -> Document:
-    """A rule as Prometheus shows it."""
     document: Document = {"name": rule.name, "query": written_back(rule.expression)}
     health = known.health(place)
     if not rule.is_alert:
@@ -179,7 +170,6 @@ def rule_document(rule: Rule, known: Known, place: int, *, with_alerts: bool) ->
 
 
 def alert_document(alert: Alert) -> Document:
-    """An alert as Prometheus shows it."""
     since_ns = alert.keep_firing_since_ns
     kept = {} if since_ns is None else {"keepFiringSince": rfc3339(since_ns)}
     return {
@@ -215,18 +205,6 @@ def exponent_text(value: float) -> str:
     exponent = exact.adjusted()
     digits = format(exact.scaleb(-exponent).normalize(), "f")
     return f"{digits}e{exponent:+03d}"
-
-
-def rfc3339(time_ns: int) -> str:
-    """A moment as Go writes it: with as many decimals as it needs, to the nanosecond.
-
-    >>> rfc3339(1_700_000_000_000_000_000), rfc3339(1_700_000_000_120_000_000)
-    ('2023-11-14T22:13:20Z', '2023-11-14T22:13:20.12Z')
-    """
-    seconds, rest = divmod(time_ns, NS)
-    text = dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    fraction = f".{rest:09d}".rstrip("0") if rest else ""
-    return f"{text}{fraction}Z"
 
 
 # --- choosing -----------------------------------------------------------------------------------

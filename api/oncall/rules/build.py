@@ -47,7 +47,6 @@ def read_knobs(file: Path | None, settings: Sequence[str]) -> dict[str, object]:
 
 
 def read_value(name: str, text: str) -> object:
-    """The value of a word: a number where the knob's default is one, else the text."""
     knob = default_knobs().get(name)
     if knob is None or isinstance(knob.value, str):
         return text
@@ -105,10 +104,8 @@ class PackRule(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     is_alert: bool
     theme: str
-    """The file that it is in."""
     severity: str
     wait: str
-    """`for`, as the file writes it."""
     summary: str
     knobs: tuple[str, ...]
     expression: str

@@ -19,7 +19,6 @@ TEST_FILE_BYTES_MAX = 8 << 20
 """One file of tests; the largest public ones have some hundred kilobytes."""
 
 TESTS_MAX = 10_000
-"""Tests of one file."""
 
 NODES_MAX = 400_000
 """Words, lists and maps of one file, with those that aliases repeat."""
@@ -109,7 +108,6 @@ class AlertCase(msgspec.Struct, frozen=True, kw_only=True):
 
     line: int
     time_ms: int
-    """Since the start of the test."""
     alert_name: str
     expected: list[ExpectedAlert]
 
@@ -146,7 +144,6 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
     """Not one of pytest's."""
 
     number: int
-    """From 1."""
     line: int
     name: str
     interval_ms: int
@@ -159,7 +156,6 @@ class TestCase(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def last_ms(self) -> int:
-        """The last moment with an expectation, since the start."""
         times = [case.time_ms for case in self.alert_cases]
         times += [case.time_ms for case in self.query_cases]
         return max(times, default=0)
@@ -184,7 +180,6 @@ class TestFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_tests(text: str, file: str) -> TestFile:
-    """Raises RuleFileError with everything that is wrong."""
     problems = Problems()
     root = read_yaml(text, problems, TEST_FILE_BYTES_MAX)
     if problems or root is None:
@@ -238,7 +233,6 @@ UNKNOWN_FIELD = re.compile(r"unknown field `(?P<name>.*)`")
 
 
 def locate(root: Node, path: str, words: str) -> int:
-    """The line of a path as msgspec writes it; as far as it can be followed."""
     node, line = root, 0
     for found in STEP.finditer(path):
         if isinstance(node, Fields) and found[1] in node.fields:
@@ -256,7 +250,6 @@ def locate(root: Node, path: str, words: str) -> int:
 
 
 def plain_words(words: str) -> str:
-    """A message of msgspec's in the terms of the format."""
     for theirs, ours in (("`object`", "a map"), ("`array`", "a list"), ("`str`", "text")):
         words = words.replace(theirs, ours)
     return words[:1].lower() + words[1:]
@@ -375,12 +368,10 @@ class Reader:
 
 
 def duration_ms(text: str) -> int:
-    """A duration of Prometheus in milliseconds; raises ParseError."""
     return round(read_duration(text) * 1000)
 
 
 def read_bool(text: str) -> bool:
-    """A word of YAML for yes or no; raises ParseError."""
     if text.lower() not in {"true", "false"}:
         raise ParseError("", f"{printable(text)[:40]!r} is neither true nor false")
     return text.lower() == "true"

@@ -35,7 +35,6 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_bad(self) -> bool:
-        """Whether a Prometheus would refuse a file, or warnings are fatal."""
         return bool(self.problems)
 
 
@@ -65,7 +64,6 @@ def check_files(paths: Iterable[str], lint: Lint) -> Checked:
 
 
 def warnings_of(groups: Sequence[Group]) -> list[Problem]:
-    """Lint warnings about valid rules, in the order of the files."""
     linter = Linter([rule for group in groups for rule in group.rules], load_catalog())
     warnings = [
         Problem(group.file, rule.line, f"{rule.name}: {text}")

@@ -19,15 +19,14 @@ from alerts.rulebook.model import Group
 from api.oncall.rules.build import PackRule, pack_rules, read_knobs, write_pack
 from api.oncall.rules.cases import TEST_FILE_BYTES_MAX, TestFile, read_tests
 from api.oncall.rules.check import Lint, check_files
+from api.oncall.rules.expression import duration_text
 from api.oncall.rules.files import match_rule_files, read_rule_file, read_text
-from api.oncall.rules.hints import span
 from api.oncall.rules.testing import Book, Failure, TestResult, run_tests
 from api.promql.values import Dialect
 from collector.contract.errors import RuleFileError
 
 EXIT_FAILED = 1
 TEXT_COLUMNS = 110
-"""The width without a terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -84,7 +83,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def console_of(arguments: argparse.Namespace) -> Console:
-    """In colour on a terminal; lines are never wrapped."""
     plain = arguments.no_color
     width = None if sys.stdout.isatty() else TEXT_COLUMNS
     return Console(
@@ -165,7 +163,6 @@ def run_test_file(path: Path, dialect: Dialect, wanted: str, console: Console) -
 
 
 def load_test_file(path: Path) -> tuple[TestFile, Book, list[str]]:
-    """A test file, the rules that it is about, and patterns that match no file."""
     file = read_tests(read_text(path, TEST_FILE_BYTES_MAX), str(path))
     paths, empty = match_rule_files(file.rule_files, path)
     groups: list[Group] = []
@@ -182,9 +179,10 @@ def show_result(path: Path, result: TestResult, console: Console) -> None:
 
 
 def show_failure(failure: Failure, console: Console) -> None:
-    """Expected and got, side by side, and a hint."""
     where = f"line {failure.line}: " if failure.line else ""
-    console.print(f"  {where}{failure.kind} {escape(failure.name)} at {span(failure.time_ms)}")
+    console.print(
+        f"  {where}{failure.kind} {escape(failure.name)} at {duration_text(failure.time_ms)}"
+    )
     if failure.error:
         console.print(f"    {escape(failure.error)}")
     else:
@@ -194,7 +192,6 @@ def show_failure(failure: Failure, console: Console) -> None:
 
 
 def show_sides(failure: Failure, console: Console) -> None:
-    """A table of what was expected and what was found."""
     table = Table(show_edge=False, pad_edge=False, box=None, padding=(0, 3, 0, 0))
     table.add_column("expected", overflow="fold")
     table.add_column("got", overflow="fold")

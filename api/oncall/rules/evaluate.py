@@ -1,7 +1,4 @@
-"""One rule at one moment: evaluate its expression, and turn the result into alerts or series.
-
-It blocks, and runs in threads of its own: clients' queries never wait for rules.
-"""
+"""One rule at one moment: its expression's result as alerts or series. Blocks; own threads."""
 
 from __future__ import annotations
 
@@ -81,7 +78,6 @@ class Asker:
         self._is_stopped = False
 
     def ask(self, text: str, time_ns: int, timeout_s: float) -> list[Found]:
-        """The rows of an expression's result at a moment. Raises QueryError or StoreError."""
         grid = Grid(time_ns // NS_PER_MS, 1, 1)
         running = self._engine.start(
             Question(text=text, grid=grid, is_range=False, timeout_s=timeout_s)
@@ -103,10 +99,7 @@ class Asker:
         raise RuleError("rule result is not a vector or scalar")
 
     def stop(self) -> bool:
-        """End running queries, also inside the store, and begin no more; whether all have ended.
-
-        Call it until it returns True: a query may have been between two parts.
-        """
+        """Call it until it returns True: a query may have been between two parts."""
         with self._guard:
             self._is_stopped = True
             running = list(self._running)
@@ -163,7 +156,6 @@ class RuleEvaluator:
         found: Sequence[Found],
         at: Moment,
     ) -> dict[Labels, Alert]:
-        """The rule's alerts after this moment. Raises RuleError or RuleLimitError."""
         alerts = advance(rule, standing, found, at.now_ns, self._expand_at(rule, at), group.limit)
         active = sum(alert.state is not AlertState.INACTIVE for alert in alerts.values())
         if active > ALERTS_PER_RULE_MAX:
@@ -209,7 +201,6 @@ class RuleEvaluator:
 
 
 def recorded(rule: Rule, found: Sequence[Found], time_ns: int, limit: int) -> list[Sample]:
-    """The samples that a recording rule makes of a result."""
     made: dict[Series, Sample] = {}
     for row in found:
         labels = {name: value for name, value in row.labels.items() if name != METRIC_LABEL}
@@ -247,10 +238,7 @@ def metrics_read(expression: str) -> frozenset[str | None]:
 
 
 def needs(rule: Rule, unwritten: Sequence[Sample]) -> bool:
-    """Whether a rule may read samples of its group that are not stored yet.
-
-    A name without a colon may be one that an alias of ours stands for.
-    """
+    """Unwritten samples of its group; a name without a colon may be an alias of ours."""
     if not unwritten:
         return False
     names = {sample.series.metric for sample in unwritten}

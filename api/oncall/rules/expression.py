@@ -11,23 +11,8 @@ from functools import lru_cache
 
 from alerts.rulebook.file import write_duration
 from api.base.limits import RULES_MAX
+from api.promql import plan
 from api.promql.parse import kind_of, parse_query
-from api.promql.plan import (
-    Aggregate,
-    At,
-    Binary,
-    Call,
-    Kind,
-    Matching,
-    Negate,
-    Node,
-    Number,
-    Paren,
-    RangeSelect,
-    Select,
-    String,
-    Subquery,
-)
 from api.promql.texts import general_text
 from collector.contract.identity import METRIC_LABEL
 
@@ -42,41 +27,36 @@ def written_back(expression: str) -> str:
     return text_of(parse_query(expression))
 
 
-def text_of(node: Node) -> str:
-    """A chain of operators leans to the left: it is walked in a loop."""
-    chain: list[Binary] = []
-    while isinstance(node, Binary):
-        chain.append(node)
-        node = node.left
+def text_of(node: plan.Node) -> str:
+    node, chain = plan.chain_of(node)
     text = text_of_one(node)
-    for link in reversed(chain):
+    for link in chain:
         text += f" {link.operator}{modifiers_of(link)} {text_of(link.right)}"
     return text
 
 
-def text_of_one(node: Node) -> str:  # noqa: PLR0911 - a table
-    """Anything but a binary operator as text."""
+def text_of_one(node: plan.Node) -> str:  # noqa: PLR0911 - a table
     match node:
-        case Number():
+        case plan.Number():
             return general_text(node.value)
-        case String():
+        case plan.String():
             return quoted(node.value)
-        case Paren():
+        case plan.Paren():
             return f"({text_of(node.expression)})"
-        case Negate():
+        case plan.Negate():
             return f"-{text_of(node.expression)}"
-        case Select():
+        case plan.Select():
             return selector_text(node) + shift_text(node.at, node.offset_ms)
-        case RangeSelect():
+        case plan.RangeSelect():
             selected = f"{selector_text(node.select)}[{duration_text(node.range_ms)}]"
             return selected + shift_text(node.select.at, node.select.offset_ms)
-        case Subquery():
+        case plan.Subquery():
             step = "" if node.step_ms is None else duration_text(node.step_ms)
             inner = f"{text_of(node.expression)}[{duration_text(node.range_ms)}:{step}]"
             return inner + shift_text(node.at, node.offset_ms)
-        case Call():
+        case plan.Call():
             return f"{node.function}({', '.join(map(text_of, node.arguments))})"
-        case Aggregate():
+        case plan.Aggregate():
             return aggregate_text(node)
     raise AssertionError(f"{type(node).__name__} has no text")
 
@@ -89,7 +69,7 @@ def duration_text(milliseconds: int) -> str:
     return write_duration(milliseconds / 1000)
 
 
-def selector_text(select: Select) -> str:
+def selector_text(select: plan.Select) -> str:
     metric = select.selector.metric or ""
     matchers = sorted(
         f"{each.label}{each.operator}{quoted(each.value)}"
@@ -99,7 +79,7 @@ def selector_text(select: Select) -> str:
     return f"{metric}{{{','.join(matchers)}}}" if matchers or not metric else metric
 
 
-def shift_text(at: At | None, offset_ms: int) -> str:
+def shift_text(at: plan.At | None, offset_ms: int) -> str:
     """The modifiers `@` and `offset`, in Prometheus' order."""
     text = ""
     if at is not None:
@@ -109,8 +89,7 @@ def shift_text(at: At | None, offset_ms: int) -> str:
     return text
 
 
-def aggregate_text(node: Aggregate) -> str:
-    """An aggregation; one by no label is written without `by`."""
+def aggregate_text(node: plan.Aggregate) -> str:
     arguments = [each for each in (node.parameter, node.expression) if each is not None]
     inner = f"({', '.join(map(text_of, arguments))})"
     labels = ", ".join(node.labels)
@@ -119,18 +98,16 @@ def aggregate_text(node: Aggregate) -> str:
     return f"{node.operator} by ({labels}) {inner}" if labels else node.operator + inner
 
 
-def modifiers_of(binary: Binary) -> str:
-    """The modifiers between an operator and its right side."""
+def modifiers_of(binary: plan.Binary) -> str:
     text = " bool" if binary.return_bool else ""
     matching = binary.matching
-    is_vectors = kind_of(binary.left) is kind_of(binary.right) is Kind.VECTOR
+    is_vectors = kind_of(binary.left) is kind_of(binary.right) is plan.Kind.VECTOR
     if is_vectors and (matching.on or matching.labels or matching.group):
         text += matching_text(matching)
     return text
 
 
-def matching_text(matching: Matching) -> str:
-    """Vector matching: `on`, `ignoring`, `group_left`, `group_right`."""
+def matching_text(matching: plan.Matching) -> str:
     text = ""
     if matching.on or matching.labels:
         text = f" {'on' if matching.on else 'ignoring'} ({', '.join(matching.labels)})"

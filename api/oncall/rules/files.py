@@ -34,7 +34,6 @@ class Problem(msgspec.Struct, frozen=True, order=True):
 
 
 def find_rule_files(paths: Iterable[str]) -> list[Path]:
-    """The named files, and those in the named folders; a SettingsError if there are none."""
     found: list[Path] = []
     for name in paths:
         path = Path(name)

@@ -6,9 +6,9 @@ import difflib
 import math
 from collections.abc import Collection, Mapping, Sequence
 
-from alerts.rulebook.file import write_duration
 from alerts.rulebook.model import ALERT_NAME, Alert, AlertState
 from api.oncall.rules.cases import AlertCase, ExpectedAlert
+from api.oncall.rules.expression import duration_text
 from collector.contract.identity import METRIC_LABEL, printable
 
 ROUNDING = 1e-9
@@ -38,21 +38,14 @@ def show_row(labels: Mapping[str, str], value: float) -> str:
 
 
 def show_alert(alert: ExpectedAlert) -> str:
-    """An alert in some lines: its labels, then its annotations."""
     named = {name: value for name, value in alert.labels.items() if name != ALERT_NAME}
     notes = [f"    {name}: {printable(text)}" for name, text in sorted(alert.annotations.items())]
     return "\n".join([show_labels(named), *notes])
 
 
-def span(milliseconds: int) -> str:
-    """A length of time as rule files write it."""
-    return write_duration(milliseconds / 1000)
-
-
 def about_alerts(
     case: AlertCase, firing: Sequence[ExpectedAlert], seen: Sequence[Alert], names: Collection[str]
 ) -> str:
-    """A hint when other alerts fire than expected; empty: none."""
     if case.alert_name not in names:
         near = difflib.get_close_matches(case.alert_name, names, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
@@ -60,7 +53,7 @@ def about_alerts(
     if not firing:
         pending = [one for one in seen if one.state is AlertState.PENDING]
         if pending:
-            since = span(min(one.active_ns for one in pending) // 1_000_000)
+            since = duration_text(min(one.active_ns for one in pending) // 1_000_000)
             return f"{len(pending)} pending since {since}: it has not held for long enough"
         return "nothing is even pending: ask for parts of its expression in promql_expr_test"
     if not case.expected:
@@ -69,7 +62,6 @@ def about_alerts(
 
 
 def compare_closest(expected: Sequence[ExpectedAlert], firing: Sequence[ExpectedAlert]) -> str:
-    """The differences between the first missing alert and the nearest one that fires."""
     missing = next((one for one in expected if one not in firing), None)
     extra = [one for one in firing if one not in expected]
     if missing is None or not extra:
@@ -83,12 +75,10 @@ def compare_closest(expected: Sequence[ExpectedAlert], firing: Sequence[Expected
 
 
 def differing(one: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    """The names whose values are not the same."""
     return sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
 
 
 def about_rows(expected: Sequence[Row], got: Sequence[Row]) -> str:
-    """A hint when an expression gives other rows than expected."""
     if [dict(labels) for labels, _ in expected] != [dict(labels) for labels, _ in got]:
         without = [{k: v for k, v in labels.items() if k != METRIC_LABEL} for labels, _ in got]
         if [dict(labels) for labels, _ in expected] == without:

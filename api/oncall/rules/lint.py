@@ -1,8 +1,4 @@
-"""Warnings about valid rules that are probably wrong: unknown names, rates of gauges.
-
-Nothing here refuses a rule. Metrics that the catalog does not know get no warning, except
-those with our prefix.
-"""
+"""Warnings about valid rules; unknown metrics get none unless they have our prefix."""
 
 from __future__ import annotations
 
@@ -78,7 +74,6 @@ class Linter:
             )
 
     def _about_names(self, plan: Node) -> Iterator[str]:
-        """Series that no source or rule produces."""
         for node in nodes_of(plan):
             name = node.selector.metric if isinstance(node, Select) else None
             if name is None or name in self._records:
@@ -113,7 +108,6 @@ class Linter:
                 yield f"{node.function}() of {name}, a {metric.kind}: deriv() or delta() is meant"
 
     def _about_labels(self, plan: Node) -> Iterator[str]:
-        """Labels in `by` and `on` that the series lack."""
         for node in nodes_of(plan):
             if isinstance(node, Aggregate) and not node.without:
                 yield from self._lacking("by", node.labels, node.expression)
@@ -217,7 +211,6 @@ def one_known(node: Binary, left: LabelSet | None, right: LabelSet | None) -> La
 
 
 def bare(node: Node) -> Node:
-    """The node inside brackets and signs."""
     while isinstance(node, Paren | Negate):
         node = node.expression
     return node

@@ -67,7 +67,6 @@ class Series:
         self._arrays: tuple[Ints, Floats] | None = None
 
     def add(self, time_ms: int, value: float) -> bool:
-        """Add a sample; False if there is another one at this moment already."""
         place = len(self.times_ms)
         if place and time_ms <= self.times_ms[-1]:
             place = bisect.bisect_left(self.times_ms, time_ms)
@@ -93,7 +92,6 @@ class MemoryStore:
         self._found: dict[Selector, tuple[int, list[Series]]] = {}
 
     def series(self, labels: Mapping[str, str]) -> Series:
-        """The series with these labels; a new one, if there is none yet."""
         key = frozenset(labels.items())
         known = self._series.get(key)
         if known is None:
@@ -176,10 +174,7 @@ class MemoryReader(Reader):
         return [found]
 
     def raw(self, found: Found, after_ms: int, to_ms: int) -> Samples:
-        """The samples of these series up to a moment, and from one on.
-
-        The first moment of all is 0; queries about it ask for what comes after.
-        """
+        """The first moment of all is 0; queries about it ask for what comes after."""
         until_ms = min(to_ms, self._until_ms)
         rows, times, values = [], [], []
         for row, one in enumerate(cast("SeriesRows", found.labels).series):
@@ -196,11 +191,7 @@ class MemoryReader(Reader):
         together = np.concatenate(values)
         self.touch(len(together))
         return Samples(
-            found.labels,
-            np.concatenate(rows),
-            np.concatenate(times),
-            together,
-            is_stale(together),
+            found.labels, np.concatenate(rows), np.concatenate(times), together, is_stale(together)
         )
 
 
@@ -223,7 +214,6 @@ class MemoryEvaluation(Evaluation):
 
 
 parse_once = lru_cache(PARSED_MAX)(parse_query)
-"""The plan of a text that is evaluated repeatedly."""
 
 
 class MemoryEngine:
@@ -256,6 +246,6 @@ NOT_FOR_RULES = "rule result is not a vector or scalar"
 def plan_of_rule(text: str) -> Node:
     """A QueryError also for expressions that no rule can use."""
     plan = parse_once(text)
-    if kind_of(plan) not in {Kind.VECTOR, Kind.SCALAR}:
-        raise bad_data(NOT_FOR_RULES)
+    if (kind := kind_of(plan)) not in {Kind.VECTOR, Kind.SCALAR}:
+        raise bad_data(f"{NOT_FOR_RULES}: the expression gives a {kind}")
     return plan

@@ -28,7 +28,6 @@ STALE_MARKER: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))
 """The NaN by which Prometheus marks a series' end; its bits make it, not its value."""
 
 SHOWN_MAX = 60
-"""Characters of a word that an error repeats."""
 
 # No hexadecimal: `0x10` is ten more zeros.
 _NUMBER = r"(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[iI][nN][fF]|[nN][aA][nN])"
@@ -47,7 +46,6 @@ class NotationError(FabricscopeError):
 
 
 def read_series(series: str, values: str) -> tuple[dict[str, str], Values]:
-    """The labels and the values of one series; None where there is no value."""
     return read_metric(series), read_values(values)
 
 
@@ -134,7 +132,6 @@ def read_word(word: str, read_other: ReadWord | None = None) -> Iterator[float |
 
 
 def count_of(text: str) -> int:
-    """The number after `x`."""
     if len(text) > len(str(VALUES_MAX)):
         raise NotationError(f"{text[:SHOWN_MAX]} repetitions; at most {VALUES_MAX}")
     return int(text)

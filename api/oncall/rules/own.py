@@ -1,9 +1,4 @@
-"""The service's own metrics as series in its own store: rules about it need no other server.
-
-Every process writes its own, whether it leads or not. A process is identified by its host's
-name and the port that it listens on; after a restart its counters restart in the same series,
-which PromQL understands.
-"""
+"""The service's own metrics as series in its store; a process is its host's name and port."""
 
 from __future__ import annotations
 
@@ -49,7 +44,6 @@ class OwnNumbers:
             await self.write()
 
     async def write(self) -> int:
-        """Write the current values; returns their number."""
         samples = self.samples(round(self._clock() * NS))
         left_out = max(0, len(samples) - OWN_SERIES_MAX)
         try:
@@ -64,7 +58,6 @@ class OwnNumbers:
         return len(samples) - left_out
 
     def samples(self, now_ns: int) -> list[Sample]:
-        """The registry's values, with labels for host and port."""
         return [
             Sample(Series(sample.name, {**sample.labels, **self._place}), sample.value, now_ns)
             for family in self._metrics.registry.collect()

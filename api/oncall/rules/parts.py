@@ -39,10 +39,7 @@ def make_rules(
     clock: Callable[[], float],
     hooks: Hooks = NO_HOOKS,
 ) -> Rules:
-    """All parts for a service. The engine is shared with clients' queries, the threads are not.
-
-    Rule files are read at once, so that the first answer has them.
-    """
+    """The engine is shared with clients' queries, the threads are not. Reads rule files at once."""
     shelf = Shelf(settings, metrics, clock)
     shelf.look()
     asker = Asker(engine)

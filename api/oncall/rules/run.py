@@ -54,7 +54,6 @@ class GroupRun:
         self.take(place, RuleOutcome(seconds=0.0, error=error))
 
     def end_what_is_gone(self) -> None:
-        """End the alerts and series of rules that the group no longer has."""
         for name, alerts in self.state.alerts.items():
             if name not in self.alerts and (left := ended(alerts, self.at.now_ns)):
                 self.alerts[name] = left

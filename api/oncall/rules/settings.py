@@ -9,15 +9,12 @@ class RuleSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which rules there are, how often they are evaluated, and what alerts carry."""
 
     pack: bool
-    """Whether the rule pack that is shipped is evaluated."""
     knobs: str
     """File (TOML) with other thresholds for the pack; empty: its own."""
     folder: str
     """Folder of rule files of the user's; empty: none."""
     interval_s: float
-    """Of groups that name none."""
     external_labels: dict[str, str]
     public_url: str
-    """Prefix of links in alerts."""
     port: int
     """Where the service listens: it names the instance in the service's own metrics."""

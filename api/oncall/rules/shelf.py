@@ -11,21 +11,18 @@ import logging
 import stat
 import threading
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from alerts.rulebook.file import RULE_FILE_BYTES_MAX, parse_rules
 from alerts.rulebook.knobs import fill_pack
-from alerts.rulebook.model import Group, Rule
-from alerts.rulebook.template import TemplateError, check
+from alerts.rulebook.model import Group
 from api.base.limits import RULE_FILES_MAX, RULE_GROUPS_MAX, RULES_MAX
 from api.base.metrics import ServiceMetrics
+from api.oncall.rules.files import problems_of
 from api.oncall.rules.settings import RuleSettings
-from api.promql.errors import QueryError
-from api.promql.parse import kind_of, parse_query
-from api.promql.plan import Kind
 from collector.contract.errors import FabricscopeError, RuleFileError, SettingsError
 
 PACK = "fabricscope"
@@ -38,7 +35,6 @@ PROBLEMS_MAX = 20
 ERROR_CHARS_MAX = 4_000
 """Of an error that is shown: a file can have many."""
 RUNBOOKS = "/runbooks"
-"""Where the service serves the runbooks."""
 RUNBOOK_KNOB = "runbook_base"
 
 Stamp = tuple[int, int, int, int]
@@ -68,7 +64,6 @@ class RuleFile(msgspec.Struct, frozen=True, kw_only=True):
     state: FileState
     error: str = ""
     loaded_s: float | None = None
-    """When what is evaluated was read, unix seconds; None: never."""
     groups: tuple[Group, ...] = ()
 
 
@@ -105,7 +100,6 @@ class Shelf:
 
     @property
     def files(self) -> list[RuleFile]:
-        """By name."""
         return [self._files[name] for name in sorted(self._files)]
 
     @property
@@ -114,10 +108,7 @@ class Shelf:
         return [group for file in self.files for group in file.groups]
 
     def knows(self, file: str) -> bool:
-        """Whether it is certain which groups a file has.
-
-        Not of one that cannot be read, or of a folder that is away: then nothing of it has ended.
-        """
+        """Not of a file or folder that cannot be read: then nothing of it has ended."""
         found = self._files.get(file)
         if found is not None:
             return found.state is not FileState.REFUSED
@@ -140,7 +131,6 @@ class Shelf:
     # --- the pack ------------------------------------------------------------------------------
 
     def _look_at_pack(self) -> None:
-        """Read the pack at the start, and again when the file of knobs changes."""
         path = self._settings.knobs
         stamp = stamp_of(Path(path)) if path else NO_FILE
         if not self._settings.pack or self._stamps.get(path, NEVER) == stamp:
@@ -175,7 +165,6 @@ class Shelf:
     # --- the user's folder ---------------------------------------------------------------------
 
     def _look_at_folder(self) -> None:
-        """Read the user's files that are new or have changed; drop those that are gone."""
         if not self._settings.folder:
             return
         folder = Path(self._settings.folder)
@@ -228,7 +217,7 @@ class Shelf:
             groups = tuple(read_groups(text, name))
             self._check_room(name, groups)
         except FabricscopeError as error:
-            self._refuse(name, told(error))
+            self._refuse(name, error_lines(error))
             return
         had = self._files.get(name)
         if had is not None:
@@ -274,7 +263,6 @@ class Shelf:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Changes whenever the file does; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -314,23 +302,7 @@ def read_groups(text: str, name: str) -> list[Group]:
     return groups
 
 
-def problems_of(rule: Rule) -> Iterator[str]:
-    """Why a rule can never be evaluated."""
-    try:
-        kind = kind_of(parse_query(rule.expression))
-    except QueryError as error:
-        yield str(error)
-    else:
-        if kind not in {Kind.VECTOR, Kind.SCALAR}:
-            yield f"the expression gives a {kind}; a rule needs an instant vector or a scalar"
-    for name, text in [*rule.labels.items(), *rule.annotations.items()] if rule.is_alert else ():
-        try:
-            check(text)
-        except TemplateError as error:
-            yield f"{name}: {error}"
-
-
-def told(error: FabricscopeError) -> str:
+def error_lines(error: FabricscopeError) -> str:
     """An error with everything that is wrong with a file, a line each."""
     if not isinstance(error, RuleFileError):
         return str(error)

@@ -52,7 +52,7 @@ class GroupDocument(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     name: str
     rules: tuple[str, ...]
-    """The ids of its rules, in order: `health` refers to places."""
+    """In order: `health` refers to places."""
     health: GroupHealth
 
 
@@ -127,14 +127,12 @@ def rule_ids(group: Group) -> list[str]:
 
 
 def identity_of(rule: Rule) -> bytes:
-    """What makes two rules the same."""
     return msgspec.json.encode(
         (rule.is_alert, rule.name, rule.expression, sorted(rule.labels.items()))
     )
 
 
 def fingerprint(labels: Labels) -> str:
-    """An alert's id in the inventory."""
     return digest(canonical_bytes(labels))
 
 
@@ -182,7 +180,6 @@ def read_group(kept: KeptGroup) -> GroupDocument:
 
 
 def recall(inventory: Inventory) -> dict[str, GroupState]:
-    """The states of all groups, by key. Raises InventoryError."""
     groups, alerts = inventory.alerts.standing()
     states: dict[str, GroupState] = {}
     by_id: dict[str, GroupState] = {}
@@ -212,10 +209,7 @@ class Keeper:
     def keep(
         self, state: GroupState, alerts: Mapping[str, Iterable[Alert]], document: GroupDocument
     ) -> bool:
-        """Keep an evaluation's changes, in one transaction.
-
-        False, and nothing is kept, if another process leads by now. Raises InventoryError.
-        """
+        """In one transaction; False, and nothing is kept, if another process leads by now."""
         name = group_id(state.key)
         after: dict[tuple[str, str], str] = {}
         for rule, some in alerts.items():
@@ -244,7 +238,6 @@ class Keeper:
         return is_kept
 
     def forget(self, key: str) -> bool:
-        """Forget a group that has ended; False if another process leads by now."""
         name = group_id(key)
         return self._inventory.alerts.forget_group(name, task=EVALUATOR, holder=self._lead.holder)
 

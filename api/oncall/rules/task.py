@@ -133,7 +133,6 @@ class RuleTask:
     # --- the clock -----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Evaluate until cancelled."""
         looked = float("-inf")
         try:
             while True:
@@ -177,15 +176,11 @@ class RuleTask:
         return len(due)
 
     def forget(self) -> None:
-        """Another process leads: the states are no longer known here."""
         self._states = None
         self._last_ns.clear()
 
     def due(self) -> list[tuple[Group, int]]:
-        """The groups that are due, those that wait longest first, each with its moment.
-
-        A group that has just come up begins at its next moment, as in Prometheus.
-        """
+        """Longest waiting first. A new group begins at its next moment, as in Prometheus."""
         if self._states is None:
             return []
         now_ns = round(self._clock() * NS)
@@ -204,11 +199,9 @@ class RuleTask:
         return [(group, moment_ns) for _, group, moment_ns in found]
 
     def interval_of(self, group: Group) -> float:
-        """Seconds between two evaluations of a group."""
         return max(group.interval_s or self._interval_s, GROUP_INTERVAL_S_MIN)
 
     def _all_groups(self, states: Mapping[str, GroupState]) -> list[Group]:
-        """The groups of the files, and those with alerts that are in no file any more."""
         groups = {group.key: group for group in self._shelf.groups}
         for key, state in states.items():
             if key not in groups:
@@ -216,7 +209,6 @@ class RuleTask:
         return list(groups.values())
 
     def _begin(self) -> None:
-        """Start what is due, as far as there is room."""
         room = GROUPS_AT_ONCE - len(self._running)
         if room <= 0 or not self._lead.is_held():
             return
@@ -351,7 +343,6 @@ class RuleTask:
                 log.warning("rule %s of %s: %s", rule.name, run.group.key, outcome.error)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
-        """Run blocking work in a thread for rules."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     # --- results --------------------------------------------------------------------------
@@ -364,6 +355,5 @@ class RuleTask:
         self._is_failing = bool(why)
 
     def _count(self, state: AlertState) -> int:
-        """Alerts in a state, as far as this process knows."""
         states = list((self._states or {}).values())
         return sum(alert.state is state for each in states for alert in each.all_alerts())

@@ -48,7 +48,6 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     time_ms: int
     """Since the start of the test: when it was asked about, or when the rule failed."""
     error: str = ""
-    """Why there is nothing to compare."""
     expected: list[str] = []
     got: list[str] = []
     hint: str = ""
@@ -90,7 +89,6 @@ class RuleState:
 
     @property
     def is_idle(self) -> bool:
-        """Whether an empty result changes nothing."""
         return not self.standing and not self.written
 
     @property
@@ -100,7 +98,6 @@ class RuleState:
 
 
 def run_tests(file: TestFile, book: Book, dialect: Dialect) -> Iterable[TestResult]:
-    """The result of each test of a file, in order."""
     for case in file.tests:
         run = Run(case, book, dialect, file.evaluation_ms)
         run.evaluate()
@@ -126,7 +123,6 @@ class Run:
         """Alerts at the moments that are asked about."""
 
     def _step_of(self, case: AlertCase) -> int:
-        """The evaluation that counts for a case: the last one that is not after it."""
         return case.time_ms // self._evaluation_ms
 
     def _time_ms(self, step: int) -> int:
@@ -149,7 +145,6 @@ class Run:
                 self._at_once(states[0])
 
     def _load(self, place: int) -> None:
-        """A series of the input; of the same labels twice the later one counts, as in promtool."""
         given = self._case.series[place]
         series = self._store.series(given.labels)
         for number, value in enumerate(given.values):
@@ -247,7 +242,6 @@ class Run:
         ]
 
     def _write(self, state: RuleState, step: int, samples: Sequence[Row]) -> None:
-        """Store a rule's samples; series of the last evaluation that are missing now have ended."""
         now_ms = self._time_ms(step)
         written: dict[LabelKey, Mapping[str, str]] = {}
         for labels, value in samples:
@@ -337,7 +331,6 @@ class Run:
 
 
 def labels_of(rule: Rule, found: Mapping[str, str]) -> Mapping[str, str]:
-    """The labels of a row: of an alert as found, of a recording rule as stored."""
     if rule.is_alert:
         return found
     labels = {**found, METRIC_LABEL: rule.name, **rule.labels}
@@ -363,7 +356,6 @@ def row_order(row: Row) -> list[tuple[str, str]]:
 
 
 def alert_key(alert: ExpectedAlert) -> tuple[LabelKey, LabelKey]:
-    """What makes two alerts the same."""
     return frozenset(alert.labels.items()), frozenset(alert.annotations.items())
 
 

@@ -108,7 +108,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def check_policy(file: Path) -> int:
-    """Check a policy file; SettingsError names what is wrong."""
     policy = read_policy(str(file))
     print(f"{file}: mode {policy.mode}, {len(policy.rules)} rules")
     for rule in policy.rules:
@@ -130,14 +129,9 @@ Doing = Callable[[Client, argparse.Namespace], tuple[Answer, Show]]
 
 
 def ask_list(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
-    asked: dict[str, Any] = {"limit": LIST_MAX}
-    if arguments.state:
-        asked["state"] = arguments.state
-    if arguments.host:
-        asked["host"] = arguments.host
-    if arguments.live:
-        asked["live"] = "true"
-    return client.get("/v1/actions", Answer, **asked), show_list
+    asked = {"state": arguments.state, "host": arguments.host, "live": arguments.live and "true"}
+    given = {name: value for name, value in asked.items() if value}
+    return client.get("/v1/actions", Answer, limit=LIST_MAX, **given), show_list
 
 
 def ask_one(client: Client, arguments: argparse.Namespace) -> tuple[Answer, Show]:
@@ -198,7 +192,6 @@ DOINGS: dict[str, Doing] = {
 
 
 def table_of(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Table:
-    """Rows under heads, without lines."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in heads:
         table.add_column(head, no_wrap=head != "WHY", overflow="fold")

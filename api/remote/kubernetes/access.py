@@ -143,7 +143,6 @@ def check_server(server: str, place: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address stays on this machine."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -154,7 +153,6 @@ def is_loopback(host: str) -> bool:
 
 
 def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> Access:
-    """The API server of the cluster that this pod runs in."""
     host = environment.get("KUBERNETES_SERVICE_HOST", "")
     port = environment.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
@@ -226,7 +224,6 @@ def read_config(file: Path) -> dict[str, Any]:
 
 
 def named_entry(entry: object, kind: str, file: Path) -> tuple[str, dict[str, Any]]:
-    """Name and content of an entry of clusters, users or contexts."""
     content = entry.get(kind[:-1]) if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(content or {}, dict):
         raise SettingsError(f"{file}: an entry of {kind} is not {{name: …, {kind[:-1]}: {{…}}}}")
@@ -244,7 +241,6 @@ def find_named(
 
 
 def text_of(table: Mapping[str, Any], key: str, where: str) -> str:
-    """A text of a table; empty if it is not there."""
     value = table.get(key)
     if value is not None and not isinstance(value, str):
         raise SettingsError(f"{where}: {key} is {type(value).__name__}; it should be text")
@@ -252,7 +248,6 @@ def text_of(table: Mapping[str, Any], key: str, where: str) -> str:
 
 
 def check_fields(table: Mapping[str, Any], known: frozenset[str], where: str) -> None:
-    """Refuse fields that are not supported."""
     for key, value in table.items():
         if key not in known and value not in (None, "", False, [], {}):
             advice = ADVICE.get(key, "fabricscope does not do this; use another user or cluster")

@@ -1,7 +1,4 @@
-"""`fabricscope kubernetes`: the controller that writes health to a cluster's nodes.
-
-`fabricscope kubernetes extender` runs beside a scheduler.
-"""
+"""`fabricscope kubernetes`: the controller, and `extender`, which runs beside a scheduler."""
 
 from __future__ import annotations
 
@@ -90,7 +87,6 @@ def make_service(arguments: argparse.Namespace, scope: str) -> Service:
 
 
 async def control(arguments: argparse.Namespace) -> int:
-    """Run the controller until a signal comes, or once."""
     access = find_access(arguments.kubeconfig, arguments.context, os.environ)
     async with contextlib.AsyncExitStack() as stack:
         cluster = Cluster(access)
@@ -112,7 +108,6 @@ async def control(arguments: argparse.Namespace) -> int:
 
 
 async def extend(arguments: argparse.Namespace) -> int:
-    """Pass requests on until a signal comes."""
     service = make_service(arguments, "read")
     try:
         async with Gateway(service).serve(arguments.listen or EXTENDER_LISTEN):
@@ -132,5 +127,4 @@ async def once(controller: Controller) -> int:
 
 
 def say(words: str) -> None:
-    """A line on standard output: what is done, or would be."""
     print(words, flush=True)

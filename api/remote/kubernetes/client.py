@@ -10,12 +10,11 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from api.remote.client import explain, shorten
+from api.remote.client import UNREACHED, explain, quoted, shorten
 from api.remote.kubernetes.access import Access
 from api.remote.kubernetes.errors import (
     ClusterAway,
@@ -149,7 +148,7 @@ class Cluster:
 
     async def get_lease(self, name: str) -> Lease:
         """A lease of our namespace; ObjectMissing if there is none."""
-        return await self._ask("GET", f"{self._leases}/{quote(name, safe='')}", Lease)
+        return await self._ask("GET", f"{self._leases}/{quoted(name)}", Lease)
 
     async def create_lease(self, name: str, spec: LeaseSpec) -> Lease:
         """ObjectChanged if another process was faster."""
@@ -159,11 +158,11 @@ class Cluster:
         """Change a lease that is still as it was read; ObjectChanged if it is not."""
         name = lease.metadata.name
         body = lease_body(name, lease.metadata.resource_version, spec)
-        return await self._ask("PUT", f"{self._leases}/{quote(name, safe='')}", Lease, body=body)
+        return await self._ask("PUT", f"{self._leases}/{quoted(name)}", Lease, body=body)
 
     @property
     def _leases(self) -> str:
-        namespace = quote(self.namespace, safe="")
+        namespace = quoted(self.namespace)
         return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
 
     # --- one call ------------------------------------------------------------------------------
@@ -212,8 +211,7 @@ class Cluster:
                 if not answer.is_success:
                     raise await self._refusal(answer, f"{method} {path}")
                 yield answer
-        # OSError: an alert of TLS that comes after the handshake is not httpx' in its own streams.
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError, OSError) as error:
+        except UNREACHED as error:
             raise ClusterAway(f"cannot reach {self.server}: {explain(error)}") from error
 
     async def _refusal(self, answer: httpx.Response, what: str) -> ClusterError:
@@ -235,7 +233,7 @@ class Cluster:
 
 
 def node_path(name: str) -> str:
-    return f"/api/v1/nodes/{quote(name, safe='')}"
+    return f"/api/v1/nodes/{quoted(name)}"
 
 
 def lease_body(name: str, version: str, spec: LeaseSpec) -> dict[str, Any]:
@@ -257,7 +255,6 @@ def decode(text: bytes | msgspec.Raw, wanted: type[Answer], what: str) -> Answer
 
 
 async def read_all(answer: httpx.Response) -> bytes:
-    """The body, bounded in size."""
     body = bytearray()
     async for piece in answer.aiter_bytes():
         body += piece
@@ -267,7 +264,6 @@ async def read_all(answer: httpx.Response) -> bytes:
 
 
 async def lines_of(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """The lines of a stream, each bounded in size."""
     rest = bytearray()
     async for piece in answer.aiter_bytes():
         rest += piece

@@ -107,7 +107,6 @@ class Controller(Executor[Mapping[str, Node], Write]):
         return self._loop.is_alive
 
     def state(self) -> dict[str, object]:
-        """A summary for `/healthz`."""
         return {
             "mode": self._options.mode.value,
             "writes": self._leadership.is_held(),
@@ -117,18 +116,15 @@ class Controller(Executor[Mapping[str, Node], Write]):
 
     @property
     def followers(self) -> Mapping[str, Step]:
-        """The watch of nodes and, if it writes, the lease."""
         if self._is_dry:
             return {"nodes": self.nodes.step}
         return {"nodes": self.nodes.step, "lease": self._leadership.run}
 
     @property
     def is_ready(self) -> bool:
-        """Whether nodes are known, and this process holds the lease."""
         return self.nodes.is_listed and (self._is_dry or self._leadership.is_held())
 
     async def claim(self) -> None:
-        """Take or renew the lease."""
         if not await self._leadership.step():
             raise ClusterAway(self._leadership.why)
 
@@ -168,7 +164,6 @@ class Controller(Executor[Mapping[str, Node], Write]):
             await asyncio.sleep(1 / WRITES_A_SECOND_MAX)
 
     async def _write(self, write: Write) -> Attempt:
-        """Write one change; returns its outcome."""
         current: Write | None = write
         try:
             for _ in range(CONFLICT_TRIES):
@@ -211,6 +206,5 @@ class Controller(Executor[Mapping[str, Node], Write]):
 
 
 def failed(write: Write, error: ClusterError) -> Attempt:
-    """An attempt that is reported to the service as failed."""
     reports = [Report(each.action, "failed", str(error)) for each in write.reports]
     return Attempt(is_done=False, reports=reports)

@@ -1,12 +1,4 @@
-"""What can go wrong with a Kubernetes API server, by name.
-
-ClusterError
-├── ClusterAway        it cannot be reached, or is too busy: it may be back soon
-├── ClusterRefused     it does not know us (401), or we may not (403): an operator has to do
-something ├── ObjectMissing      there is no such object (404) ├── ObjectChanged      another client
-changed it meanwhile (409): look again ├── WatchGone          what was known is too old to go on
-from (410): list again └── ClusterOdd         an answer that is none of Kubernetes' API
-"""
+"""What can go wrong with a Kubernetes API server, by name."""
 
 from __future__ import annotations
 

@@ -24,7 +24,6 @@ class Nodes:
         self.is_listed = False
 
     async def step(self) -> None:
-        """List if needed, then watch until the server ends it."""
         if not self._version:
             await self.list()
         try:

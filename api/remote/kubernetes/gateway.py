@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 import msgspec
 
 from api.remote.answers import Service
 from api.remote.client import ServiceError
-from api.remote.kubernetes.probe import answer_to, parse_address
-from collector.contract.errors import FabricscopeError, SettingsError
+from api.remote.kubernetes.probe import answer_to, reply, serve
+from collector.contract.errors import FabricscopeError
 
 REQUEST_SECONDS_MAX = 10.0
 """For one request as a whole; the scheduler gives up after 5 unless configured otherwise."""
@@ -46,19 +45,10 @@ class Gateway:
         return True
 
     def state(self) -> dict[str, object]:
-        """The service's address."""
         return {"service": self._service.url}
 
-    @contextlib.asynccontextmanager
-    async def serve(self, listen: str) -> AsyncIterator[int]:
-        """Answer at HOST:PORT while the context is open; yields the port."""
-        host, port = parse_address(listen)
-        try:
-            server = await asyncio.start_server(self._handle, host, port, limit=HEAD_BYTES_MAX)
-        except OSError as error:
-            raise SettingsError(f"--listen {listen}: {error.strerror}") from error
-        async with server:
-            yield server.sockets[0].getsockname()[1]
+    def serve(self, listen: str) -> contextlib.AbstractAsyncContextManager[int]:
+        return serve(listen, self._handle, HEAD_BYTES_MAX)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection with one request: Go opens the next by itself."""
@@ -108,8 +98,3 @@ def length_of(lines: list[bytes]) -> int:
 
 def problem(words: str) -> bytes:
     return msgspec.json.encode({"detail": words})
-
-
-def reply(status: str, body: bytes) -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return f"{head}Connection: close\r\n\r\n".encode() + body

@@ -59,16 +59,13 @@ class Leadership:
         self._seen: tuple[str, float] | None = None
         """The version of another holder's lease, and when we first saw it."""
         self.why = "the API server was not asked yet"
-        """Why we do not hold it."""
         self.news = asyncio.Event()
         """Set when we get it."""
 
     def is_held(self) -> bool:
-        """Whether we may write now."""
         return self._monotonic() - self._renewed_s < RENEWED_SECONDS
 
     async def run(self) -> None:
-        """Hold it, or try to, until cancelled; then release it."""
         was_held = False
         try:
             while True:

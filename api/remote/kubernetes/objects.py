@@ -54,7 +54,6 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name, which is also our host's."""
         return self.metadata.name
 
     @property
@@ -67,11 +66,9 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def taints(self) -> list[Json]:
-        """Its taints, as they came."""
         return self.spec.taints or []
 
     def condition(self, kind: str) -> Condition | None:
-        """None if it has no condition of this type."""
         return next((each for each in self.status.conditions or () if each.type == kind), None)
 
     def is_older_than(self, other: Node) -> bool:

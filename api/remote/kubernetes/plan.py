@@ -157,7 +157,6 @@ def plan_node(node: Node, known: Known, now: dt.datetime) -> list[Write]:
 
 
 def plan_condition(node: Node, known: Known, now: dt.datetime) -> Write | None:
-    """The condition, if it is not as it should be, or old."""
     before = node.condition(CONDITION)
     wanted = wanted_condition(node.name, known, has_one=before is not None)
     if wanted is None:
@@ -186,10 +185,7 @@ def plan_condition(node: Node, known: Known, now: dt.datetime) -> Write | None:
 
 
 def wanted_condition(name: str, known: Known, *, has_one: bool) -> tuple[str, str, str] | None:
-    """Status, reason and message; None where a node should have no condition of ours.
-
-    A node that the service has never heard of is not ours: clusters have nodes without a fabric.
-    """
+    """None: no condition of ours, as on nodes without a fabric, unknown to the service."""
     entry = known.hosts.get(name)
     if entry is None and not has_one:
         return None
@@ -220,7 +216,6 @@ def our_taint(node: Node) -> Json | None:
 
 
 def has_our_name(taint: Json) -> bool:
-    """Whether a taint has our key and effect."""
     return taint.get("key") == TAINT_KEY and taint.get("effect") == TAINT_EFFECT
 
 
@@ -252,7 +247,6 @@ def plan_node_itself(node: Node, known: Known) -> Write | None:
 def taint_write(
     node: Node, action: Action, metadata: dict[str, Any], words: list[str]
 ) -> Write | None:
-    """The write for a node whose host should be drained."""
     ours = our_taint(node)
     wanted = {"key": TAINT_KEY, "value": label_value(action.hold), "effect": TAINT_EFFECT}
     is_somebodys = ours is None and any(has_our_name(taint) for taint in node.taints)
@@ -285,7 +279,6 @@ def node_write(
     words: list[str],
     urgency: Urgency = Urgency.LABELS,
 ) -> Write | None:
-    """None if there is nothing to write."""
     if not metadata and not spec:
         return None
     patch = {"metadata": metadata, **({"spec": spec} if spec else {})}

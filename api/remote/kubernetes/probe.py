@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 import msgspec
@@ -14,6 +14,8 @@ from collector.contract.errors import SettingsError
 REQUEST_SECONDS_MAX = 5.0
 """Until a request's first line has come."""
 LINE_BYTES_MAX = 4_096
+
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Watched(Protocol):
@@ -26,10 +28,18 @@ class Watched(Protocol):
 
 
 @contextlib.asynccontextmanager
-async def serve_state(listen: str, watched: Watched) -> AsyncIterator[int]:
+async def serve(listen: str, handle: Handle, line_bytes: int) -> AsyncIterator[int]:
     """Answer at HOST:PORT while the context is open; yields the port."""
     host, port = parse_address(listen)
+    try:
+        server = await asyncio.start_server(handle, host, port, limit=line_bytes)
+    except OSError as error:
+        raise SettingsError(f"--listen {listen}: {error.strerror}") from error
+    async with server:
+        yield server.sockets[0].getsockname()[1]
 
+
+def serve_state(listen: str, watched: Watched) -> contextlib.AbstractAsyncContextManager[int]:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
@@ -38,12 +48,7 @@ async def serve_state(listen: str, watched: Watched) -> AsyncIterator[int]:
                 await writer.drain()
         writer.close()
 
-    try:
-        server = await asyncio.start_server(handle, host, port, limit=LINE_BYTES_MAX)
-    except OSError as error:
-        raise SettingsError(f"--listen {listen}: {error.strerror}") from error
-    async with server:
-        yield server.sockets[0].getsockname()[1]
+    return serve(listen, handle, LINE_BYTES_MAX)
 
 
 def parse_address(listen: str) -> tuple[str, int]:
@@ -69,6 +74,10 @@ def answer_to(line: bytes, watched: Watched) -> bytes:
     else:
         status = "200 OK" if watched.is_alive() else "503 Service Unavailable"
         body = msgspec.json.encode(watched.state()) + b"\n"
+    whole = reply(status, body)
+    return whole.removesuffix(body) if method == "HEAD" else whole
+
+
+def reply(status: str, body: bytes) -> bytes:
     head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    whole = f"{head}Connection: close\r\n\r\n".encode()
-    return whole if method == "HEAD" else whole + body
+    return f"{head}Connection: close\r\n\r\n".encode() + body

@@ -179,7 +179,6 @@ def prolog(arguments: argparse.Namespace, service: Client, host: Host) -> int:
 
 
 def look_at_hosts(service: Client, hosts: frozenset[str], *, refuses: bool) -> int:
-    """Print which of a job's hosts are unhealthy; returns the exit status."""
     try:
         health = service.get("/v1/health", FleetHealth, state=sorted(BAD))
     except ServiceError as error:

@@ -11,7 +11,7 @@ from api.remote.executor import Attempt, Doubt, Executor, Plan, Said
 from api.remote.slurm.reconcile import SINFO, Change, Node, left_over, parse_sinfo, plan
 from collector.contract.errors import HostError
 from collector.contract.identity import printable
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 
 COMMAND_SECONDS = 20.0
@@ -27,10 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
-    """Slurm, through its own programs.
-
-    ``show`` gets each command, done or not; ``is_dry``: none is done. ``node``: only this one.
-    """
+    """Slurm. ``show`` gets each command; ``is_dry``: none is run. ``node``: only this one."""
 
     name = "slurm"
 
@@ -58,7 +55,7 @@ class SlurmExecutor(Executor[Mapping[str, Node] | None, Change]):
         try:
             output = self._host.run(words, COMMAND_SECONDS)
         except HostError as error:
-            if self._is_dry and error.reason is Reason.ABSENT:
+            if self._is_dry and error.reason is UnreadReason.ABSENT:
                 return None
             raise
         if output.status or output.is_cut:

@@ -53,7 +53,6 @@ def split(text: str) -> Iterator[str]:
 
 
 def expand_item(item: str) -> Iterator[str]:
-    """The hosts of one item, whose brackets stand for numbers."""
     parts: list[list[str]] = []
     count = 1
     for place, part in enumerate(re.split(r"[\[\]]", item)):
@@ -118,30 +117,15 @@ def merge_widths(families: dict[tuple[str, int], list[int]]) -> dict[tuple[str, 
     """`node08` and `node10` have one width, though the second begins with no zero."""
     merged: dict[tuple[str, int], list[int]] = {}
     for (stem, width), taken in sorted(families.items()):
-        rest = taken
-        if not width:
-            rest = []
-            widths = {known for other, known in families if other == stem and known}
-            for number in taken:
-                fitting = len(str(number))
-                key = (stem, fitting) if fitting in widths else None
-                if key is None:
-                    rest.append(number)
-                else:
-                    merged.setdefault(key, []).append(number)
-        if rest:
-            merged.setdefault((stem, width), []).extend(rest)
+        widths = {known for other, known in families if other == stem and known and not width}
+        for number in taken:
+            digits = len(str(number))
+            merged.setdefault((stem, digits if digits in widths else width), []).append(number)
     return merged
 
 
 def runs(ordered: list[int]) -> Iterator[tuple[int, int]]:
     """Numbers that follow each other, as first and last."""
-    start = last = None
-    for number in ordered:
-        if last is not None and start is not None and number != last + 1:
-            yield start, last
-            start = number
-        start = number if start is None else start
-        last = number
-    if start is not None and last is not None:
-        yield start, last
+    for _, placed in itertools.groupby(enumerate(ordered), lambda item: item[1] - item[0]):
+        run = [number for _, number in placed]
+        yield run[0], run[-1]

@@ -19,6 +19,7 @@ ATTRIBUTES = {
     "SLURM_RESTART_COUNT": "restarts",
 }
 """Variables that become attributes of the job."""
+FIELDS = {"SLURM_JOB_NAME": "name", "SLURM_JOB_USER": "user", "SLURM_CLUSTER_NAME": "cluster"}
 
 
 def job_id(environment: Mapping[str, str]) -> str:
@@ -41,25 +42,18 @@ def hosts_of(environment: Mapping[str, str]) -> list[str]:
     return expand(environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST", ""))
 
 
+def texts(environment: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    found = {name: environment.get(variable, "") for variable, name in names.items()}
+    return {name: printable(text)[:TEXT_CHARS_MAX] for name, text in found.items() if text}
+
+
 def job_said(environment: Mapping[str, str], now: dt.datetime) -> dict[str, Any]:
     """The body of `POST /v1/jobs`. Raises ParseError."""
-    attributes = {
-        name: printable(value)[:TEXT_CHARS_MAX]
-        for variable, name in ATTRIBUTES.items()
-        if (value := environment.get(variable, ""))
-    }
-    body: dict[str, Any] = {
+    return {
         "id": job_id(environment),
         "scheduler": "slurm",
         "started_at": now.isoformat(),
         "hosts": hosts_of(environment),
-        "attributes": attributes,
+        "attributes": texts(environment, ATTRIBUTES),
+        **texts(environment, FIELDS),
     }
-    for variable, name in (
-        ("SLURM_JOB_NAME", "name"),
-        ("SLURM_JOB_USER", "user"),
-        ("SLURM_CLUSTER_NAME", "cluster"),
-    ):
-        if value := environment.get(variable, ""):
-            body[name] = printable(value)[:TEXT_CHARS_MAX]
-    return body

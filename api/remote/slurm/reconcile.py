@@ -59,7 +59,6 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def action(self) -> str:
-        """The action of our reason; empty if it names none."""
         found = _ACTION.match(self.reason)
         return found[1] if found else ""
 
@@ -117,11 +116,7 @@ def plan(
     ended: Mapping[str, bool],
     share_max: float = 1.0,
 ) -> Plan[Change]:
-    """The changes for Slurm.
-
-    ``ended``: of actions that our reasons name, whether they are over. ``share_max``: of the nodes,
-    that we may have drained at once.
-    """
+    """``ended``: whether actions of our reasons are over; ``share_max``: of the nodes."""
     wanted = {each.host: each for each in standing}
     found: Plan[Change] = Plan(changes=[])
     held = sum(node.is_held for node in nodes.values())

@@ -14,6 +14,7 @@ import msgspec
 
 from api.remote.slurm.hostlist import compress
 from collector.contract.errors import ParseError
+from collector.contract.identity import natural
 
 TIERS_MAX = 8
 _NAME = re.compile(r"[A-Za-z0-9._\-]{1,255}")
@@ -56,7 +57,6 @@ class _Sets:
         self._above: dict[str, str] = {}
 
     def root(self, name: str) -> str:
-        """The representative of the set of a thing."""
         above = self._above.setdefault(name, name)
         while above != self._above[above]:
             self._above[name] = above = self._above[above]
@@ -117,12 +117,6 @@ def merged(before: Sequence[Group], found: Mapping[str, list[str]], tier: int) -
 
 def machine(end: str) -> str:
     return end.partition("/")[0]
-
-
-def natural(name: str) -> tuple[str, int]:
-    """Sort key: leaf10 comes after leaf9."""
-    found = re.fullmatch(r"(.*?)(\d*)", name)
-    return (found[1], int(found[2] or 0)) if found else (name, 0)
 
 
 def tree_lines(groups: Sequence[Group], left: Sequence[str]) -> Iterator[str]:

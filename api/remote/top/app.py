@@ -21,7 +21,6 @@ EXIT_SIGNALLED = 128
 
 
 def run_live(target: Target, console: Console, interval_s: float, screen: Screen) -> int:
-    """Run until the user quits; returns the exit status."""
     terminal = Terminal(console)
     watch = Watch(target, interval_s=interval_s, notify=terminal.wake)
     watch.want(screen.wanted)

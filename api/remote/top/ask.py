@@ -9,12 +9,11 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
-from urllib.parse import quote
+from typing import Generic, TypeVar
 
 import msgspec
 
-from api.remote.client import Busy, Client, Odd, Target
+from api.remote.client import Busy, Client, Odd, Target, quoted
 from api.remote.top import questions
 from api.remote.top.model import (
     Detail,
@@ -47,6 +46,7 @@ HOSTS_CHARS_MAX = 2_000
 seventeen times, and the service reads 64 KiB."""
 
 Part = TypeVar("Part")
+Item = TypeVar("Item")
 Row = TypeVar("Row", JobRow, LinkRow, HostRow)
 Key = tuple[str, ...]
 
@@ -71,12 +71,6 @@ class QueryAnswer(msgspec.Struct, frozen=True):
     data: Result
 
 
-class Incidents(msgspec.Struct, frozen=True):
-    """A page of incidents."""
-
-    items: tuple[Incident, ...]
-
-
 class Named(msgspec.Struct, frozen=True, kw_only=True):
     """A job or a host of a page."""
 
@@ -86,10 +80,10 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
     last_seen: dt.datetime | None = None
 
 
-class Page(msgspec.Struct, frozen=True):
-    """A page of jobs or hosts."""
+class Page(msgspec.Struct, Generic[Item], frozen=True):
+    """A page of a list."""
 
-    items: tuple[Named, ...]
+    items: tuple[Item, ...]
     next: str | None = None
 
 
@@ -100,12 +94,6 @@ class Cable(msgspec.Struct, frozen=True):
     b: str
 
 
-class Cables(msgspec.Struct, frozen=True):
-    """A page of links."""
-
-    items: tuple[Cable, ...]
-
-
 class Asked:
     """One round of requests; failures are kept in ``problems``."""
 
@@ -114,7 +102,6 @@ class Asked:
         self.problems: dict[str, str] = {}
 
     def part(self, name: str, ask: Callable[[], Part], before: Part) -> Part:
-        """The answer to a part; on an error the one before."""
         try:
             return ask()
         except (Odd, Busy) as error:
@@ -122,33 +109,27 @@ class Asked:
             return before
 
     def query(self, expression: str) -> tuple[Series, ...]:
-        return self.client.get(
-            "/api/v1/query",
-            QueryAnswer,
-            query=expression,
-            limit=SERIES_MAX,
-            timeout=QUESTION_SECONDS_MAX,
-        ).data.result
+        return self._query("/api/v1/query", query=expression)
 
     def history(self, expression: str) -> tuple[Series, ...]:
-        """A range query over the last minutes."""
         now_s = self.client.now_s
-        return self.client.get(
+        return self._query(
             "/api/v1/query_range",
-            QueryAnswer,
             query=expression,
             start=now_s - questions.HISTORY_SECONDS,
             end=now_s,
             step=questions.HISTORY_STEP_SECONDS,
-            limit=SERIES_MAX,
-            timeout=QUESTION_SECONDS_MAX,
-        ).data.result
+        )
+
+    def _query(self, path: str, **parameters: str | float) -> tuple[Series, ...]:
+        bounds = {"limit": SERIES_MAX, "timeout": QUESTION_SECONDS_MAX}
+        return self.client.get(path, QueryAnswer, **parameters, **bounds).data.result
 
     def pages(self, path: str, **parameters: str | int) -> list[Named]:
         """All entries of a list, up to PAGES_MAX pages."""
         found: list[Named] = []
         for _ in range(PAGES_MAX):
-            page = self.client.get(path, Page, limit=PAGE, **parameters)
+            page = self.client.get(path, Page[Named], limit=PAGE, **parameters)
             found.extend(page.items)
             if page.next is None:
                 break
@@ -168,7 +149,7 @@ def ask(client: Client, wanted: Wanted, before: Picture | None = None) -> Pictur
     of ours.
     """
     asked = Asked(client)
-    standing = client.get("/v1/incidents", Incidents, state="open", limit=INCIDENTS_MAX).items
+    standing = client.get("/v1/incidents", Page[Incident], state="open", limit=INCIDENTS_MAX).items
     last = before or Picture(time_s=client.now_s)
     views = wanted.views
 
@@ -192,33 +173,30 @@ def closed(asked: Asked) -> tuple[Incident, ...]:
     """Incidents that ended a short while ago, the latest first."""
     since = int(asked.client.now_s - CLOSED_SECONDS)
     page = asked.client.get(
-        "/v1/incidents", Incidents, state="closed", since=since, limit=CLOSED_MAX
+        "/v1/incidents", Page[Incident], state="closed", since=since, limit=CLOSED_MAX
     )
     return tuple(sorted(page.items, key=lambda one: -(one.until_ns or 0)))
 
 
 def detail(asked: Asked, wanted: Wanted, last: Picture) -> Detail | None:
-    """The incident that the user looks at."""
     if not wanted.incident:
         return None
     known = last.detail if last.detail and last.detail.id == wanted.incident else None
-    path = f"/v1/incidents/{quote(wanted.incident, safe='')}"
+    path = f"/v1/incidents/{quoted(wanted.incident)}"
     return asked.part("incident", lambda: asked.client.get(path, Detail), known)
 
 
 def fleet(asked: Asked) -> Fleet:
     found = tabulate(asked.query(questions.fleet()), ())
     numbers = found.get((), {})
-    down = asked.client.get("/v1/links", Cables, is_up="false", limit=DOWN_MAX)
+    down = asked.client.get("/v1/links", Page[Cable], is_up="false", limit=DOWN_MAX)
     names = ("agents", "gpus", "gpus_busy", "jobs")
     return Fleet(
-        **{name: numbers[name] for name in names if name in numbers},
-        links_down=len(down.items),
+        **{name: numbers[name] for name in names if name in numbers}, links_down=len(down.items)
     )
 
 
 def jobs(asked: Asked) -> tuple[JobRow, ...]:
-    """Jobs that run or are measured, by name."""
     known = {one.id: one for one in asked.pages("/v1/jobs", state="running")}
     measured = tabulate(asked.query(questions.jobs()), ("job",))
     steps = {
@@ -237,7 +215,7 @@ def jobs(asked: Asked) -> tuple[JobRow, ...]:
 def links(asked: Asked, wanted: Wanted) -> tuple[LinkRow, ...]:
     """Links that are down, then the worst of the others, as many as one query allows."""
     labels = ("cluster", "host", "device", "port")
-    down = asked.client.get("/v1/links", Cables, is_up="false", limit=DOWN_MAX).items
+    down = asked.client.get("/v1/links", Page[Cable], is_up="false", limit=DOWN_MAX).items
     rows = [LinkRow(host=cable.a, peer=cable.b, is_down=True) for cable in down]
     found = tabulate(asked.query(questions.worst(wanted.order)), labels)
     ranked = sorted(found, key=lambda key: (-found[key].get("", 0.0), key))

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from api.remote.client import ServiceError, Target
 from api.remote.top.app import run_live
-from api.remote.top.ask import open_client
-from api.remote.top.model import Order, View
-from api.remote.top.plain import as_json, as_lines, ask_once
+from api.remote.top.ask import ask, open_client
+from api.remote.top.model import Order, View, Wanted
+from api.remote.top.plain import as_json, as_lines
 from api.remote.top.screen import LISTS, Screen
 from collector.contract.client_flags import add_client_flags
 from collector.contract.errors import SettingsError
@@ -70,17 +70,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def is_interactive(console: Console) -> bool:
-    """Whether keys can be read and a screen be drawn."""
     # A program that was started with its input closed has none.
     has_keyboard = sys.stdin is not None and sys.stdin.isatty()
     return console.is_terminal and not console.is_dumb_terminal and has_keyboard
 
 
 def print_once(target: Target, views: frozenset[View], order: Order, *, as_program: bool) -> int:
-    """Query once and print; returns the exit status."""
     client = open_client(target)
     try:
-        picture = ask_once(client, views, order)
+        picture = ask(client, Wanted(views=views, order=order))
     except ServiceError as error:
         print(f"fabricscope: {error}", file=sys.stderr)
         return EXIT_FAILED

@@ -54,7 +54,6 @@ def details(
 
 
 def section(title: str, texts: Sequence[str], width: int) -> list[Text]:
-    """A title and its texts; nothing without texts."""
     shown = [text for text in texts if text]
     if not shown:
         return []
@@ -80,7 +79,6 @@ def named(many: Sequence[Culprit]) -> list[str]:
 
 
 def ruled_out(verdict: Judgement) -> list[str]:
-    """Excluded causes, and why."""
     return [f"{cause_words(one.what)}: {one.why}" for one in verdict.ruled_out]
 
 

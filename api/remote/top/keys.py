@@ -26,25 +26,20 @@ class Key(enum.StrEnum):
     ESCAPE = "escape"
 
 
-SEQUENCES = {
-    b"\x1b[A": Key.UP,
-    b"\x1b[B": Key.DOWN,
-    b"\x1b[C": Key.RIGHT,
-    b"\x1b[D": Key.LEFT,
-    b"\x1bOA": Key.UP,
-    b"\x1bOB": Key.DOWN,
-    b"\x1bOC": Key.RIGHT,
-    b"\x1bOD": Key.LEFT,
-    b"\x1b[5~": Key.PAGE_UP,
-    b"\x1b[6~": Key.PAGE_DOWN,
-    b"\x1b[H": Key.HOME,
-    b"\x1b[F": Key.END,
-    b"\x1bOH": Key.HOME,
-    b"\x1bOF": Key.END,
-    b"\x1b[1~": Key.HOME,
-    b"\x1b[4~": Key.END,
+CURSOR_KEYS = {
+    b"A": Key.UP,
+    b"B": Key.DOWN,
+    b"C": Key.RIGHT,
+    b"D": Key.LEFT,
+    b"H": Key.HOME,
+    b"F": Key.END,
 }
-"""As xterm and everybody after it sends them, in both modes of the cursor keys."""
+PAGE_KEYS = {b"1": Key.HOME, b"4": Key.END, b"5": Key.PAGE_UP, b"6": Key.PAGE_DOWN}
+SEQUENCES = {
+    **{lead + key: name for lead in (b"\x1b[", b"\x1bO") for key, name in CURSOR_KEYS.items()},
+    **{b"\x1b[%b~" % key: name for key, name in PAGE_KEYS.items()},
+}
+"""As xterm and those after it send them, in both modes of the cursor keys."""
 SINGLE = {
     b"\r": Key.ENTER,
     b"\n": Key.ENTER,

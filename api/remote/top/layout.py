@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.text import Text
 
 GAP = 2
-"""Columns between two columns."""
 MARK, NO_MARK = "▸ ", "  "
 """Before the selected line and before the others: it must be seen without colours too."""
 SELECTED = "reverse"
@@ -50,7 +49,6 @@ class Cell:
 def table(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int, selected: int | None
 ) -> tuple[Text, list[Text]]:
-    """The line of titles, and a line for each row."""
     shown = [place for place, column in enumerate(columns) if width >= column.from_width]
     fixed = sum(columns[place].width for place in shown)
     spare = max(1, width - len(MARK) - fixed - GAP * (len(shown) - 1))

@@ -7,20 +7,14 @@ import datetime as dt
 import msgspec
 from rich.text import Text
 
-from api.remote.client import Client
-from api.remote.top.ask import ask
 from api.remote.top.layout import wrap
-from api.remote.top.model import Order, Picture, View, Wanted
+from api.remote.top.model import Order, Picture, View
 from api.remote.top.screen import LISTS, Screen
 from api.remote.top.views import Stage, listing, now, numbers
 from api.remote.top.words import moment
 
 ALL_LINES = 1_000_000
 """Nothing is left out: there is no screen that it must fit on."""
-
-
-def ask_once(client: Client, views: frozenset[View], order: Order) -> Picture:
-    return ask(client, Wanted(views=views, order=order))
 
 
 def as_json(picture: Picture) -> str:

@@ -88,7 +88,6 @@ def rates(kind: str, names: tuple[str, ...], labels: str, only: str = "") -> str
 
 
 def port_rate(only: str) -> str:
-    """The links' rates, in bits a second."""
     return f"(max by ({PORT}) (fabric_port_rate_bits_per_second{{{only}}}) > 0)"
 
 
@@ -154,7 +153,6 @@ def paused(only: str = "") -> str:
 
 
 def worst(order: Order) -> str:
-    """The ports with the highest values."""
     both = {"sends": utilisation("transmit"), "receives": utilisation("receive")}
     by = {
         Order.UTILISATION: f"(max by ({PORT}) ({union(both)}))",
@@ -177,7 +175,6 @@ def link_columns(hosts_shown: Iterable[str]) -> dict[str, str]:
 
 
 def peers(hosts_shown: Iterable[str]) -> str:
-    """The other ends of ports on these hosts."""
     only = of_hosts(hosts_shown)
     return f"group by ({PORT}, peer_name, peer_port) (fabric_link_info{{{only}}})"
 

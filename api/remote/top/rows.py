@@ -72,7 +72,6 @@ class Entry:
     """The incident that Enter opens; empty: none."""
 
     def matches(self, text: str) -> bool:
-        """Whether the filter text is in it."""
         return any(text in cell.text.casefold() for cell in self.cells)
 
 
@@ -97,10 +96,7 @@ def entries(view: View, picture: Picture | None, wanted: str = "") -> list[Entry
 
 
 def distinct(found: Sequence[Entry]) -> Iterator[Entry]:
-    """The entries, each with an id of its own.
-
-    Two clusters may have ports of one name, and the selection must move from one to the other.
-    """
+    """An id for each: two clusters may have ports of one name, and the selection must move on."""
     seen: Counter[str] = Counter()
     for entry in found:
         seen[entry.id] += 1
@@ -111,76 +107,69 @@ def distinct(found: Sequence[Entry]) -> Iterator[Entry]:
 def of_incident(one: Incident) -> Entry:
     """An incident; the view draws it as a block, the filter searches all its texts."""
     texts = (one.cause, words.culprit(one.culprit), one.summary, " ".join(one.jobs), one.id)
-    return Entry(one.id, tuple(Cell(text) for text in texts), one.id)
+    return entry(one.id, one, *(Cell(text) for text in texts))
 
 
 def of_job(row: JobRow, incidents: Sequence[Incident]) -> Entry:
     about = next((one for one in incidents if row.job in one.jobs), None)
     usual = words.median(row.steps_s)
     ratio = row.step_s / usual if row.step_s and usual else None
-    return Entry(
+    return entry(
         row.job,
-        (
-            Cell(row.job),
-            Cell(words.NOTHING if row.ranks is None else f"{row.ranks:.0f}"),
-            Cell(words.step(row.step_s)),
-            Cell(slower(ratio), level(ratio, SLOWER_WARN, SLOWER_BAD)),
-            Cell(words.share(row.network), level(row.network, NETWORK_WARN, NETWORK_BAD)),
-            Cell(words.share(row.waits), level(row.waits, WAITS_WARN, WAITS_BAD)),
-            Cell(words.sparkline(row.steps_s, SPARK_WIDTH_WIDE), "cyan", is_tail=True),
-            *trouble(about),
-        ),
-        about.id if about else "",
+        about,
+        Cell(row.job),
+        Cell(words.whole(row.ranks)),
+        Cell(words.step(row.step_s)),
+        Cell(slower(ratio), level(ratio, SLOWER_WARN, SLOWER_BAD)),
+        Cell(words.share(row.network), level(row.network, NETWORK_WARN, NETWORK_BAD)),
+        Cell(words.share(row.waits), level(row.waits, WAITS_WARN, WAITS_BAD)),
+        Cell(words.sparkline(row.steps_s, SPARK_WIDTH_WIDE), "cyan", is_tail=True),
+        trouble(about),
     )
 
 
 def of_link(row: LinkRow, incidents: Sequence[Incident]) -> Entry:
     """A port, or a cable that is down."""
     about = next((one for one in incidents if is_about_port(one.culprit, row)), None)
-    busy = level(row.sends, BUSY_WARN, BUSY_BAD), level(row.receives, BUSY_WARN, BUSY_BAD)
     if row.is_down:
         ends = f"{short(row.name)} ↔ {short(row.peer)}"
-        state = (Cell("down", BAD), *(Cell("") for _ in range(4)), Cell(""))
-        return Entry(f"down {ends}", (Cell(ends), *state), about.id if about else "")
-    return Entry(
+        return entry(f"down {ends}", about, Cell(ends), Cell("down", BAD), *[Cell("")] * 5)
+    return entry(
         row.name,
-        (
-            Cell(short(row.name), BAD if about else ""),
-            Cell(words.share(row.sends), busy[0]),
-            Cell(words.share(row.receives), busy[1]),
-            Cell(words.per_second(row.errors), BAD if row.errors else ""),
-            Cell(words.share(row.paused), level(row.paused, PAUSED_WARN, PAUSED_BAD)),
-            Cell(words.scaled(row.rate, "b/s")),
-            Cell(row.peer),
-        ),
-        about.id if about else "",
+        about,
+        Cell(short(row.name), BAD if about else ""),
+        Cell(words.share(row.sends), level(row.sends, BUSY_WARN, BUSY_BAD)),
+        Cell(words.share(row.receives), level(row.receives, BUSY_WARN, BUSY_BAD)),
+        Cell(words.per_second(row.errors), BAD if row.errors else ""),
+        Cell(words.share(row.paused), level(row.paused, PAUSED_WARN, PAUSED_BAD)),
+        Cell(words.scaled(row.rate, "b/s")),
+        Cell(row.peer),
     )
 
 
 def of_host(row: HostRow, incidents: Sequence[Incident]) -> Entry:
     about = next((one for one in incidents if one.culprit.host == row.host), None)
     heard = words.NOTHING if row.silent_s is None else words.brief(row.silent_s)
-    return Entry(
+    return entry(
         row.host,
-        (
-            Cell(row.host),
-            Cell(words.NOTHING if row.gpus is None else f"{row.gpus:.0f}"),
-            Cell(words.share(row.busy)),
-            Cell(
-                words.NOTHING if row.throttled is None else f"{row.throttled:.0f}",
-                BAD if row.throttled else "",
-            ),
-            Cell(words.scaled(row.sends, "b/s")),
-            Cell(words.scaled(row.receives, "b/s")),
-            Cell(heard, level(row.silent_s, SILENT_WARN_S, SILENT_BAD_S)),
-            *trouble(about),
-        ),
-        about.id if about else "",
+        about,
+        Cell(row.host),
+        Cell(words.whole(row.gpus)),
+        Cell(words.share(row.busy)),
+        Cell(words.whole(row.throttled), BAD if row.throttled else ""),
+        Cell(words.scaled(row.sends, "b/s")),
+        Cell(words.scaled(row.receives, "b/s")),
+        Cell(heard, level(row.silent_s, SILENT_WARN_S, SILENT_BAD_S)),
+        trouble(about),
     )
 
 
-def trouble(about: Incident | None) -> tuple[Cell, ...]:
-    return (Cell(cause_words(about.cause), BAD) if about else Cell(""),)
+def entry(name: str, about: Incident | None, *cells: Cell) -> Entry:
+    return Entry(name, cells, about.id if about else "")
+
+
+def trouble(about: Incident | None) -> Cell:
+    return Cell(cause_words(about.cause), BAD) if about else Cell("")
 
 
 def cause_words(cause: str) -> str:
@@ -199,12 +188,10 @@ def trouble_of_host(row: HostRow) -> tuple[bool, bool, str]:
 
 
 def is_about_port(culprit: Culprit, row: LinkRow) -> bool:
-    """Whether an incident names this port, by either end."""
     if culprit.device and (culprit.host, culprit.device) == (row.host, row.device):
         return True
-    return bool(culprit.switch_port) and (
-        (culprit.switch, culprit.switch_port) == (row.host, row.port)
-    )
+    at_switch = (culprit.switch, culprit.switch_port) == (row.host, row.port)
+    return bool(culprit.switch_port) and at_switch
 
 
 def short(end: str) -> str:

@@ -36,13 +36,11 @@ class Screen:
     order: Order = Order.UTILISATION
     filter: str = ""
     is_typing: bool = False
-    """A filter."""
     is_helping: bool = False
     is_done: bool = False
     wants_answer: bool = False
     """The user pressed `r`; the requester resets it."""
     incident: str = ""
-    """The incident whose details are shown."""
     came_from: View = View.NOW
     scroll: int = 0
     """First line of the details that is shown; `draw` keeps it within them."""
@@ -92,7 +90,6 @@ class Screen:
             self._press_in_list(key, picture)
 
     def _next_list(self) -> View:
-        """The next list, cyclic."""
         here = LISTS.index(self.view) if self.view in LISTS else -1
         return LISTS[(here + 1) % len(LISTS)]
 
@@ -105,17 +102,14 @@ class Screen:
             self._enter(self._incident(picture) or first)
 
     def _incident(self, picture: Picture | None) -> str:
-        """The incident of the selected entry; empty if there is none."""
         shown = self.listed(picture)
         return shown[self.selected(shown)].incident if shown else ""
 
     def _enter(self, incident: str) -> None:
-        """Show an incident's details, from their beginning."""
         self.came_from, self.view = self.view, View.INCIDENT
         self.incident, self.scroll = incident, 0
 
     def _press_in_details(self, key: str) -> None:
-        """A key while an incident's details are shown."""
         if key in BACK:
             self.view = self.came_from
         elif key in MOVES:
@@ -153,7 +147,6 @@ class Screen:
         self.chosen[self.view], self.places[self.view] = shown[place].id, place
 
     def _type(self, key: str) -> None:
-        """A key while a filter is typed."""
         if key == Key.ENTER:
             self.is_typing = False
         elif key == Key.ESCAPE:

@@ -36,7 +36,6 @@ class Terminal:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.stopped_by: int | None = None
-        """The signal that asks for the end."""
         self._keyboard = sys.stdin.fileno()
         self._decoder = Decoder()
         self._is_suspended = False
@@ -98,7 +97,6 @@ class Terminal:
                 self._screen.update(Group(*lines))
 
     def _take(self) -> None:
-        """Single keys, and the alternate screen."""
         self._usual = termios.tcgetattr(self._keyboard)
         tty.setcbreak(self._keyboard, termios.TCSADRAIN)
         self._screen = self.console.screen(hide_cursor=True)

@@ -91,7 +91,6 @@ def draw(screen: Screen, latest: Latest, stage: Stage) -> list[Text]:
 
 
 def content(screen: Screen, latest: Latest, stage: Stage, room: int) -> list[Text]:
-    """The lines between the bar and the line of keys."""
     if screen.is_helping:
         return helping(stage.width)
     picture = latest.picture
@@ -109,7 +108,6 @@ def content(screen: Screen, latest: Latest, stage: Stage, room: int) -> list[Tex
 
 
 def settle(lines: Sequence[Text], height: int, width: int) -> list[Text]:
-    """Exactly so many lines, each cut to the width."""
     found = list(lines[:height])
     for line in found:
         line.truncate(width, overflow="ellipsis")
@@ -120,7 +118,6 @@ def settle(lines: Sequence[Text], height: int, width: int) -> list[Text]:
 
 
 def bar(screen: Screen, latest: Latest, stage: Stage) -> Text:
-    """The line at the top: the views, the time, and whether it is live."""
     words_of = {
         Phase.CONNECTING: ("connecting", WARN),
         Phase.ANSWERS: ("live", GOOD) if latest.is_live else ("polled", WARN),
@@ -157,7 +154,6 @@ def status(latest: Latest, stage: Stage) -> list[Text]:
 
 
 def away(latest: Latest, stage: Stage) -> str:
-    """What is wrong with the service, as text."""
     since_s = stage.monotonic_s - (latest.away_since_s or stage.monotonic_s)
     begun = words.moment(stage.now_s - since_s, stage.now_s, stage.zone)
     text = f"No answer since {begun} ({words.span(since_s)}): {latest.why}."
@@ -249,7 +245,6 @@ def empty(picture: Picture) -> str:
 
 
 def helping(width: int) -> list[Text]:
-    """Help: keys and columns."""
     lines = []
     for key, text in HELP:
         first = f"  {key:<10}"
@@ -336,18 +331,12 @@ def over(one: Incident, stage: Stage, *, is_selected: bool) -> Text:
 
 
 def jobs_of(one: Incident) -> str:
-    """The affected jobs, shortened."""
     more = len(one.jobs) - 1
     return one.jobs[0] + (f" and {counted(more, 'more job')}" if more else "")
 
 
 def listing(
-    screen: Screen,
-    picture: Picture,
-    shown: Sequence[Entry],
-    selected: int,
-    stage: Stage,
-    room: int,
+    screen: Screen, picture: Picture, shown: Sequence[Entry], selected: int, stage: Stage, room: int
 ) -> list[Text]:
     """A table with its title, scrolled so that the selected line is seen."""
     title, columns, is_known = heading(screen.view, screen.order, picture, stage.width)
@@ -382,7 +371,6 @@ def heading(
 
 
 def nothing(view: View, order: Order) -> str:
-    """Why a table is empty."""
     if view is View.JOBS:
         return "No running job is known: see NCCL Inspector, or POST /v1/jobs"
     if view is View.LINKS and order is not Order.UTILISATION:

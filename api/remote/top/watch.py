@@ -42,14 +42,12 @@ class Latest(msgspec.Struct, frozen=True, kw_only=True):
     phase: Phase = Phase.CONNECTING
     picture: Picture | None = None
     why: str = ""
-    """It does not answer, or refuses us."""
     away_since_s: float | None = None
     """By this machine's monotonic clock, as the next one."""
     retry_at_s: float | None = None
     is_live: bool = False
     """Whether changes come by themselves."""
     news: str = ""
-    """The last change, in words."""
     news_s: float = 0.0
     """When, by the service's clock."""
     skew_s: float = 0.0
@@ -157,7 +155,6 @@ class Watch:
         return wait_s
 
     def _change(self, **fields: object) -> None:
-        """Replace `latest`, and notify."""
         with self._lock:
             self.latest = msgspec.structs.replace(self.latest, **fields)
         self._notify()
@@ -184,7 +181,6 @@ class Watch:
             self._stopped.wait(backoff(failures))
 
     def _events(self, seen: str) -> Iterator[tuple[str, bytes, str]]:
-        """The stream's events until it ends."""
         headers = {"Last-Event-ID": seen} if seen else {}
         with self._listener.open(
             "/v1/live", {}, headers=headers, silence_s=QUIET_SECONDS_MAX
@@ -194,7 +190,6 @@ class Watch:
             yield from read_events(answer.iter_bytes())
 
     def _take(self, name: str, data: bytes) -> None:
-        """Apply an event to the screen."""
         if not self.latest.is_live:
             self._change(is_live=True)
         if name == "ready":

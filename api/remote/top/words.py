@@ -19,6 +19,10 @@ PER_MILLE_BELOW = 0.0995
 """Shares below it get a decimal: 0.4 % of the time is not nothing."""
 
 
+def whole(number: float | None) -> str:
+    return NOTHING if number is None else f"{number:.0f}"
+
+
 def share(part: float | None) -> str:
     """A part of 1 in per cent.
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import Response
+from pydantic import BaseModel
 
 JSON = "application/json"
+Made = TypeVar("Made", bound=msgspec.Struct | BaseModel)
+Described = dict[int | str, dict[str, Any]]
 
 
 def answer(body: msgspec.Struct) -> Response:
@@ -15,10 +18,30 @@ def answer(body: msgspec.Struct) -> Response:
     return Response(msgspec.json.encode(body), media_type=JSON)
 
 
-def documented(kind: type[msgspec.Struct], description: str) -> dict[int | str, dict[str, Any]]:
-    """What FastAPI needs to describe an answer that it does not make itself."""
+def copied(kind: type[Made], /, *sources: object, **given: object) -> Made:
+    """An answer: each field that is not given is copied from the first source that has it."""
+    names: Any = getattr(kind, "__struct_fields__", None) or getattr(kind, "model_fields", ())
+    found = {
+        name: getattr(next((each for each in sources if hasattr(each, name)), None), name)
+        for name in names
+        if name not in given
+    }
+    return kind(**found, **given)
+
+
+def documented(
+    kind: type[msgspec.Struct],
+    description: str,
+    *,
+    status: int = 200,
+    body: type[msgspec.Struct] | None = None,
+    others: Described | None = None,
+) -> dict[str, Any]:
+    """Arguments of a route whose answer, and request, FastAPI describes but does not make."""
     content = {JSON: {"schema": inline_schema(kind)}}
-    return {200: {"description": description, "content": content}}
+    responses = {status: {"description": description, "content": content}, **(others or {})}
+    options = {"status_code": status, "response_class": Response, "responses": responses}
+    return options | ({"openapi_extra": body_of(body)} if body is not None else {})
 
 
 def inline_schema(kind: type[msgspec.Struct]) -> dict[str, Any]:

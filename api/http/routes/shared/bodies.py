@@ -39,14 +39,9 @@ async def read_body(request: Request, ingest: Ingest, held: contextlib.ExitStack
 
 
 def check_size(size: int) -> None:
-    """Raise the answer to a body that is too large."""
     if size > BODY_BYTES_MAX:
-        raise Problem(
-            413,
-            "too large",
-            f"the body has {size} bytes or more; BODY_BYTES_MAX is {BODY_BYTES_MAX}",
-            rule="BODY_BYTES_MAX",
-        )
+        why = f"the body has {size} bytes or more; BODY_BYTES_MAX is {BODY_BYTES_MAX}"
+        raise Problem(413, "too large", why, rule="BODY_BYTES_MAX")
 
 
 async def receive(request: Request, parts: Context) -> bytes:

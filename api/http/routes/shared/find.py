@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import Request
-from fastapi.responses import RedirectResponse
+from fastapi import Depends, Request
 
 from alerts.judge.incident import Incident
 from api.base.errors import Problem
@@ -14,22 +14,29 @@ from api.base.limits import NAME_CHARS_MAX, PAGE_MAX
 from api.data.inventory.records import Host, Job
 from api.fabric.names import offer
 from api.fleet.health.answers import Fleet
-from api.http.context import Context
+from api.http.context import Context, Parts
 
 
-async def find_job(request: Request, parts: Context, name: str) -> Job | RedirectResponse:
-    """The job of this name; for an alias, a redirect to its job. 404 if there is none."""
-    found = await asyncio.to_thread(parts.inventory.jobs.get, name)
+async def find_job(job: str, request: Request, parts: Parts) -> Job:
+    """The job of a path. Raises Problem: 404 if there is none, 308 to an alias' own job."""
+    found = await asyncio.to_thread(parts.inventory.jobs.get, job)
     if found is None:
-        raise Problem(
-            404, "no such job", f"no job named {name[:80]!r} was registered, sighted or inferred"
-        )
+        why = f"no job named {job[:80]!r} was registered, sighted or inferred"
+        raise Problem(404, "no such job", why)
     if found.alias_of is None:
         return found
     rest = request.url.path.removeprefix("/v1/jobs/").partition("/")[2]
     target = f"/v1/jobs/{quote(found.alias_of, safe='')}" + (f"/{rest}" if rest else "")
     query = f"?{request.url.query}" if request.url.query else ""
-    return RedirectResponse(target + query, status_code=308)
+    why = f"job {job[:80]!r} turned out to be {found.alias_of[:80]!r}"
+    raise Problem(308, "another job", why, headers={"Location": target + query})
+
+
+FoundJob = Annotated[Job, Depends(find_job)]
+
+
+def no_such(kind: str, name: str, near: str = "") -> Problem:
+    return Problem(404, f"no such {kind}", f"no {kind} is called {name[:80]!r}{near}")
 
 
 def find_incident(parts: Context, name: str) -> Incident:
@@ -37,7 +44,7 @@ def find_incident(parts: Context, name: str) -> Incident:
     found = parts.incidents.get(name) if len(name) <= NAME_CHARS_MAX else None
     if found is None:
         near = offer(name, [one.id for one in parts.incidents.list(limit=PAGE_MAX)])
-        raise Problem(404, "no such incident", f"no incident is called {name[:80]!r}{near}")
+        raise no_such("incident", name, near)
     return found
 
 
@@ -45,8 +52,6 @@ def find_host(parts: Context, fleet: Fleet, name: str) -> Host:
     """A 404 suggests similar names."""
     found = parts.inventory.hosts.get(name) if len(name) <= NAME_CHARS_MAX else None
     if found is None:
-        near = offer(name, fleet.hosts)
-        raise Problem(
-            404, "no such host", f"no sample of a host named {name[:80]!r} has arrived{near}"
-        )
+        why = f"no sample of a host named {name[:80]!r} has arrived{offer(name, fleet.hosts)}"
+        raise Problem(404, "no such host", why)
     return found

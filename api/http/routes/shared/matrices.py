@@ -28,5 +28,4 @@ def pack_floats(values: npt.NDArray[np.float64]) -> PackedMatrixOut:
 
 
 def encoded(values: npt.NDArray[np.generic]) -> str:
-    """Base64 of the bytes."""
     return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")

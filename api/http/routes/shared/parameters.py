@@ -14,6 +14,7 @@ from api.data.inventory.records import Job
 from api.data.inventory.tables import JobState
 from api.data.selectors import STORE_MS_MAX
 from api.http.context import Context
+from collector.contract.units import NS_PER_MS
 from collector.contract.verdict import Cause
 
 CauseAsked = Annotated[Cause | None, Query(description="Only this cause.")]
@@ -30,18 +31,38 @@ To = Annotated[
     str | None,
     Query(description="RFC 3339 or unix seconds; now, or the end of a job that has ended."),
 ]
+FromDay = Annotated[
+    str | None, Query(alias="from", description="RFC 3339 or unix seconds; a day before `to`.")
+]
+DAY_MS = 24 * 3_600_000
+"""Without `from`, the last day: what an operator wants to see in the morning."""
+ToNow = Annotated[str | None, Query(description="RFC 3339 or unix seconds; now.")]
+OfHost = Annotated[str | None, Query(description="Only this host's.")]
+OfDevice = Annotated[str | None, Query(description="Only this device's.")]
+OfPort = Annotated[str | None, Query(description="Only this port's.")]
 Rank = Annotated[int | None, Query(ge=0, le=RANK_MAX)]
 RANGE_MS_DEFAULT = 300_000
 """Without `from`, the last five minutes."""
 
 
 def range_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tuple[int, int]:
-    """The time range of the request, in unix milliseconds."""
     now_ms = round(parts.clock() * 1000)
     if job.state is JobState.ENDED:
         ended = max(job.last_seen, job.ended_at or job.last_seen)
         now_ms = min(now_ms, round(ended.timestamp() * 1000) + 1)
     return parse_range_ms(begin, end, now_ms, RANGE_MS_DEFAULT)
+
+
+def span_of(parts: Context, job: Job, begin: str | None, end: str | None) -> tuple[int, int]:
+    """The same in unix nanoseconds."""
+    from_ms, to_ms = range_of(parts, job, begin, end)
+    return from_ms * NS_PER_MS, to_ms * NS_PER_MS
+
+
+def range_to_now(
+    parts: Context, begin: str | None, end: str | None, default_ms: int = RANGE_MS_DEFAULT
+) -> tuple[int, int]:
+    return parse_range_ms(begin, end, round(parts.clock() * 1000), default_ms)
 
 
 def refuse_far_future(time_ms: int, name: str) -> None:
@@ -51,5 +72,4 @@ def refuse_far_future(time_ms: int, name: str) -> None:
 
 
 def moment_of(time_ns: int) -> str:
-    """A time as a parameter has it."""
     return dt.datetime.fromtimestamp(time_ns / 1e9, tz=dt.UTC).isoformat()

@@ -56,7 +56,6 @@ class Form:
         self._values = values
 
     def text(self, name: str) -> str:
-        """The first value; empty if there is none."""
         values = self._values.get(name)
         return values[0] if values else ""
 
@@ -64,7 +63,6 @@ class Form:
         return list(self._values.get(name, ()))
 
     def time_ms(self, name: str, default_ms: int | None) -> int | None:
-        """A moment that may be left out."""
         text = self.text(name)
         if not text:
             return default_ms
@@ -74,7 +72,6 @@ class Form:
             raise invalid(name, f"invalid time value for '{name}': {error}") from error
 
     def range_ms(self) -> tuple[int | None, int | None]:
-        """`start` and `end`, each None if it is left out."""
         return self.time_ms("start", None), self.time_ms("end", None)
 
     def duration_ns(self, name: str) -> int | None:
@@ -115,7 +112,6 @@ class Form:
         return [parse_match(text) for text in texts]
 
     def grid(self) -> Grid:
-        """The moments of a range query: `start`, `end` and `step`."""
         start_ms, end_ms = (self._required_time_ms(name) for name in ("start", "end"))
         if end_ms < start_ms:
             raise invalid("end", "end timestamp must not be before start time")
@@ -145,7 +141,6 @@ class Form:
 
 
 def invalid(name: str, why: str, *, rule: str = "") -> QueryError:
-    """The answer to a parameter that cannot be parsed."""
     return bad_data(f'invalid parameter "{name}": {why}', rule=rule)
 
 
@@ -233,7 +228,6 @@ def parse_fields(encoded: bytes) -> dict[str, list[str]]:
 
 
 async def read_form_body(request: Request) -> bytes:
-    """The body of a form, up to the bound."""
     body = bytearray()
     try:
         async for chunk in request.stream():

@@ -9,6 +9,7 @@ import msgspec
 from alerts.health.model import HealthState
 from alerts.judge.incident import Incident, IncidentState
 from api.data.inventory.health import KeptHold, unix_ns
+from api.http.routes.shared.answers import copied
 from collector.contract.verdict import Cause, Culprit, Layer, Reason
 
 LOST_SECONDS_DIGITS = 3
@@ -43,25 +44,11 @@ class IncidentOut(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, incident: Incident) -> IncidentOut:
         verdict = incident.verdict
-        return cls(
-            id=incident.id,
-            state=incident.state,
-            cause=verdict.cause,
-            reason=verdict.reason,
-            layer=verdict.layer,
-            culprit=verdict.culprit,
-            confidence=verdict.confidence,
-            summary=verdict.summary,
-            action=verdict.action,
-            jobs=incident.jobs,
-            since_ns=verdict.since_ns,
-            until_ns=verdict.until_ns,
-            first_said_ns=incident.first_said_ns,
-            last_seen_ns=incident.last_seen_ns,
-            closed_ns=incident.closed_ns,
+        return copied(
+            cls,
+            incident,
+            verdict,
             victims=len(verdict.victims),
-            symptoms_seen=incident.symptoms_seen,
-            reopened=incident.reopened,
             lost_seconds=round(sum(one.lost_seconds for one in verdict.costs), LOST_SECONDS_DIGITS),
             gpu_hours=round(sum(one.gpu_hours for one in verdict.costs), LOST_SECONDS_DIGITS),
         )
@@ -77,22 +64,15 @@ class HoldOut(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     since_ns: int
     until_ns: int | None
-    """When it ends by itself."""
     ended_ns: int | None
-    """When it was ended."""
     ended_by: str
 
     @classmethod
     def of(cls, kept: KeptHold) -> HoldOut:
-        hold = kept.hold
-        return cls(
-            id=kept.id,
-            host=hold.target.host,
-            state=hold.state,
-            reason=hold.reason,
-            by=hold.by,
-            since_ns=hold.since_ns,
-            until_ns=hold.until_ns,
+        return copied(
+            cls,
+            kept,
+            kept.hold,
+            host=kept.hold.target.host,
             ended_ns=unix_ns(kept.ended_at) if kept.ended_at is not None else None,
-            ended_by=kept.ended_by,
         )

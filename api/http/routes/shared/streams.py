@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 import msgspec
+from fastapi import Header, Query, Response
 from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
@@ -53,6 +54,21 @@ class HasNumber(Protocol):
 Numbered = TypeVar("Numbered", bound=HasNumber)
 Show = Callable[[Numbered], bytes | None]
 """News as an event; None: this client does not want them."""
+
+
+AfterEvent = Annotated[str | None, Query(description="Number of the last event that was seen.")]
+LastEventId = Annotated[str | None, Header(description="The same, as browsers send it; it wins.")]
+
+
+def streamed(events: str) -> dict[str, Any]:
+    description = f"Events {events}, each with JSON as data."
+    return {
+        "response_class": Response,
+        "responses": {
+            200: {"description": description, "content": {MEDIA_TYPE: {}}},
+            503: {"description": "As many clients as there may be are listening."},
+        },
+    }
 
 
 class MissedOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +138,6 @@ class Opening(msgspec.Struct, Generic[Numbered], frozen=True, kw_only=True):
     missed: MissedOut | None = None
 
     def pieces(self, show: Show[Numbered]) -> list[bytes]:
-        """A note about lost changes, and the changes that were not lost."""
         shown = [piece for each in self.changes if (piece := show(each)) is not None]
         return [*([message("missed", self.missed)] if self.missed is not None else []), *shown]
 
@@ -175,6 +190,22 @@ async def pass_on(
             latest = news.number
             if (shown := show(news)) is not None:
                 yield shown
+
+
+async def follow(
+    subscription: Subscription[Numbered],
+    look: Callable[[], tuple[Opening[Numbered], msgspec.Struct]],
+    show: Show[Numbered],
+    hint: str,
+) -> AsyncIterator[bytes]:
+    """What was missed, `ready`, then news. The subscription is older than the look back: no gap."""
+    yield BEGIN
+    opening, ready = await asyncio.to_thread(look)
+    for piece in opening.pieces(show):
+        yield piece
+    yield message("ready", ready, opening.number)
+    async for piece in pass_on(subscription, opening.number, show, hint):
+        yield piece
 
 
 def quiet(number: int) -> bytes:

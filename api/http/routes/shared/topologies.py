@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 
 from api.base.errors import Problem
 from api.base.limits import TOPOLOGY_HOSTS_ASKED_MAX
-from api.base.times import parse_time_ms
+from api.base.times import parse_moment
 from api.fabric.cache import BuiltTopology
 from api.fabric.model import Topology
 from api.fabric.names import Endpoint, NoSuchName, find_endpoint
@@ -16,15 +15,9 @@ from api.http.context import Context
 from collector.contract.errors import SettingsError
 from collector.contract.identity import PortId
 
-MS_PER_SECOND = 1_000
-
 
 async def find(parts: Context, at: str | None) -> BuiltTopology:
-    """The topology at the moment of the request."""
-    moment = None
-    if at:
-        seconds = parse_time_ms(at, "at") / MS_PER_SECOND
-        moment = dt.datetime.fromtimestamp(seconds, tz=dt.UTC)
+    moment = parse_moment(at, "at")
     try:
         return await asyncio.to_thread(parts.topologies.at, moment)
     except SettingsError as error:
@@ -32,14 +25,9 @@ async def find(parts: Context, at: str | None) -> BuiltTopology:
 
 
 def choose(whole: Topology, hosts: list[str], tier: int | None) -> Topology:
-    """The part of the topology that the request selects."""
     if len(hosts) > TOPOLOGY_HOSTS_ASKED_MAX:
-        raise Problem(
-            422,
-            "too many hosts",
-            f"{len(hosts)} host parameters, over {TOPOLOGY_HOSTS_ASKED_MAX}",
-            rule="topology_hosts_asked_max",
-        )
+        why = f"{len(hosts)} host parameters, over {TOPOLOGY_HOSTS_ASKED_MAX}"
+        raise Problem(422, "too many hosts", why, rule="topology_hosts_asked_max")
     if not hosts and tier is None:
         return whole
     chosen = {name for name, node in whole.nodes.items() if tier is not None and node.tier == tier}

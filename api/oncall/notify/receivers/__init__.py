@@ -45,7 +45,6 @@ class Receiver(abc.ABC):
 
     @classmethod
     def takes(cls, address: str) -> bool:
-        """Whether this can be its `url`."""
         return bool(address)
 
     @abc.abstractmethod
@@ -55,7 +54,6 @@ class Receiver(abc.ABC):
 
 @cache
 def discover() -> Mapping[str, type[Receiver]]:
-    """Every receiver of this folder, by name in alphabetical order."""
     found: dict[str, type[Receiver]] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")

@@ -15,7 +15,6 @@ class WebhookReceiver(PostingReceiver):
     name = "webhook"
 
     def body(self, notice: Notice, key: str) -> object:
-        """Alertmanager's body, version 4."""
         del key
         return webhook_body(notice, self._means.external_url)
 

@@ -17,8 +17,7 @@ from api.data.store.store import Store
 from collector.contract.verdict import Cause, Cost, Culprit, Evidence, Reason, Verdict
 
 FINDING, VERDICT = "finding", "verdict"
-"""Kinds of rows."""
-RESAY_SECONDS = 60
+REWRITE_SECONDS = 60
 """An unchanged row is written again after so long: a query for ten minutes of a trouble of
 hours finds it."""
 ROUND_ROWS_MAX = 500
@@ -71,29 +70,28 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     detector: str | None = None
 
 
-class SaidVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict, when it was written, and its incident (empty: none)."""
+class StoredRow(msgspec.Struct, frozen=True, kw_only=True):
+    """When a row was written, and its id."""
 
     time_ns: int
     id: int
+
+    @property
+    def position(self) -> Position:
+        return self.time_ns, self.id
+
+
+class StoredVerdict(StoredRow, frozen=True, kw_only=True):
+    """A verdict and its incident (empty: none)."""
+
     incident: str
     verdict: Verdict
 
-    @property
-    def position(self) -> Position:
-        return self.time_ns, self.id
 
+class StoredFinding(StoredRow, frozen=True, kw_only=True):
+    """A finding as it was written."""
 
-class SaidFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding, and when it was written."""
-
-    time_ns: int
-    id: int
     finding: Finding
-
-    @property
-    def position(self) -> Position:
-        return self.time_ns, self.id
 
 
 # Numbers that can be kept ------------------------------------------------------------------------
@@ -145,25 +143,18 @@ def is_sound_cost(cost: Cost) -> bool:
 # Writing -----------------------------------------------------------------------------------------
 
 
-class SaidWriter:
+class RowWriter:
     """Writes findings and verdicts that are new or have changed. For one thread at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._written: dict[int, tuple[int, float, Reason, str]] = {}
         self.left_out = 0
-        """Rows past ROUND_ROWS_MAX, so far."""
 
     def write(
-        self,
-        now_ns: int,
-        findings: Sequence[Finding],
-        verdicts: Sequence[tuple[Verdict, str]],
+        self, now_ns: int, findings: Sequence[Finding], verdicts: Sequence[tuple[Verdict, str]]
     ) -> int:
-        """Write these findings, and verdicts with their incidents, as far as they are new.
-
-        Returns the number of rows. Raises StoreError; the next call then writes all of them again.
-        """
+        """Returns the number of rows. After a StoreError the next call writes all again."""
         rows = [verdict_row(now_ns, *each) for each in verdicts]
         strongest = sorted(findings, key=lambda each: (-each.strength, each.detector))
         rows += [finding_row(now_ns, each) for each in strongest]
@@ -184,7 +175,7 @@ class SaidWriter:
             return True
         written_ns, confidence, reason, incident = known
         return (
-            now_ns - written_ns >= RESAY_SECONDS * NS
+            now_ns - written_ns >= REWRITE_SECONDS * NS
             or abs(row["confidence"] - confidence) >= MOVED_CONFIDENCE
             or row["reason"] != reason
             or row["incident"] != incident
@@ -192,7 +183,6 @@ class SaidWriter:
 
 
 def state_of(row: dict[str, Any], now_ns: int) -> tuple[int, float, Reason, str]:
-    """What `SaidWriter` remembers of a row, to recognise a change."""
     return now_ns, row["confidence"], row["reason"], row["incident"]
 
 
@@ -242,11 +232,9 @@ def finding_row(now_ns: int, finding: Finding) -> dict[str, Any]:
 
 
 def culprit_columns(culprit: Culprit) -> dict[str, Any]:
-    return {
-        **{name: getattr(culprit, name) for name in ("host", "device", "port")},
-        **{name: number(getattr(culprit, name)) for name in ("gpu", "rank")},
-        **{name: getattr(culprit, name) for name in ("switch", "switch_port")},
-    }
+    texts = ("host", "device", "port", "switch", "switch_port")
+    numbers = {"gpu": number(culprit.gpu), "rank": number(culprit.rank)}
+    return {name: getattr(culprit, name) for name in texts} | numbers
 
 
 def number(value: int | None) -> int:
@@ -259,10 +247,10 @@ def number(value: int | None) -> int:
 
 def read_verdicts(
     store: Store, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
-) -> list[SaidVerdict]:
+) -> list[StoredVerdict]:
     """Newest first, from before the position ``after``, at most ``limit``."""
     return [
-        SaidVerdict(
+        StoredVerdict(
             time_ns=row["time_ms"] * NS_PER_MS,
             id=row["id"],
             incident=row["incident"],
@@ -274,9 +262,9 @@ def read_verdicts(
 
 def read_findings(
     store: Store, wanted: Wanted, after: Position | None = None, limit: int = PAGE_DEFAULT
-) -> list[SaidFinding]:
+) -> list[StoredFinding]:
     return [
-        SaidFinding(
+        StoredFinding(
             time_ns=row["time_ms"] * NS_PER_MS,
             id=row["id"],
             finding=msgspec.json.decode(row["document"], type=Finding),
