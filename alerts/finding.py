@@ -31,14 +31,12 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     since_ns: int
     until_ns: int | None
     last_ns: int
-    """When it was last seen."""
     reason: Reason = Reason.UNKNOWN
     job: str = ""
     """The job whose own times show it; empty for what readings of machines show."""
     suspects: tuple[Suspect, ...] = ()
     """Where one culprit is not certain: all candidates, with shares."""
     communicators: tuple[str, ...] = ()
-    """Those of the job that are slow."""
     accomplices: tuple[Culprit, ...] = ()
     """More of the same kind, to the same effect: every rank that never launched."""
     victims: tuple[Culprit, ...] = ()

@@ -29,11 +29,9 @@ PACKAGES = ("collector", "api", "simulator", "dashboards")
 class Verb(Protocol):
     """What a verb's module offers."""
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the verb's flags and arguments."""
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
 
-    def run(self, arguments: argparse.Namespace) -> int:
-        """Returns the exit status."""
+    def run(self, arguments: argparse.Namespace) -> int: ...
 
 
 class Registered(NamedTuple):
@@ -44,7 +42,6 @@ class Registered(NamedTuple):
 
 
 def registered() -> dict[str, Registered]:
-    """All verbs by name. Imports none of the packages."""
     found: dict[str, Registered] = {}
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)

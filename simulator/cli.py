@@ -33,8 +33,7 @@ from simulator.topology.model import Fabric, Topology
 SPEEDS_DEFAULT = {Fabric.INFINIBAND: "NDR", Fabric.ROCE: "400GbE"}
 """400 Gb/s, the port speed of most training clusters built from 2023 on."""
 FAULT_SHARE = 1 / 3
-"""Share of the run before a fault, and share that the fault lasts: enough history to compare
-with."""
+"""Share of the run before a fault, and of the fault itself: enough history to compare."""
 SECONDS_MAX = 86_400.0
 """One day. Longer runs need a scenario written in Python."""
 IDLE_HOSTS = 2
@@ -89,7 +88,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the simulation, write its files, print the commands that use them."""
     if arguments.list:
         print("\n".join(f"{name:20} {fault.title}" for name, fault in discover().items()))
         return 0
@@ -125,7 +123,6 @@ def check_out(folder: Path | None) -> Path:
 
 
 def to_scenario(arguments: argparse.Namespace) -> Scenario:
-    """The cluster and its jobs. Faults come later: a fault chooses its place among both."""
     if not 0 < arguments.seconds <= SECONDS_MAX:
         raise SettingsError(f"--seconds {arguments.seconds:g}: from above 0 to {SECONDS_MAX:g}")
     if arguments.seed < 0:
@@ -182,7 +179,6 @@ def to_settings(word: str, settings: Sequence[str]) -> dict[str, Any]:
 
 
 def to_job(word: str, values: dict[str, Any]) -> JobSpec:
-    """The job; texts become numbers where its fields are numbers."""
     try:
         return msgspec.convert(values, JobSpec, strict=False)
     except msgspec.ValidationError as error:
@@ -193,7 +189,6 @@ def to_job(word: str, values: dict[str, Any]) -> JobSpec:
 
 
 def inject(simulation: Simulation, arguments: argparse.Namespace) -> list[Truth]:
-    """Schedule the requested faults; each chooses its place by the seed."""
     faults = discover()
     seconds = arguments.seconds
     start_s = FAULT_SHARE * seconds if arguments.at is None else arguments.at
@@ -214,7 +209,6 @@ def inject(simulation: Simulation, arguments: argparse.Namespace) -> list[Truth]
 
 
 def check_fits(fault: Fault, cluster: Cluster) -> None:
-    """Raise SettingsError with the reason if this fault cannot strike this cluster."""
     if cluster.topology.fabric not in fault.fabrics:
         raise SettingsError(f"{fault.name} happens on --fabric {' or '.join(fault.fabrics)} only")
     if not fault.fits(cluster):
@@ -264,7 +258,6 @@ def write_trees(
 def write_switches(
     topology: Topology, folder: Path, arguments: argparse.Namespace
 ) -> Iterator[tuple[Write, str]]:
-    """Recordings of the switches, if requested."""
     if arguments.snmp is None:
         return
     if arguments.snmp not in tuple(Flavour):

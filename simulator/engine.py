@@ -87,7 +87,6 @@ class Turn:
         self._find_next_start()
 
     def end(self, done: Bools, end_s: Floats) -> None:
-        """Record that these units have moved all their bytes, at these times."""
         self.end_s = np.where(done, end_s, self.end_s)
         self.is_moving &= ~done
         self.is_done |= done
@@ -95,7 +94,6 @@ class Turn:
 
     @property
     def waiting(self) -> Bools:
-        """Units that will start by themselves."""
         able: Bools = ~self.is_moving & ~self.is_done & ~self.phase.is_stuck
         return able & np.isfinite(self.start_s)
 
@@ -104,7 +102,6 @@ class Turn:
         self.next_start_s = float(self.start_s[waiting].min()) if waiting.any() else NEVER
 
     def progress(self, speed: Floats, flow_bps: Floats, seconds: float) -> None:
-        """Advance the moving units at this speed for so long."""
         elapsed = np.where(self.is_moving, seconds, 0.0)
         with np.errstate(invalid="ignore"):
             self.remaining -= np.where(elapsed > 0, speed * elapsed, 0.0)
@@ -172,7 +169,6 @@ class Simulation:
         return truth_of(injection, self.cluster, self.scenario.start_unix_ns)
 
     def truths(self) -> list[Truth]:
-        """What goes wrong in this scenario, in order."""
         return [
             truth_of(one, self.cluster, self.scenario.start_unix_ns)
             for one in sorted(self.scenario.injections, key=lambda one: one.start_s)
@@ -196,7 +192,6 @@ class Simulation:
     # Time --------------------------------------------------------------------------------------
 
     def _advance(self, until_s: float) -> None:
-        """Go from event to event until this time."""
         while True:
             self._strike()
             self._start_units()
@@ -360,7 +355,6 @@ class Simulation:
             self._tallies.draw(self._errors, world.link_up, world.link_speed_share, seconds)
 
     def _note_changes(self, was_up: Bools, xids: np.ndarray, was_down: Bools) -> None:
-        """Record visible changes: links, XIDs, reboots."""
         world, now = self.world, self.now_s
         nics_down = np.repeat(world.host_is_down, self.topology.nics_per_host)
         for links in (self.topology.up, self.topology.down):
@@ -382,7 +376,6 @@ class Simulation:
     # ---------------------------------------------------------------------------------------
 
     def _advance_machines(self, seconds: float, bytes_per_second: Floats) -> None:
-        """Advance GPUs and hosts by a tick, as busy as their ranks were."""
         topology = self.topology
         computed, communicated, nvlink = np.zeros((3, topology.gpus))
         is_used = np.zeros(topology.gpus, dtype=np.bool_)

@@ -31,8 +31,7 @@ STUCK_WATTS = 60.0
 """More of a GPU that has stopped in the middle of a kernel: clocks run, nothing switches."""
 LIMIT_WATTS = 700.0
 POWER_EXPONENT = 2.5
-"""Power goes with the clock to this: frequency times voltage squared, and voltage follows the clock
-only in part."""
+"""Of the clock: frequency times voltage squared, and voltage follows the clock in part."""
 
 # --- clocks --------------------------------------------------------------------------------------
 
@@ -41,7 +40,6 @@ CLOCK_STEP_MHZ = 15.0
 IDLE_CLOCK_MHZ = 345.0
 MEMORY_CLOCK_MHZ = 2619.0
 CLOCK_SHARE_MIN = IDLE_CLOCK_MHZ / CLOCK_MHZ
-"""The lowest clock that firmware sets."""
 
 # --- heat ----------------------------------------------------------------------------------------
 
@@ -81,7 +79,6 @@ PCIE_WIDTH = 16
 LOADER_BYTES_PER_SECOND = 40e6
 """Into a GPU while it computes: its batches."""
 XID_OFF_THE_BUS = 79
-"""After this XID the GPU cannot be read."""
 XIDS_UNCORRECTABLE = (48, 94, 95)
 """Memory errors that could not be corrected."""
 
@@ -148,7 +145,6 @@ class Machines:
         self._random = random
         self._was_down: Bools = np.zeros(topology.hosts, dtype=np.bool_)
         self.rebooted: Bools = np.zeros(topology.hosts, dtype=np.bool_)
-        """For each host: it came back in the last tick, and its counters restarted at zero."""
         self.gpus: GpuReadings = self._gpus.readings()
         self.hosts: HostReadings = self._hosts.readings()
 
@@ -218,7 +214,6 @@ class _Gpus:
     def advance(
         self, world: World, seconds: float, activity: Activity, random: np.random.Generator
     ) -> None:
-        """Heat, clocks and counters of one tick."""
         is_on = ~world.host_is_down[world.gpu_host]
         self._is_lost = world.gpu_is_dead & (world.gpu_xid == XID_OFF_THE_BUS)
         is_stuck = world.gpu_is_dead & ~self._is_lost & is_on
@@ -273,7 +268,6 @@ class _Gpus:
         self._counts["thermal"] += held_ns[1]
 
     def _lower_clocks(self) -> Floats:
-        """Set the clocks that limits allow at this temperature; returns what heat alone allows."""
         above = self.temperature - SLOWDOWN_CELSIUS
         soft = np.clip(1.0 - SLOWDOWN_PER_KELVIN * above, CLOCK_SHARE_MIN, 1.0)
         self._is_hot = (self.temperature >= HARDWARE_CELSIUS) | (
@@ -310,7 +304,6 @@ class _Gpus:
         return np.add.reduceat(rows, first, axis=1).reshape(-1)
 
     def _reasons(self) -> Ints:
-        """NVML's bit mask."""
         is_idle = self._utilization <= 0.0
         is_capped = ~is_idle & (self._cap < 1.0) & (self._clock >= self._cap)
         is_warm = ~is_idle & (self.temperature > SLOWDOWN_CELSIUS)
@@ -398,7 +391,6 @@ class _Hosts:
         self._available = (MEMORY_BYTES * free).astype(np.int64)
 
     def _restart(self, rebooted: Bools) -> None:
-        """Set the counters of rebooted hosts to zero."""
         for column in (self._user, self._system, self._idle, self._iowait, self._steal):
             column[rebooted] = 0.0
         self._load[rebooted] = 0.0
@@ -408,7 +400,6 @@ class _Hosts:
     def _spend(
         self, seconds: float, gpus: Floats, steal: Floats, stall: Floats, is_on: Bools
     ) -> None:
-        """Divide the time of all CPUs: waiting and steal reduce running time; the rest is idle."""
         noise = self._random.lognormal(0.0, CPU_NOISE, len(gpus))
         wanted_user = (BASE_USER_CPUS + USER_CPUS_PER_GPU * gpus) * noise
         wanted_system = BASE_SYSTEM_CPUS + SYSTEM_CPUS_PER_GPU * gpus

@@ -38,7 +38,6 @@ class Pattern:
     """One hash for each unit, as NCCL Inspector writes it."""
     flow_unit: Ints
     flow_source: Ints
-    """NIC that sends."""
     flow_target: Ints
     flow_member: Ints
     """Column of ``members`` that sends; it sends to the next column of a ring."""
@@ -55,5 +54,4 @@ class Pattern:
 
     @property
     def units(self) -> int:
-        """The number of communicators that do it at the same time."""
         return len(self.communicators)

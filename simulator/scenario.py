@@ -63,7 +63,6 @@ def truth_of(injection: Injection, cluster: Cluster, start_unix_ns: int) -> Trut
 
 
 def plan(fault: Fault, cluster: Cluster, random: np.random.Generator, start_s: float) -> Injection:
-    """An injection of this fault with a random place, strength and duration."""
     place = fault.choose(cluster, random)
     strength = float(random.uniform(*fault.strengths))
     seconds = float(random.uniform(*fault.seconds))

@@ -51,7 +51,6 @@ class LinkCounters:
     recoveries: Counts
     """Times the link retrained and came back by itself."""
     downs: Counts
-    """Times the link went down."""
     queue_bytes: Counts
     """A gauge: mean depth of the queue in front of the link since the last tick."""
     queue_peak_bytes: Counts
@@ -88,8 +87,7 @@ class GpuReadings:
     energy_joules: Floats
     memory_used_bytes: Counts
     throttle_reasons: Ints
-    """NVML's bit mask: 0x1 idle, 0x4 software power cap, 0x20 software thermal, 0x40 hardware
-    thermal slowdown."""
+    """NVML's mask: 0x1 idle, 0x4 power cap, 0x20 software thermal, 0x40 hardware thermal."""
     power_violation_ns: Counts
     thermal_violation_ns: Counts
     correctable_errors: Counts
@@ -139,7 +137,6 @@ class CollectiveBlock:
     entry_s: Floats
     """When each rank entered: true time. NaN: never."""
     exit_s: Floats
-    """NaN: the rank has not left."""
     state: State = State.COMPLETED
 
 
@@ -190,7 +187,6 @@ class JobStatus:
     rank_gpu: Ints
     """Number in the cluster, as `Topology.gpus` counts."""
     rank_nic: Ints
-    """The NIC nearest to the rank's GPU."""
     rank_pid: Ints
     step: int
     step_seconds: float

@@ -50,7 +50,6 @@ class Tallies:
     # Adding ----------------------------------------------------------------------------------
 
     def add(self, links: LinkRates, nics: NicRates, seconds: float) -> None:
-        """Add these rates over so many seconds."""
         at = links.links
         self._table[at] += links.table * seconds
         if links.has_queues:
@@ -65,7 +64,6 @@ class Tallies:
         self._sums["packets"][wire.links] -= sent / wire.packet_bytes
 
     def add_downs(self, links: Ints) -> None:
-        """Count these links as having just gone down."""
         self._downs[links] += 1
 
     def draw(self, errors: LinkErrors, is_up: Bools, speed_share: Floats, seconds: float) -> None:
@@ -138,7 +136,6 @@ class Tallies:
         )
 
     def nics(self) -> NicCounters:
-        """Since the start, across reboots."""
         totals = zip(NOTICED, self._nic_table.T, strict=True)
         return NicCounters(**{name: _whole(total) for name, total in totals})
 
@@ -168,7 +165,6 @@ class Tallies:
 
     @property
     def bytes_sent(self) -> Floats:
-        """Bytes sent over each link, exact."""
         return self._sums["bytes"]
 
 

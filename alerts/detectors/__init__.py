@@ -25,7 +25,6 @@ Detect = Callable[[Window], list[Finding]]
 
 @cache
 def discover() -> Mapping[str, Detect]:
-    """Every detector of this folder, by name in alphabetical order."""
     found: dict[str, Detect] = {}
     for module in sorted(pkgutil.iter_modules(__path__), key=lambda module: module.name):
         found[module.name] = importlib.import_module(f"{__name__}.{module.name}").detect

@@ -67,12 +67,10 @@ class Regression(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def loss(self) -> float:
-        """The share that is missing."""
         return 1.0 - self.bandwidth / self.expected
 
 
 def detect(window: Window) -> list[Finding]:
-    """For each job the kinds that are slower than they should be; context for other findings."""
     findings = []
     for job in window.jobs:
         found = regressions(job)
@@ -82,7 +80,6 @@ def detect(window: Window) -> list[Finding]:
 
 
 def regressions(job: JobWindow) -> list[Regression]:
-    """The kinds of a job that have lost bandwidth, the worst first."""
     operations = job.operations
     past = own_past(job.past)
     if not past and not job.baselines:
@@ -133,7 +130,6 @@ def regression_of(
 
 
 def to_finding(window: Window, job: JobWindow, found: list[Regression]) -> Finding:
-    """All of a job's kinds that lost bandwidth, as one finding without a culprit."""
     last_ns = max(one.to_ns for one in found)
     return Finding(
         detector="bandwidth_regression",
@@ -151,7 +147,6 @@ def to_finding(window: Window, job: JobWindow, found: list[Regression]) -> Findi
 
 
 def to_evidence(job: JobWindow, one: Regression) -> Evidence:
-    """What one kind reaches, and what it should."""
     communicator, operation, size_bytes = one.kind
     return Evidence(
         metric="bus_bandwidth",

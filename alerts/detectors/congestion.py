@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from alerts.finding import Finding
-from alerts.signals.inflow import Inflow, inflows
+from alerts.signals.inflow import inflow_findings
 from alerts.signals.ports import (
     Span,
     added,
@@ -72,8 +72,7 @@ FLOWS_RISE = 1.5
 OTHERS_MOST = 0.5
 """Of its load that the median of the switch's other ports of this kind may carry."""
 TOTAL_RISE = 1.3
-"""Times what is usual of all those ports together, from which on there is more traffic, and not
-only a worse spread."""
+"""Times the usual of all those ports together: more traffic, not only a worse spread."""
 HELD_MOST = 0.2
 """Share of time for which its far end may hold it back: beyond, the queue is that one's fault."""
 RESENT_LEAST = 1e-5
@@ -84,27 +83,11 @@ BUSY_NIC = 0.05
 
 
 def detect(window: Window) -> list[Finding]:
-    """Ports into NICs first, then ports between switches."""
     ports = window.ports
     if not len(ports) or not ports.grid.cells:
         return []
-    found = [nic_port(window, one) for one in inflows(window) if not one.is_bursty]
-    return [*found, *uplinks(window)]
-
-
-def nic_port(window: Window, inflow: Inflow) -> Finding:
-    """Steady foreign traffic into a NIC."""
-    return report(
-        window,
-        inflow.span,
-        detector=NAME,
-        cause=Cause.CONGESTION,
-        reason=Reason.NEIGHBOUR,
-        culprit=window.ports.culprit(inflow.nic),
-        strength=inflow.strength,
-        rows=[inflow.nic],
-        evidence=inflow.evidence,
-    )
+    into_nics = inflow_findings(window, detector=NAME, cause=Cause.CONGESTION, is_bursty=False)
+    return [*into_nics, *uplinks(window)]
 
 
 # Between switches --------------------------------------------------------------------------------
@@ -135,10 +118,7 @@ def uplinks(window: Window) -> list[Finding]:
 
 
 def is_resending(ports: Ports) -> Flags:
-    """For each cell whether NICs send again what was lost: such bytes are no demand.
-
-    They would make ports look overloaded that only lose: that is `lossy_link`'s.
-    """
+    """For each cell whether NICs resend: such bytes are no demand, but `lossy_link`'s symptom."""
     resent = added(ports, ("sequence_naks_total", "ack_timeouts_total"))
     with np.errstate(divide="ignore", invalid="ignore"):
         share = resent / packets(ports, "transmit")

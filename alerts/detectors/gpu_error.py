@@ -19,7 +19,7 @@ and Imbue's checks, which drain hosts for XIDs that it calls harmless; DCGM's he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import numpy as np
@@ -28,7 +28,7 @@ from alerts.finding import Finding
 from alerts.signals.peers import groups_of_gpus, known_values, usual_of
 from alerts.signals.ports import amount, counted
 from alerts.window.columns import Floats, Ints
-from alerts.window.model import Window
+from alerts.window.model import Gpus, Window
 from alerts.window.statistics import runs
 from collector.contract.records import ABSENT
 from collector.contract.units import NS
@@ -116,14 +116,12 @@ RATES = (
     Sign("nvlink_crc_flit_errors_total", 100.0, 0.4,
          "has {0} damaged NVLink packets a second, its peers {1}"),
 )  # fmt: skip
-"""Counters, held against the peers'."""
 LEVELS = (
     Sign("row_remap_failed", 1.0, 0.8, "could not replace a bad memory row"),
     Sign("recovery_action", 1.0, 0.8,
          "asks for recovery {0} (1 reset, 2 reboot, 3 and 4 drain)"),
     Sign("row_remap_pending", 1.0, 0.3, "waits for a reset to replace a bad memory row"),
 )  # fmt: skip
-"""States that are wrong in themselves."""
 RISES = (
     Sign("remapped_rows_uncorrected", 1.0, 0.6, "replaced {0} after a failure"),
     Sign("remapped_rows_corrected", 1.0, 0.2,
@@ -141,11 +139,9 @@ class Clue(msgspec.Struct, frozen=True, kw_only=True):
     last_ns: int
     evidence: Evidence
     is_gone: bool = False
-    """Nothing on this GPU ends any more."""
 
 
 def detect(window: Window) -> list[Finding]:
-    """GPUs with errors, one finding each."""
     if not len(window.gpus):
         return []
     group = groups_of_gpus(window)
@@ -289,13 +285,15 @@ def to_xid_clue(window: Window, row: int, number: int, times: list[tuple[int, st
 # Readings ----------------------------------------------------------------------------------------
 
 
+def read_signs(gpus: Gpus, signs: Iterable[Sign]) -> Iterator[tuple[Sign, Floats]]:
+    for sign in signs:
+        if sign.reading in gpus.readings:
+            yield sign, known_values(gpus, sign.reading)
+
+
 def rate_clues(window: Window, group: Ints) -> Iterator[Clue]:
-    """Errors a second that peers do not have."""
     gpus = window.gpus
-    for sign in RATES:
-        if sign.reading not in gpus.readings:
-            continue
-        values = known_values(gpus, sign.reading)
+    for sign, values in read_signs(gpus, RATES):
         wanted = np.any(values >= sign.least, axis=1)
         if not wanted.any():
             continue
@@ -320,12 +318,8 @@ def rate_clues(window: Window, group: Ints) -> Iterator[Clue]:
 
 
 def level_clues(window: Window) -> Iterator[Clue]:
-    """States that are wrong in themselves, as last read."""
     gpus = window.gpus
-    for sign in LEVELS:
-        if sign.reading not in gpus.readings:
-            continue
-        values = known_values(gpus, sign.reading)
+    for sign, values in read_signs(gpus, LEVELS):
         wrong = values >= sign.least
         for row in np.flatnonzero(wrong.any(axis=1)).tolist():
             first, last = runs(wrong[row], gap=GAP_CELLS)[-1]
@@ -337,12 +331,8 @@ def level_clues(window: Window) -> Iterator[Clue]:
 
 
 def rise_clues(window: Window) -> Iterator[Clue]:
-    """Counts that are kept as states and have grown."""
     gpus = window.gpus
-    for sign in RISES:
-        if sign.reading not in gpus.readings:
-            continue
-        values = known_values(gpus, sign.reading)
+    for sign, values in read_signs(gpus, RISES):
         lowest = np.fmin.reduce(values, axis=1) if values.shape[1] else np.zeros(0)
         highest = np.fmax.reduce(values, axis=1) if values.shape[1] else np.zeros(0)
         for row in np.flatnonzero(highest - lowest >= sign.least).tolist():
@@ -357,7 +347,6 @@ def rise_clues(window: Window) -> Iterator[Clue]:
 
 
 def gone_clues(window: Window) -> Iterator[Clue]:
-    """GPUs that the driver cannot read, and GPUs whose readings have stopped."""
     gpus = window.gpus
     up = gpus.values("up")
     is_down = up == 0

@@ -113,7 +113,6 @@ class Slow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def detect(window: Window) -> list[Finding]:
-    """GPUs that run slower than their peers, and why."""
     gpus = window.gpus
     if not len(gpus):
         return []
@@ -129,7 +128,6 @@ def detect(window: Window) -> list[Finding]:
 
 
 def look(gpus: Gpus, group: Ints) -> Slow:
-    """Clocks, reasons and times in violation against those of the peers."""
     clock, load = known_values(gpus, "sm_clock_hertz"), known_values(gpus, "utilization_ratio")
     reasons = masks_of(gpus)
     is_busy = (np.isnan(load) | (load >= BUSY_SHARE)) & (reasons & IDLE_BIT == 0)
@@ -168,7 +166,6 @@ def masks_of(gpus: Gpus) -> Ints:
 def held_beyond_peers(
     gpus: Gpus, group: Ints, wanted: Flags, is_busy: Flags
 ) -> tuple[Floats, Ints]:
-    """Of time in violation, beyond the peers' median; and by which limit."""
     shape = is_busy.shape
     held, held_by = np.zeros(shape), np.full(shape, -1, dtype=np.int64)
     for place, name in enumerate(HELD_READINGS):
@@ -184,7 +181,6 @@ def held_beyond_peers(
 def accuse(
     window: Window, slow: Slow, row: int, cells: tuple[int, int], group: Ints
 ) -> Finding | None:
-    """A GPU that was slow from one cell to another, if that is enough."""
     first, last = cells
     during = slice(first, last + 1)
     low = slow.is_low[row, during]
@@ -216,7 +212,6 @@ def accuse(
 def evidence_of(
     gpus: Gpus, slow: Slow, row: int, cells: tuple[int, int], group: Ints
 ) -> list[Evidence]:
-    """The clock, the reasons, the time in violation; temperature and limit where they differ."""
     during = slice(cells[0], cells[1] + 1)
     low = slow.is_low[row, during]
     usual = float(np.median(slow.usual.level[row, during][low]))
@@ -247,7 +242,6 @@ def evidence_of(
 
 
 def beside_peers(gpus: Gpus, sentences: Sentences, during: slice, group: Ints) -> list[Evidence]:
-    """Temperature and power limit, where they differ from the peers'."""
     own = np.zeros(len(gpus), dtype=bool)
     own[sentences.row] = True
     found = []

@@ -118,7 +118,6 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def detect(window: Window) -> list[Finding]:
-    """One finding for each job that hangs."""
     found = [
         detect_live(window, job) if window.is_live else detect_dumped(window, job)
         for job in window.jobs
@@ -140,7 +139,6 @@ def detect_dumped(window: Window, job: JobWindow) -> Finding | None:
 
 
 def detect_live(window: Window, job: JobWindow) -> Finding | None:
-    """A job that has stopped, and the rank or part that it waits for."""
     stopped = stop_of(window, job)
     if stopped is None:
         return None
@@ -469,7 +467,6 @@ def evidence_at(
     baseline: float,
     labels: dict[str, str] | None = None,
 ) -> Evidence:
-    """An observation of the time since nothing moves."""
     units = {"power_watts": "watts", "utilization_ratio": "ratio", "collective_pause": "seconds"}
     unit = next((word for name, word in units.items() if metric.endswith(name)), "")
     return Evidence(
@@ -480,7 +477,6 @@ def evidence_at(
 
 
 def to_finding(window: Window, job: JobWindow, named: Named, since: int, last: int) -> Finding:
-    """The finding; what it costs is all of the job's time."""
     seconds = (last - since) / NS
     is_named = named.culprit != Culprit()
     cost = Cost(

@@ -112,7 +112,6 @@ SIGNS = (
     Sign("tasks_blocked", 16.0, 0.3, "tasks",
          "has {0} tasks blocked, its peers {1}"),
 )  # fmt: skip
-"""Readings of the operating system."""
 METRICS = {"steal_share": "cpu_seconds_total:steal"}
 """Readings that are computed here, by the one that they come from."""
 
@@ -129,7 +128,6 @@ class Clue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def detect(window: Window) -> list[Finding]:
-    """Hosts that keep their processes waiting, one finding each."""
     hosts = window.hosts
     if not len(hosts):
         return []
@@ -161,7 +159,6 @@ def values_of(hosts: Hosts, reading: str) -> Floats | None:
 def look(
     window: Window, sign: Sign, values: Floats | None, group: Ints, *, is_data: bool = False
 ) -> Iterator[Clue]:
-    """Hosts that show a sign clearly above their peers."""
     if values is None:
         return
     values = np.where(np.isfinite(values), values, np.nan)
@@ -190,7 +187,6 @@ def look(
 
 
 def means_of(values: Floats, level: Floats, first: int, last: int) -> tuple[float, float]:
-    """What a host showed and what was usual from one cell to another, for the evidence."""
     inside = slice(first, last + 1)
     known = ~np.isnan(values[inside])
     return float(np.mean(values[inside][known])), float(np.mean(level[inside][known]))
@@ -237,7 +233,6 @@ def make_clue(
 
 
 def in_words(sign: Sign, value: float, peers: float) -> str:
-    """A sign's sentence with both numbers."""
     write = percent if sign.unit == SHARE else amount
     return sign.words.format(write(value), write(peers))
 
@@ -261,7 +256,6 @@ def data_clues(window: Window, group: Ints) -> Iterator[Clue]:
 
 
 def ranks_of_hosts(window: Window) -> Mapping[str, int]:
-    """How many ranks of any job run on each host."""
     count: dict[str, int] = {}
     for job in window.jobs:
         for rank in job.ranks.values():
@@ -270,10 +264,7 @@ def ranks_of_hosts(window: Window) -> Mapping[str, int]:
 
 
 def to_finding(window: Window, row: int, clues: list[Clue]) -> Finding:
-    """All evidence against one host, the clearest first.
-
-    Data that comes late on a host with troubles of its own is one of their effects.
-    """
+    """The clearest first. Late data on a host with troubles of its own is one of their effects."""
     ordered = sorted(clues, key=lambda one: (-one.strength, one.since_ns, one.evidence.text))
     strength = min(STRENGTH_MAX, 1.0 - float(np.prod([1.0 - one.strength for one in ordered])))
     accusing = [one for one in ordered if one.strength >= CONTEXT_BELOW] or ordered

@@ -34,7 +34,6 @@ STEPS_MIN = 10
 
 
 def detect(window: Window) -> list[Finding]:
-    """What explains a job's waiting although no rank is slow."""
     found: list[Finding] = []
     for job in window.jobs:
         own = own_time(job)
@@ -73,7 +72,6 @@ def lasting_of(window: Window, job: JobWindow, own: OwnTime) -> list[Finding]:
 
 
 def varying_of(window: Window, job: JobWindow, own: OwnTime) -> Finding | None:
-    """Another rank at each step."""
     known = ~np.isnan(own.excess_ns).all(axis=0)
     if int(known.sum()) < STEPS_MIN:
         return None

@@ -53,19 +53,12 @@ from collector.contract.units import NS
 from collector.contract.verdict import Cause, Culprit, Evidence, Reason
 
 NAME = "link_flap"
-COUNTERS = (
-    "link_downed_total",
-    "downs_seen_total",
-    "link_down_total",
-    "carrier_changes_total",
-)
+COUNTERS = ("link_downed_total", "downs_seen_total", "link_down_total", "carrier_changes_total")
 EVENTS = frozenset({"link_down", "link_flap"})
 DOWN_SECONDS = 10.0
-"""Down for longer than this is down: a link of 100 Gb/s a lane trains within one to several
-seconds."""
+"""Longer is down: a link of 100 Gb/s a lane trains within one to several seconds."""
 TOGETHER_SECONDS = 20.0
-"""Links of one host that go down within this time go down together: an agent and a switch are read
-five to ten seconds apart."""
+"""Links that go down within this go together: agent and switch are read 5 to 10 s apart."""
 TOGETHER_SHARE = 0.5
 """Of a host's links, from which on the host went and not a link."""
 TOGETHER_LEAST = 2
@@ -85,14 +78,12 @@ class Outage(msgspec.Struct):
     row: int
     """The end that names it."""
     seen: list[int]
-    """Ends that show it."""
     span: Span
     since_ns: int | None = None
     """The exact time, if an event reported it."""
 
 
 def detect(window: Window) -> list[Finding]:
-    """One finding for each cable that went down, or for a switch that took its cables along."""
     ports = window.ports
     if not len(ports) or not ports.grid.cells:
         return []
@@ -112,10 +103,7 @@ def detect(window: Window) -> list[Finding]:
 
 
 def is_down(ports: Ports) -> Flags:
-    """Cells in which a port reports that it has no link, of ports that had one in the window.
-
-    A port that was never up here is not in use.
-    """
+    """Cells in which a port reports no link, of ports that were up in the window: in use."""
     state, up = values_of(ports, "state"), values_of(ports, "up")
     had = (state >= ACTIVE).any(axis=1) | (up > 0).any(axis=1)
     down: Flags = ((state < ACTIVE) | (up == 0)) & np.atleast_1d(had)[:, None]
@@ -146,7 +134,6 @@ def event_times(window: Window, flags: Flags) -> dict[int, int]:
 
 
 def gather(ports: Ports, flags: Flags, reported: dict[int, int]) -> dict[tuple[int, int], Outage]:
-    """Cables with an outage that either end shows."""
     outages: dict[tuple[int, int], Outage] = {}
     for row in rows_with(flags):
         span = latest(ports, flags[row])
@@ -170,13 +157,11 @@ def gather(ports: Ports, flags: Flags, reported: dict[int, int]) -> dict[tuple[i
 
 
 def ends_of(ports: Ports, row: int) -> set[str]:
-    """The hosts or switches at a cable's ends."""
     far = int(ports.other_end[row])
     return {ports.host[row]} | ({ports.host[far]} if far >= 0 else set())
 
 
 def hosts_of(ports: Ports, outages: Iterable[Outage]) -> dict[str, list[Outage]]:
-    """Outages by each host or switch that has an end of the cable."""
     found: dict[str, list[Outage]] = {}
     for outage in outages:
         for host in ends_of(ports, outage.row):
@@ -233,7 +218,6 @@ def one_link(window: Window, outage: Outage) -> Finding:
 
 
 def evidence_of(window: Window, outage: Outage) -> list[Evidence]:
-    """What both ends of a cable have counted, and the state in which they were seen."""
     ports, span = window.ports, outage.span
     seconds = ports.grid.step_ns / NS
     found: list[Evidence] = []
@@ -252,7 +236,6 @@ def evidence_of(window: Window, outage: Outage) -> list[Evidence]:
 
 
 def seen_down(window: Window, row: int, span: Span) -> list[Evidence]:
-    """The worst state of a port without a link, as it was read."""
     ports = window.ports
     for name, healthy in (("state", ACTIVE), ("up", 1.0)):
         levels = line_of(ports, name, row)[span.cells]
@@ -271,7 +254,6 @@ def seen_down(window: Window, row: int, span: Span) -> list[Evidence]:
 
 
 def whole_switch(window: Window, outages: list[Outage]) -> Finding:
-    """A switch that took its links along."""
     ports = window.ports
     counts: dict[str, int] = {}
     for outage in outages:

@@ -28,6 +28,8 @@ an hour are 8e-14 at 400 Gb/s); port_xmit_discards over 100/s and ack timeouts o
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import numpy as np
 
@@ -100,8 +102,7 @@ LOSS_LEAST = 1e-5
 """Of packets: more than go-back-N bears."""
 LOSS_CLEAR = 1e-3
 DISCARDS_SHARE = 0.5
-"""Of the largest discards of that time, from which on a port is a root and not one of the queues
-that fill behind it."""
+"""Of the largest discards of that time: a root, and no queue that fills behind it."""
 HELD_MOST = 0.1
 """Share of time for which its far end may hold a port back before its drops are the far end's."""
 RESENT = (
@@ -110,14 +111,11 @@ RESENT = (
     "ack_timeouts_total",
     "retransmit_packets_total",
 )
-"""What a sender counts."""
 GAPS = ("receive_out_of_sequence_total",)
-"""What a receiver counts."""
 RESENT_LEAST = 1.0
 """A second (NVSentinel's limit for timeouts)."""
 RESENT_RISE = 3.0
-"""Times what is usual of that NIC, where most have some: adaptive routing puts packets out of
-sequence in health too."""
+"""Times the usual of that NIC: adaptive routing puts packets out of sequence, too."""
 SENDERS_LEAST = 2
 """Senders that must have lost to one receiver before its port is blamed unread."""
 FLOWS_LEAST = 2
@@ -138,9 +136,10 @@ VANISHED = "packets_vanished"
 """What evidence calls the packets that a cable's far end has not received, of those sent: two
 series make it, so that neither can name it."""
 
+report_loss = partial(report, detector=NAME, cause=Cause.LOSSY_LINK)
+
 
 def detect(window: Window) -> list[Finding]:
-    """Damaged cables, then full queues, then losses that no port counts."""
     ports = window.ports
     if not len(ports) or not ports.grid.cells:
         return []
@@ -188,11 +187,9 @@ def damaged_cable(window: Window, row: int, span: Span, worst: float, errors: Fl
         observe(window, row, name, span, text=text, value=rate, unit=ERRORS, baseline=0.0),
         *sent_again(window, row, span),
     ]
-    return report(
+    return report_loss(
         window,
         span,
-        detector=NAME,
-        cause=Cause.LOSSY_LINK,
         reason=Reason.CABLE,
         culprit=ports.culprit(end),
         strength=scaled(worst, BIT_ERRORS_MOST, BIT_ERRORS_CLEAR),
@@ -244,11 +241,9 @@ def discarding(window: Window) -> list[Finding]:
         evidence = observe(
             window, row, name, span, text=text, value=rate, unit=PACKETS, baseline=0.0
         )
-        finding = report(
+        finding = report_loss(
             window,
             span,
-            detector=NAME,
-            cause=Cause.LOSSY_LINK,
             reason=Reason.CONFIGURATION,
             culprit=ports.culprit(nic_end(ports, row)),
             strength=scaled(lost, LOSS_LEAST, LOSS_CLEAR),
@@ -273,7 +268,6 @@ class Losing(msgspec.Struct, frozen=True):
 
 
 def silent(window: Window) -> list[Finding]:
-    """Flows that are sent again while no port counts why."""
     losing = find_losing(window.ports)
     if losing is None:
         return []
@@ -296,7 +290,6 @@ def find_losing(ports: Ports) -> Losing | None:
 
 
 def common_receiver(window: Window, losing: Losing) -> list[Finding]:
-    """The port that several senders lose packets on the way to, if it is one and no other."""
     ports, span = window.ports, losing.span
     receivers = np.flatnonzero(losing.receivers)
     if len(receivers) != 1 or losing.senders.sum() < SENDERS_LEAST:
@@ -315,11 +308,9 @@ def common_receiver(window: Window, losing: Losing) -> list[Finding]:
         window, row, GAPS[0], span, text=text, value=rate, unit=PACKETS, baseline=0.0
     )
     return [
-        report(
+        report_loss(
             window,
             span,
-            detector=NAME,
-            cause=Cause.LOSSY_LINK,
             reason=Reason.CONFIGURATION if is_full else Reason.UNKNOWN,
             culprit=ports.culprit(row),
             strength=RECEIVER_STRENGTH,
@@ -372,11 +363,9 @@ def voted(window: Window, losing: Losing) -> list[Finding]:
     )
     evidence = gaps_of(window, losing, flows.target[crossing], text)
     return [
-        report(
+        report_loss(
             window,
             span,
-            detector=NAME,
-            cause=Cause.LOSSY_LINK,
             reason=Reason.SWITCH,
             culprit=Culprit(switch=name),
             strength=SILENT_STRENGTH,
@@ -403,7 +392,6 @@ def gaps_of(window: Window, losing: Losing, targets: Ints, why: str) -> list[Evi
 
 
 def vanishing(window: Window, losing: Losing, gone: Vanished) -> Finding:
-    """A switch, or a cable, that packets go into and do not come out of."""
     ports, span = window.ports, losing.span
     evidence = []
     for place, (row, share) in enumerate(gone.worst[:SHOWN_MAX]):
@@ -418,11 +406,9 @@ def vanishing(window: Window, losing: Losing, gone: Vanished) -> Finding:
             observe(window, row, VANISHED, span, text=text, value=share, unit="ratio", baseline=0.0)
         )
     ends = np.flatnonzero(losing.senders | losing.receivers).tolist()
-    return report(
+    return report_loss(
         window,
         span,
-        detector=NAME,
-        cause=Cause.LOSSY_LINK,
         reason=Reason.SWITCH if gone.row < 0 else Reason.UNKNOWN,
         culprit=ports.culprit(gone.row) if gone.row >= 0 else Culprit(switch=gone.switch),
         strength=VANISHED_STRENGTH,

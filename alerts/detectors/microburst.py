@@ -26,28 +26,12 @@ in tens of microseconds.
 from __future__ import annotations
 
 from alerts.finding import Finding
-from alerts.signals.inflow import inflows
-from alerts.signals.ports import report
+from alerts.signals.inflow import inflow_findings
 from alerts.window.model import Window
-from collector.contract.verdict import Cause, Reason
+from collector.contract.verdict import Cause
 
 NAME = "microburst"
 
 
 def detect(window: Window) -> list[Finding]:
-    """One finding for each NIC that others' bursts hit."""
-    return [
-        report(
-            window,
-            one.span,
-            detector=NAME,
-            cause=Cause.MICROBURST,
-            reason=Reason.NEIGHBOUR,
-            culprit=window.ports.culprit(one.nic),
-            strength=one.strength,
-            rows=[one.nic],
-            evidence=one.evidence,
-        )
-        for one in inflows(window)
-        if one.is_bursty
-    ]
+    return inflow_findings(window, detector=NAME, cause=Cause.MICROBURST, is_bursty=True)

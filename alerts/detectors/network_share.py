@@ -34,13 +34,11 @@ STEPS_MIN = 5
 
 
 def detect(window: Window) -> list[Finding]:
-    """One finding for each job above the goal."""
     found = [detect_job(window, job) for job in window.jobs]
     return [finding for finding in found if finding is not None]
 
 
 def detect_job(window: Window, job: JobWindow) -> Finding | None:
-    """The job's share, if it is above the goal."""
     steps = sorted(
         (step for step in job.steps if step.end_ns > step.start_ns), key=lambda one: one.start_ns
     )

@@ -73,7 +73,6 @@ HOPS_MAX = 16
 
 
 def detect(window: Window) -> list[Finding]:
-    """One finding for each NIC that holds its switch back, with the ports that wait behind it."""
     ports = window.ports
     if not len(ports) or not ports.grid.cells:
         return []

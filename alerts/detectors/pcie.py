@@ -79,7 +79,6 @@ BOTH_WAYS_STRENGTH = 0.93
 
 
 def detect(window: Window) -> list[Finding]:
-    """Findings about NICs, then about GPUs."""
     return [*stalled_nics(window), *narrow_gpus(window)]
 
 
@@ -166,7 +165,6 @@ def narrow_gpus(window: Window) -> list[Finding]:
 
 
 def narrow_gpu(window: Window, row: int, name: str, flags: Flags) -> Finding | None:
-    """One GPU; the latest episode."""
     gpus: Gpus = window.gpus
     span = latest(window.ports, flags, least=READINGS_LEAST)
     if span is None:

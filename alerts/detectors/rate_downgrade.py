@@ -43,7 +43,6 @@ from collector.contract.verdict import Cause, Reason
 
 NAME = "rate_downgrade"
 RATES = ("rate_bits_per_second", "speed_bits_per_second")
-"""A link's rate, by its port or by its interface."""
 SLOWER = 0.9
 """Of the rate that it should have: names of rates are rounded (53.125 and 50 Gb/s a lane)."""
 PEERS_LEAST = 4
@@ -57,7 +56,6 @@ PEERS_STRENGTH = 0.8
 
 
 def detect(window: Window) -> list[Finding]:
-    """One finding for each cable that is slower than it should be at the window's end."""
     ports = window.ports
     if not len(ports) or not ports.grid.cells:
         return []
@@ -100,7 +98,6 @@ def expected(ports: Ports, rate: Floats) -> Floats:
 
 
 def kind_of(ports: Ports, row: int) -> tuple[object, ...]:
-    """Ports of one kind can be compared."""
     if not ports.is_switch[row]:
         return ("nic", ports.device[row])
     far = int(ports.other_end[row])
@@ -167,6 +164,5 @@ def reported_ns(window: Window, row: int, span: Span) -> int | None:
 
 
 def last_known(values: Floats) -> float:
-    """The latest value; NaN for none."""
     known = values[~np.isnan(values)]
     return float(known[-1]) if len(known) else float("nan")

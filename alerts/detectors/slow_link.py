@@ -104,7 +104,6 @@ VICTIMS_MAX = 32
 STEPS_MIN = 3
 """Steps of each kind before a step's length is compared."""
 UNNAMED_STRENGTH = 0.3
-"""Of a finding without a culprit."""
 INCOMPLETE = 0.7
 """How much less is believed where records of ranks are missing."""
 WITHOUT_USUAL = 0.7
@@ -123,7 +122,6 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     last_ns: int
     goes_on: bool
     worst: Stretch
-    """The slowest kind."""
     votes: list[Vote]
     company: Company
     smooth: Smoothest | None
@@ -134,12 +132,10 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def detect(window: Window) -> list[Finding]:
-    """Each job's slow times, with the NIC or port that its own times accuse."""
     return [finding for job in window.jobs for finding in of_job(window, job)]
 
 
 def of_job(window: Window, job: JobWindow) -> list[Finding]:
-    """The slow times of one job."""
     kinds = sorted_kinds(job.operations)
     found = [one for one in slow_stretches(job, kinds) if crosses_network(job, one.communicator)]
     seeds = [one for one in found[:LADDERS_MAX] if is_certain(window, job, one)]
@@ -257,7 +253,6 @@ def lasting_episode(fabric: Fabric, found: Sequence[Lasting]) -> Episode:
 
 
 def rows_of(fabric: Fabric, communicators: Iterable[str]) -> Ints:
-    """The ports that members of these send by, as far as they are known."""
     job = fabric.job
     used = [
         fabric.nic_of_rank.get(rank, -1) for name in communicators for rank in members(job, name)
@@ -267,7 +262,6 @@ def rows_of(fabric: Fabric, communicators: Iterable[str]) -> Ints:
 
 
 def window_end(job: JobWindow) -> int:
-    """When the last operation of the job was over."""
     return int(job.operations.last_exit_ns.max())
 
 
@@ -285,7 +279,6 @@ def is_contradicted(job: JobWindow, episode: Episode) -> bool:
 
 
 def members(job: JobWindow, communicator: str) -> list[int]:
-    """The job's ranks in a communicator, as far as they are known."""
     known = job.communicators.get(communicator)
     return sorted(known.job_rank.values()) if known is not None else []
 
@@ -381,7 +374,6 @@ def strength_of(episode: Episode, suspects: Sequence[Suspect]) -> float:
 
 
 def victims_of(fabric: Fabric, slow: Sequence[str], culprit: Culprit) -> tuple[Culprit, ...]:
-    """Members of the slow communicators that are not at the culprit."""
     job = fabric.job
     own = {
         rank
@@ -395,7 +387,6 @@ def victims_of(fabric: Fabric, slow: Sequence[str], culprit: Culprit) -> tuple[C
 def evidence_of(
     fabric: Fabric, episode: Episode, culprit: Culprit, healthy: Sequence[str]
 ) -> tuple[Evidence, ...]:
-    """The evidence, the times first."""
     found = [transfer_evidence(fabric.job, episode)]
     clearest = max(episode.votes, key=lambda vote: vote.ladder.belief, default=None)
     if clearest is not None and clearest.ladder.belief > 0:
@@ -409,7 +400,6 @@ def evidence_of(
 
 
 def transfer_evidence(job: JobWindow, episode: Episode) -> Evidence:
-    """What the slowest kind took, and what it takes otherwise."""
     worst = episode.worst
     has_usual = episode.short is None
     took = f"{kind_name(worst)} took {duration(worst.slow_ns / NS)} after the last rank had come"
@@ -437,7 +427,6 @@ def transfer_evidence(job: JobWindow, episode: Episode) -> Evidence:
 
 
 def kind_name(stretch: Stretch) -> str:
-    """An operation and its size, for people."""
     size = shown_size(stretch.size_bytes)
     return f"{stretch.operation} of {size}" if size else stretch.operation
 
@@ -482,7 +471,6 @@ def ladder_evidence(fabric: Fabric, episode: Episode, vote: Vote) -> Evidence:
 
 
 def rank_name(job: JobWindow, communicator: str, rank: int) -> str:
-    """A rank by the job's number, and its host where that is known."""
     place = job.rank_of(communicator, rank)
     if place is None:
         return f"rank {rank} of {communicator}"
@@ -490,7 +478,6 @@ def rank_name(job: JobWindow, communicator: str, rank: int) -> str:
 
 
 def vote_evidence(job: JobWindow, episode: Episode, healthy: int) -> Evidence:
-    """How many communicators are slow, beside how many that are not."""
     slow = len(episode.votes)
     are = "communicator is" if slow == 1 else "communicators are"
     return Evidence(
@@ -507,7 +494,6 @@ def vote_evidence(job: JobWindow, episode: Episode, healthy: int) -> Evidence:
 
 
 def smooth_evidence(window: Window, episode: Episode, smooth: Smoothest) -> Evidence:
-    """Whose rate varies least."""
     return Evidence(
         metric="nic_smoothness",
         text=(
@@ -530,7 +516,6 @@ def smooth_evidence(window: Window, episode: Episode, smooth: Smoothest) -> Evid
 
 
 def steps_in(job: JobWindow, episode: Episode) -> tuple[list[Step], list[Step]]:
-    """Steps that lie in the episode, and steps that lie outside of it."""
     within = [
         step
         for step in job.steps

@@ -53,7 +53,6 @@ APART_NS = NS // 10
 
 
 def detect(window: Window) -> list[Finding]:
-    """One finding for each standstill."""
     return [finding for job in window.jobs for finding in detect_job(job)]
 
 
@@ -78,7 +77,6 @@ def detect_job(job: JobWindow) -> list[Finding]:
 
 
 def usual_of(operations: Operations) -> Ints:
-    """The median transfer of each operation's kind."""
     _, kind = distinct(operations.communicator, operations.operation, operations.size_bytes)
     return medians(operations.transfer_ns, kind)[kind]
 
@@ -132,7 +130,6 @@ def is_still(operations: Operations, row: int) -> bool:
 
 
 def to_finding(job: JobWindow, row: int, usual_ns: int) -> Finding:
-    """The finding: the job, and no culprit."""
     operations = job.operations
     since, last = int(operations.last_entry_ns[row]), int(operations.last_exit_ns[row])
     seconds, usual = (last - since) / NS, usual_ns / NS

@@ -91,11 +91,9 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     threshold_ns: Floats
     """For each step, the excess that is late."""
     chance: float
-    """How often others are late like that."""
 
 
 def detect(window: Window) -> list[Finding]:
-    """One finding for each host, or rank, that is late."""
     return [finding for job in window.jobs for finding in detect_job(window, job)]
 
 
@@ -161,14 +159,12 @@ def may_be_late(own: OwnTime, rows: Ints) -> bool:
 
 
 def outlies(one: Suspected, host: Suspected) -> bool:
-    """Whether a rank is late by far more than its late host."""
     steps = host.stretch.steps
     typical = median_known(host.excess_ns[steps])
     return median_known(one.excess_ns[steps]) > OUTLIES * typical
 
 
 def is_alike(low: Floats, one: Suspected) -> bool:
-    """Whether nearly all ranks of the host are late, not only some of them."""
     inside = one.stretch.steps
     return median_known(low[inside]) >= ALIKE * median_known(one.excess_ns[inside])
 
@@ -246,7 +242,6 @@ def began_before(job: JobWindow, own: OwnTime, one: Suspected) -> bool:
 
 
 def late_share(own: OwnTime, one: Suspected) -> float:
-    """Of a step, by which they are typically late."""
     steps = one.stretch.steps
     shares = one.excess_ns[steps] / np.maximum(own.length_ns[steps], 1)
     return median_known(shares)
@@ -258,7 +253,6 @@ def late_share(own: OwnTime, one: Suspected) -> float:
 def to_finding(
     window: Window, job: JobWindow, own: OwnTime, one: Suspected, accused: Ints
 ) -> Finding:
-    """The finding with its evidence, its victims and what it costs."""
     stretch = one.stretch
     since, last = int(own.start_ns[stretch.first]), int(own.end_ns[stretch.last])
     culprit = culprit_of(job, own, one)
@@ -291,7 +285,6 @@ def to_finding(
 
 
 def culprit_of(job: JobWindow, own: OwnTime, one: Suspected) -> Culprit:
-    """The host, or the rank by every name that it has."""
     if one.host:
         return Culprit(job=job.job, host=one.host)
     return job.culprit(int(own.ranks[one.rows[0]]))
@@ -300,7 +293,6 @@ def culprit_of(job: JobWindow, own: OwnTime, one: Suspected) -> Culprit:
 def evidence_of(
     job: JobWindow, own: OwnTime, one: Suspected, when: tuple[int, int]
 ) -> tuple[Evidence, ...]:
-    """How long they stay outside of collectives, and their peers."""
     steps = one.stretch.steps
     outside = median_known(own.outside_ns[one.rows][:, steps]) / NS
     peers = median_known(own.peers_ns[one.rows][:, steps]) / NS
@@ -350,7 +342,6 @@ def data_wait(window: Window, job: JobWindow, own: OwnTime, one: Suspected) -> E
 
 
 def mean_known(values: Floats) -> float | None:
-    """The mean without NaNs; None of nothing."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else None
 

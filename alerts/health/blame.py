@@ -43,10 +43,7 @@ def blame_of(cause: Cause, reason: Reason) -> Blame:
 
 
 def charges_of(incident: Incident) -> list[Charge]:
-    """The charges of an incident: each accused thing once, with its largest weight.
-
-    Several hosts that are accused together share the blame. Victims are not charged.
-    """
+    """Each accused thing once, with its largest weight; hosts accused together share the blame."""
     verdict = incident.verdict
     blame = blame_of(verdict.cause, verdict.reason)
     culprits = (verdict.culprit, *verdict.accomplices[:CULPRITS_MAX])
@@ -77,10 +74,7 @@ def ended_ns(incident: Incident) -> int:
 
 
 def accused(culprit: Culprit, blame: Blame) -> Iterator[tuple[Target, float, Target]]:
-    """The things that a culprit names, the weight against each, and the nearest thing named.
-
-    An invalid name (names come from outside) names nothing.
-    """
+    """Things that a culprit names, the weight against each, the nearest; bad names name nothing."""
     parts = list(parts_of(culprit))
     weights = {
         TargetKind.HOST: blame.host,
@@ -162,7 +156,6 @@ def is_sign(finding: Finding) -> bool:
 
 
 def by_machine(incidents: Iterable[Incident]) -> dict[str, list[Culprit]]:
-    """All culprits, accomplices and victims of incidents, by host and by switch."""
     found: dict[str, list[Culprit]] = {}
     for incident in incidents:
         verdict = incident.verdict

@@ -46,10 +46,7 @@ def stand(
     hold: Hold | None = None,
     silent_since_ns: int | None = None,
 ) -> Standing:
-    """Where a thing stands now; ``before`` is the state in which it was.
-
-    A hold that has ended is none. Its risk is what is measured: a hold adds nothing.
-    """
+    """Where a thing stands now, given its state ``before``. A hold adds nothing to the risk."""
     weighed = sorted(
         ((charge.risk_at(now_ns), charge) for charge in charges),
         key=lambda each: (-each[0], each[1].incident, each[1].short),

@@ -36,7 +36,6 @@ class TargetKind(enum.StrEnum):
 
     HOST = "host"
     DEVICE = "device"
-    """A NIC or HCA of a host."""
     LINK = "link"
     """A cable, by the host's port at its end; between switches by the switch port that is named."""
     GPU = "gpu"
@@ -61,7 +60,6 @@ class Target(msgspec.Struct, frozen=True, order=True):
 
     @classmethod
     def of_gpu(cls, host: str, gpu: str) -> Target:
-        """``gpu`` is its index on the host."""
         return cls(TargetKind.GPU, host, str(GpuId(host, gpu)))
 
     @classmethod
@@ -85,7 +83,6 @@ class Target(msgspec.Struct, frozen=True, order=True):
 
 
 WHOLE = (TargetKind.HOST, TargetKind.SWITCH)
-"""Kinds that are part of nothing."""
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -160,7 +157,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     risk: float
     """0 to 1, in steps of RISK_STEP: what a job that uses it now would risk."""
     charges: tuple[Charge, ...] = ()
-    """The heaviest first."""
     hold: Hold | None = None
     silent_since_ns: int | None = None
     """Its last report, if that is too long ago."""

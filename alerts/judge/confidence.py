@@ -20,7 +20,6 @@ right and the wrong one was the least certain, which is too few to fit a curve t
 
 
 def confidence(root: Finding, symptoms: Sequence[Finding], support: Sequence[Finding]) -> float:
-    """0 to 1, from the verdict's root finding and those beside it."""
     doubt = 1.0 - accusing(root)
     for kind in (symptoms, support):
         others = [one for one in kind if one is not root]

@@ -30,8 +30,7 @@ MARGIN = 0.15
 """How much more certain another explanation must be to replace the present one: confidence moves by
 a few hundredths from one evaluation to the next, with the noise of the window."""
 SWITCH_SECONDS = 30
-"""An explanation that no verdict has repeated for this long (six evaluations) gives way to a new
-one, however certain."""
+"""An explanation not repeated for this long (six evaluations) gives way, however certain."""
 CLOSE_SECONDS = 60
 """An incident without evidence for this long is over: an agent that missed some of its reports, or
 a job's checkpoint, is no end."""
@@ -73,9 +72,7 @@ class News(enum.StrEnum):
 
     OPENED = "opened"
     UPDATED = "updated"
-    """The same explanation, with more behind it."""
     CHANGED = "changed"
-    """Another cause or culprit."""
     CLOSED = "closed"
     REOPENED = "reopened"
 
@@ -89,7 +86,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     culprit: Culprit
     confidence: float
     was_cause: Cause | None = None
-    """The explanation before, where it changed."""
     was_culprit: Culprit | None = None
 
 
@@ -112,18 +108,14 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     last_seen_ns: int
     """The last evidence for it."""
     confirmed_ns: int
-    """When its own explanation was last given."""
     closed_ns: int | None = None
-    """When it was closed, which is later than its end."""
     jobs: tuple[str, ...] = ()
-    """All jobs that ever suffered from it."""
     symptoms: tuple[Symptom, ...] = ()
     symptoms_seen: int = 0
     """How many other explanations were merged into it: all that are kept and, past them, as many
     as there were in one round."""
     reopened: int = 0
     history: tuple[Turn, ...] = ()
-    """The oldest first."""
 
     @property
     def is_open(self) -> bool:
@@ -131,7 +123,6 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def close_ns(self) -> int:
-        """How long it stays open without evidence."""
         comes_and_goes = self.verdict.cause.facts.comes_and_goes or self.reopened > 0
         return (CLOSE_INTERMITTENT_SECONDS if comes_and_goes else CLOSE_SECONDS) * NS
 
@@ -261,7 +252,6 @@ class Round:
         return found.id
 
     def _find(self, verdict: Verdict) -> Incident | None:
-        """The incident that a verdict belongs to: by its names, by its job, or by its past."""
         standing = list(self._standing.values())
         opened = [each for each in standing if each.is_open]
         for matches in (is_named, is_known_symptom, is_victim):
@@ -319,7 +309,6 @@ class Round:
         )
 
     def _prevails(self, verdict: Verdict, incident: Incident) -> bool:
-        """Whether a verdict is a better explanation than the one that stands."""
         standing = incident.verdict
         if refines(verdict, standing):
             return verdict.confidence >= standing.confidence
@@ -352,7 +341,6 @@ class Round:
         return incident.id
 
     def _update(self, incident: Incident, verdict: Verdict) -> None:
-        """The same explanation: more evidence, more certainty, more cost."""
         old = incident.verdict
         is_better = verdict.confidence >= old.confidence or self._is_live(verdict)
         base = verdict if is_better else old
@@ -377,7 +365,6 @@ class Round:
         )
 
     def _merge(self, incident: Incident, verdict: Verdict) -> None:
-        """Another explanation, which does not prevail: a symptom."""
         symptom = Symptom(verdict.cause, verdict.culprit)
         kept = incident.symptoms
         if symptom not in kept and len(kept) < SYMPTOMS_KEPT_MAX:
@@ -399,7 +386,6 @@ class Round:
         )
 
     def _change(self, incident: Incident, verdict: Verdict) -> None:
-        """A better explanation replaces the old one, which becomes a symptom."""
         old = incident.verdict
         left = Symptom(old.cause, old.culprit)
         kept = tuple(each for each in incident.symptoms if each != left)
@@ -548,7 +534,6 @@ class Round:
 
 
 def is_named(verdict: Verdict, incident: Incident) -> bool:
-    """The same kind of cause, at the same thing."""
     standing = incident.verdict
     return verdict.cause.facts.family is standing.cause.facts.family and (
         same_thing(verdict.culprit, standing.culprit) or confirms(verdict, standing)
@@ -556,7 +541,6 @@ def is_named(verdict: Verdict, incident: Incident) -> bool:
 
 
 def is_known_symptom(verdict: Verdict, incident: Incident) -> bool:
-    """Whether it was merged into the incident before."""
     return Symptom(verdict.cause, verdict.culprit) in incident.symptoms
 
 
@@ -566,7 +550,6 @@ def is_bare(verdict: Verdict) -> bool:
 
 
 def is_victim(verdict: Verdict, incident: Incident) -> bool:
-    """Whether its culprit is a victim or an accomplice in the incident."""
     others = (*incident.verdict.victims, *incident.verdict.accomplices)
     return bool(names_of(verdict.culprit)) and verdict.culprit in others
 
@@ -619,7 +602,6 @@ def with_turn(incident: Incident, news: News, before: Incident | None, now_ns: i
 
 
 def is_news(before: Incident, after: Incident) -> bool:
-    """Whether an update matters to a subscriber."""
     old, new = before.verdict, after.verdict
     lost_before, lost_after = lost_seconds(old), lost_seconds(new)
     return (

@@ -38,7 +38,6 @@ def same_thing(one: Culprit, other: Culprit) -> bool:
 
 
 def is_given(name: str | int | None) -> bool:
-    """Whether a culprit has this name; rank 0 is one."""
     return name is not None and name != ""
 
 

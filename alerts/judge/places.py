@@ -27,7 +27,6 @@ def port_row(ports: Ports, culprit: Culprit) -> int | None:
 
 
 def cable_of(ports: Ports, row: int) -> int:
-    """A number that both ends of a cable share."""
     far = int(ports.other_end[row])
     return row if far < 0 else min(row, far)
 
@@ -40,12 +39,10 @@ class Surroundings(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def hosts(self) -> frozenset[str]:
-        """Hosts that its ranks run on."""
         return frozenset(rank.host for rank in self.job.ranks.values() if rank.host)
 
     @cached_property
     def own_cables(self) -> frozenset[int]:
-        """Cables of its ranks' NICs."""
         ports = self.window.ports
         return frozenset(
             cable_of(ports, row)
@@ -69,10 +66,7 @@ class Surroundings(msgspec.Struct, frozen=True, dict=True):
         return found
 
     def share_of(self, culprit: Culprit, communicators: tuple[str, ...] = ()) -> float:
-        """How much of the bytes of these communicators (all, if none) crosses the culprit, 0 to 1.
-
-        Of a host: 1 if the job runs on it. Of a switch as a whole: the largest of its ports.
-        """
+        """Share of these communicators' bytes (all, if none) over the culprit; of a host 0 or 1."""
         row = port_row(self.window.ports, culprit)
         if row is None and culprit.host:
             return 1.0 if culprit.host in self.hosts else 0.0
@@ -98,10 +92,7 @@ class Surroundings(msgspec.Struct, frozen=True, dict=True):
 
 
 def is_same(ports: Ports, one: Culprit, other: Culprit) -> bool:
-    """Whether two culprits are the same thing, or one is part of the other.
-
-    A cable is the same by either end; a GPU is part of its host, a port of its switch.
-    """
+    """Whether two culprits are one thing, by either end of a cable, or one is part of the other."""
     rows = port_row(ports, one), port_row(ports, other)
     if rows[0] is not None and rows[1] is not None:
         return cable_of(ports, rows[0]) == cable_of(ports, rows[1])

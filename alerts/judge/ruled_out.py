@@ -17,7 +17,6 @@ NAMES = {"ports": "port", "gpus": "GPU", "hosts": "host"}
 def ruled_out(
     window: Window, root: Finding, symptoms: Sequence[Finding], findings: Sequence[Finding]
 ) -> Iterator[RuledOut]:
-    """Everything that had data, would explain the same, and was not found."""
     listed: set[str] = {str(root.cause), str(root.reason)}
     for one in (root, *symptoms):
         for each in one.ruled_out:
@@ -48,7 +47,6 @@ def counted(count: int, thing: str) -> str:
 
 
 def read(things: Things, readings: Sequence[str]) -> int:
-    """How many things have a value in any of these readings."""
     rows: set[int] = set()
     for name in readings:
         found = things.readings.get(name)

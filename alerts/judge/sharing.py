@@ -48,7 +48,6 @@ class Meeting(msgspec.Struct, frozen=True, kw_only=True):
     row: int
     """The port in front of which their bytes meet."""
     other: str
-    """The other job."""
     fit: float
     explained: float
     operation: str
@@ -75,7 +74,6 @@ def shared_cable(window: Window, job: JobWindow, symptom: Finding) -> Finding | 
 
 
 def span_of(ports: Ports, symptom: Finding) -> Span | None:
-    """The grid's cells that a finding lasts for."""
     grid = ports.grid
     first = max(0, grid.cell_of(symptom.since_ns))
     last = min(grid.cells - 1, grid.cell_of(symptom.last_ns))
@@ -161,7 +159,6 @@ def meeting(
 
 
 def within(symptom: Finding, ends: Ints) -> Flags:
-    """Operations that ended while the finding lasted."""
     inside: Flags = (ends >= symptom.since_ns) & (ends <= symptom.last_ns)
     return inside
 
@@ -213,7 +210,6 @@ def busy_time(job: JobWindow, communicator: str) -> tuple[Ints, Floats] | None:
 
 
 def busy_until(busy: tuple[Ints, Floats], moments: Ints) -> Floats:
-    """How long (ns) it had been sending at these times."""
     origin = busy[0][0]
     found: Floats = np.interp(moments - origin, busy[0] - origin, busy[1])
     return found
@@ -222,7 +218,6 @@ def busy_until(busy: tuple[Ints, Floats], moments: Ints) -> Floats:
 def to_finding(
     window: Window, job: JobWindow, symptom: Finding, met: Meeting, span: Span
 ) -> Finding:
-    """Congestion on the shared cable, with both jobs' times as evidence."""
     ports = window.ports
     share = load(ports)
     words = (

@@ -29,14 +29,7 @@ from alerts.window.model import Window
 from collector.contract.cause_facts import Family
 from collector.contract.causes import by_reason
 from collector.contract.units import NS
-from collector.contract.verdict import (
-    Cause,
-    Cost,
-    Culprit,
-    Layer,
-    Reason,
-    Verdict,
-)
+from collector.contract.verdict import Cause, Cost, Culprit, Layer, Reason, Verdict
 
 ROOTS = tuple(
     sorted(
@@ -89,12 +82,10 @@ class Case(msgspec.Struct, kw_only=True):
 
     @property
     def is_bare(self) -> bool:
-        """Whether a job's own times are the only evidence."""
         return bool(self.root.job) and not self.support
 
 
 def judge(window: Window, findings: Sequence[Finding] | None = None) -> list[Verdict]:
-    """The verdicts on this window, the most costly first; often none."""
     found = detect_all(window) if findings is None else findings
     solid = [one for one in found if not one.is_context and one.strength >= STRENGTH_MIN]
     around = {job.job: Surroundings(window, job) for job in window.jobs}
@@ -196,10 +187,7 @@ def blame(window: Window, finding: Finding, symptom: Finding, around: Surroundin
 
 
 def is_felt(window: Window, finding: Finding, around: dict[str, Surroundings]) -> bool:
-    """Whether a port's finding matters although no job's times show it: a job's bytes cross it.
-
-    Where no job is known (no client sends collectives) every clear finding matters.
-    """
+    """Whether a finding matters without a job's times: a job's bytes cross it, or none is known."""
     if finding.strength < ALONE_STRENGTH_MIN:
         return False
     if not window.jobs:
@@ -210,7 +198,6 @@ def is_felt(window: Window, finding: Finding, around: dict[str, Surroundings]) -
 def compute_cases(
     window: Window, findings: Sequence[Finding], machines: Sequence[Finding]
 ) -> list[Case]:
-    """Late ranks, with the findings on their GPUs and hosts."""
     cases = []
     for symptom in findings:
         if symptom.cause.facts.family is not Family.RANK or not symptom.job:
@@ -242,7 +229,6 @@ def standstill_cases(
     machines: Sequence[Finding],
     around: dict[str, Surroundings],
 ) -> list[Case]:
-    """Hangs and stalls: what has stopped, and the dead GPU or link behind it."""
     cases = []
     for symptom in findings:
         if not is_standstill(symptom) or not symptom.job:
@@ -288,7 +274,6 @@ def is_part_of(finding: Finding, place: Surroundings) -> bool:
 
 
 def foremost(cases: Sequence[Case]) -> list[Case]:
-    """At most CASES_MAX: those that a job feels first, then the clearest."""
     order = sorted(
         cases, key=lambda case: (not case.symptoms, -case.root.strength, repr(case.root))
     )
@@ -329,7 +314,6 @@ def by_switch(window: Window, cases: Sequence[Case]) -> list[Case]:
 
 
 def merged(window: Window, cases: Sequence[Case]) -> list[Case]:
-    """One case for one culprit and cause, over all jobs that suffer."""
     kept: list[Case] = []
     for case in sorted(cases, key=lambda each: (each.root.since_ns, repr(each.culprit))):
         for other in kept:
@@ -450,7 +434,6 @@ def unique(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def layer_of(root: Finding, reason: Reason) -> Layer:
-    """The cause's layer; of a standstill that of the reason."""
     own = root.cause.facts.layer
     return reason.facts.layer if own is Layer.UNKNOWN else own
 
@@ -468,7 +451,6 @@ def victims_of(window: Window, case: Case) -> list[Culprit]:
 
 
 def costs_of(case: Case) -> tuple[Cost, ...]:
-    """What it costs each job, the largest first; of several findings of one job the largest."""
     by_job: dict[str, Cost] = {}
     for one in (case.root, *case.symptoms):
         if one.cost is not None:
@@ -479,7 +461,6 @@ def costs_of(case: Case) -> tuple[Cost, ...]:
 
 
 def cost_of(verdict: Verdict) -> float:
-    """GPU-hours lost in all jobs, for sorting."""
     return sum(cost.gpu_hours for cost in verdict.costs)
 
 

@@ -17,7 +17,6 @@ from collector.contract.figures import duration, share, shown
 from collector.contract.verdict import Cause, Cost, Culprit, Reason, Verdict
 
 CULPRITS_NAMED_MAX = 8
-"""Named in one sentence; further ones are counted."""
 INFERRED_JOB_PREFIX = "inferred-"
 """Begins the names that the service made up for jobs without one; sentences leave them out."""
 CHANGE_SAID_MIN = 1.05
@@ -31,7 +30,6 @@ UNSURE = "a suspicion"
 
 
 def summary(verdict: Verdict) -> str:
-    """One sentence: the culprit, what it does, why, and what it costs."""
     facts, own = verdict.cause.facts, by_reason(verdict.cause, verdict.reason)
     culprits = (verdict.culprit, *verdict.accomplices)
     because = verdict.reason.facts.because
@@ -152,7 +150,6 @@ def names(culprits: Sequence[Culprit]) -> str:
 
 
 def ranks_by_host(by_host: Mapping[str, Sequence[int]]) -> str:
-    """Ranks with their hosts: one host after them, several in brackets."""
     if len(by_host) == 1:
         ((host, own),) = by_host.items()
         return rank_words(own) + (f" on {shown(host)}" if host else "")
@@ -192,7 +189,6 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def switch_name(culprit: Culprit) -> str:
-    """The switch and its port; empty if neither is known."""
     if not culprit.switch:
         return f"port {shown(culprit.switch_port)}" if culprit.switch_port else ""
     switch = f"switch {shown(culprit.switch)}"
@@ -227,7 +223,6 @@ def is_said(verdict: Verdict) -> bool:
 
 
 def slower(verdict: Verdict) -> str:
-    """How much longer transfers take; empty where that was not measured."""
     for each in verdict.evidence:
         if each.metric == "collective_transfer" and each.baseline and each.baseline > 0:
             ratio = each.value / each.baseline
@@ -237,7 +232,6 @@ def slower(verdict: Verdict) -> str:
 
 
 def cost(costs: Sequence[Cost]) -> str:
-    """What it costs the job that loses most, and how many others lose."""
     lossy = [one for one in costs if math.isfinite(one.lost_seconds) and one.lost_seconds > 0]
     if not lossy:
         return ""
@@ -305,7 +299,6 @@ def remove_words(culprit: Culprit) -> str:
 
 
 def inspect_words(culprit: Culprit) -> str:
-    """Where to read a link's state and errors."""
     far = switch_name(culprit)
     if culprit.device and is_rdma(culprit.device):
         tool = f"`mlxlink -d {quoted(culprit.device)} -m -c -e`"
@@ -319,7 +312,6 @@ def inspect_words(culprit: Culprit) -> str:
 
 
 def measure_words(culprit: Culprit) -> str:
-    """How to measure a link's bandwidth, and what to compare it with."""
     against = "and compare with the same between two healthy hosts"
     host = shown(culprit.host)
     if culprit.device and is_rdma(culprit.device):

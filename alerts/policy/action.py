@@ -24,7 +24,6 @@ from collector.contract.errors import FabricscopeError
 from collector.contract.verdict import Cause, Reason
 
 HISTORY_MAX = 50
-"""Events of one action that are kept: the first, and the latest."""
 EXECUTORS_MAX = 16
 """Executors whose last report is kept: one for each scheduler of a site."""
 
@@ -44,7 +43,6 @@ STATE_OF = {
     Mode.APPROVE: ActionState.PROPOSED,
     Mode.ENFORCE: ActionState.STANDING,
 }
-"""The first state of an action, by its rule's mode."""
 
 
 class Refused(enum.StrEnum):
@@ -78,7 +76,6 @@ class Ending(enum.StrEnum):
     TTL = "ttl"
     OPERATOR = "operator"
     REPLACED = "replaced"
-    """Another hold took its place."""
     POLICY = "policy"
     """The policy's mode has changed: shadowed actions are now done, or the other way round."""
 
@@ -106,7 +103,6 @@ class Why(msgspec.Struct, frozen=True, kw_only=True):
     about: str
     """What of the host is accused: `link mlx5_0/1`; empty: all of it."""
     text: str
-    """The verdict's sentence."""
 
     @classmethod
     def of(cls, rule: Rule, charge: Charge) -> Why:
@@ -257,7 +253,6 @@ def noted(action: Action, event: Event) -> Action:
 
 
 def approved(action: Action, by: str, words: str, now_ns: int, until_ns: int | None) -> Action:
-    """A proposal that an operator has granted: it stands from now on."""
     need(action, now_ns, ActionState.PROPOSED)
     standing = msgspec.structs.replace(
         action, state=ActionState.STANDING, until_ns=until_ns, at_ns=now_ns
@@ -266,7 +261,6 @@ def approved(action: Action, by: str, words: str, now_ns: int, until_ns: int | N
 
 
 def refused(action: Action, why: Refused, by: str, words: str, now_ns: int) -> Action:
-    """A proposal that was refused, expired or was withdrawn."""
     if action.ended_ns is not None or action.state is not ActionState.PROPOSED:
         raise WrongState(action, [ActionState.PROPOSED])
     over = msgspec.structs.replace(
@@ -276,10 +270,7 @@ def refused(action: Action, why: Refused, by: str, words: str, now_ns: int) -> A
 
 
 def ended(action: Action, why: Ending, by: str, words: str, now_ns: int) -> Action:
-    """A hold, or a shadow of one, that is over.
-
-    A shadow without an outcome whose host was clean in the end counts as CLEARED.
-    """
+    """A hold or shadow that is over. A shadow whose host was clean in the end counts as CLEARED."""
     if action.ended_ns is not None or action.state not in HOLDING:
         raise WrongState(action, HOLDING)
     over = msgspec.structs.replace(
@@ -301,23 +292,18 @@ def extended(action: Action, until_ns: int | None, words: str, now_ns: int) -> A
 
 
 def judged(action: Action, outcome: Outcome, words: str, now_ns: int) -> Action:
-    """A shadow with its outcome."""
     after = msgspec.structs.replace(action, outcome=outcome)
     return noted(after, Event(time_ns=now_ns, what=What.JUDGED, by=action.by, words=words))
 
 
 def checked(action: Action, check: Checked, by: str) -> Action:
-    """With the result of a test of the host."""
     need(action, check.time_ns, *HOLDING)
     after = msgspec.structs.replace(action, check=check)
     return noted(after, Event(time_ns=check.time_ns, what=What.CHECKED, by=by, words=check.words))
 
 
 def applied(action: Action, report: Applied) -> Action:
-    """With an executor's report in the place of its last one; a repetition adds no history.
-
-    Ended actions take reports, too: that is when executors give hosts back.
-    """
+    """With an executor's latest report; ended actions take one too: hosts are given back then."""
     if action.state in {ActionState.SHADOWED, ActionState.PROPOSED, ActionState.REFUSED}:
         raise WrongState(action, [ActionState.STANDING, ActionState.ENDED])
     before = [each for each in action.applied if each.executor == report.executor]
@@ -335,6 +321,5 @@ HOLDING = (ActionState.STANDING, ActionState.SHADOWED)
 
 
 def need(action: Action, now_ns: int, *states: ActionState) -> None:
-    """Raise WrongState unless it is live and in one of these states."""
     if action.state not in states or not action.is_live(now_ns):
         raise WrongState(action, states)

@@ -13,15 +13,7 @@ import msgspec
 
 from alerts.health.model import Charge, Standing
 from alerts.judge.incident import REOPEN_SECONDS
-from alerts.policy.action import (
-    HOLDING,
-    Action,
-    ActionState,
-    Ending,
-    Outcome,
-    Refused,
-    Why,
-)
+from alerts.policy.action import HOLDING, Action, ActionState, Ending, Outcome, Refused, Why
 from alerts.policy.model import Mode, Policy, ReturnOn, Rule
 from collector.contract.units import NS
 
@@ -32,7 +24,7 @@ SETTLED_S = float(REOPEN_SECONDS)
 """After this long without it, trouble does not come back as the same incident."""
 
 
-class Board(msgspec.Struct, frozen=True, kw_only=True):
+class FleetHealth(msgspec.Struct, frozen=True, kw_only=True):
     """The fleet's health, by name of host."""
 
     hosts: Collection[str]
@@ -54,11 +46,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """State between two decisions. If it is lost, the policy waits longer; it never acts sooner."""
 
     matched: Mapping[Key, int] = {}
-    """Since when each rule is met without interruption."""
     clean: Mapping[str, int] = {}
-    """Since when no open charge counts against a held host."""
     tripped_ns: int | None = None
-    """When the breaker last tripped."""
 
 
 class Drain(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,14 +106,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(
-    policy: Policy, board: Board, actions: Iterable[Action], memory: Memory, now_ns: int
+    policy: Policy, health: FleetHealth, actions: Iterable[Action], memory: Memory, now_ns: int
 ) -> Decision:
     """``actions``: all live ones, and past ones that began or ended within `look_back_s`."""
-    return _Round(policy, board, actions, memory, now_ns).decide()
+    return _Round(policy, health, actions, memory, now_ns).decide()
 
 
 def look_back_s(policy: Policy) -> float:
-    """How far back past actions matter."""
     return max(policy.limits.cooldown_s, policy.breaker.within_s, policy.breaker.rest_s, 86_400.0)
 
 
@@ -141,13 +129,13 @@ class _Round:
     def __init__(
         self,
         policy: Policy,
-        board: Board,
+        health: FleetHealth,
         actions: Iterable[Action],
         memory: Memory,
         now_ns: int,
     ) -> None:
         self._policy = policy
-        self._board = board
+        self._health = health
         self._now_ns = now_ns
         self._memory = memory
         # Includes expired actions whose end is not recorded yet.
@@ -178,8 +166,7 @@ class _Round:
     # --- due drains ----------------------------------------------------------------------------
 
     def _met(self) -> Iterator[tuple[Key, Rule, Charge]]:
-        """Rules that hosts meet, each host's heaviest charge first."""
-        for host, standing in self._board.standings.items():
+        for host, standing in self._health.standings.items():
             for charge in standing.charges:
                 rule = next((each for each in self._policy.rules if each.meets(charge)), None)
                 if rule is not None and self._policy.mode_of(rule) is not Mode.OFF:
@@ -206,11 +193,8 @@ class _Round:
         yield from sorted(found.values(), key=lambda each: (-each.drain.why.risk, each.drain.host))
 
     def _is_held(self, host: str, mode: Mode) -> bool:
-        """Whether the host is held already, or proposed.
-
-        A shadow is no hold to a rule that acts.
-        """
-        standing = self._board.standings.get(host)
+        """Whether the host is held already, or proposed. A shadow is no hold to acting rules."""
+        standing = self._health.standings.get(host)
         if standing is not None and standing.hold is not None:
             return True
         return any(
@@ -277,22 +261,20 @@ class _Round:
         return drains, refusals
 
     def _held_hosts(self) -> set[str]:
-        """Hosts that are held, by policy or operator, or proposed."""
         held = {
-            host for host, standing in self._board.standings.items() if standing.hold is not None
+            host for host, standing in self._health.standings.items() if standing.hold is not None
         }
         return held | {each.host for each in self._live if each.state is not ActionState.SHADOWED}
 
     def _objections(
         self, drain: Drain, *, is_open: bool, taken: int
     ) -> Iterator[tuple[Refused, str]]:
-        """Reasons against a drain, the gravest first."""
-        limits, host, fleet = self._policy.limits, drain.host, len(self._board.hosts)
-        standing = self._board.standings.get(host)
-        if host not in self._board.hosts:
+        limits, host, fleet = self._policy.limits, drain.host, len(self._health.hosts)
+        standing = self._health.standings.get(host)
+        if host not in self._health.hosts:
             yield Refused.UNKNOWN_HOST, f"no host named {host} reports"
-        if self._board.stale:
-            yield Refused.STALE_EVIDENCE, "; ".join(self._board.stale)
+        if self._health.stale:
+            yield Refused.STALE_EVIDENCE, "; ".join(self._health.stale)
         if standing is None or standing.silent_since_ns is not None:
             yield Refused.STALE_EVIDENCE, f"{host} is silent"
         if is_open:
@@ -312,7 +294,6 @@ class _Round:
             yield Refused.SHARE_LIMIT, f"{words} ({bounds})"
 
     def _rejection(self, drain: Drain) -> str | None:
-        """An operator's refusal to drain this host for this incident."""
         for each in self._past:
             if each.host != drain.host or each.why is None:
                 continue
@@ -342,13 +323,13 @@ class _Round:
 
     def _clean(self) -> dict[str, int]:
         """Since when each host that the policy holds, also in shadow, has no open charge."""
-        if self._board.stale:
+        if self._health.stale:
             return {}
         held = {each.host for each in self._live if each.is_policys and each.state in HOLDING}
         return {
             host: self._memory.clean.get(host, self._now_ns)
             for host in sorted(held)
-            if host in self._board.hosts and is_clean(self._board.standings.get(host))
+            if host in self._health.hosts and is_clean(self._health.standings.get(host))
         }
 
     def _ends(self, clean: Mapping[str, int], accused: Collection[str]) -> Iterator[End]:
@@ -376,7 +357,7 @@ class _Round:
             return self._withdrawn(action, mode, accused)
         if action.state is ActionState.SHADOWED and mode is not Mode.SHADOW:
             return End(action=action, why=Ending.POLICY, words=f"the rule's mode is now {mode}")
-        if rule is None or self._is_quiet or self._board.stale:
+        if rule is None or self._is_quiet or self._health.stale:
             return None
         return self._returned(action, rule, clean.get(action.host))
 
@@ -384,12 +365,11 @@ class _Round:
         words = ""
         if mode is not Mode.APPROVE:
             words = "the policy no longer proposes it"
-        elif action.host not in accused and not self._board.stale:
+        elif action.host not in accused and not self._health.stale:
             words = "its rule no longer applies to the host"
         return End(action=action, refused=Refused.WITHDRAWN, words=words) if words else None
 
     def _returned(self, action: Action, rule: Rule, clean_ns: int | None) -> End | None:
-        """A hold that evidence, or a check, ends."""
         if ReturnOn.CHECK in rule.return_on and action.check is not None and action.check.passed:
             return End(action=action, why=Ending.CHECK, words=action.check.words)
         clean_s = 0.0 if clean_ns is None else (self._now_ns - clean_ns) / NS
@@ -400,7 +380,7 @@ class _Round:
 
     def _extensions(self) -> Iterator[Extension]:
         """Holds whose incident is still open when half of their time is over."""
-        if self._board.stale:
+        if self._health.stale:
             return
         for action in self._live:
             if action.why is None or action.state not in HOLDING or action.until_ns is None:
@@ -417,16 +397,14 @@ class _Round:
     # --- outcomes of shadows -------------------------------------------------------------------
 
     def _charge_of(self, action: Action) -> Charge | None:
-        """What the action's incident counts against its host now."""
-        standing = self._board.standings.get(action.host)
+        standing = self._health.standings.get(action.host)
         if standing is None or action.why is None:
             return None
         incident = action.why.incident
         return next((each for each in standing.charges if each.incident == incident), None)
 
     def _judgements(self) -> Iterator[Judgement]:
-        """Shadows whose outcome is now known."""
-        if self._board.stale:
+        if self._health.stale:
             return
         for action in self._live:
             if action.outcome is not Outcome.WAITING or action.state is not ActionState.SHADOWED:

@@ -35,7 +35,6 @@ RULES_MAX = 100
 QUIET_MAX = 50
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 SECONDS_MAX = 366 * 86_400.0
-"""A year."""
 STANDS_S_MIN = 10.0
 """Two evaluations: a verdict that was given once is no reason to take a host away."""
 SHARE_MAX_MAX = 0.25
@@ -88,7 +87,6 @@ def shipped_policy() -> Policy:
 
 
 def shipped_text() -> str:
-    """The shipped file, as a start for an operator's own."""
     return files("alerts.policy").joinpath("shipped.toml").read_text("utf-8")
 
 

@@ -1,7 +1,4 @@
-"""Types of a policy: which verdicts drain a host, for how long, and what stops that.
-
-Durations are seconds; times are unix nanoseconds and always arguments.
-"""
+"""Types of a policy. Durations are seconds; times are unix nanoseconds and always arguments."""
 
 from __future__ import annotations
 
@@ -61,7 +58,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | None = None
     """Less than the policy's, for a rule that is still on trial. None: the policy's."""
     confidence_min: float = 0.8
-    """Of the verdict."""
     risk_min: float = 0.5
     """Of the verdict against the host itself (confidence times weight): from here on the host is
     `degraded` by this alone. A cable whose bad end is unknown stays below."""

@@ -1,7 +1,4 @@
-"""Turns a decision into actions to be stored. Pure.
-
-The service keeps them in its inventory, a simulation in a list.
-"""
+"""Turns a decision into actions to be stored: in the inventory, or a simulation's list. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +25,6 @@ from alerts.policy.model import Mode, Policy
 from collector.contract.units import NS
 
 BY_POLICY = "policy"
-"""The actor, where no person acted."""
 REFUSED_AGAIN_S = 3_600.0
 """The same refusal is recorded once in this time: `decide` runs every few seconds."""
 
@@ -42,7 +38,6 @@ class Records(msgspec.Struct, frozen=True):
     """Known ones, as they are from now on."""
 
     def onto(self, actions: Iterable[Action]) -> dict[str, Action]:
-        """All actions by id, with these changes applied."""
         known = {each.id: each for each in actions}
         return known | {each.id: each for each in (*self.begun, *self.changed)}
 

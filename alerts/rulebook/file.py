@@ -43,7 +43,6 @@ EXPRESSION_CHARACTERS_MAX = 32_768
 TEMPLATE_CHARACTERS_MAX = 16_384
 """Of one label's or annotation's value: a description of some pages."""
 ANNOTATIONS_MAX = 64
-"""Annotations of one rule."""
 
 FILE_FIELDS = ("groups",)
 GROUP_FIELDS = ("name", "interval", "limit", "query_offset", "labels", "rules")
@@ -69,10 +68,7 @@ WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 
 
 def parse_rules(text: str, file: str) -> list[Group]:
-    """The groups of a rule file's text; `file` is its name in messages and in the groups.
-
-    Raises RuleFileError with all problems.
-    """
+    """The groups of a rule file's text, named `file`. Raises RuleFileError with all problems."""
     problems = Problems()
     root = read_yaml(text, problems, RULE_FILE_BYTES_MAX)
     groups = FileReader(file, problems).groups(root) if root is not None else []
@@ -146,7 +142,6 @@ class FileReader:
         """The group and the rule that is being read, for messages."""
 
     def wrong(self, line: int, detail: str) -> None:
-        """Add a problem of the group or rule that is being read."""
         self.problems.add(line, f"{self.where}: {detail}" if self.where else detail)
 
     def groups(self, root: Node) -> list[Group]:
@@ -172,7 +167,6 @@ class FileReader:
         return groups
 
     def group(self, node: Node, number: int) -> Group:
-        """One group, with what could be read of it."""
         self.where = f"group {number}"
         given = self.fields(node, "a group")
         name = self.text(given, "name")
@@ -208,7 +202,6 @@ class FileReader:
         return tuple(rules)
 
     def rule(self, node: Node, group_labels: dict[str, str]) -> Rule:
-        """One rule, with what could be read of it."""
         given = self.fields(node, "a rule")
         record, alert = self.text(given, "record"), self.text(given, "alert")
         if record and alert:
@@ -294,7 +287,6 @@ class FileReader:
         return "" if node is None else self.word(node, name, most)
 
     def word(self, node: Node, name: str, most: int) -> str:
-        """A text within a bound; null is the empty text."""
         if not isinstance(node, Scalar):
             self.wrong(node.line, f"{name} is {kind_of(node)}; it must be text")
             return ""
@@ -304,7 +296,6 @@ class FileReader:
         return "" if node.is_null else node.text
 
     def duration(self, given: Fields, name: str) -> float | None:
-        """A field's seconds; None where it is not there."""
         node = given.fields.get(name)
         if node is None or (isinstance(node, Scalar) and node.is_null):
             return None

@@ -54,7 +54,6 @@ class Covered(msgspec.Struct, frozen=True):
 
 
 def covered_by(incident: Incident) -> list[Covered]:
-    """What an incident covers; COVERED_MAX at most."""
     verdict = incident.verdict
     family = verdict.cause.facts.family
     accused = (verdict.culprit, *verdict.accomplices, *(each.culprit for each in incident.symptoms))
@@ -95,11 +94,7 @@ def things_of(culprit: Culprit, family: Family) -> Iterable[Covered]:
 
 
 def explained(alerts: Sequence[Alert], incidents: Sequence[Incident]) -> list[Alert]:
-    """The alerts, those that an open incident explains marked with its id.
-
-    An alert about an incident is never explained by another. Of several that explain one, the
-    surest is named.
-    """
+    """The alerts, marked with the surest open incident that explains them; none about incidents."""
     standing = sorted(
         (each for each in incidents if each.is_open),
         key=lambda each: (-each.verdict.confidence, each.id),

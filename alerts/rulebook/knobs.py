@@ -41,7 +41,6 @@ class Knob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The default. A duration is text, as rule files write it (`5m`)."""
     unit: str
     meaning: str
-    """One sentence."""
     source: str
     """Where the default comes from; choices of ours are named as such."""
 
@@ -98,12 +97,10 @@ def write_value(value: Value) -> str:
 
 
 def used_in(template: str) -> list[str]:
-    """The knobs that a template asks for, each once, in order."""
     return list(dict.fromkeys(KNOB.findall(template)))
 
 
 def pack_templates() -> dict[str, str]:
-    """The pack's templates by the name of the file that each becomes, with the causes' words."""
     folder = files("alerts").joinpath("rules", "templates")
     found = (each for each in folder.iterdir() if each.name.endswith(".yaml"))
     return {
@@ -142,7 +139,6 @@ HEADER = """\
 
 
 def fill_pack(given: Mapping[str, object] | None = None) -> dict[str, str]:
-    """The rule files of the pack by name, with these knobs turned."""
     knobs = turn(given or {}, default_knobs())
     return {
         name: HEADER.format(name=name) + fill(text, knobs)

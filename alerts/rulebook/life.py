@@ -56,7 +56,6 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     labels: Labels
     annotations: dict[str, str]
     starts_ns: int
-    """When it fired."""
     ends_ns: int
     """When it was over; of one that fires, until when the receiver may assume so."""
 
@@ -127,10 +126,7 @@ def rows_as_alerts(
 
 
 def alert_labels(rule: Rule, row: Found, expand: Expand) -> Labels:
-    """The row's labels, overridden by the rule's, and by the rule's name.
-
-    A rule's label that comes out empty removes the row's, because an empty label is none.
-    """
+    """The row's labels, the rule's over them, and its name. The rule's empty label removes one."""
     labels = {name: value for name, value in row.labels.items() if name != METRIC_LABEL}
     for name, text in rule.labels.items():
         labels[name] = filled(text, row, expand)
@@ -149,10 +145,7 @@ def when_it_holds(rule: Rule, before: Alert | None, fresh: Alert, now_ns: int) -
         alert = fresh
     else:
         alert = msgspec.structs.replace(
-            before,
-            annotations=fresh.annotations,
-            value=fresh.value,
-            keep_firing_since_ns=None,
+            before, annotations=fresh.annotations, value=fresh.value, keep_firing_since_ns=None
         )
     if alert.state is AlertState.PENDING and now_ns - alert.active_ns >= rule.for_s * NS:
         return msgspec.structs.replace(alert, state=AlertState.FIRING, fired_ns=now_ns)
@@ -175,7 +168,6 @@ def when_it_ceased(rule: Rule, alert: Alert, now_ns: int) -> Alert | None:
 
 
 def is_remembered(alert: Alert, now_ns: int) -> bool:
-    """Whether a resolved alert is still sent."""
     return alert.resolved_ns is not None and now_ns - alert.resolved_ns <= RESOLVED_RETENTION_S * NS
 
 
@@ -240,10 +232,7 @@ def restored_pending(rule: Rule, alert: Alert, last_evaluated_ns: int, now_ns: i
 
 
 def alert_samples(alerts: Iterable[Alert], now_ns: int) -> list[Sample]:
-    """`ALERTS` and `ALERTS_FOR_STATE` of what is pending or firing.
-
-    What ended is left out; that its series ended is for the caller to write (stale markers).
-    """
+    """`ALERTS` and `ALERTS_FOR_STATE` of what pends or fires; the caller writes stale markers."""
     samples: list[Sample] = []
     for alert in alerts:
         if alert.state is AlertState.INACTIVE:

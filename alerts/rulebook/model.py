@@ -21,7 +21,6 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule. Either it records a series, or it watches for alerts; times are seconds."""
 
     name: str
-    """Of the series that it records, or of the alert."""
     is_alert: bool
     expression: str
     """PromQL, as it stands in the file."""
@@ -52,7 +51,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Unique among all groups, as Prometheus writes it."""
         return f"{self.file};{self.name}"
 
 
@@ -87,7 +85,6 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def incident(self) -> str:
-        """The incident that it is about; empty: none."""
         return dict(self.labels).get(INCIDENT_LABEL, "")
 
     @property
@@ -109,7 +106,6 @@ class GroupHealth(msgspec.Struct, frozen=True, kw_only=True):
     evaluated_ns: int
     """The time for which expressions were evaluated."""
     seconds: float
-    """How long it took."""
     errors: dict[int, str] = {}
     """By the rule's place in the group: why it could not be evaluated."""
     rule_seconds: tuple[float, ...] = ()

@@ -143,7 +143,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     labels: Labels
     alert: Alert
     source: str
-    """The key of its rule group."""
     expression: str = ""
 
     @property
@@ -223,7 +222,6 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
     """Notices so far; 0: none yet."""
     planned_ns: int = 0
-    """When the last of them was made."""
     told: dict[str, str] = {}
     """Alerts sent as firing, by fingerprint, and their rule groups."""
     lines: tuple[Line, ...] = ()
@@ -243,7 +241,6 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """The same at every delivery attempt, so that a receiver can drop repetitions."""
     group: str
-    """The talk's key."""
     receiver: str
     group_labels: Labels
     number: int
@@ -274,7 +271,6 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changed(self) -> list[Talk]:
-        """Talks to be stored with the notices."""
         groups = {notice.group for notice in self.notices}
         return [talk for key, talk in self.talks.items() if key in groups]
 
@@ -337,7 +333,6 @@ def plan(
 def gather(
     routes: Sequence[Route], scene: Scene, now_ns: int, muting: Sequence[Silence], fits: Fits
 ) -> dict[str, Gathered]:
-    """The alerts that may page, by the key of their talk."""
     groups: dict[str, Gathered] = {}
     for one in scene.alerts:
         if one.alert.state is not AlertState.FIRING or one.alert.inhibited_by:
@@ -370,17 +365,10 @@ def routes_of(routes: Sequence[Route], labels: Mapping[str, str], fits: Fits) ->
 
 
 def open_talk(key: str, group: Gathered, now_ns: int) -> Talk:
-    """A talk without a notice.
-
-    It begins when its first alert fired, even before a crash that lost the plan: then its notices
-    have the same ids as those that may have been sent.
-    """
+    """A talk without a notice, from its first alert on: ids stay the same after a crash."""
     fired = (Line.of(one).starts_ns for one in group.firing)
     return Talk(
-        key=key,
-        receiver=group.route.receiver,
-        labels=group.labels,
-        opened_ns=min(now_ns, *fired),
+        key=key, receiver=group.route.receiver, labels=group.labels, opened_ns=min(now_ns, *fired)
     )
 
 
@@ -452,7 +440,6 @@ class Outlook:
         return not self._scene.is_known(source)
 
     def _begin(self, talk: Talk, group: Gathered | None) -> tuple[Talk | None, Notice | None]:
-        """A talk without a notice yet."""
         if group is None:
             return None, None
         if self._now_ns - talk.opened_ns < group.route.group_wait_s * NS:
@@ -483,10 +470,7 @@ class Outlook:
         return after, self._notice(after, Status.FIRING, why, lines)
 
     def _end(self, talk: Talk) -> tuple[Talk | None, Notice | None]:
-        """A talk without alerts: send its end, if the route wants that.
-
-        Not sooner than the interval: alerts that come and go would be sent each time.
-        """
+        """Send the end of a talk if the route wants it, not sooner than the interval."""
         if not talk.send_resolved:
             return None, None
         if self._now_ns - talk.planned_ns < talk.group_interval_s * NS:
@@ -495,7 +479,6 @@ class Outlook:
         return None, self._notice(last, Status.RESOLVED, Why.OVER, self._ended(talk, {}))
 
     def _ended(self, talk: Talk, on: Mapping[str, str]) -> tuple[Line, ...]:
-        """Alerts that were sent and have ended, with their end where it is known."""
         ended: list[Line] = []
         for line in talk.lines:
             name = line.fingerprint

@@ -20,7 +20,6 @@ NODES_MAX = 200_000
 DEPTH_MAX = 32
 """Lists and maps inside each other. A rule file has six of them."""
 ALIASES_MAX = 2_000
-"""Uses of anchors in one file."""
 PROBLEMS_MAX = 50
 """Problems of one file that are listed; further ones are counted."""
 WORD_MAX = 80
@@ -96,14 +95,12 @@ class Fields:
     line: int
     fields: dict[str, Node] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
-    """Where each field's name stands."""
 
 
 Node = Scalar | Items | Fields
 
 
 def kind_of(node: Node) -> str:
-    """What a node is, for a message."""
     if isinstance(node, Items):
         return "a list"
     if isinstance(node, Fields):
@@ -242,7 +239,6 @@ class TreeBuilder:
             parent.key = None
 
     def key_of(self, node: Node, line: int) -> Scalar:
-        """A map's key, which must be a word."""
         if not isinstance(node, Scalar) or node.is_null:
             raise NotReadable(line, f"a field's name is {kind_of(node)}; it must be text")
         return Scalar(line, node.text, node.is_plain)
@@ -277,7 +273,6 @@ class TreeBuilder:
                 target.lines.setdefault(name, source.lines[name])
 
     def count(self, nodes: int, line: int) -> None:
-        """Raise NotReadable past the bound on nodes."""
         self.nodes += nodes
         if self.nodes > NODES_MAX:
             raise NotReadable(line, f"over {NODES_MAX} values (NODES_MAX)")
@@ -302,6 +297,5 @@ class OpenNode:
 
 
 def line_of(event: yaml.Event) -> int:
-    """The line where an event begins, from 1."""
     mark = event.start_mark
     return mark.line + 1 if mark else 0

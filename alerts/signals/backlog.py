@@ -30,7 +30,6 @@ SIGNS = {
     ),
     "switch": ("transmit_discards_total", "queue_discarded_packets_total"),
 }
-"""What else shows a queue before it, where it is read."""
 FLOORS = {"transmit_wait_seconds_total": 0.01}
 FLOOR = 10.0
 """A second: pauses, marks and drops that happen anywhere."""

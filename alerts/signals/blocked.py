@@ -39,13 +39,10 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     communicators: tuple[str, ...]
     """Groups that wait for them."""
     operations: int
-    """Pending operations that show it."""
     time_ns: int
-    """When the latest of those was launched."""
 
 
 def blame(job: JobWindow) -> Blame | None:
-    """The ranks to blame; None if the dumps accuse none, or too many."""
     groups: dict[str, list[Pending]] = {}
     for pending in job.pending:
         groups.setdefault(pending.communicator, []).append(pending)
@@ -127,10 +124,7 @@ def not_launched(groups: Mapping[str, Sequence[Pending]]) -> Accusations:
 
 
 def first_waits(entries: Sequence[Pending]) -> list[Pending]:
-    """What a group waits in: its first pending collective, and its first message if it is a pair.
-
-    Of a message both ends count as one operation: one sends and the other receives it.
-    """
+    """A group's first pending collective, and its first message if it is a pair."""
     waits = []
     group = [one for one in entries if one.operation not in PAIRWISE]
     if group:
@@ -155,5 +149,4 @@ def heads_of(entries: Sequence[Pending]) -> dict[int, int]:
 
 
 def is_open(pending: Pending, rank: int) -> bool:
-    """Whether this rank has launched it and not finished it."""
     return pending.states[rank] is not State.COMPLETED

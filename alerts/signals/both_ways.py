@@ -52,7 +52,6 @@ def piece_share(job: JobWindow, name: str, rank: int, from_ns: int, to_ns: int) 
 def compared(
     job: JobWindow, name: str, pair: tuple[int, int], from_ns: int, to_ns: int
 ) -> float | None:
-    """The same of two ranks of a communicator, by its largest operations."""
     all_of = job.operations
     if name not in all_of.communicators or name not in job.records.communicators:
         return None

@@ -32,8 +32,7 @@ INNOCENT = 0.2
 HEALTHY_SHARE = 0.08
 """An edge with a smaller share of a ladder is as fast as the others."""
 EDGES_MAX = 128
-"""Edges of one communicator that are looked at, those with the largest shares: in a ring of a
-thousand ranks the others are healthy."""
+"""Edges of one communicator, those with the largest shares: the others are healthy."""
 ONE_EDGE_SHARE = 0.9
 """Of a ladder, from which on one edge alone is slow: of slow NICs the larger one had up to 0.83."""
 CLEAR_BELIEF = 0.6
@@ -81,7 +80,6 @@ class Fabric(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     job: JobWindow
     nics: list[Nic]
     nic_of_rank: Mapping[int, int]
-    """By the job's rank."""
     nic_of_row: Mapping[int, int]
     edge_of: Mapping[tuple[str, int, int], int]
     """Rows of the job's paths by communicator, source and target."""
@@ -144,7 +142,6 @@ class Fabric(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 
 def is_one_host(one: Rank, other: Rank) -> bool:
-    """Whether two ranks are known to be on one host."""
     return bool(one.host) and one.host == other.host
 
 
@@ -200,7 +197,6 @@ def fabric_of(window: Window, job: JobWindow) -> Fabric:
 
 
 def edges_by_name(job: JobWindow) -> dict[tuple[str, int, int], int]:
-    """Rows of the job's paths."""
     if job.paths is None:
         return {}
     ends = zip(
@@ -210,7 +206,6 @@ def edges_by_name(job: JobWindow) -> dict[tuple[str, int, int], int]:
 
 
 def crosses_network(job: JobWindow, communicator: str) -> bool:
-    """Whether its ranks are not all on one host, as far as it is known."""
     known = job.communicators.get(communicator)
     if known is None:
         return True
@@ -222,15 +217,9 @@ def crosses_network(job: JobWindow, communicator: str) -> bool:
 
 
 def suspects_of(
-    fabric: Fabric,
-    votes: Sequence[Vote],
-    healthy: Iterable[str],
-    free_rows: Collection[int] = (),
+    fabric: Fabric, votes: Sequence[Vote], healthy: Iterable[str], free_rows: Collection[int] = ()
 ) -> list[Suspect]:
-    """Who could be the culprit, the most likely first; shares of 1.
-
-    ``free_rows`` are ports of NICs with nothing waiting before them (`alerts.signals.backlog`).
-    """
+    """The suspects, the most likely first. ``free_rows``: NICs' ports with no queue before them."""
     belief: dict[Place, list[float]] = {}
     for number, vote in enumerate(votes):
         for place, explained in explained_by(fabric, vote).items():
@@ -251,10 +240,7 @@ def suspects_of(
 
 
 def free_receivers(fabric: Fabric, votes: Sequence[Vote], rows: Collection[int]) -> set[int]:
-    """NICs at the far end of a single slow edge, with nothing waiting before them.
-
-    A NIC with two slow edges is left out: it sends slowly, too.
-    """
+    """NICs behind one slow edge without a queue before them; with two, they send slowly, too."""
     ends: tuple[set[int], set[int]] = (set(), set())
     for vote in votes:
         ladder = vote.ladder
@@ -387,7 +373,6 @@ def healthy_edges(
 
 
 def own_nics(fabric: Fabric, votes: Sequence[Vote]) -> set[int]:
-    """NICs of the slow communicators' ranks."""
     found: set[int] = set()
     for vote in votes:
         for rank in vote.ladder.source.tolist():

@@ -53,7 +53,6 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
 
     records: Records
     rank: Ints
-    """Its place among the ranks."""
     operation: Ints
     bin: Ints
     gap_ns: Ints
@@ -66,7 +65,6 @@ class OwnTime(msgspec.Struct, frozen=True, kw_only=True):
     """What ranks do outside of collectives; all tables are [ranks, steps], in nanoseconds."""
 
     ranks: Ints
-    """The job's ranks, ascending."""
     start_ns: Ints
     end_ns: Ints
     outside_ns: Floats
@@ -93,7 +91,6 @@ def own_time(job: JobWindow) -> OwnTime | None:
 
 
 def make_own_time(job: JobWindow) -> OwnTime | None:
-    """The table, from the job's records."""
     records, number = known_rows(job)
     if not len(records) or job.kept_one_in > 1:
         return None
@@ -155,7 +152,6 @@ def job_ranks_of_rows(job: JobWindow, records: Records) -> Ints:
 
 
 def bins_of(job: JobWindow, records: Records) -> tuple[Ints, Ints]:
-    """Beginnings and ends of the steps; equal pieces of time where steps are not known."""
     if job.steps:
         steps = sorted((step.end_ns, step.start_ns) for step in job.steps)
         ends = np.array([end for end, _ in steps], dtype=np.int64)
@@ -237,7 +233,6 @@ def steps_by_count(records: Records, operation: Ints, ends: Ints, part: Ints) ->
 
 
 def counted(by_clock: Ints) -> Ints:
-    """The steps of one stream's operations, in the order of their numbers."""
     _, counts = np.unique(by_clock, return_counts=True)
     each = int(np.median(counts))
     if each < 1 or len(by_clock) < 3 * each:
@@ -297,7 +292,6 @@ def outside_of(rows: Rows, shape: tuple[int, int]) -> Floats:
 
 
 def median_positive(count: Ints) -> Floats:
-    """The median of each row's numbers above 0; 0 where there are none."""
     ordered = np.sort(count, axis=1)
     known = (count > 0).sum(axis=1)
     first = count.shape[1] - known
@@ -357,10 +351,7 @@ def groups_of(job: JobWindow, ranks: Ints) -> list[Ints]:
 
 
 def excess_of(outside: Floats, groups: list[Ints]) -> tuple[Floats, Floats]:
-    """How far each rank is above the median of its peers, by the group where that is most.
-
-    The lower median: of two, the faster one shows what the work takes.
-    """
+    """How far each rank is above its peers' lower median, by the group where that is most."""
     excess = np.full(outside.shape, np.nan)
     peers = np.full(outside.shape, np.nan)
     for size in sorted({len(group) for group in groups}):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from alerts.finding import Finding
 from alerts.signals.ports import (
     PACKETS,
     Span,
@@ -28,6 +29,7 @@ from alerts.signals.ports import (
     packets,
     paused_frames,
     percent,
+    report,
     rows_with,
     scaled,
     usual,
@@ -36,7 +38,7 @@ from alerts.signals.ports import (
 )
 from alerts.window.columns import Flags, Floats
 from alerts.window.model import Ports, Window
-from collector.contract.verdict import Evidence
+from collector.contract.verdict import Cause, Evidence, Reason
 
 FOREIGN_LEAST = 0.08
 """Of its line that a NIC receives beyond what it sends: both ways of a ring are nearly equal."""
@@ -79,21 +81,38 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     foreign: Floats
     """Of it, what is beyond what the port sends."""
     held: Floats
-    """Share of time for which each port is held back."""
     far_host: np.ndarray
-    """Whose the far end of each port is."""
 
 
 class Inflow(msgspec.Struct, frozen=True, kw_only=True):
     """Others' traffic into one NIC, with a queue at its switch."""
 
     nic: int
-    """Row of the NIC's port."""
     span: Span
     is_bursty: bool
     """Its mean leaves room, and yet a queue stands: it comes all at once."""
     strength: float
     evidence: tuple[Evidence, ...]
+
+
+def inflow_findings(
+    window: Window, *, detector: str, cause: Cause, is_bursty: bool
+) -> list[Finding]:
+    return [
+        report(
+            window,
+            one.span,
+            detector=detector,
+            cause=cause,
+            reason=Reason.NEIGHBOUR,
+            culprit=window.ports.culprit(one.nic),
+            strength=one.strength,
+            rows=[one.nic],
+            evidence=one.evidence,
+        )
+        for one in inflows(window)
+        if one.is_bursty is is_bursty
+    ]
 
 
 def inflows(window: Window) -> list[Inflow]:
@@ -133,7 +152,6 @@ def line(ports: Ports) -> Floats:
 
 
 def arrived(ports: Ports) -> Floats:
-    """The share of its line that each port receives."""
     own = values_of(ports, "receive_bytes_total")
     far = from_far(ports, values_of(ports, "transmit_bytes_total"))
     share: Floats = np.where(np.isnan(own), far, own) * 8 / line(ports)
@@ -149,10 +167,7 @@ def has_queue(ports: Ports, wants: Flags) -> Flags:
 
 
 def is_losing(ports: Ports) -> Flags:
-    """[ports, cells]: of NICs that lose packets to the queue: one without flow control.
-
-    That is `lossy_link`'s: with flow control the same traffic would only have waited.
-    """
+    """[ports, cells]: NICs that lose packets for lack of flow control: `lossy_link`'s."""
     drops = most_of(ports, ("transmit_discards_total", "queue_discarded_packets_total"))
     in_front = from_far(ports, (drops >= DISCARDS_LEAST).astype(np.float64)) > 0
     gaps: Flags = values_of(ports, "receive_out_of_sequence_total") >= GAPS_LEAST
@@ -193,7 +208,6 @@ def is_backed_up(ports: Ports) -> Flags:
 
 
 def is_deep(ports: Ports) -> Flags:
-    """Whether the port in front counts a deep queue."""
     depth = most_of(ports, ("queue_depth_bytes", "queue_peak_bytes"))
     return from_far(ports, (depth >= QUEUE_LEAST).astype(np.float64)) > 0
 

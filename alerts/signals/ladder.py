@@ -88,7 +88,6 @@ class Ladder(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is a ladder beyond doubt."""
         return self.quality >= QUALITY_CLEAR and self.height_sigmas >= SIGMAS_CLEAR
 
     @property
@@ -114,7 +113,6 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 
     jump_ns: Floats
     error_ns: Floats
-    """Standard error of each."""
     samples: int
 
 
@@ -282,7 +280,6 @@ def measured(ladder: Ladder, now: Steps, before: Steps | None) -> Ladder:
 
 
 def exits_by(steps: Steps) -> Floats:
-    """When ranks leave, in the ring's order, after its first one."""
     exits: Floats = np.concatenate([[0.0], np.cumsum(steps.jump_ns)[:-1]])
     return exits
 
@@ -302,14 +299,11 @@ def steps_between(exits: Floats, ring: Ints) -> Steps:
     median = np.nanmedian(filled, axis=0)
     scatter = NORMAL * np.nanmedian(np.abs(filled - median), axis=0)
     return Steps(
-        jump_ns=median,
-        error_ns=1.25 * scatter / np.sqrt(np.maximum(seen, 1)),
-        samples=len(exits),
+        jump_ns=median, error_ns=1.25 * scatter / np.sqrt(np.maximum(seen, 1)), samples=len(exits)
     )
 
 
 def fit(ring: Ints, span: Ints, steps: Steps, stretch: Stretch) -> Ladder | None:
-    """The ladder that these steps look like most; None if they do not at all."""
     falls = -np.sort(steps.jump_ns / span)[: max(1, len(ring) - SLOW_EDGES)]
     rounds = STEPS_OF.get(stretch.operation, 0)
     expected = stretch.slow_ns / (rounds * (stretch.ranks - 1)) if rounds else 0.0
@@ -323,7 +317,6 @@ def fit(ring: Ints, span: Ints, steps: Steps, stretch: Stretch) -> Ladder | None
 
 
 def fit_step(ring: Ints, span: Ints, steps: Steps, step_ns: float) -> Ladder | None:
-    """The ladder with this step."""
     count = int(span.sum())
     error = max(float(np.median(steps.error_ns)), ERROR_NS_MIN)
     if step_ns <= 0 or len(ring) * step_ns < SIGMAS * error:

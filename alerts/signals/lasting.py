@@ -43,8 +43,7 @@ from collector.contract.units import NS
 SECONDS_MIN = 2.0
 """A shorter window may be one stumble of a single connection: these last for half a second."""
 STEPS_RATIO_MIN = 2.0
-"""How many times longer a step of the long kind must be than one of the short kind: of two alike
-the difference is nothing."""
+"""Times that a step of the long kind must take of the short kind's."""
 FOCUS_MIN, STEP_MIN, STEP_MAX = 0.85, 0.6, 1.5
 """Shares that edges of one NIC must have, and the height of a step against what the transfers
 require: as for a ladder that supports unclear times. A ring cannot be held up by more than its
@@ -68,9 +67,7 @@ class Lasting(msgspec.Struct, frozen=True, kw_only=True):
     stretch: Stretch
     """All operations of its long kind; nothing is known to be usual, so they stand for that too."""
     ladder: Ladder
-    """Of the differences between pairs."""
     other: Stretch
-    """All operations of the short kind."""
 
 
 def lasting(job: JobWindow, kinds: Kinds, wanted: Collection[str]) -> list[Lasting]:
@@ -111,10 +108,7 @@ def step_times(job: JobWindow, kinds: Kinds) -> Floats:
 
 
 def apart_share(job: JobWindow, kinds: Kinds) -> Floats:
-    """How far exits of each kind are apart, by the least that could be believed; 1 is enough.
-
-    Cheap, and for all kinds at once: nearly all of them end here.
-    """
+    """How far exits of each kind are apart; 1 could be believed. Cheap: nearly all end here."""
     operations = job.operations
     spread = (operations.last_exit_ns - operations.first_exit_ns)[kinds.row].astype(np.float64)
     first = kinds.row[kinds.start[:-1]]
@@ -126,7 +120,6 @@ def apart_share(job: JobWindow, kinds: Kinds) -> Floats:
 
 
 def medians_of(kinds: Kinds, values: Floats) -> Floats:
-    """Of each kind's values."""
     number = np.repeat(np.arange(len(kinds.start) - 1), np.diff(kinds.start))
     ordered = values[np.lexsort((values, number))]
     middle: Floats = ordered[(kinds.start[:-1] + kinds.start[1:] - 1) // 2]
@@ -156,7 +149,6 @@ def lasting_of(job: JobWindow, kinds: Kinds, long_kind: int, short_kind: int) ->
 
 
 def whole_kind(job: JobWindow, kinds: Kinds, kind: int) -> Stretch:
-    """All operations of a kind."""
     everywhere = np.arange(int(kinds.start[kind + 1] - kinds.start[kind]))
     return stretch_from(job.operations, kinds, kind, everywhere, usual=everywhere)
 

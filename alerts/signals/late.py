@@ -19,8 +19,7 @@ CONSISTENCY_MIN = 0.7
 """Of a stretch's steps that must be late: uneven work, checkpoints and hiccups strike seldom, or
 another rank each time."""
 CHANCE_MIN = 0.003
-"""How often a rank is assumed to be late by chance, at least: hiccups strike a rank about once in
-hundreds of steps."""
+"""How often a rank is late by chance, at least: a hiccup in hundreds of steps."""
 FALSE_MAX = 1e-4
 """Stretches that may be found by chance in a window, all ranks together. A day has 5,760 windows of
 15 seconds, but their steps overlap ten times and noise this rare is never independent: measured
@@ -36,7 +35,6 @@ class LateStretch(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     last: int
     late: int
-    """Steps that are late."""
     known: int
     """Steps of which anything is known."""
 
@@ -46,7 +44,6 @@ class LateStretch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def consistency(self) -> float:
-        """Of the known steps, those that are late."""
         return self.late / max(1, self.known)
 
 
@@ -61,10 +58,7 @@ def find_stretch(
     for first, last in runs(late, gap=GAP_STEPS, least=LateStretch.STEPS_MIN):
         inside = slice(first, last + 1)
         one = LateStretch(
-            first=first,
-            last=last,
-            late=int(late[inside].sum()),
-            known=int(known[inside].sum()),
+            first=first, last=last, late=int(late[inside].sum()), known=int(known[inside].sum())
         )
         expected = trials * len(late) * max(chance, CHANCE_MIN) ** one.late
         is_over = one.last >= WARM_UP_STEPS

@@ -32,9 +32,7 @@ ROWS_MAX = 512
 """Ports that one detector looks at closely: where more are in trouble at once, no single one is the
 cause, and the work stays bounded."""
 EVIDENCE_MAX = 8
-"""Observations in a finding."""
 PACKETS, ERRORS, FRAMES = "packets per second", "errors per second", "frames per second"
-"""Units of what ports count."""
 HELD_BACK = (
     ("transmit_wait_seconds_total", False),
     ("receive_pause_seconds_total", False),
@@ -86,7 +84,6 @@ def possible(values: Floats) -> Floats:
 
 
 def most_of(ports: Ports, names: Sequence[str]) -> Floats:
-    """The largest of several readings: those that count the same in different words."""
     most = np.full((len(ports), ports.grid.cells), np.nan)
     for name in names:
         if name in ports.readings:
@@ -136,7 +133,6 @@ def load(ports: Ports) -> Floats:
 
 
 def packets(ports: Ports, way: str) -> Floats:
-    """Packets a second, ``transmit`` or ``receive``."""
     return first_of(ports, (f"{way}_packets_total", f"{way}_unicast_packets_total"))
 
 
@@ -158,12 +154,10 @@ def paused_frames(ports: Ports) -> Floats:
 
 
 def faces_nic(ports: Ports) -> Flags:
-    """Ports whose far end is known, and no switch's."""
     return (ports.other_end >= 0) & ~ports.is_switch[ports.other_end]
 
 
 def faces_switch(ports: Ports) -> Flags:
-    """Ports whose far end is a switch's."""
     return (ports.other_end >= 0) & ports.is_switch[ports.other_end]
 
 
@@ -231,7 +225,6 @@ def means(values: Floats) -> Floats:
 
 
 def gap_cells(ports: Ports) -> int:
-    """How many quiet cells do not end an episode."""
     return max(1, int(GAP_SECONDS * NS // max(ports.grid.step_ns, 1)))
 
 
@@ -391,7 +384,6 @@ def report(  # noqa: PLR0913 - what a finding has
     evidence: Sequence[Evidence] = (),
     since_ns: int | None = None,
 ) -> Finding:
-    """A finding about ports; ``rows`` are those whose users suffer."""
     from_ns, last_ns = times_of(window, span)
     return Finding(
         detector=detector,
@@ -408,7 +400,6 @@ def report(  # noqa: PLR0913 - what a finding has
 
 
 def called(ports: Ports, row: int) -> str:
-    """A port in a sentence."""
     device = "" if ports.is_switch[row] else f" {ports.device[row]}"
     return f"{ports.host[row]}{device} port {ports.port[row]}"
 

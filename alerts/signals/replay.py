@@ -18,7 +18,6 @@ from collector.contract.verdict import Cost, Evidence
 
 SECONDS = 1e9
 COMMUNICATORS_MAX = 64
-"""Names that a finding lists."""
 RANKS_NAMED_MAX = 16
 """Ranks that a label lists: those of the largest host."""
 LOOKS_LATE = 0.3
@@ -109,7 +108,6 @@ def cost_of(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch) 
 
 
 def seen_last(job: JobWindow, own: OwnTime, accused: Flags, stretch: LateStretch) -> SeenLast:
-    """How often the accused came last and stayed inside for the least time, against chance."""
     waits = waits_in(own, accused, stretch)
     rows = own.rows
     both = waits.has_both[waits.number]
@@ -182,7 +180,6 @@ def often_last(own: OwnTime, waits: Waits, is_last: Flags) -> tuple[int, ...]:
 
 
 def stood(cost: Cost, elapsed_s: float) -> Cost:
-    """What a job that stands still has lost, so much later."""
     gpus = cost.gpu_hours / cost.lost_seconds if cost.lost_seconds > 0 else 0.0
     return msgspec.structs.replace(
         cost,

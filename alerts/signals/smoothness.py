@@ -36,12 +36,10 @@ class Smoothest(msgspec.Struct, frozen=True, kw_only=True):
     """How far its busiest moments are above its mean, in the direction where it is more: 0.2 is a
     fifth."""
     others: float
-    """The smallest of the others'."""
     cells: int
 
     @property
     def is_clear(self) -> bool:
-        """Whether it stands out."""
         return self.variation < CLEARLY * self.others
 
 

@@ -59,8 +59,7 @@ is so many times their scatter."""
 SCATTER_MIN = 0.03
 """Of a kind, as a logarithm: what a quiet network does in the long run."""
 SCATTER_OF_ONE = 0.5
-"""Of a kind that was seen once: shared machines were seen to scatter by so much. It falls with the
-root of what was seen."""
+"""Of a kind that was seen once, as shared machines show; falls with the root of the count."""
 PAST_OPERATIONS_MIN = 10
 """A past of fewer is no past."""
 PAST_RATIO = 1.3
@@ -80,7 +79,6 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
     slow: Ints
     usual: Ints
     slow_ns: float
-    """Median transfer in it."""
     usual_ns: float
     """Median of the others, or of the long past."""
     low_ns: float
@@ -101,17 +99,14 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_clear(self) -> bool:
-        """Whether it is slow beyond doubt, whatever else is known."""
         return self.clarity >= SIGMAS
 
     @property
     def ratio(self) -> float:
-        """How many times longer than usual."""
         return self.slow_ns / max(self.usual_ns, 1.0)
 
     @property
     def excess_ns(self) -> float:
-        """What each operation took too long."""
         return self.slow_ns - self.usual_ns
 
 
@@ -129,7 +124,6 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True):
     """For each kind: whether all its operations here have all their ranks."""
 
     def of(self, kind: int) -> slice:
-        """A kind's places."""
         return slice(int(self.start[kind]), int(self.start[kind + 1]))
 
 
@@ -216,7 +210,6 @@ def sorted_kinds(operations: Operations) -> Kinds:
 
 
 def kinds_of(operations: Operations, rows: Ints) -> tuple[Ints, Ints]:
-    """A row of each kind among these, and for each the number of its kind."""
     return distinct(
         operations.communicator[rows], operations.operation[rows], operations.size_bytes[rows]
     )
@@ -248,10 +241,7 @@ def running_medians(level: Floats, kind: Ints) -> Floats:
 
 
 def changing(operations: Operations, kinds: Kinds, past: Mapping[Kind, Past]) -> list[int]:
-    """Kinds whose pace changed in the window, or is not that of the past.
-
-    They are few as a rule, and all further work is spent on them alone.
-    """
+    """Kinds whose pace changed in the window or since the past: few, and all work is on them."""
     starts = kinds.start[:-1]
     if not len(starts):
         return []
@@ -266,7 +256,6 @@ def changing(operations: Operations, kinds: Kinds, past: Mapping[Kind, Past]) ->
 
 
 def kind_of(operations: Operations, kinds: Kinds, kind: int) -> Kind:
-    """A kind by its names."""
     row = kinds.row[kinds.start[kind]]
     name = operations.communicators[operations.communicator[row]]
     operation = operations.operations[operations.operation[row]]
@@ -276,7 +265,6 @@ def kind_of(operations: Operations, kinds: Kinds, kind: int) -> Kind:
 def stretches_of(
     operations: Operations, kinds: Kinds, kind: int, past: Mapping[Kind, Past]
 ) -> list[Stretch]:
-    """The slow stretches of one kind."""
     places = kinds.of(kind)
     level, running = kinds.level[places], kinds.running[places]
     before = past.get(kind_of(operations, kinds, kind))
@@ -340,10 +328,7 @@ def grown(level: Floats, border: float, first: int, last: int) -> tuple[int, int
 
 
 def is_comparable(usual: Ints, run: tuple[int, int], count: int) -> bool:
-    """Whether the others can show what is usual: some came before, or they are the larger part.
-
-    A few fast ones after a long time show that it became faster, not that it was slow.
-    """
+    """Whether the others can show what is usual: some came before, or they are the larger part."""
     before = int((usual < run[0]).sum())
     return before >= USUAL_MIN or 2 * len(usual) >= count > USUAL_MIN
 
@@ -355,7 +340,6 @@ def to_stretch(
     run: tuple[int, int],
     others: tuple[Ints, Past | None],
 ) -> Stretch | None:
-    """A run of a kind's places as a stretch, if it is slow."""
     usual, past = others
     level = kinds.level[kinds.of(kind)]
     places = np.arange(run[0], run[1] + 1)

@@ -106,7 +106,6 @@ def losing_cables(ports: Ports, span: Span, senders: Flags) -> tuple[Flags, Floa
 
 
 def scatter(sent: Floats, lost: Floats, span: Span) -> Floats:
-    """How much each cable's two ends differ from cell to cell before the span."""
     before = slice(0, max(0, span.first - 1))
     with np.errstate(divide="ignore", invalid="ignore"):
         share = np.where(sent > 0, lost / sent, np.nan)[:, before]

@@ -28,7 +28,6 @@ class Balance(msgspec.Struct, frozen=True, kw_only=True):
     highest_by_mean: float
     """1 if all are equal."""
     variation: float
-    """Standard deviation by mean."""
     gini: float
     """0 if all are equal, near 1 if one has everything."""
     standing_out: Ints

@@ -109,7 +109,6 @@ class Messages(Columns, frozen=True, kw_only=True):
 
     communicator: Codes
     source: Codes
-    """The communicator's ranks."""
     target: Codes
     bytes: Floats
     transfer_ns: Floats
@@ -151,10 +150,7 @@ def traffic_of(
     is_tree: bool | None = None,
     flows_max: int | None = None,
 ) -> Traffic:
-    """The flows of these operations; ``is_tree`` overrules the choice by size.
-
-    ``flows_max`` is for who asks often and wants to spend less than FLOWS_MAX.
-    """
+    """The flows of these operations; ``is_tree`` overrules the choice by size."""
     maker = Maker(communicators, places, FLOWS_MAX if flows_max is None else flows_max)
     for table in sums:
         chosen = patterns_of(table, communicators, maker.assumptions, is_tree=is_tree)
@@ -203,7 +199,6 @@ def patterns_of(
 
 
 def summed(group: Ints, amount: Floats, count: int) -> Floats:
-    """The amounts of each group together; groups are counted from 0."""
     return np.bincount(group, amount, count).astype(np.float64)
 
 
@@ -271,7 +266,6 @@ class Maker:
         self._unplaced = 0.0
 
     def add_all(self, sums: Sums, chosen: Ints) -> None:
-        """Operations of groups, each by its pattern; those of one pattern go together."""
         amount = amounts(sums, chosen)
         known = amount > 0
         communicator, pattern = sums.communicator[known], chosen[known]
@@ -492,10 +486,7 @@ def sums_of(operations: Operations) -> Sums:
 
 
 def messages_of(records: Records) -> Messages:
-    """A window's sends and receives between the two ranks of a pair.
-
-    Windows do not hold the peer, so that those of larger communicators are left out.
-    """
+    """Sends and receives of pairs. Windows hold no peer, so larger communicators are left out."""
     codes = {name: code for code, name in enumerate(records.operations)}
     sends, receives, fused = (
         records.operation == codes.get(name, NAMELESS)

@@ -30,7 +30,6 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     by: By
     cells: Cells
     bytes: float
-    """Of all flows."""
     local_bytes: float
     """Of flows within a host; a matrix of NICs or rails does not show them."""
     nameless_bytes: float
@@ -38,7 +37,6 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def matrix_of(flows: Flows, places: Places, by: By) -> Matrix:
-    """The flows added up."""
     local = is_local(flows, places)
     known_hosts = (places.host[flows.source] >= 0) & (places.host[flows.target] >= 0)
     local_bytes = float(flows.bytes[local].sum())
@@ -64,7 +62,6 @@ def matrix_of(flows: Flows, places: Places, by: By) -> Matrix:
 
 
 def is_local(flows: Flows, places: Places) -> Flags:
-    """Whether both ends are on one host."""
     near, far = places.host[flows.source], places.host[flows.target]
     same: Flags = (near == far) & (near >= 0)
     return same
@@ -124,7 +121,6 @@ def added_up(flows: Flows, ends: tuple[Ints, Ints], local: Flags, size: int) -> 
 
 
 def sent_and_received(cells: Cells, size: int) -> tuple[Floats, Floats]:
-    """What each row sent and each column received, in all its cells."""
     sent = summed(cells.source, cells.bytes, size)
     return sent, summed(cells.target, cells.bytes, size)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from alerts.window.columns import Codes
 from alerts.window.model import Rank
+from collector.contract.identity import natural
 
 NAMELESS = -1
 """Stands for an unknown place."""
@@ -35,7 +36,6 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     ranks: list[int]
     row_of: Mapping[int, int]
-    """The row of each rank."""
     hosts: list[str]
     host: Codes
     gpus: list[str]
@@ -57,13 +57,11 @@ class Places(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rail(self) -> Codes:
-        """The rail of each rank's first NIC."""
         first = self.nic[:, 0]
         known: Codes = np.append(self.rail_of_nic, NAMELESS).astype(np.int32)[first]
         return known
 
     def names(self, by: By) -> list[str]:
-        """What rows and columns of a matrix are called."""
         if by is By.RANK:
             return [str(rank) for rank in self.ranks]
         if by is By.NIC:
@@ -135,20 +133,3 @@ def rails_of(nics: list[tuple[str, str]], known: Mapping[tuple[str, str], int]) 
         rail = known.get((host, device), count)
         found.append(rail if 0 <= rail < RAILS_MAX else NAMELESS)
     return np.array(found, dtype=np.int32)
-
-
-def natural(name: str) -> tuple[tuple[int, str], ...]:
-    """A key that sorts `mlx5_10` behind `mlx5_9`.
-
-    >>> natural("mlx5_9") < natural("mlx5_10")
-    True
-    """
-    parts: list[tuple[int, str]] = []
-    word = ""
-    for letter in f"{name} ":
-        if word and word[-1].isdecimal() != letter.isdecimal():
-            is_number = word.isascii() and word.isdecimal()
-            parts.append((len(word), word) if is_number else (0, word))
-            word = ""
-        word += letter
-    return tuple(parts)

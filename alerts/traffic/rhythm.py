@@ -21,15 +21,13 @@ from collector.contract.collective import Operation
 from collector.contract.units import NS
 
 BINS_MAX = 65_536
-"""Of the byte rate that is correlated with itself: a quarter of a second's work. An hour then has
-bins of 55 ms."""
+"""Of the byte rate: a quarter of a second's work. An hour then has bins of 55 ms."""
 BIN_NS_MIN = 1_000_000
 """Shorter bins hold pieces of one operation."""
 BURST_QUANTILE = 0.5
 """Of the bins in which anything was sent: what is above it counts as much."""
 SMOOTH: Floats = np.array([0.25, 0.5, 0.25])
-"""Over neighbouring bins: a period is no whole number of them, and a sharp burst would meet itself
-only after several."""
+"""Over neighbouring bins: a period is no whole number of them."""
 RESIDUE = 1e-6
 """Of the highest rate: what is below it is the rounding of sums."""
 PERIODS_MIN = 3
@@ -145,7 +143,6 @@ def rhythm_of(ranks: Sequence[Sent]) -> Rhythm:
 
 
 def clean(sent: Sent) -> Sent:
-    """Operations with times and bytes that can be, by entry."""
     good = (sent.exit_ns >= sent.entry_ns) & (sent.entry_ns > 0) & np.isfinite(sent.bytes)
     order = np.flatnonzero(good)
     order = order[np.argsort(sent.entry_ns[order], kind="stable")]
@@ -229,10 +226,7 @@ def binned(sent: Sent, begin_ns: int, width_ns: int, bins: int) -> Floats:
 
 
 def correlated(signal: Floats) -> Floats | None:
-    """The signal's correlation with itself, later by each number of bins; None of silence.
-
-    Corrected for the shorter overlap at long lags.
-    """
+    """Autocorrelation by lag in bins, corrected for the shorter overlap; None of silence."""
     size = len(signal)
     padded = 1 << (2 * size - 1).bit_length()
     power = np.abs(np.fft.rfft(signal, padded)) ** 2
@@ -265,7 +259,6 @@ def best_lag(correlation: Floats, bins: int, width_ns: int) -> tuple[float | Non
 
 
 def duty_of(ranks: Sequence[Sent]) -> float | None:
-    """The share of time that the median rank was inside collectives, none of it counted twice."""
     shares = []
     for one in ranks:
         begin, end = union(one)
@@ -276,7 +269,6 @@ def duty_of(ranks: Sequence[Sent]) -> float | None:
 
 
 def union(sent: Sent) -> tuple[Ints, Ints]:
-    """The times inside operations; where some overlap, the earlier one has the time."""
     ended = np.zeros(len(sent), dtype=np.int64)
     ended[1:] = np.maximum.accumulate(sent.exit_ns)[:-1]
     begin = np.maximum(sent.entry_ns, ended)
@@ -305,10 +297,7 @@ def phases_of(ranks: Sequence[Sent]) -> list[Phase]:
 
 
 def folded(begin: Ints, end: Ints, weight: Floats, starts: Ints, ends: Ints) -> Floats:
-    """Weighted nanoseconds in each part of a period, over the steps in which the spans began.
-
-    A span that goes on into the next step is cut: it belongs to the end of its own.
-    """
+    """Weighted nanoseconds in each part of a period; spans are cut at the end of their step."""
     step = np.searchsorted(starts, begin, side="right") - 1
     good = step >= 0
     step, begin, end, weight = step[good], begin[good], end[good], weight[good]
@@ -343,7 +332,6 @@ def joined(inside: Floats, rate: Floats) -> list[Phase]:
 
 
 def odd_periods(starts: Ints, ends: Ints, period_ns: float) -> list[OddPeriod]:
-    """Periods that are much longer or shorter than the others, and holes between them."""
     length = (ends - starts).astype(np.float64)
     bound = FAR_SIGMAS * spread(length[1:])
     found = []

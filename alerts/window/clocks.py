@@ -100,11 +100,7 @@ class Fit(msgspec.Struct, frozen=True):
 
 
 def align(records: Records) -> list[ClockFit]:
-    """The clocks in each stretch of the records' time, in order; one fit at least.
-
-    Records are sorted as in `Records`. Hosts that share no operation with others have no clock
-    in the answer.
-    """
+    """The clocks in each stretch of time, one at least; none for hosts that share no operation."""
     rows = usable(records)
     if not rows.any():
         return [ClockFit(from_ns=0, to_ns=0, middle_ns=0, clocks=[], operations=0)]
@@ -159,7 +155,6 @@ def thinned(records: Records) -> Records:
 
 
 def align_segment(records: Records, window: tuple[int, int]) -> ClockFit:
-    """The clocks of one stretch of time."""
     hosts, host = np.unique(records.host, return_inverse=True)
     operation = operation_index(records)
     count = int(operation[-1]) + 1
@@ -299,7 +294,6 @@ def solve(evidence: Evidence, weight: Floats, ridge: float, start: Floats) -> Fl
 
 
 def residuals(evidence: Evidence, weight: Floats, solution: Floats) -> Floats:
-    """What each exit differs by from its operation's mean exit, after the correction."""
     hosts = evidence.hosts
     ahead = solution[evidence.host] + solution[hosts + evidence.host] * evidence.when
     corrected = evidence.exit_ns - ahead
@@ -336,10 +330,7 @@ def doubt(evidence: Evidence, fit: Fit, prior_ns: float, groups: Ints) -> Floats
 
 
 def causal_bound(records: Records, evidence: Evidence, fit: Fit) -> Floats:
-    """How far each clock could be off at most, the others being right: no exit before an entry.
-
-    Only operations that all ranks left together count here: in a tree some leave early.
-    """
+    """How far each clock could be off at most, by operations that all ranks left together."""
     ahead = fit.offset[evidence.host] + fit.slope[evidence.host] * evidence.when
     solution = np.concatenate([fit.offset, fit.slope])
     share = np.abs(residuals(evidence, fit.weight, solution)) / evidence.inside_ns

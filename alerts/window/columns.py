@@ -57,7 +57,6 @@ class Records(Columns, frozen=True, kw_only=True):
     ranks: Codes
 
     def timed(self) -> Flags:
-        """Which rows have an entry and an exit."""
         both: Flags = (self.entry_ns != ABSENT) & (self.exit_ns != ABSENT)
         return both
 
@@ -93,12 +92,10 @@ class Operations(Columns, frozen=True, kw_only=True):
 
     @property
     def skew_ns(self) -> Ints:
-        """Between the first and the last entry."""
         return self.last_entry_ns - self.first_entry_ns
 
     @property
     def transfer_ns(self) -> Ints:
-        """Between the last entry and the last exit."""
         return self.last_exit_ns - self.last_entry_ns
 
     @property
@@ -120,9 +117,7 @@ class Lateness(Columns, frozen=True, kw_only=True):
     host: Codes
     pid: Codes
     count: Ints
-    """Operations in which it was seen."""
     last_in: Ints
-    """Operations that it entered last."""
     least_inside: Ints
     median_late_ns: Ints
     """Median of its entry minus the median rank's entry; negative for one that waits."""

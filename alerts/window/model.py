@@ -33,7 +33,6 @@ class Grid(msgspec.Struct, frozen=True):
 
     @property
     def end_ns(self) -> int:
-        """Where the last cell ends."""
         return self.start_ns + self.cells * self.step_ns
 
     @property
@@ -58,7 +57,6 @@ class Readings(msgspec.Struct, frozen=True, kw_only=True):
     row: Ints
     """Which thing each line is of; each thing has one line at most."""
     values: Floats
-    """[lines, cells]"""
     label: str = ""
     """The label that distinguishes lines of one metric and thing, if it was chosen by one."""
     others: Mapping[int, str] = {}
@@ -144,19 +142,16 @@ class Ports(Things, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def row_of(self) -> dict[tuple[str, str, str], int]:
-        """Rows by host, device and port."""
         keys = zip(self.host, self.device, self.port, strict=True)
         return {key: row for row, key in enumerate(keys)}
 
     @cached_property
     def row_of_netdev(self) -> dict[tuple[str, str], int]:
-        """Rows by host and interface."""
         keys = zip(self.host, self.netdev, strict=False)
         return {key: row for row, key in enumerate(keys) if key[1]}
 
     @cached_property
     def rows_of_device(self) -> dict[tuple[str, str], list[int]]:
-        """Rows by host and device."""
         found: dict[tuple[str, str], list[int]] = {}
         for row, key in enumerate(zip(self.host, self.device, strict=True)):
             found.setdefault(key, []).append(row)
@@ -169,12 +164,10 @@ class Gpus(Things, frozen=True, dict=True, kw_only=True):
     gpu: list[int]
 
     def culprit(self, row: int) -> Culprit:
-        """The GPU by its host and index."""
         return Culprit(host=self.host[row], gpu=self.gpu[row])
 
     @cached_property
     def row_of(self) -> dict[tuple[str, int], int]:
-        """Rows by host and index."""
         return {key: row for row, key in enumerate(zip(self.host, self.gpu, strict=True))}
 
 
@@ -182,12 +175,10 @@ class Hosts(Things, frozen=True, dict=True, kw_only=True):
     """Hosts that ranks run on, and those without a job."""
 
     def culprit(self, row: int) -> Culprit:
-        """The host."""
         return Culprit(host=self.host[row])
 
     @cached_property
     def row_of(self) -> dict[str, int]:
-        """Rows by name."""
         return {name: row for row, name in enumerate(self.host)}
 
 
@@ -275,7 +266,6 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     job: str
     size: int
-    """How many ranks it has."""
     ranks: Mapping[int, Rank]
     communicators: Mapping[str, Communicator]
     source: str
@@ -305,13 +295,11 @@ class JobWindow(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self.is_running and not len(self.operations) and not self.records.timed().any()
 
     def rank_of(self, communicator: str, rank: int) -> Rank | None:
-        """Who a communicator's rank is."""
         known = self.communicators.get(communicator)
         number = known.job_rank.get(rank) if known is not None else None
         return self.ranks.get(number) if number is not None else None
 
     def culprit(self, rank: int) -> Culprit:
-        """A rank of the job by every name that it has."""
         place = self.ranks.get(rank, Rank(rank=rank))
         return Culprit(job=self.job, rank=rank, host=place.host, gpu=place.gpu)
 

@@ -15,15 +15,7 @@ import numpy as np
 
 from alerts.window.clocks import operation_index
 from alerts.window.columns import Flags, Floats, Ints, Operations, Records
-from alerts.window.split import (
-    distinct,
-    joinable,
-    medians,
-    members_in,
-    reduced,
-    split,
-    starts_of,
-)
+from alerts.window.split import distinct, joinable, medians, members_in, reduced, split, starts_of
 from alerts.window.steps import bounds_of_rank, find_rhythm, find_seam, to_work
 from collector.contract.collective import size_class
 from collector.contract.model import Sample, Series
@@ -147,7 +139,6 @@ def gathered(group: Ints) -> list[Ints]:
 
 
 def known_rows(records: Records, places: Container[tuple[str, int]]) -> Flags:
-    """Rows whose member is known."""
     keys, which = members_in(records)
     return np.array([key in places for key in keys], dtype=bool)[which]
 
@@ -162,7 +153,6 @@ def members(records: Records, places: Places) -> tuple[Ints, list[Place]]:
 
 
 def class_of(size_bytes: int) -> str:
-    """The label's value for this size."""
     return SIZE_UNKNOWN if size_bytes == ABSENT else size_class(size_bytes)
 
 
@@ -176,7 +166,6 @@ def group_series(metric: str, key: tuple[str, ...]) -> Series:
 
 @lru_cache(maxsize=SERIES_MAX)
 def rank_series(metric: str, place: Place) -> Series:
-    """A series of a rank."""
     return Series(metric, {"job": place.job, "rank": str(place.rank), "host": place.host})
 
 
@@ -208,7 +197,6 @@ def communicator_samples(
 
 
 def sizes(records: Records, places: Places, time_ns: int) -> Iterator[Sample]:
-    """How many ranks each job has that these records are of."""
     active = {places[key].job for key in members_in(records)[0]}
     ranks: dict[str, set[int]] = {job: set() for job in sorted(active)}
     for place in places.values():

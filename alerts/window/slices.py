@@ -103,10 +103,7 @@ def some_operations(records: Records, rows_max: int) -> Records:
 
 
 def bridged(fits: Sequence[ClockFit]) -> list[ClockFit]:
-    """The fits of slices, and between two of them what leads from one to the other.
-
-    A drift that was seen for some seconds is not to be trusted for minutes.
-    """
+    """The fits of slices and bridges between them: a drift of seconds does not hold for minutes."""
     whole: list[ClockFit] = []
     for one, other in itertools.pairwise(fits):
         whole += [one, bridge(one, other)]
@@ -139,5 +136,4 @@ def bridge(one: ClockFit, other: ClockFit) -> ClockFit:
 
 
 def ahead(clock: Clock, elapsed_ns: int) -> float:
-    """How far a clock is ahead then; one that is in step is not."""
     return clock.offset_ns + clock.drift * elapsed_ns if clock.is_corrected else 0.0

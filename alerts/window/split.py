@@ -21,7 +21,6 @@ PAIRWISE = frozenset({Operation.SEND, Operation.RECV, Operation.SEND_RECV})
 
 
 def joinable(records: Records) -> Flags:
-    """Rows that can be joined over ranks: timed, and of an operation that a whole group does."""
     if not len(records):
         return np.zeros(0, dtype=bool)
     group = np.array([name not in PAIRWISE for name in records.operations], dtype=bool)
@@ -53,7 +52,6 @@ def members_in(records: Records) -> tuple[list[tuple[str, int]], Ints]:
 
 
 def starts_of(index: Ints) -> Ints:
-    """The first row of each group of equal numbers; the numbers are sorted."""
     return np.flatnonzero(np.diff(index, prepend=-1)).astype(np.int64)
 
 
@@ -118,10 +116,7 @@ def all_bus_bytes(names: list[str], operation: Codes, size: Ints, ranks: Codes) 
 
 
 def lateness(records: Records) -> Lateness:
-    """How late each rank comes, by communicator and operation.
-
-    Only operations in which at least two ranks were seen count: a rank is late against others only.
-    """
+    """How late each rank comes, by communicator and operation, where two or more were seen."""
     rows: Records = records.select(joinable(records))
     index = operation_index(rows)
     if len(rows):

@@ -19,8 +19,7 @@ from alerts.window.split import distinct, joinable, medians, members_in, reduced
 from collector.contract.records import ABSENT
 
 PERIOD_MAX = 4_096
-"""Operations in one step. A sharded model of a hundred layers gathers, gathers again and scatters
-each of them: a few hundred."""
+"""Operations in one step: a sharded model of a hundred layers has a few hundred."""
 LOOKED_AT_MAX = 20_000
 """Operations of one rank that the period is looked for in."""
 REPEATS_SHARE = 0.9
@@ -59,9 +58,7 @@ class Work(Columns, frozen=True, kw_only=True):
 
 
 def to_work(
-    records: Records,
-    job_rank: Mapping[tuple[str, int], int],
-    operations: Operations | None = None,
+    records: Records, job_rank: Mapping[tuple[str, int], int], operations: Operations | None = None
 ) -> Work:
     """The records of ranks whose place in the job is known.
 
@@ -125,9 +122,7 @@ def place_in(operations: Operations, rows: Records) -> Ints:
 
 
 def infer_steps(
-    records: Records,
-    job_rank: Mapping[tuple[str, int], int],
-    operations: Operations | None = None,
+    records: Records, job_rank: Mapping[tuple[str, int], int], operations: Operations | None = None
 ) -> list[Step]:
     """The steps that the collectives show, in order; none if nothing repeats.
 
@@ -178,7 +173,6 @@ def infer_bounds(work: Work) -> Bounds | None:
 
 
 def by_rank(work: Work) -> list[Work]:
-    """The work of each rank, without copying it."""
     starts = starts_of(work.rank.astype(np.int64))
     ends = [*starts[1:].tolist(), len(work)][: len(starts)]
     return [
@@ -293,7 +287,6 @@ def find_start(rhythm: Rhythm, seam: tuple[int, int]) -> int | None:
 
 
 def most_common(values: Ints) -> int:
-    """The value that is there most often."""
     found, counts = np.unique(values, return_counts=True)
     return int(found[np.argmax(counts)])
 
@@ -335,7 +328,6 @@ def renumbered(bounds: Bounds, reference: Bounds) -> Bounds:
 
 
 def measure_steps(work: Work, bounds: Bounds) -> list[Step]:
-    """Every step over all ranks: where its time went, and who was waited for."""
     spent = measure_ranks(work, bounds)
     return [
         summed(bounds, spent, np.flatnonzero(bounds.number == number))

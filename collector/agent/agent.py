@@ -133,10 +133,7 @@ class Shipping:
         self._ship_thread = threading.Thread(target=self.shipper.run, name="ship", daemon=True)
 
     def start(self, states: Callable[[], dict[str, bytes]], runners: list[Runner]) -> None:
-        """Begin to write and to send; ``states`` is what sources want kept at each flush.
-
-        ``runners`` receive the service's capture requests.
-        """
+        """Begin to write and send; ``states`` are kept at each flush, ``runners`` take captures."""
         self._states = states
         self._runners = runners
         self._flush_thread.start()
@@ -162,7 +159,6 @@ class Shipping:
         self.release()
 
     def release(self) -> None:
-        """Release the spool; a request still under way finds it closed and changes nothing."""
         self.spool.close()
         if not self._ship_thread.is_alive():
             self._client.close()
@@ -240,7 +236,6 @@ class Running:
             self._buffer.publish(report)
 
     def _release(self) -> None:
-        """Undo a start that failed half-way."""
         if self._shipping is not None:
             self._shipping.release()
 
@@ -309,7 +304,6 @@ class Agent:
         return 1 if news == DIED else 0
 
     def _make(self, settings: AgentSettings) -> Running:
-        """An agent with these settings, ready to start; a FabricscopeError if they cannot work."""
         meter = self._meter
         meter.set("fabric_agent_build_info", 1, version=VERSION, python=platform.python_version())
         meter.set("fabric_agent_start_time_seconds", self._started_ns / 1e9)

@@ -19,12 +19,11 @@ from collector.audit.finding import Finding, Severity, severity_rank
 from collector.audit.judge import blinded, check_names, judge_host, worst
 from collector.audit.settings import MODEL
 from collector.contract.errors import SettingsError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 EXIT_FOUND = 1
 """Something costs bandwidth: a finding of severity warning or critical."""
 WIDTH = 100
-"""Columns of a paragraph."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Read this host, judge it and print the findings."""
     from collector.doors.host import Host, check_root
     from collector.reading.configuration.reader import ConfigurationReader
 
@@ -70,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     if facts is None:
         facts = Facts(name, ())
         why = "neither an RDMA device nor an NVIDIA GPU: nothing here is for training"
-        facts.unread = (Unread("", "everything", Reason.ABSENT, why),)
+        facts.unread = (Unread("", "everything", UnreadReason.ABSENT, why),)
     findings = judge_host(facts, expectations)
     if arguments.json:
         report = Report(
@@ -129,7 +127,6 @@ def finding_lines(finding: Finding) -> Iterator[str]:
 
 
 def unread_lines(unread: Unread) -> Iterator[str]:
-    """One setting that could not be read, and the checks that need it."""
     where = f"{unread.device} " if unread.device else ""
     detail = f": {unread.detail}" if unread.detail else ""
     checks = blinded(unread)

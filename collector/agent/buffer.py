@@ -80,7 +80,6 @@ class Content:
 
     @property
     def fills_a_batch(self) -> bool:
-        """Whether there is no point in waiting for more."""
         return (
             len(self.samples) >= BATCH_SAMPLES_MAX
             or len(self.collectives) >= BATCH_COLLECTIVES_MAX
@@ -92,7 +91,6 @@ T = TypeVar("T")
 
 
 def extend(kept: list[T], news: list[T], most: int) -> int:
-    """Append what fits; returns how many did not."""
     room = max(0, most - len(kept))
     kept += news[:room]
     return max(0, len(news) - room)
@@ -149,7 +147,6 @@ class Buffer:
             self.is_urgent.set()
 
     def take(self) -> Content:
-        """Everything, leaving the buffer empty."""
         with self._lock:
             taken, self._content = self._content, Content()
             self.is_urgent.clear()

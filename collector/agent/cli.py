@@ -47,7 +47,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the agent, or read once; returns the exit status."""
     sources = discover()
     names = AgentSettings.__struct_fields__
     flags = {name: value for name, value in vars(arguments).items() if name in names}

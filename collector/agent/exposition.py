@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from collector.contract.catalog import Catalog, Kind, load_catalog
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -66,23 +66,15 @@ def missing_series(missing: Missing, source: str) -> Series:
 
 
 @lru_cache(maxsize=8192)  # twice the counters of a host with sixteen ports
-def _missing_series(series: Series, reason: Reason, source: str) -> Series:
+def _missing_series(series: Series, reason: UnreadReason, source: str) -> Series:
     return Series(
         MISSING_METRIC,
-        {
-            **dict(series.labels),
-            "metric": series.metric,
-            "reason": reason.value,
-            "source": source,
-        },
+        {**dict(series.labels), "metric": series.metric, "reason": reason.value, "source": source},
     )
 
 
 class Renderer:
-    """Text of one growing and shrinking set of series; the text around the numbers is kept.
-
-    Not for use by two threads at once.
-    """
+    """Text of a changing set of series; the text around numbers is kept. For one thread."""
 
     def __init__(self, common: Mapping[str, str], catalog: Catalog | None = None) -> None:
         self._common = dict(common)
@@ -154,8 +146,5 @@ def columns(readings: Iterable[Reading], source: str) -> tuple[list[Series], lis
 
 
 def render(readings: Iterable[Reading], common: Mapping[str, str], source: str) -> str:
-    """The exposition of one source's readings; ``common`` are the labels of the host.
-
-    An event has no place in an exposition and is left out.
-    """
+    """The exposition of one source's readings, without events; ``common`` are the host's labels."""
     return Renderer(common).render(*columns(readings, source))

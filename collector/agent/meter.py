@@ -69,7 +69,6 @@ class Meter:
 
 
 _SERIES: dict[tuple[str, tuple[tuple[str, str], ...]], Series] = {}
-"""Cached series. Bounded by the code: sources x reasons x a few dozen names."""
 
 
 def _series(metric: str, labels: dict[str, str], kind: Kind) -> Series:

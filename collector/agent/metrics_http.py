@@ -74,7 +74,6 @@ class Latest:
             self._reports[report.source] = report
 
     def render(self) -> str:
-        """The exposition of all readings that are not stale."""
         with self._lock:
             now_ns = self._monotonic_ns()
             series: list[Series] = []
@@ -232,7 +231,6 @@ class MetricsServer(ThreadingTCPServer):
         self._thread.start()
 
     def stop(self) -> None:
-        """Close the port and every connection."""
         self.shutdown()
         self.server_close()
         for each in list(self._open):

@@ -22,7 +22,7 @@ import msgspec
 
 from collector.agent.meter import Meter
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.contract.wire import CaptureRequest
 from collector.doors.host import Host
@@ -95,7 +95,6 @@ class Looks(Protocol):
     """
 
     look_seconds: float
-    """From one look to the next; a multiple of it should be the interval."""
 
     def look(self, host: Host) -> Iterable[Reading]:
         """What happened since the last look or read; mostly nothing."""
@@ -198,17 +197,16 @@ class Runner:
             self._finish(read, failure)
 
     def look(self) -> None:
-        """Poll for events once.
-
-        Like `tick` it always returns; a look without events reports nothing.
-        """
+        """Poll for events once. Always returns, as `tick`; without events it reports nothing."""
         if self._looks is None:
             return
         look = _Read(self._host.monotonic_ns())
         failure = self._collect(look, self._looks.look)
         if failure is not None:
             self._meter.add(
-                "fabric_agent_source_reads_total", source=self.name, result=Reason.FAILED.value
+                "fabric_agent_source_reads_total",
+                source=self.name,
+                result=UnreadReason.FAILED.value,
             )
         if look.readings:
             self._send(look, is_look=True)
@@ -235,7 +233,6 @@ class Runner:
             self._source.capture(request)
 
     def close(self) -> None:
-        """Close the source, if it has something to close. No read may be running."""
         if isinstance(self._source, Closes):
             self._source.close()
 
@@ -255,7 +252,7 @@ class Runner:
                 self.settings.timeout_seconds,
             )
             detail = f"not finished after {self.settings.timeout_seconds:g} s"
-            self._conclude(read, Reason.TIMEOUT, detail, late_ns)
+            self._conclude(read, UnreadReason.TIMEOUT, detail, late_ns)
 
     def count_missed(self, ticks: int) -> None:
         if ticks:
@@ -273,10 +270,12 @@ class Runner:
             )
             self._send(read)
         elif failure is not None:
-            self._conclude(read, Reason.FAILED, failure, duration_ns)
+            self._conclude(read, UnreadReason.FAILED, failure, duration_ns)
         elif duration_ns > self._timeout_ns:
             # The watchdog looks from time to time; this read ended between two looks.
-            self._conclude(read, Reason.TIMEOUT, f"took {duration_ns / 1e9:.3f} s", duration_ns)
+            self._conclude(
+                read, UnreadReason.TIMEOUT, f"took {duration_ns / 1e9:.3f} s", duration_ns
+            )
         else:
             self._last_success_ns = now_ns
             self._conclude(read, None, "", duration_ns)
@@ -284,7 +283,9 @@ class Runner:
             self._is_introduced = True
             log.info("source %s: %s", self.name, describe(read.readings, self.settings))
 
-    def _conclude(self, read: _Read, reason: Reason | None, detail: str, duration_ns: int) -> None:
+    def _conclude(
+        self, read: _Read, reason: UnreadReason | None, detail: str, duration_ns: int
+    ) -> None:
         """Set the source's own metrics and hand its readings on."""
         name, meter = self.name, self._meter
         if reason is not None:
@@ -362,11 +363,7 @@ def describe(readings: Iterable[Reading], settings: SourceSettings) -> str:
 
 
 def run_ticks(
-    runner: Runner,
-    *,
-    phase: int,
-    monotonic_ns: Callable[[], int],
-    wait: Callable[[float], bool],
+    runner: Runner, *, phase: int, monotonic_ns: Callable[[], int], wait: Callable[[float], bool]
 ) -> None:
     """Tick on the grid, and look between, until ``wait(seconds)`` returns True (stop)."""
     now_ns = monotonic_ns()

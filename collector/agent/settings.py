@@ -12,13 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from collector.contract.errors import SettingsError
-from collector.contract.layers import (
-    Layer,
-    combine,
-    convert_table,
-    read_layers,
-    unknown,
-)
+from collector.contract.layers import Layer, combine, convert_table, read_layers, unknown
 from collector.contract.wire import COMMON_LABELS_MAX, NAME_BYTES_MAX
 from collector.sources import SourceSettings
 
@@ -28,7 +22,6 @@ INTERVAL_SECONDS_MIN = 0.01
 SPOOL_BYTES_MIN = 64 << 10
 """A batch of 500 series in five seconds has 9 to 18 kB: less than this holds nothing."""
 RESERVED_LABELS = frozenset({"host", "cluster", "source", "metric", "reason"})
-"""Labels that the agent gives itself."""
 
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
@@ -77,7 +70,6 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return {**self.labels, **{name: value for name, value in given.items() if value}}
 
     def listen_address(self) -> tuple[str, int] | None:
-        """Host and port of /metrics; None if it is off."""
         if not self.listen:
             return None
         host, _, port = self.listen.rpartition(":")
@@ -147,8 +139,6 @@ def combine_sources(
 
 
 def check_settings(settings: AgentSettings, where: str) -> None:
-    """Raise SettingsError if a value cannot work, or contradicts another."""
-
     def refuse(key: str, why: str) -> None:
         raise SettingsError(f"{where}: {key} = {getattr(settings, key)!r}: {why}")
 
@@ -184,7 +174,6 @@ def fault_in_labels(labels: Mapping[str, str]) -> str:
 
 
 def check_source(settings: SourceSettings, where: str) -> None:
-    """Raise SettingsError if a source cannot be read like this."""
     if not INTERVAL_SECONDS_MIN <= settings.interval_seconds <= 86_400:  # noqa: PLR2004 - a day
         value = settings.interval_seconds
         raise SettingsError(f"{where}: interval_seconds = {value!r}: must be 0.01 to 86400")

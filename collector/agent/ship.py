@@ -117,7 +117,6 @@ class News:
 
     @property
     def failures(self) -> int:
-        """Attempts that failed since the last one that did not."""
         return self._failures
 
     def failed(self, *, kind: str, detail: str, now_ns: int, waiting: int) -> None:
@@ -195,10 +194,7 @@ def make_client(url: str, ca_file: str) -> httpx.Client:
 
 
 class Shipper:
-    """The one sender of an agent. `step` sends one batch; `run` does so until `stop`.
-
-    ``token`` is asked at each attempt, so that a token file may change under a running agent.
-    """
+    """The one sender of an agent; ``token`` is asked at each attempt, as its file may change."""
 
     def __init__(
         self,

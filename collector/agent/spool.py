@@ -132,12 +132,10 @@ class Spool:
 
     @property
     def boot(self) -> str:
-        """The name of the numbering that `next_sequence` belongs to."""
         return self._numbering.boot
 
     @property
     def next_sequence(self) -> int:
-        """The sequence that the next batch must have."""
         return self._numbering.next_sequence
 
     @property
@@ -188,10 +186,7 @@ class Spool:
             self._changed.notify_all()
 
     def _make_room(self, *, batches: int, size_bytes: int) -> None:
-        """Drop the oldest until so much more fits.
-
-        The one that is being sent goes last: it may arrive, and would be counted as lost.
-        """
+        """Drop the oldest until so much more fits; last the one being sent: it may arrive."""
         while self._queue and (
             self._bytes + size_bytes > self._bytes_max
             or len(self._queue) + batches > self._batches_max
@@ -214,10 +209,7 @@ class Spool:
             self._changed.notify_all()
 
     def oldest(self) -> tuple[Entry, bytes, Batch] | None:
-        """The batch that has waited longest, as bytes and decoded; broken ones are set aside.
-
-        It counts as being sent until it is removed, rejected or put back.
-        """
+        """The oldest good batch, as bytes and decoded: being sent until removed or put back."""
         while True:
             with self._changed:
                 if not self._queue or self._lock_file < 0:
@@ -279,7 +271,6 @@ class Spool:
     # --- opening and closing ---------------------------------------------------------------
 
     def _load(self) -> None:
-        """Read the folder: queue, numbering, foreign files."""
         try:
             for folder in (self._batches, self._rejected, self._aside):
                 folder.mkdir(exist_ok=True)

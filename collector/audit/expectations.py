@@ -42,7 +42,6 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return fact.value in self.values
 
     def is_about(self, fact: Fact) -> bool:
-        """Whether the expectation applies to the fact's device."""
         return fact.setting == self.setting and fnmatchcase(fact.device, self.devices)
 
 
@@ -56,7 +55,6 @@ class Expectations(
 
     @cached_property
     def settings(self) -> frozenset[str]:
-        """The settings that are fixed for at least some devices."""
         return frozenset(each.setting for each in self.expect)
 
     def on_host(self, host: str) -> tuple[Expectation, ...]:
@@ -67,7 +65,6 @@ NOTHING_EXPECTED = Expectations()
 
 
 def parse_expectations(text: str, name: str, checks: Iterable[str]) -> Expectations:
-    """The expectations in this TOML; raises SettingsError if it is wrong."""
     try:
         found = msgspec.convert(tomllib.loads(text), Expectations)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
@@ -87,7 +84,6 @@ def parse_expectations(text: str, name: str, checks: Iterable[str]) -> Expectati
 def judge_expectations(
     facts: Facts, expectations: tuple[Expectation, ...]
 ) -> Iterator[tuple[Finding, Expectation]]:
-    """A finding for each expectation that devices of this host do not meet."""
     for each in expectations:
         meant = [fact for fact in facts.all() if each.is_about(fact)]
         wrong = [fact for fact in meant if not each.allows(fact)]

@@ -8,7 +8,7 @@ settings are listed in `collector.audit.settings`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import msgspec
 
@@ -24,7 +24,8 @@ from collector.audit.settings import (
     PORT_RATE,
     PORT_STATE,
 )
-from collector.contract.reason import Reason
+from collector.contract.identity import natural
+from collector.contract.reason import UnreadReason
 
 FACTS_MAX = 2_048
 """Facts of one host. Sixteen NICs of forty settings, sixteen GPUs of ten and a few jobs of twenty
@@ -49,7 +50,7 @@ class Unread(msgspec.Struct, frozen=True, order=True, gc=False):
 
     device: str
     setting: str
-    reason: Reason
+    reason: UnreadReason
     detail: str = ""
 
 
@@ -57,11 +58,7 @@ class Facts:
     """The facts of one host, looked up by device and setting. Of two about the same the first."""
 
     def __init__(
-        self,
-        host: str,
-        facts: Iterable[Fact],
-        unread: Iterable[Unread] = (),
-        left_out: int = 0,
+        self, host: str, facts: Iterable[Fact], unread: Iterable[Unread] = (), left_out: int = 0
     ) -> None:
         self.host = host
         self.left_out = left_out
@@ -76,7 +73,6 @@ class Facts:
             yield from of_device.values()
 
     def get(self, device: str, setting: str) -> Fact | None:
-        """None if it was not read."""
         return self.by_device.get(device, {}).get(setting)
 
     def value(self, device: str, setting: str) -> str:
@@ -103,11 +99,10 @@ class Facts:
         for device, of_device in self.by_device.items():
             if KIND in of_device:
                 found.setdefault(of_device[KIND].value, []).append(device)
-        return {kind: sorted(devices, key=natural_order) for kind, devices in found.items()}
+        return {kind: sorted(devices, key=natural) for kind, devices in found.items()}
 
     @property
     def gpus(self) -> list[str]:
-        """The GPUs, in the order of their numbers."""
         return self.of_kind(KIND_GPU)
 
     @property
@@ -138,7 +133,6 @@ class Facts:
 
     @cached_property
     def active_fabric_nics(self) -> list[str]:
-        """Those training NICs whose link is up."""
         return [nic for nic in self.fabric_nics if self.value(nic, PORT_STATE) == ACTIVE]
 
     def with_jobs(self, jobs: Iterable[Fact]) -> Facts:
@@ -163,32 +157,6 @@ def parse_number(text: str) -> float | None:
     """
     digits = text.replace(".", "", 1)
     return float(text) if digits.isascii() and digits.isdigit() else None
-
-
-@lru_cache(maxsize=4096)
-def natural_order(name: str) -> tuple[tuple[int, int, str], ...]:
-    """What names are sorted by so that numbers in them count as numbers.
-
-    >>> sorted(["mlx5_10", "mlx5_2"], key=natural_order)
-    ['mlx5_2', 'mlx5_10']
-    """
-    parts: list[tuple[int, int, str]] = []
-    word = ""
-    for character in name:
-        is_digit = character.isascii() and character.isdigit()
-        if word and (word[-1].isascii() and word[-1].isdigit()) != is_digit:
-            parts.append(order_of_part(word))
-            word = ""
-        word += character
-    if word:
-        parts.append(order_of_part(word))
-    return tuple(parts)
-
-
-def order_of_part(word: str) -> tuple[int, int, str]:
-    """The place of a part of a name: numbers by value before words by letters."""
-    is_number = word.isascii() and word.isdigit()
-    return (0, int(word), word) if is_number else (1, 0, word)
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:

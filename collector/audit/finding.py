@@ -22,7 +22,6 @@ class Severity(enum.StrEnum):
 
 
 SEVERITIES = tuple(Severity)
-"""From the mildest to the worst."""
 
 
 def severity_rank(severity: Severity) -> int:
@@ -53,7 +52,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """Empty where no host is accused: hosts disagree and no majority shows which is right."""
     device: str = ""
     title: str
-    """What is wrong, in one sentence."""
     read: tuple[Evidence, ...] = ()
     """What was read where; the first is what the finding is about."""
     expected: str
@@ -65,7 +63,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     confidence: float
     """From 0 to 1: that the title is true, and the setting not intended."""
     cost: str
-    """What it costs, in words."""
 
 
 def evidence_of(facts: Sequence[Fact | None]) -> tuple[Evidence, ...]:

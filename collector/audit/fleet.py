@@ -75,9 +75,7 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def judge_fleet(
-    hosts: HostFacts,
-    expectations: Expectations = NOTHING_EXPECTED,
-    more: Iterable[Finding] = (),
+    hosts: HostFacts, expectations: Expectations = NOTHING_EXPECTED, more: Iterable[Finding] = ()
 ) -> Survey:
     """Everything that is wrong with these hosts, the worst first.
 
@@ -137,7 +135,6 @@ class Judge:
         self._seen_by: dict[str, list[int]] = {}
 
     def judge_still(self, facts: Facts) -> list[Finding]:
-        """What is wrong with a host, jobs apart."""
         keys: list[list[int]] = [[] for _ in self._checks]
         for fact in facts.all():
             numbers = self._seen_by.get(fact.setting)
@@ -184,7 +181,6 @@ def judge_profile(
 def apply_expectations(
     findings: Sequence[Finding], facts: Facts, expected: tuple[Expectation, ...]
 ) -> list[Finding]:
-    """Findings without those that the site expects, and with its unmet expectations."""
     if not expected:
         return list(findings)
     kept = [finding for finding in findings if not is_expected(finding, facts, expected)]
@@ -352,7 +348,6 @@ def disagreement(setting: str, devices: Mapping[str, Counter[str]]) -> Finding:
 
 
 def compare_jobs(jobs: Mapping[str, list[Fact]]) -> Iterator[Finding]:
-    """Variables of a job that differ between its hosts."""
     by_job: dict[str, dict[str, dict[str, Fact]]] = {}
     for host, facts in jobs.items():
         for fact in facts:
@@ -366,7 +361,6 @@ def compare_jobs(jobs: Mapping[str, list[Fact]]) -> Iterator[Finding]:
 
 
 def compare_job(job: str, hosts: Mapping[str, Mapping[str, Fact]]) -> Iterator[Finding]:
-    """Variables of one job that differ between its hosts."""
     names = sorted({name for of_host in hosts.values() for name in of_host})
     for name in names:
         values = {

@@ -25,7 +25,6 @@ ECHOES = frozenset({"unlike_nics"})
 
 
 def check_names() -> tuple[str, ...]:
-    """Every name that a finding's check may have."""
     return (*discover(), *OTHER_CHECKS)
 
 
@@ -58,7 +57,6 @@ def accused(finding: Finding) -> list[Evidence]:
 
 
 def judge_host(facts: Facts, expectations: Expectations = NOTHING_EXPECTED) -> list[Finding]:
-    """Everything that is wrong with one host, the worst first."""
     on_host = expectations.on_host(facts.host)
     found = [finding for finding, _ in judge_expectations(facts, on_host)]
     for check in discover().values():
@@ -70,7 +68,6 @@ def judge_host(facts: Facts, expectations: Expectations = NOTHING_EXPECTED) -> l
 
 
 def blinded(unread: Unread) -> list[str]:
-    """The checks that look at a setting which could not be read."""
     names = [name for name, check in discover().items() if check.sees(unread.setting)]
     if unread.setting == "NCCL environment":
         names = [name for name, check in discover().items() if check.is_about_jobs]
@@ -78,5 +75,4 @@ def blinded(unread: Unread) -> list[str]:
 
 
 def worst(findings: list[Finding]) -> Severity | None:
-    """None without findings."""
     return max((each.severity for each in findings), key=severity_rank, default=None)

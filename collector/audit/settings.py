@@ -166,7 +166,6 @@ COMPARED: dict[str, Compared] = {
 
 @lru_cache(maxsize=1024)
 def compared(setting: str) -> Compared | None:
-    """How the setting is compared between like hosts; None if it may differ."""
     if setting.startswith(DCQCN_PREFIX):
         return Compared(_CONTROL, "set the parameter as its peers have it: {majority}")
     return COMPARED.get(setting)

@@ -1,7 +1,4 @@
-"""Raw samples on demand: a request waits for its end, is copied from the rings, and goes in pieces.
-
-One piece a tick at most, so that sampling goes on undisturbed while a capture is sent.
-"""
+"""Raw samples on demand, copied from the rings; one piece a tick, so that sampling goes on."""
 
 from __future__ import annotations
 
@@ -50,7 +47,6 @@ class Captures:
         self._waiting.append((from_ns, now_ns + int(after * NS_PER_SECOND), request))
 
     def step(self, now_ns: int) -> dict[str, Any] | None:
-        """Do one step; returns its message, if it has one."""
         if self._refused:
             return self._refused.popleft()
         if self._current is None:

@@ -28,7 +28,6 @@ class Burst(NamedTuple):
     peak: float
     """Bytes per nanosecond, of its fullest window."""
     windows: int
-    """Windows in it, above the threshold or not."""
 
 
 class Detector:

@@ -34,7 +34,6 @@ END_SECONDS = 1.0
 
 START = "import sys; sys.path.insert(0, sys.argv[1]); from {0} import main; main()"
 PACKAGES = Path(__file__).resolve().parents[2]
-"""The folder that `collector` is in."""
 
 Message = dict[str, Any]
 
@@ -45,7 +44,6 @@ class FastSampler(Protocol):
     """A fast sampler: a process of this machine, or the recording of a captured tree."""
 
     restarts: int
-    """How often it had to be started again."""
 
     @property
     def is_up(self) -> bool: ...
@@ -143,7 +141,6 @@ class LiveSampler:
     # --- listening -----------------------------------------------------------------------------
 
     def _take(self) -> list[Message]:
-        """Whole lines that wait in the pipe, as far as one read goes."""
         assert self._process is not None
         assert self._process.stdout is not None
         data = self._rest
@@ -165,7 +162,6 @@ class LiveSampler:
 
 
 def replay_messages(recorded: str, plan: Plan) -> list[Message]:
-    """A sampler's messages for a recording: see `collector.bursts.replay`."""
     from collector.bursts.replay import replay  # noqa: PLC0415 - only on captured trees
 
     return replay(recorded, plan)
@@ -188,7 +184,6 @@ class ReplayedSampler:
         return replay_messages(self._recorded, self._plan)
 
     def capture(self, request: Mapping[str, Any]) -> bool:  # noqa: ARG002 - the seam's shape
-        """A recording takes no requests."""
         return False
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from collector.bursts.plan import NS_PER_SECOND, CounterPlan
 from collector.bursts.track import BOUNDS
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 NUMBERS = {
     "mean": "fabric_burst_mean_bytes_per_second",
@@ -35,7 +35,6 @@ QUANTILES = ("0.5", "0.99", "1")
 
 
 def labels_of(counter: CounterPlan) -> dict[str, str]:
-    """The labels of the counter's device and port."""
     labels = {"device": counter.device}
     return labels | {"port": counter.port} if counter.port else labels
 
@@ -56,17 +55,20 @@ class CounterSeries:
         ]
 
     def raw(self, capture: str) -> Series:
-        """The series of this counter's raw samples in a capture."""
         return Series("fabric_burst_raw_bytes_total", self._labels | {"capture": capture})
 
     def readings(self, summary: Mapping[str, Any], time_ns: int) -> Iterator[Reading]:
         """One summary as readings; a counter in trouble gives one absence, not ten."""
         if summary["trouble"]:
-            reason = Reason.UNPARSEABLE if "no number" in summary["trouble"] else Reason.UNREADABLE
+            reason = (
+                UnreadReason.UNPARSEABLE
+                if "no number" in summary["trouble"]
+                else UnreadReason.UNREADABLE
+            )
             yield Missing(self.mean, reason, str(summary["trouble"]))
             return
         if summary["clamped"]:
-            yield Missing(self.mean, Reason.SATURATED, "stands at 2**32 - 1; reset it")
+            yield Missing(self.mean, UnreadReason.SATURATED, "stands at 2**32 - 1; reset it")
             return
         if summary["mean"] is None:
             return  # it has only just been opened
@@ -75,10 +77,10 @@ class CounterSeries:
                 yield Sample(series, float(summary[word]), time_ns)
         if summary["peak_coarse"] is None and summary["resolution"] > 0.01:  # noqa: PLR2004 - 10 ms
             detail = f"the counter changes every {summary['resolution'] * 1000:.0f} ms"
-            yield Missing(self._numbers["peak_coarse"], Reason.NOT_SUPPORTED, detail)
+            yield Missing(self._numbers["peak_coarse"], UnreadReason.NOT_SUPPORTED, detail)
         if not self._line_rate:
             detail = "the device does not report its line rate: set line_rates to detect bursts"
-            yield Missing(self._line, Reason.NOT_SUPPORTED, detail)
+            yield Missing(self._line, UnreadReason.NOT_SUPPORTED, detail)
             return
         yield Sample(self._line, self._line_rate, time_ns)
         total = 0.0

@@ -49,7 +49,6 @@ class Ring:
         self._next = (self._next + 1) % self._length
 
     def extend(self, times: list[int], values: list[int]) -> None:
-        """Keep samples, the oldest first."""
         start, end = self._next, self._next + len(times)
         if len(self._times) == self._length and end <= self._length:
             self._times[start:end] = array("q", times)

@@ -104,7 +104,6 @@ class Sampler:
     # --- the files -----------------------------------------------------------------------------
 
     def _prepare(self) -> None:
-        """Open and measure every file, and decide how often each is read."""
         plan = self._plan
         length = ring_length(plan.ring_seconds, plan.period_ns, len(plan.counters))
         for place, counter in enumerate(plan.counters):
@@ -136,7 +135,6 @@ class Sampler:
 
     @staticmethod
     def _measure(handle: int) -> int:
-        """Nanoseconds that one read takes; 0 for a file that cannot be read."""
         taken = []
         for _ in range(MEASURED_READS if handle >= 0 else 0):
             started_ns = time.monotonic_ns()
@@ -264,7 +262,6 @@ class Sampler:
         self._sweep = Sweep(places, [self._handles[place] for place in places], limit_ns, [], [])
 
     def _hand_over(self) -> None:
-        """Give each track its column of what was swept."""
         sweep = self._sweep
         if not sweep.times:
             return

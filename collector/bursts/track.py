@@ -59,7 +59,6 @@ class Pending(NamedTuple):
     befores: list[int]
     """When the file was last read before."""
     times: list[int]
-    """When it was read."""
     texts: list[bytes]
 
 
@@ -124,7 +123,6 @@ class Track:
         """The value up to which bytes are accounted for; ``_end_ns`` is its time."""
         self._end_ns = 0
         self._moved = self._moved_ns = 0
-        """What it last changed to, and when."""
         self._carried_ns = 0
         """Where a window begins that is too short to stand alone; 0: there is none."""
         self._kept_ns = self._kept = 0
@@ -137,7 +135,6 @@ class Track:
         self._start_over()
 
     def _start_over(self) -> None:
-        """Reset what the last summary reported."""
         self._time_ns = self._busy_ns = self._bytes = self._windows = 0
         self._peak = 0.0
         self._bins = 0
@@ -166,7 +163,6 @@ class Track:
         return found
 
     def _parse(self) -> Samples:
-        """What is pending as numbers of bytes; it is then no longer pending."""
         pending, self.pending = self.pending, Pending([], [], [])
         try:
             values = list(map(int, pending.texts))
@@ -327,7 +323,6 @@ class Track:
         return max(self._pauses) <= RHYTHM_SPREAD * min(self._pauses)
 
     def _set_refresh(self, refresh_ns: int) -> None:
-        """The file is refreshed so seldom; 0: it is always fresh."""
         self.is_cached, self.refresh_ns = refresh_ns > 0, refresh_ns
         resolution_ns = max(self.period_ns, refresh_ns)
         bin_ns = bin_for(resolution_ns)
@@ -419,10 +414,7 @@ class Track:
     # --- the summary ---------------------------------------------------------------------------
 
     def summary(self, read_every_ns: float) -> dict[str, Any]:
-        """What happened since the last summary, in bytes and seconds.
-
-        ``read_every_ns`` is how often the file was really read.
-        """
+        """Bytes and seconds since the last summary; ``read_every_ns``: the real read interval."""
         seconds = self._time_ns / NS_PER_SECOND
         resolution_ns = max(float(self.refresh_ns), read_every_ns)
         coarse = None

@@ -60,7 +60,6 @@ class Absence(msgspec.Struct, frozen=True):
     of: str
     readings: tuple[str, ...]
     why: str
-    """What these readings without a finding show."""
 
 
 TIMES = Sight("times of collectives", "times")
@@ -89,10 +88,7 @@ BURST_EVENTS = Sight("queue or ECN counters", "events", ("burst",))
 
 
 class Blame(msgspec.Struct, frozen=True, kw_only=True):
-    """How much a cause counts against each kind of thing, 0 to 1, and for how long.
-
-    ``host`` counts where the culprit has a host, whatever else it names.
-    """
+    """What a cause counts against each kind of thing, 0 to 1; ``host``: wherever there is one."""
 
     host: float = 0.0
     gpu: float = 0.0

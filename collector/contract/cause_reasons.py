@@ -25,6 +25,7 @@ from collector.contract.cause_facts import (
 class ReasonFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the table of reasons."""
 
+    name: str
     title: str
     """On the page, beside the cause."""
     because: str
@@ -45,236 +46,202 @@ class Reason(enum.StrEnum):
 
     facts: ReasonFacts
 
-    def __new__(cls, name: str, *facts: ReasonFacts) -> Self:
-        """A member: its value is the name, its one entry is at ``facts``."""
-        reason = str.__new__(cls, name)
-        reason._value_ = name
-        (reason.facts,) = facts
+    def __new__(cls, facts: ReasonFacts | str) -> Self:
+        assert isinstance(facts, ReasonFacts)  # a text finds a member, and makes none
+        reason = str.__new__(cls, facts.name)
+        reason._value_ = facts.name
+        reason.facts = facts
         return reason
 
-    GPU_THROTTLED = (
-        "gpu_throttled",
-        ReasonFacts(
-            title="GPU throttled",
-            because="the GPU is throttled",
-            layer=Layer.COMPUTE,
-            action=(
-                "On {host} run `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER{gpu}`: it names the "
-                "reason. Thermal: look at cooling and airflow; power: at the cap and the supply. "
-                "Move the job off {host} until the clocks are back."
-            ),
-            runbook="gpu-throttle",
-            looks_for=Sought("throttled GPUs", (CLOCKS,)),
-            absence=Absence("gpus", ("sm_clock_hertz",), "no GPU ran slower than its peers"),
+    GPU_THROTTLED = ReasonFacts(
+        name="gpu_throttled",
+        title="GPU throttled",
+        because="the GPU is throttled",
+        layer=Layer.COMPUTE,
+        action=(
+            "On {host} run `nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER{gpu}`: it names the "
+            "reason. Thermal: look at cooling and airflow; power: at the cap and the supply. "
+            "Move the job off {host} until the clocks are back."
+        ),
+        runbook="gpu-throttle",
+        looks_for=Sought("throttled GPUs", (CLOCKS,)),
+        absence=Absence("gpus", ("sm_clock_hertz",), "no GPU ran slower than its peers"),
+    )
+    GPU_ERROR = ReasonFacts(
+        name="gpu_error",
+        title="GPU errors",
+        because="the GPU reports errors",
+        layer=Layer.COMPUTE,
+        action=(
+            "On {host} run `nvidia-smi -q -d ECC,ROW_REMAPPER{gpu}` and `dmesg | grep -i xid`. "
+            "Drain {host}, do what NVIDIA's XID catalogue advises for that number, and let it "
+            "take jobs again only after `dcgmi diag -r 3` passes."
+        ),
+        runbook="gpu-xid",
+        looks_for=Sought("GPU errors", (GPU_ERRORS, XID_EVENTS)),
+        absence=Absence(
+            "gpus", ("ecc_corrected_errors_total", "xid_errors_total"), "no GPU reported errors"
         ),
     )
-    GPU_ERROR = (
-        "gpu_error",
-        ReasonFacts(
-            title="GPU errors",
-            because="the GPU reports errors",
-            layer=Layer.COMPUTE,
-            action=(
-                "On {host} run `nvidia-smi -q -d ECC,ROW_REMAPPER{gpu}` and `dmesg | grep -i xid`. "
-                "Drain {host}, do what NVIDIA's XID catalogue advises for that number, and let it "
-                "take jobs again only after `dcgmi diag -r 3` passes."
-            ),
-            runbook="gpu-xid",
-            looks_for=Sought("GPU errors", (GPU_ERRORS, XID_EVENTS)),
-            absence=Absence(
-                "gpus",
-                ("ecc_corrected_errors_total", "xid_errors_total"),
-                "no GPU reported errors",
-            ),
+    HOST_STALL = ReasonFacts(
+        name="host_stall",
+        title="host short of CPU, memory or disk",
+        because="the host is short of CPU, memory or disk",
+        layer=Layer.COMPUTE,
+        action=(
+            "On {host} run `vmstat 1` and read `/proc/pressure/*`: steal, blocked tasks or "
+            "reclaim show what takes CPU, memory or disk away from {who}. Stop it, or move the "
+            "job off {host}."
+        ),
+        runbook="slow-host",
+        looks_for=Sought("stalled hosts", (HOSTS,)),
+        absence=Absence(
+            "hosts",
+            ("cpu_seconds_total:steal", "pressure_io_stalled_seconds_total"),
+            "no host's CPUs, memory or disks were held up",
         ),
     )
-    HOST_STALL = (
-        "host_stall",
-        ReasonFacts(
-            title="host short of CPU, memory or disk",
-            because="the host is short of CPU, memory or disk",
-            layer=Layer.COMPUTE,
-            action=(
-                "On {host} run `vmstat 1` and read `/proc/pressure/*`: steal, blocked tasks or "
-                "reclaim show what takes CPU, memory or disk away from {who}. Stop it, or move the "
-                "job off {host}."
-            ),
-            runbook="slow-host",
-            looks_for=Sought("stalled hosts", (HOSTS,)),
-            absence=Absence(
-                "hosts",
-                ("cpu_seconds_total:steal", "pressure_io_stalled_seconds_total"),
-                "no host's CPUs, memory or disks were held up",
-            ),
+    DATA_LOADING = ReasonFacts(
+        name="data_loading",
+        title="input data late",
+        because="input data comes late",
+        layer=Layer.COMPUTE,
+        action=(
+            "Look at the data loader of {who}: its storage mount (`nfsiostat 1`, "
+            "`iostat -x 1`), its workers and how far it prefetches. Data that is on the host "
+            "beforehand must end the wait."
         ),
     )
-    DATA_LOADING = (
-        "data_loading",
-        ReasonFacts(
-            title="input data late",
-            because="input data comes late",
-            layer=Layer.COMPUTE,
-            action=(
-                "Look at the data loader of {who}: its storage mount (`nfsiostat 1`, "
-                "`iostat -x 1`), its workers and how far it prefetches. Data that is on the host "
-                "beforehand must end the wait."
-            ),
+    PCIE = ReasonFacts(
+        name="pcie",
+        title="PCIe",
+        because="PCIe moves less than it should",
+        layer=Layer.COMPUTE,
+        action=(
+            "On {host} compare `LnkSta` with `LnkCap` in `lspci -vv`: speed and width must be "
+            "equal. {remove}, power-cycle it (a warm reboot may not train the slot again), and "
+            "reseat the card if that does not help."
+        ),
+        looks_for=Sought("slow PCIe", (PCIE_NIC, PCIE_GPU)),
+    )
+    IMBALANCE = ReasonFacts(
+        name="imbalance",
+        title="uneven work",
+        because="the work is uneven",
+        layer=Layer.COMPUTE,
+        action=(
+            "Compare the work of {who} with that of its peers: sequence lengths, experts, "
+            "pipeline stage. Balance it; if the work is equal, look at GPU and host again."
+        ),
+        runbook="uneven-work",
+        looks_for=Sought("uneven work", (TIMES,)),
+    )
+    RATE_DOWNGRADE = ReasonFacts(
+        name="rate_downgrade",
+        title="below its rate",
+        because="the link runs below its rate",
+        layer=Layer.NETWORK,
+        action=(
+            "{inspect}: rate and width must be what the port can do, at both ends. {remove}, "
+            "take the link down and up once; if it comes up slow again, swap the cable."
+        ),
+        runbook="link-below-its-rate",
+        looks_for=Sought("links below their rate", (RATES,)),
+    )
+    NIC = ReasonFacts(
+        name="nic",
+        title="NIC",
+        because="the NIC does not keep up",
+        layer=Layer.NETWORK,
+        action=(
+            "{measure}. If it is slower than that: {remove_lower}, look at its PCIe slot and "
+            "firmware, and swap it."
         ),
     )
-    PCIE = (
-        "pcie",
-        ReasonFacts(
-            title="PCIe",
-            because="PCIe moves less than it should",
-            layer=Layer.COMPUTE,
-            action=(
-                "On {host} compare `LnkSta` with `LnkCap` in `lspci -vv`: speed and width must be "
-                "equal. {remove}, power-cycle it (a warm reboot may not train the slot again), and "
-                "reseat the card if that does not help."
-            ),
-            looks_for=Sought("slow PCIe", (PCIE_NIC, PCIE_GPU)),
+    CABLE = ReasonFacts(
+        name="cable",
+        title="cable or transceiver",
+        because="the cable or a transceiver is bad",
+        layer=Layer.NETWORK,
+        action=(
+            "{inspect}: optical levels and error counts, at both ends. {remove}, clean and "
+            "reseat the connectors or swap the cable; the error counts must then stand still "
+            "under load."
         ),
     )
-    IMBALANCE = (
-        "imbalance",
-        ReasonFacts(
-            title="uneven work",
-            because="the work is uneven",
-            layer=Layer.COMPUTE,
-            action=(
-                "Compare the work of {who} with that of its peers: sequence lengths, experts, "
-                "pipeline stage. Balance it; if the work is equal, look at GPU and host again."
-            ),
-            runbook="uneven-work",
-            looks_for=Sought("uneven work", (TIMES,)),
+    SWITCH = ReasonFacts(
+        name="switch",
+        title="switch",
+        because="the switch is at fault",
+        layer=Layer.NETWORK,
+        action=(
+            "On {switch} read its log and the drops and errors of its ports. Take it, or the "
+            "ports that drop, out of routing and see whether the job recovers; then restart or "
+            "replace it."
         ),
     )
-    RATE_DOWNGRADE = (
-        "rate_downgrade",
-        ReasonFacts(
-            title="below its rate",
-            because="the link runs below its rate",
-            layer=Layer.NETWORK,
-            action=(
-                "{inspect}: rate and width must be what the port can do, at both ends. {remove}, "
-                "take the link down and up once; if it comes up slow again, swap the cable."
-            ),
-            runbook="link-below-its-rate",
-            looks_for=Sought("links below their rate", (RATES,)),
+    ROUTING = ReasonFacts(
+        name="routing",
+        title="routing",
+        because="too many flows take the same way",
+        layer=Layer.NETWORK,
+        action=(
+            "On {switch} compare the bytes of ports that should share the load. Change the "
+            "hash (its seed or fields) or turn on adaptive routing; for NCCL, more queue pairs "
+            "to a connection (NCCL_IB_QPS_PER_CONNECTION) spread the flows."
         ),
     )
-    NIC = (
-        "nic",
-        ReasonFacts(
-            title="NIC",
-            because="the NIC does not keep up",
-            layer=Layer.NETWORK,
-            action=(
-                "{measure}. If it is slower than that: {remove_lower}, look at its PCIe slot and "
-                "firmware, and swap it."
-            ),
+    CONFIGURATION = ReasonFacts(
+        name="configuration",
+        title="configuration",
+        because="it is not configured for this traffic",
+        layer=Layer.NETWORK,
+        action=(
+            "Compare the flow control of {who} with that of a healthy peer at both ends of the "
+            "link: PFC priorities, trust mode, DSCP map, ECN thresholds. Make them equal; "
+            "drops must then stop."
         ),
     )
-    CABLE = (
-        "cable",
-        ReasonFacts(
-            title="cable or transceiver",
-            because="the cable or a transceiver is bad",
-            layer=Layer.NETWORK,
-            action=(
-                "{inspect}: optical levels and error counts, at both ends. {remove}, clean and "
-                "reseat the connectors or swap the cable; the error counts must then stand still "
-                "under load."
-            ),
+    NOT_LAUNCHED = ReasonFacts(
+        name="not_launched",
+        title="never launched",
+        because="it never launched what the others wait in",
+        layer=Layer.COMPUTE,
+        action=(
+            "Before anything is restarted, run `py-spy dump --pid PID` for {who} and read the "
+            "end of {its} log: {it_is} somewhere else in the program, or dead."
         ),
     )
-    SWITCH = (
-        "switch",
-        ReasonFacts(
-            title="switch",
-            because="the switch is at fault",
-            layer=Layer.NETWORK,
-            action=(
-                "On {switch} read its log and the drops and errors of its ports. Take it, or the "
-                "ports that drop, out of routing and see whether the job recovers; then restart or "
-                "replace it."
-            ),
+    NOT_FINISHED = ReasonFacts(
+        name="not_finished",
+        title="never finished",
+        because="it never finished what it launched",
+        layer=Layer.COMPUTE,
+        action=(
+            "Before anything is restarted, look on {hosts} for GPU errors (`dmesg | grep -i "
+            "xid`) and for a link that is down, and run `py-spy dump --native --pid PID` for "
+            "{who}."
         ),
     )
-    ROUTING = (
-        "routing",
-        ReasonFacts(
-            title="routing",
-            because="too many flows take the same way",
-            layer=Layer.NETWORK,
-            action=(
-                "On {switch} compare the bytes of ports that should share the load. Change the "
-                "hash (its seed or fields) or turn on adaptive routing; for NCCL, more queue pairs "
-                "to a connection (NCCL_IB_QPS_PER_CONNECTION) spread the flows."
-            ),
+    LINK_DOWN = ReasonFacts(
+        name="link_down",
+        title="link down",
+        because="the link is down",
+        layer=Layer.NETWORK,
+        action=(
+            "{inspect}: is the link down at both ends? {remove}, reseat or swap the cable, and "
+            "bring the port up again."
+        ),
+        runbook="port-down",
+    )
+    NEIGHBOUR = ReasonFacts(
+        name="neighbour",
+        title="other traffic",
+        because="other traffic is in the way",
+        layer=Layer.NETWORK,
+        action=(
+            "Find the sender: compare the bytes that come in by each port of {switch}. Limit "
+            "it, give it a traffic class of its own, or place it elsewhere."
         ),
     )
-    CONFIGURATION = (
-        "configuration",
-        ReasonFacts(
-            title="configuration",
-            because="it is not configured for this traffic",
-            layer=Layer.NETWORK,
-            action=(
-                "Compare the flow control of {who} with that of a healthy peer at both ends of the "
-                "link: PFC priorities, trust mode, DSCP map, ECN thresholds. Make them equal; "
-                "drops must then stop."
-            ),
-        ),
-    )
-    NOT_LAUNCHED = (
-        "not_launched",
-        ReasonFacts(
-            title="never launched",
-            because="it never launched what the others wait in",
-            layer=Layer.COMPUTE,
-            action=(
-                "Before anything is restarted, run `py-spy dump --pid PID` for {who} and read the "
-                "end of {its} log: {it_is} somewhere else in the program, or dead."
-            ),
-        ),
-    )
-    NOT_FINISHED = (
-        "not_finished",
-        ReasonFacts(
-            title="never finished",
-            because="it never finished what it launched",
-            layer=Layer.COMPUTE,
-            action=(
-                "Before anything is restarted, look on {hosts} for GPU errors (`dmesg | grep -i "
-                "xid`) and for a link that is down, and run `py-spy dump --native --pid PID` for "
-                "{who}."
-            ),
-        ),
-    )
-    LINK_DOWN = (
-        "link_down",
-        ReasonFacts(
-            title="link down",
-            because="the link is down",
-            layer=Layer.NETWORK,
-            action=(
-                "{inspect}: is the link down at both ends? {remove}, reseat or swap the cable, and "
-                "bring the port up again."
-            ),
-            runbook="port-down",
-        ),
-    )
-    NEIGHBOUR = (
-        "neighbour",
-        ReasonFacts(
-            title="other traffic",
-            because="other traffic is in the way",
-            layer=Layer.NETWORK,
-            action=(
-                "Find the sender: compare the bytes that come in by each port of {switch}. Limit "
-                "it, give it a traffic class of its own, or place it elsewhere."
-            ),
-        ),
-    )
-    UNKNOWN = ("unknown", ReasonFacts(title="", because="", layer=Layer.UNKNOWN))
+    UNKNOWN = ReasonFacts(name="unknown", title="", because="", layer=Layer.UNKNOWN)

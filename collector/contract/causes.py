@@ -57,11 +57,12 @@ class ByReason(msgspec.Struct, frozen=True, kw_only=True):
 class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of the table of causes."""
 
+    name: str
     meaning: str
     """One sentence for people who meet the word the first time."""
-    layer: Layer
+    layer: Layer = Layer.NETWORK
     """Where it lies; UNKNOWN: the reason decides."""
-    family: Family
+    family: Family = Family.LINK
     depth: int | None = None
     """Its place between the root of trouble and the last symptom: what a lower number names can
     cause what a higher one names, hardly ever the other way round. Numbers are unique and leave
@@ -84,18 +85,21 @@ class CauseFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What one culprit does, and what several do."""
     unnamed: str
     """The sentence where there is no culprit, or only the job that suffers."""
-    alert: str
-    """What the culprit does, in the rule that pages for an incident."""
+    alert: str = ""
+    """What the culprit does, in the rule that pages for an incident; empty: as one `does`."""
     action: str
     """What to do where the reason is not known; the names in braces are those of
     `alerts.judge.words.action`."""
     afterwards: str = ""
-    """What to do last, whatever the reason."""
     runbook: str
     """Page of `docs/runbooks`."""
     colour: str
     """On the page: a name of its style sheet, without the dashes."""
     by_reason: dict[Reason, ByReason] = {}
+
+    def __post_init__(self) -> None:
+        if not self.alert:
+            msgspec.structs.force_setattr(self, "alert", self.does[0])
 
 
 class Cause(enum.StrEnum):
@@ -103,305 +107,264 @@ class Cause(enum.StrEnum):
 
     facts: CauseFacts
 
-    def __new__(cls, name: str, *facts: CauseFacts) -> Self:
-        """A member: its value is the name, its one entry is at ``facts``."""
-        cause = str.__new__(cls, name)
-        cause._value_ = name
-        (cause.facts,) = facts
+    def __new__(cls, facts: CauseFacts | str) -> Self:
+        assert isinstance(facts, CauseFacts)  # a text finds a member, and makes none
+        cause = str.__new__(cls, facts.name)
+        cause._value_ = facts.name
+        cause.facts = facts
         return cause
 
-    STRAGGLER = (
-        "straggler",
-        CauseFacts(
-            meaning="A rank comes late to its collectives; the network only waits for it.",
-            layer=Layer.COMPUTE,
-            family=Family.RANK,
-            looks_for=Sought("late ranks", (TIMES,)),
-            # It is late for an unknown reason: as often the program as the machine.
-            blame=Blame(host=0.5, gpu=0.5, half_life_s=6 * HOURS),
-            does=("comes late to its collectives", "come late to their collectives"),
-            unnamed="Ranks wait for one that comes late; which one is not known",
-            alert="comes late to its collectives",
-            action=(
-                "While it lasts, compare {host} with a peer: GPU clocks (`nvidia-smi dmon -s "
-                "pucvt`) and CPU (`vmstat 1`). If they are equal, profile {who} for a few steps. "
-                "If in doubt put another host in its place: lateness that stays with the rank is "
-                "the program's."
+    STRAGGLER = CauseFacts(
+        name="straggler",
+        meaning="A rank comes late to its collectives; the network only waits for it.",
+        layer=Layer.COMPUTE,
+        family=Family.RANK,
+        looks_for=Sought("late ranks", (TIMES,)),
+        # It is late for an unknown reason: as often the program as the machine.
+        blame=Blame(host=0.5, gpu=0.5, half_life_s=6 * HOURS),
+        does=("comes late to its collectives", "come late to their collectives"),
+        unnamed="Ranks wait for one that comes late; which one is not known",
+        action=(
+            "While it lasts, compare {host} with a peer: GPU clocks (`nvidia-smi dmon -s "
+            "pucvt`) and CPU (`vmstat 1`). If they are equal, profile {who} for a few steps. "
+            "If in doubt put another host in its place: lateness that stays with the rank is "
+            "the program's."
+        ),
+        runbook="late-rank",
+        colour="s2",
+        by_reason={
+            Reason.GPU_THROTTLED: ByReason(blame=Blame(host=0.8, gpu=0.8, half_life_s=2 * HOURS)),
+            Reason.GPU_ERROR: ByReason(blame=GPU_BROKEN),
+            Reason.HOST_STALL: ByReason(blame=Blame(host=0.7, half_life_s=1 * HOURS)),
+            # Storage is shared: which host waits for it today is chance.
+            Reason.DATA_LOADING: ByReason(blame=Blame(host=0.2, half_life_s=1 * HOURS)),
+            Reason.PCIE: ByReason(blame=PCIE_SLOW),
+            Reason.IMBALANCE: ByReason(blame=NO_BLAME),
+        },
+    )
+    SLOW_LINK = CauseFacts(
+        name="slow_link",
+        meaning="Bytes take longer over one link, NIC or port than over its peers.",
+        looks_for=Sought("slow links", (TIMES,)),
+        blame=ONE_END,
+        does=("moves bytes too slowly", "move bytes too slowly"),
+        unnamed="Bytes move too slowly; over which link is not known",
+        action=(
+            "{measure}. If it is slower than that: {remove_lower}, swap the cable first, then "
+            "the NIC."
+        ),
+        runbook="link-below-its-rate",
+        colour="s1",
+        by_reason={
+            Reason.NIC: ByReason(blame=NIC_BAD),
+            Reason.PCIE: ByReason(depth=50, blame=PCIE_SLOW),
+            Reason.RATE_DOWNGRADE: ByReason(
+                depth=40, blame=Blame(host=0.8, device=0.5, link=1.0, half_life_s=1 * DAYS)
             ),
-            runbook="late-rank",
-            colour="s2",
-            by_reason={
-                Reason.GPU_THROTTLED: ByReason(
-                    blame=Blame(host=0.8, gpu=0.8, half_life_s=2 * HOURS)
+            Reason.CABLE: ByReason(blame=CABLE_BAD),
+            Reason.SWITCH: ByReason(blame=SWITCH_BAD),
+            Reason.ROUTING: ByReason(blame=PASSING_LOAD),
+            Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD),
+            Reason.CONFIGURATION: ByReason(blame=MISCONFIGURED),
+        },
+    )
+    LOSSY_LINK = CauseFacts(
+        name="lossy_link",
+        meaning="Packets are lost or damaged, and sent again.",
+        depth=70,
+        comes_and_goes=True,
+        looks_for=Sought("lossy links", (ERRORS,)),
+        absence=Absence(
+            "ports",
+            ("symbol_errors_total", "receive_errors_total", "sequence_naks_total"),
+            "no port counted damaged or repeated packets beyond its limit",
+        ),
+        blame=Blame(host=0.5, device=0.5, link=0.9, half_life_s=1 * DAYS),
+        does=("loses or damages packets", "lose or damage packets"),
+        unnamed="Packets are lost or damaged; on which link is not known",
+        action=(
+            "{inspect}: which error counts grow, at both ends? {remove}, clean and reseat the "
+            "connectors or swap the cable; the counts must then stand still under load."
+        ),
+        runbook="packet-loss",
+        colour="s4",
+        by_reason={
+            Reason.NIC: ByReason(blame=NIC_BAD),
+            Reason.PCIE: ByReason(blame=PCIE_SLOW),
+            Reason.CABLE: ByReason(depth=30, blame=CABLE_BAD),
+            Reason.SWITCH: ByReason(depth=60, blame=SWITCH_BAD),
+            Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD),
+            Reason.ROUTING: ByReason(blame=PASSING_LOAD),
+            Reason.CONFIGURATION: ByReason(blame=MISCONFIGURED),
+        },
+    )
+    LINK_FLAP = CauseFacts(
+        name="link_flap",
+        meaning="A link goes down and comes back.",
+        depth=20,
+        comes_and_goes=True,
+        stops_jobs=True,
+        looks_for=Sought("links that went down", (STATES, LINK_EVENTS)),
+        absence=Absence(
+            "ports", ("state", "link_downed_total", "up"), "no link of the job's hosts went down"
+        ),
+        blame=LINK_DOWN,
+        does=("goes down and comes back", "go down and come back"),
+        unnamed="A link goes down and comes back; which one is not known",
+        alert="has a link that is down or flaps",
+        action=(
+            "{inspect}: when did it go down, and does it again? {remove}, reseat or swap the "
+            "cable and the transceivers; let it back after an hour without a flap."
+        ),
+        runbook="link-flaps",
+        colour="s8",
+        by_reason={
+            Reason.SWITCH: ByReason(blame=SWITCH_BAD),
+            Reason.LINK_DOWN: ByReason(does=("is down", "are down")),
+        },
+    )
+    PAUSE_STORM = CauseFacts(
+        name="pause_storm",
+        meaning="A receiver that cannot keep up stops its senders, and they stop theirs.",
+        depth=80,
+        is_soft=True,
+        spreads=True,
+        comes_and_goes=True,
+        looks_for=Sought("pause storms", (PAUSES,)),
+        absence=Absence(
+            "ports",
+            (
+                "receive_pause_frames_total",
+                "transmit_wait_seconds_total",
+                "transmit_wait_ticks_total",
+            ),
+            "no receiver held back its senders by itself",
+        ),
+        # Its root: a receiver that cannot keep up stops all that send to it.
+        blame=Blame(host=0.9, device=0.9, link=0.5, half_life_s=6 * HOURS),
+        does=("makes its senders pause", "make their senders pause"),
+        unnamed="Senders are paused; which receiver pauses them is not known",
+        action=(
+            "{inspect}: does it still send pause frames? {remove}; if pausing stops "
+            "everywhere, look at its PCIe slot and at what its host does with the memory that "
+            "the NIC writes to."
+        ),
+        runbook="pause-root",
+        colour="s5",
+        by_reason={
+            Reason.NIC: ByReason(keeps_action=True),
+            Reason.SWITCH: ByReason(blame=SWITCH_BAD),
+            Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD),
+        },
+    )
+    CONGESTION = CauseFacts(
+        name="congestion",
+        meaning="More is sent over a link than it carries, for longer than a burst.",
+        depth=100,
+        is_soft=True,
+        spreads=True,
+        comes_and_goes=True,
+        looks_for=Sought("congested links", (QUEUES,)),
+        absence=Absence(
+            "ports",
+            (
+                "receive_ecn_marked_packets_total",
+                "transmit_wait_seconds_total",
+                "queue_depth_bytes",
+            ),
+            "no queue stood longer than usual",
+        ),
+        blame=PASSING_LOAD,
+        does=("is sent more than it carries", "are sent more than they carry"),
+        unnamed="More is sent than a link carries; over which one is not known",
+        action=(
+            "Find out whose flows meet there: compare the bytes that come in by each port of "
+            "{switch}. Spread them, or slow them down earlier (ECN thresholds)."
+        ),
+        runbook="congested-path",
+        colour="s6",
+        by_reason={Reason.ROUTING: ByReason(depth=90)},
+    )
+    MICROBURST = CauseFacts(
+        name="microburst",
+        meaning="Queues fill and drain within milliseconds; averages look harmless.",
+        depth=110,
+        is_soft=True,
+        spreads=True,
+        comes_and_goes=True,
+        looks_for=Sought("microbursts", (PEAKS, BURST_EVENTS)),
+        blame=PASSING_LOAD,
+        does=(
+            "is hit by bursts that fill its queue within milliseconds",
+            "are hit by bursts that fill their queues within milliseconds",
+        ),
+        unnamed="Queues fill within milliseconds; at which port is not known",
+        alert="is hit by bursts",
+        action=(
+            "Sample queue depth and bytes of {who} faster than once in 10 ms to see who sends "
+            "at once. Spread the senders over time, or give the queue more buffer and an "
+            "earlier ECN mark."
+        ),
+        runbook="microbursts",
+        colour="s7",
+    )
+    HANG = CauseFacts(
+        name="hang",
+        meaning="Nothing moves any more, and a culprit can be named.",
+        layer=Layer.UNKNOWN,
+        family=Family.STUCK,
+        stops_jobs=True,
+        looks_for=Sought("ranks that hold up a hang", (DUMPS,)),
+        blame=Blame(host=0.5, gpu=0.5, half_life_s=12 * HOURS),
+        does=("holds up the job", "hold up the job"),
+        unnamed="Nothing moves any more; which rank holds it up is not known",
+        alert="holds up the job: nothing moves",
+        action=(
+            "Before anything is restarted, take Flight Recorder dumps of all ranks, and run "
+            "`py-spy dump --pid PID` for {who}."
+        ),
+        afterwards=("Then restart the job from its last checkpoint, without what was at fault."),
+        runbook="job-stopped",
+        colour="bad",
+        by_reason={
+            Reason.GPU_ERROR: ByReason(depth=10, blame=GPU_BROKEN),
+            Reason.LINK_DOWN: ByReason(blame=LINK_DOWN),
+            Reason.CABLE: ByReason(blame=CABLE_BAD),
+            Reason.SWITCH: ByReason(blame=SWITCH_BAD),
+            Reason.PCIE: ByReason(blame=PCIE_SLOW),
+            # The rank is elsewhere in its program, mostly: a bug follows the job, not the host.
+            Reason.NOT_LAUNCHED: ByReason(
+                blame=Blame(host=0.3, gpu=0.3, half_life_s=6 * HOURS),
+                does=(
+                    "never launched a collective that the others wait in",
+                    "never launched a collective that the others wait in",
                 ),
-                Reason.GPU_ERROR: ByReason(blame=GPU_BROKEN),
-                Reason.HOST_STALL: ByReason(blame=Blame(host=0.7, half_life_s=1 * HOURS)),
-                # Storage is shared: which host waits for it today is chance.
-                Reason.DATA_LOADING: ByReason(blame=Blame(host=0.2, half_life_s=1 * HOURS)),
-                Reason.PCIE: ByReason(blame=PCIE_SLOW),
-                Reason.IMBALANCE: ByReason(blame=NO_BLAME),
-            },
-        ),
+            ),
+            Reason.NOT_FINISHED: ByReason(
+                does=(
+                    "launched a collective and never finished it",
+                    "launched a collective and never finished it",
+                )
+            ),
+        },
     )
-    SLOW_LINK = (
-        "slow_link",
-        CauseFacts(
-            meaning="Bytes take longer over one link, NIC or port than over its peers.",
-            layer=Layer.NETWORK,
-            family=Family.LINK,
-            looks_for=Sought("slow links", (TIMES,)),
-            blame=ONE_END,
-            does=("moves bytes too slowly", "move bytes too slowly"),
-            unnamed="Bytes move too slowly; over which link is not known",
-            alert="moves bytes too slowly",
-            action=(
-                "{measure}. If it is slower than that: {remove_lower}, swap the cable first, then "
-                "the NIC."
-            ),
-            runbook="link-below-its-rate",
-            colour="s1",
-            by_reason={
-                Reason.NIC: ByReason(blame=NIC_BAD),
-                Reason.PCIE: ByReason(depth=50, blame=PCIE_SLOW),
-                Reason.RATE_DOWNGRADE: ByReason(
-                    depth=40, blame=Blame(host=0.8, device=0.5, link=1.0, half_life_s=1 * DAYS)
-                ),
-                Reason.CABLE: ByReason(blame=CABLE_BAD),
-                Reason.SWITCH: ByReason(blame=SWITCH_BAD),
-                Reason.ROUTING: ByReason(blame=PASSING_LOAD),
-                Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD),
-                Reason.CONFIGURATION: ByReason(blame=MISCONFIGURED),
-            },
+    STALL = CauseFacts(
+        name="stall",
+        meaning="Nothing moved for a while, and no culprit can be named.",
+        layer=Layer.UNKNOWN,
+        family=Family.STUCK,
+        looks_for=Sought("stalls", (TIMES,)),
+        blame=NO_BLAME,
+        does=("stood still", "stood still"),
+        unnamed="Nothing moved for a while; this evidence names no culprit",
+        alert="Nothing moved for a while, and no culprit can be named",
+        action=(
+            "Look for what all ranks share: storage, the scheduler, the fabric as a whole. Run "
+            "with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: next "
+            "time there is evidence of who did not come."
         ),
-    )
-    LOSSY_LINK = (
-        "lossy_link",
-        CauseFacts(
-            meaning="Packets are lost or damaged, and sent again.",
-            layer=Layer.NETWORK,
-            family=Family.LINK,
-            depth=70,
-            comes_and_goes=True,
-            looks_for=Sought("lossy links", (ERRORS,)),
-            absence=Absence(
-                "ports",
-                ("symbol_errors_total", "receive_errors_total", "sequence_naks_total"),
-                "no port counted damaged or repeated packets beyond its limit",
-            ),
-            blame=Blame(host=0.5, device=0.5, link=0.9, half_life_s=1 * DAYS),
-            does=("loses or damages packets", "lose or damage packets"),
-            unnamed="Packets are lost or damaged; on which link is not known",
-            alert="loses or damages packets",
-            action=(
-                "{inspect}: which error counts grow, at both ends? {remove}, clean and reseat the "
-                "connectors or swap the cable; the counts must then stand still under load."
-            ),
-            runbook="packet-loss",
-            colour="s4",
-            by_reason={
-                Reason.NIC: ByReason(blame=NIC_BAD),
-                Reason.PCIE: ByReason(blame=PCIE_SLOW),
-                Reason.CABLE: ByReason(depth=30, blame=CABLE_BAD),
-                Reason.SWITCH: ByReason(depth=60, blame=SWITCH_BAD),
-                Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD),
-                Reason.ROUTING: ByReason(blame=PASSING_LOAD),
-                Reason.CONFIGURATION: ByReason(blame=MISCONFIGURED),
-            },
-        ),
-    )
-    LINK_FLAP = (
-        "link_flap",
-        CauseFacts(
-            meaning="A link goes down and comes back.",
-            layer=Layer.NETWORK,
-            family=Family.LINK,
-            depth=20,
-            comes_and_goes=True,
-            stops_jobs=True,
-            looks_for=Sought("links that went down", (STATES, LINK_EVENTS)),
-            absence=Absence(
-                "ports",
-                ("state", "link_downed_total", "up"),
-                "no link of the job's hosts went down",
-            ),
-            blame=LINK_DOWN,
-            does=("goes down and comes back", "go down and come back"),
-            unnamed="A link goes down and comes back; which one is not known",
-            alert="has a link that is down or flaps",
-            action=(
-                "{inspect}: when did it go down, and does it again? {remove}, reseat or swap the "
-                "cable and the transceivers; let it back after an hour without a flap."
-            ),
-            runbook="link-flaps",
-            colour="s8",
-            by_reason={
-                Reason.SWITCH: ByReason(blame=SWITCH_BAD),
-                Reason.LINK_DOWN: ByReason(does=("is down", "are down")),
-            },
-        ),
-    )
-    PAUSE_STORM = (
-        "pause_storm",
-        CauseFacts(
-            meaning="A receiver that cannot keep up stops its senders, and they stop theirs.",
-            layer=Layer.NETWORK,
-            family=Family.LINK,
-            depth=80,
-            is_soft=True,
-            spreads=True,
-            comes_and_goes=True,
-            looks_for=Sought("pause storms", (PAUSES,)),
-            absence=Absence(
-                "ports",
-                (
-                    "receive_pause_frames_total",
-                    "transmit_wait_seconds_total",
-                    "transmit_wait_ticks_total",
-                ),
-                "no receiver held back its senders by itself",
-            ),
-            # Its root: a receiver that cannot keep up stops all that send to it.
-            blame=Blame(host=0.9, device=0.9, link=0.5, half_life_s=6 * HOURS),
-            does=("makes its senders pause", "make their senders pause"),
-            unnamed="Senders are paused; which receiver pauses them is not known",
-            alert="makes its senders pause",
-            action=(
-                "{inspect}: does it still send pause frames? {remove}; if pausing stops "
-                "everywhere, look at its PCIe slot and at what its host does with the memory that "
-                "the NIC writes to."
-            ),
-            runbook="pause-root",
-            colour="s5",
-            by_reason={
-                Reason.NIC: ByReason(keeps_action=True),
-                Reason.SWITCH: ByReason(blame=SWITCH_BAD),
-                Reason.NEIGHBOUR: ByReason(blame=PASSING_LOAD),
-            },
-        ),
-    )
-    CONGESTION = (
-        "congestion",
-        CauseFacts(
-            meaning="More is sent over a link than it carries, for longer than a burst.",
-            layer=Layer.NETWORK,
-            family=Family.LINK,
-            depth=100,
-            is_soft=True,
-            spreads=True,
-            comes_and_goes=True,
-            looks_for=Sought("congested links", (QUEUES,)),
-            absence=Absence(
-                "ports",
-                (
-                    "receive_ecn_marked_packets_total",
-                    "transmit_wait_seconds_total",
-                    "queue_depth_bytes",
-                ),
-                "no queue stood longer than usual",
-            ),
-            blame=PASSING_LOAD,
-            does=("is sent more than it carries", "are sent more than they carry"),
-            unnamed="More is sent than a link carries; over which one is not known",
-            alert="is sent more than it carries",
-            action=(
-                "Find out whose flows meet there: compare the bytes that come in by each port of "
-                "{switch}. Spread them, or slow them down earlier (ECN thresholds)."
-            ),
-            runbook="congested-path",
-            colour="s6",
-            by_reason={Reason.ROUTING: ByReason(depth=90)},
-        ),
-    )
-    MICROBURST = (
-        "microburst",
-        CauseFacts(
-            meaning="Queues fill and drain within milliseconds; averages look harmless.",
-            layer=Layer.NETWORK,
-            family=Family.LINK,
-            depth=110,
-            is_soft=True,
-            spreads=True,
-            comes_and_goes=True,
-            looks_for=Sought("microbursts", (PEAKS, BURST_EVENTS)),
-            blame=PASSING_LOAD,
-            does=(
-                "is hit by bursts that fill its queue within milliseconds",
-                "are hit by bursts that fill their queues within milliseconds",
-            ),
-            unnamed="Queues fill within milliseconds; at which port is not known",
-            alert="is hit by bursts",
-            action=(
-                "Sample queue depth and bytes of {who} faster than once in 10 ms to see who sends "
-                "at once. Spread the senders over time, or give the queue more buffer and an "
-                "earlier ECN mark."
-            ),
-            runbook="microbursts",
-            colour="s7",
-        ),
-    )
-    HANG = (
-        "hang",
-        CauseFacts(
-            meaning="Nothing moves any more, and a culprit can be named.",
-            layer=Layer.UNKNOWN,
-            family=Family.STUCK,
-            stops_jobs=True,
-            looks_for=Sought("ranks that hold up a hang", (DUMPS,)),
-            blame=Blame(host=0.5, gpu=0.5, half_life_s=12 * HOURS),
-            does=("holds up the job", "hold up the job"),
-            unnamed="Nothing moves any more; which rank holds it up is not known",
-            alert="holds up the job: nothing moves",
-            action=(
-                "Before anything is restarted, take Flight Recorder dumps of all ranks, and run "
-                "`py-spy dump --pid PID` for {who}."
-            ),
-            afterwards=(
-                "Then restart the job from its last checkpoint, without what was at fault."
-            ),
-            runbook="job-stopped",
-            colour="bad",
-            by_reason={
-                Reason.GPU_ERROR: ByReason(depth=10, blame=GPU_BROKEN),
-                Reason.LINK_DOWN: ByReason(blame=LINK_DOWN),
-                Reason.CABLE: ByReason(blame=CABLE_BAD),
-                Reason.SWITCH: ByReason(blame=SWITCH_BAD),
-                Reason.PCIE: ByReason(blame=PCIE_SLOW),
-                # The rank is elsewhere in its program, mostly: a bug follows the job, not the host.
-                Reason.NOT_LAUNCHED: ByReason(
-                    blame=Blame(host=0.3, gpu=0.3, half_life_s=6 * HOURS),
-                    does=(
-                        "never launched a collective that the others wait in",
-                        "never launched a collective that the others wait in",
-                    ),
-                ),
-                Reason.NOT_FINISHED: ByReason(
-                    does=(
-                        "launched a collective and never finished it",
-                        "launched a collective and never finished it",
-                    )
-                ),
-            },
-        ),
-    )
-    STALL = (
-        "stall",
-        CauseFacts(
-            meaning="Nothing moved for a while, and no culprit can be named.",
-            layer=Layer.UNKNOWN,
-            family=Family.STUCK,
-            looks_for=Sought("stalls", (TIMES,)),
-            blame=NO_BLAME,
-            does=("stood still", "stood still"),
-            unnamed="Nothing moved for a while; this evidence names no culprit",
-            alert="Nothing moved for a while, and no culprit can be named",
-            action=(
-                "Look for what all ranks share: storage, the scheduler, the fabric as a whole. Run "
-                "with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1: next "
-                "time there is evidence of who did not come."
-            ),
-            runbook="job-stopped",
-            colour="soft",
-        ),
+        runbook="job-stopped",
+        colour="soft",
     )
 
 
@@ -409,7 +372,6 @@ class Cause(enum.StrEnum):
 
 
 def by_reason(cause: Cause, reason: Reason) -> ByReason:
-    """What differs for this reason; nothing, if the entry has no line for it."""
     return cause.facts.by_reason.get(reason, NO_DIFFERENCE)
 
 
@@ -457,7 +419,6 @@ class CauseTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cause_table() -> CauseTable:
-    """Every cause and every reason, for clients."""
     return CauseTable(
         causes=tuple(
             CauseWords(

@@ -220,10 +220,7 @@ def walk_ring(after: Mapping[int, int]) -> list[int]:
 
 
 def communicator_trees(events: Iterable[Event]) -> dict[str, list[dict[int, int | None]]]:
-    """The trees of each communicator, in order of channels: each rank's parent, None for roots.
-
-    Ranks whose lines were not read are not in it.
-    """
+    """Each communicator's trees by channel: each known rank's parent, None for roots."""
     found: dict[str, dict[int, dict[int, int | None]]] = {}
     for communicator, rank, attributes in _of_communicators(events):
         for channel, text in _channels(attributes, "tree"):
@@ -248,7 +245,6 @@ def _of_communicators(events: Iterable[Event]) -> Iterator[tuple[str, int, dict[
 
 
 def _channels(attributes: Mapping[str, str], what: str) -> Iterator[tuple[int, str]]:
-    """Channel and text of each attribute `ring_00`, or `tree_00`."""
     for name, text in attributes.items():
         match = _CHANNEL.fullmatch(name)
         if match and match[1] == what and int(match[2]) < CHANNELS_MAX:

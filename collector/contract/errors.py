@@ -9,7 +9,7 @@
     │       ├── WireTooLarge     bytes over a named limit
     │       └── WireVersionError a batch of a version that this program does not read
     ├── ParseError               a file of another program is not what it should be
-    ├── HostError                the machine did not give what a source asked for (carries a Reason)
+    ├── HostError                the machine did not give what a source asked for (carries a reason)
     ├── SpoolError               the agent's spool cannot be used: in use, or not a writable folder
     ├── RuleFileError            a rule file is not what it should be (carries all its problems)
     ├── RuleError                a rule cannot be evaluated: what was found has no meaning
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 
 class FabricscopeError(Exception):
@@ -75,7 +75,7 @@ class ParseError(FabricscopeError):
 class HostError(FabricscopeError):
     """The machine did not give what a source asked for."""
 
-    def __init__(self, reason: Reason, path: str, detail: str) -> None:
+    def __init__(self, reason: UnreadReason, path: str, detail: str) -> None:
         super().__init__(f"{path}: {detail}")
         self.reason = reason
         self.path = path

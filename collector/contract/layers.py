@@ -29,11 +29,7 @@ class Layer(msgspec.Struct):
 
 
 def read_layers(
-    *,
-    file: Path | None,
-    environment: Mapping[str, str],
-    prefix: str,
-    flags: Mapping[str, object],
+    *, file: Path | None, environment: Mapping[str, str], prefix: str, flags: Mapping[str, object]
 ) -> list[Layer]:
     """The three layers, the strongest last. A flag that is None was not given."""
     given = {name: value for name, value in flags.items() if value is not None}
@@ -56,7 +52,6 @@ def combine(kind: type[Settings], layers: Iterable[Layer]) -> Settings:
 
 
 def read_toml(file: Path) -> dict[str, Any]:
-    """Raises SettingsError if the file cannot be read or is no TOML."""
     try:
         return tomllib.loads(file.read_text("utf-8"))
     except OSError as error:
@@ -88,10 +83,7 @@ def read_environment(environment: Mapping[str, str], prefix: str) -> dict[str, A
 def convert_table(
     kind: type[msgspec.Struct], values: Mapping[str, Any], layer: Layer, path: str = ""
 ) -> dict[str, Any]:
-    """The values in the types of the settings' fields, once every key is known.
-
-    ``path`` is where the table stands in its layer (``sources.ib_sysfs.``), for the message.
-    """
+    """The values by the fields' types, once all keys are known; ``path``: the table's place."""
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     converted: dict[str, Any] = {}
     for key, value in values.items():

@@ -12,7 +12,7 @@ import msgspec
 
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.identity import METRIC_LABEL, Labels, canonical_labels, series_id
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 
 class Series:
@@ -63,7 +63,7 @@ class Missing(msgspec.Struct, frozen=True, gc=False):
     """A number that should have been there, and why it is not."""
 
     series: Series
-    reason: Reason
+    reason: UnreadReason
     detail: str
 
 

@@ -11,7 +11,6 @@ RAILS_MAX = 16
 OURS = frozenset(
     f"{PREFIX}{name}" for name in ("leaf", "pod", *(f"rail-{rail}" for rail in range(RAILS_MAX)))
 )
-"""Every label that only we set."""
 VALUE_CHARS_MAX = 63
 """Of a label's value, as of Kubernetes."""
 VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class Reason(enum.StrEnum):
+class UnreadReason(enum.StrEnum):
     """Why a reading is missing. Closed: it is a label's value, and rules match on it."""
 
     ABSENT = "absent"

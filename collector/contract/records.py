@@ -28,16 +28,10 @@ NAME_CHARS_MAX = 255
 ABSENT = -(1 << 63)
 """In a column: no source saw the number."""
 NUMBER_MAX = (1 << 63) - 1
+THIN_MAX = 20
+"""The highest power of two by which a flooded agent thins operations: one in a million."""
 
-NUMBERS = (
-    "sequence",
-    "time_ns",
-    "entry_ns",
-    "exit_ns",
-    "enqueue_ns",
-    "duration_ns",
-    "size_bytes",
-)
+NUMBERS = ("sequence", "time_ns", "entry_ns", "exit_ns", "enqueue_ns", "duration_ns", "size_bytes")
 """The columns of int64, in the order of `Collectives`' fields."""
 
 
@@ -93,7 +87,6 @@ def pack_collectives(records: Iterable[Collective]) -> Collectives:
 
 
 def context_of(record: Collective) -> Context:
-    """The part of a record that repeats."""
     return Context(
         record.communicator,
         record.operation,

@@ -95,9 +95,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     summary: str = ""
     """One sentence for a tired person."""
     action: str = ""
-    """What to do about it."""
     jobs: tuple[str, ...] = ()
-    """Jobs that suffer from it."""
     accomplices: tuple[Culprit, ...] = ()
     """More culprits of the same kind: of a hang, every rank that is to blame."""
     victims: tuple[Culprit, ...] = ()

@@ -44,7 +44,6 @@ STEPS_MAX = 50_000
 """Stretches of steps: a profile of a hundred steps has about so many."""
 COMMON_LABELS_MAX = 16
 NAME_BYTES_MAX = 255
-"""Agent and boot names."""
 
 COMPRESSION_LEVEL = 1
 """Level 3 saves 4 % of the bytes for twice the agent's time."""
@@ -83,7 +82,6 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def reading_count(self) -> int:
-        """Number of samples, events and records: what is lost if the batch is."""
         collectives = len(self.collectives) if self.collectives is not None else 0
         return self.sample_count + len(self.events) + collectives + len(self.steps)
 

@@ -1,7 +1,4 @@
-"""Programs of this machine that a source asks: started, bounded in time and output, never a shell.
-
-For `collector.doors.host` alone; sources ask the `Host`.
-"""
+"""Programs of this machine, bounded in time and output, for `collector.doors.host` alone."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from typing import IO, NamedTuple
 from urllib.parse import quote
 
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 OUTPUT_BYTES_MAX = 64 << 20
 """Kept of a program's output. Counters of ten thousand switch ports are some 10 MB of text; a
@@ -36,7 +33,6 @@ class Output(NamedTuple):
 
     text: bytes
     complaints: bytes = b""
-    """Standard error."""
     status: int = 0
     """Exit status; negative: the signal that ended it."""
     is_cut: bool = False
@@ -59,13 +55,10 @@ def recorded_as(words: Sequence[str]) -> str:
 def run_command(
     words: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
 ) -> Output:
-    """The program's output within so many seconds; the output so far, if it is stopped.
-
-    ``environment`` is added to this process' own. Raises HostError if it cannot be started.
-    """
+    """The output within so many seconds, or so far. Raises HostError if it cannot be started."""
     path = shutil.which(words[0])
     if path is None:
-        raise HostError(Reason.ABSENT, words[0], "there is no such program on this machine")
+        raise HostError(UnreadReason.ABSENT, words[0], "there is no such program on this machine")
     try:
         process = subprocess.Popen(  # noqa: S603 - no shell; the words are ours or the settings'
             [path, *words[1:]],
@@ -76,7 +69,7 @@ def run_command(
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        raise HostError(Reason.UNREADABLE, words[0], str(error)) from error
+        raise HostError(UnreadReason.UNREADABLE, words[0], str(error)) from error
     with process:
         try:
             text, complaints, is_cut = _listen(process, time.monotonic() + seconds)

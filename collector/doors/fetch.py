@@ -8,7 +8,7 @@ import time
 import httpx
 
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 ANSWER_BYTES_MAX = 16 << 20
 """An exporter of 16 GPUs with every field of every NVLink writes about 4 MB."""
@@ -39,9 +39,9 @@ class Fetcher:
                         raise refuse(url, f"over ANSWER_BYTES_MAX = {ANSWER_BYTES_MAX} bytes")
                     if time.monotonic() > deadline:
                         detail = f"not done after {seconds:g} s"
-                        raise HostError(Reason.TIMEOUT, url, detail)
+                        raise HostError(UnreadReason.TIMEOUT, url, detail)
         except httpx.TimeoutException as error:
-            raise HostError(Reason.TIMEOUT, url, f"no answer within {seconds:g} s") from error
+            raise HostError(UnreadReason.TIMEOUT, url, f"no answer within {seconds:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise refuse(url, f"{type(error).__name__}: {error}") from error
         return bytes(body)
@@ -68,7 +68,7 @@ class Fetcher:
 
 
 def refuse(url: str, detail: str) -> HostError:
-    return HostError(Reason.UNREADABLE, url, detail)
+    return HostError(UnreadReason.UNREADABLE, url, detail)
 
 
 def explain_status(answer: httpx.Response) -> str:

@@ -2,7 +2,7 @@
 
 Every source is given a `Host` and touches nothing else, so every source runs on a captured tree
 (``Host(Path("capture"))``) exactly as it runs on the machine itself. A refusal is a `HostError`
-that carries the `Reason` a `Missing` needs. Sources interpret the bytes.
+that carries the `UnreadReason` a `Missing` needs. Sources interpret the bytes.
 
 One host may be used by several threads at once.
 """
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from collector.contract.errors import HostError, SettingsError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.doors.commands import Output, recorded_as, run_command
 from collector.doors.fetch import Fetcher
@@ -75,11 +75,11 @@ _NOT_SUPPORTED = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOTSUP, errno
 _OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-def reason_for(code: int) -> Reason:
+def reason_for(code: int) -> UnreadReason:
     """Why a reading is missing, from the error number of the call that failed."""
     if code in _ABSENT:
-        return Reason.ABSENT
-    return Reason.NOT_SUPPORTED if code in _NOT_SUPPORTED else Reason.UNREADABLE
+        return UnreadReason.ABSENT
+    return UnreadReason.NOT_SUPPORTED if code in _NOT_SUPPORTED else UnreadReason.UNREADABLE
 
 
 def host_error(path: str, error: OSError) -> HostError:
@@ -91,7 +91,7 @@ def named_error(path: str, error: OSError | ValueError) -> HostError:
     """The refusal of a call whose path comes from settings or logs; a NUL in it is a ValueError."""
     if isinstance(error, OSError):
         return host_error(path, error)
-    return HostError(Reason.ABSENT, repr(path), str(error))
+    return HostError(UnreadReason.ABSENT, repr(path), str(error))
 
 
 def read_whole(handle: int, bytes_max: int) -> bytes:
@@ -168,7 +168,6 @@ class Host:
         return time.time_ns()
 
     def monotonic_ns(self) -> int:
-        """A clock that never steps: for intervals."""
         return time.monotonic_ns()
 
     # Files -----------------------------------------------------------------------------------
@@ -225,7 +224,7 @@ class Host:
             return os.readlink(self._prefix + path)  # noqa: PTH115 - the text, no Path
         except OSError as error:
             if error.errno == errno.EINVAL:
-                raise HostError(Reason.ABSENT, path, "Not a symbolic link") from error
+                raise HostError(UnreadReason.ABSENT, path, "Not a symbolic link") from error
             raise host_error(path, error) from error
 
     def exists(self, path: str) -> bool:
@@ -253,9 +252,9 @@ class Host:
             try:
                 facts = file_facts(os.fstat(handle))
                 if not facts.is_file:
-                    raise HostError(Reason.NOT_SUPPORTED, path, "Not a regular file")
+                    raise HostError(UnreadReason.NOT_SUPPORTED, path, "Not a regular file")
                 if identity is not None and facts.identity != identity:
-                    raise HostError(Reason.ABSENT, path, "Replaced by another file")
+                    raise HostError(UnreadReason.ABSENT, path, "Replaced by another file")
                 return os.pread(handle, length, offset)
             finally:
                 os.close(handle)
@@ -263,7 +262,6 @@ class Host:
             raise named_error(path, error) from error
 
     def close(self) -> None:
-        """Close every held file. No thread may be reading."""
         with self._lock:
             for handle in (*self._kept.values(), *self._retired):
                 os.close(handle)
@@ -288,7 +286,7 @@ class Host:
         such folder. A captured tree has no sockets.
         """
         if not self._is_live:
-            raise HostError(Reason.ABSENT, path, "A captured tree has no sockets")
+            raise HostError(UnreadReason.ABSENT, path, "A captured tree has no sockets")
         try:
             with self._lock:
                 door = self._datagrams.get(path)
@@ -331,20 +329,17 @@ class Host:
         try:
             return self.read(path).decode("utf-8", "replace")
         except HostError as error:
-            if error.reason is Reason.ABSENT:
+            if error.reason is UnreadReason.ABSENT:
                 detail = "the capture has none: Operation not supported"
-                raise HostError(Reason.NOT_SUPPORTED, path, detail) from error
+                raise HostError(UnreadReason.NOT_SUPPORTED, path, detail) from error
             raise
 
     # Links -----------------------------------------------------------------------------------
 
     def link_news(self) -> LinkNews:
-        """The kernel's messages about interfaces since the last call; at first, all interfaces.
-
-        For one thread. A captured tree has no kernel: absent there.
-        """
+        """Interfaces' messages since the last call, at first all. One thread; absent on a tree."""
         if self._link_socket is None:
-            raise HostError(Reason.ABSENT, "rtnetlink", "a captured tree has no kernel")
+            raise HostError(UnreadReason.ABSENT, "rtnetlink", "a captured tree has no kernel")
         try:
             return self._link_socket.look()
         except OSError as error:
@@ -353,16 +348,13 @@ class Host:
     # GPUs, and other programs' pages ----------------------------------------------------------
 
     def nvml(self) -> Nvml:
-        """NVIDIA's management library; absent where there is no driver.
-
-        On a captured tree its answers are read from `nvml/answers.json`, again at every call.
-        """
+        """NVIDIA's library; absent without a driver. On a captured tree `nvml/answers.json`."""
         if not self._is_live:
             return self._replay_nvml("nvml/answers.json")
         with self._lock:
             if self._nvml is None or self._nvml.is_dead:
                 if not any(self.exists(path) for path in NVIDIA_DRIVER):
-                    raise HostError(Reason.ABSENT, "nvml", "there is no NVIDIA driver")
+                    raise HostError(UnreadReason.ABSENT, "nvml", "there is no NVIDIA driver")
                 self._nvml = LiveNvml()
             return self._nvml
 
@@ -377,10 +369,7 @@ class Host:
             return self._replayed
 
     def fetch(self, url: str, seconds: float) -> bytes:
-        """The body of a server's answer to GET within so many seconds; http and https only.
-
-        On a captured tree the answer is the file `http/<the URL, quoted>`.
-        """
+        """The body of a GET in this time; on a captured tree the file `http/<the URL, quoted>`."""
         if self._fetcher is None:
             return self.read(f"http/{quote(url, safe='')}")
         return self._fetcher.fetch(url, seconds)
@@ -390,10 +379,7 @@ class Host:
     def run(
         self, words: Sequence[str], seconds: float, environment: Mapping[str, str] | None = None
     ) -> Output:
-        """A program's output within so many seconds; absent where there is no such program.
-
-        On a captured tree its output is the file `recorded_as(words)`.
-        """
+        """A program's output in this time, or absent; on a captured tree `recorded_as(words)`."""
         if not self._is_live:
             return Output(self.read(recorded_as(words), RECORDING_BYTES_MAX))
         return run_command(words, seconds, environment)
@@ -417,14 +403,11 @@ class Host:
             from collector.switches.snmp.client import open_session  # noqa: PLC0415
         except ModuleNotFoundError as error:
             detail = f"{error.name} is not installed: pip install 'fabricscope[poller]'"
-            raise HostError(Reason.ABSENT, "snmp", detail) from error
+            raise HostError(UnreadReason.ABSENT, "snmp", detail) from error
         return open_session(target)
 
     def gnmi(self, target: GnmiTarget) -> GnmiConnection:
-        """A switch to listen to; on a captured tree the recording `gnmi/<name>.json`.
-
-        Nothing is sent yet. The caller closes it.
-        """
+        """A switch to listen to; on a captured tree `gnmi/<name>.json`. The caller closes it."""
         if not self._is_live:
             from collector.switches.gnmi.replay import Recording as Stream  # noqa: PLC0415 - as above
 
@@ -436,10 +419,7 @@ class Host:
     # Fast samples ----------------------------------------------------------------------------
 
     def sampler(self, plan: Plan) -> FastSampler:
-        """The fast sampler of these counters; on a captured tree the recording `bursts/samples`.
-
-        The caller closes it.
-        """
+        """The fast sampler; on a captured tree it is `bursts/samples`. The caller closes it."""
         # Imported here: only hosts with a fabric have one.
         from collector.bursts.process import LiveSampler, ReplayedSampler  # noqa: PLC0415
 
@@ -510,7 +490,7 @@ class Host:
     def _refuse(self, path: str, error: OSError) -> HostError:
         """The error to raise; a "not supported" is remembered and not asked for again soon."""
         refusal = host_error(path, error)
-        if refusal.reason is Reason.NOT_SUPPORTED:
+        if refusal.reason is UnreadReason.NOT_SUPPORTED:
             retry_ns = time.monotonic_ns() + REFUSED_RETRY_SECONDS * NS
             self._refused[path] = retry_ns, refusal
         return refusal

@@ -20,7 +20,6 @@ GROUP_LINK = 1
 NEWLINK, DELLINK, GETLINK = 16, 17, 18
 ERROR, DONE = 2, 3
 REQUEST_DUMP = 0x301
-"""NLM_F_REQUEST | NLM_F_DUMP."""
 IFNAME, OPERSTATE, CARRIER_UPS, CARRIER_DOWNS = 3, 16, 47, 48
 """IFLA_… attributes that are used."""
 FLAG_UP = 1
@@ -85,7 +84,6 @@ class LinkSocket:
         return LinkNews(self._ask_for_all(), lost=True)
 
     def close(self) -> None:
-        """Close the socket; the next look opens another."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.tables.nvml import FieldKey
 
 Facts = dict[str, float | str]
@@ -83,11 +83,11 @@ class NvmlError(HostError):
         self.code = code
 
 
-def reason_for(code: int) -> Reason:
+def reason_for(code: int) -> UnreadReason:
     """Why a reading is missing, from NVML's return code."""
     if code in _NO_DRIVER:
-        return Reason.ABSENT
-    return Reason.NOT_SUPPORTED if code in _UNSUPPORTED else Reason.UNREADABLE
+        return UnreadReason.ABSENT
+    return UnreadReason.NOT_SUPPORTED if code in _UNSUPPORTED else UnreadReason.UNREADABLE
 
 
 def answer_key(call: str, arguments: Sequence[int]) -> str:
@@ -231,10 +231,7 @@ _UNION_MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal"
 
 
 class LiveNvml:
-    """NVML of this machine. Not for use by two threads at once.
-
-    Raises NvmlError if there is no driver, no library or no `nvidia-ml-py`.
-    """
+    """NVML of this machine, for one thread. Raises NvmlError without driver, library or binding."""
 
     def __init__(self) -> None:
         self.is_dead = False
@@ -406,7 +403,7 @@ class ReplayedNvml:
             self._events: list[Facts] = [dict(event) for event in recording.get("events", [])]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             detail = f"not a recording of NVML: {type(error).__name__}: {error}"
-            raise HostError(Reason.UNPARSEABLE, path, detail) from error
+            raise HostError(UnreadReason.UNPARSEABLE, path, detail) from error
 
     def close(self) -> None:
         """A recording holds nothing open."""

@@ -1,7 +1,4 @@
-"""The sockets behind the door: Unix datagrams from programs on this machine, and ethtool's ioctl.
-
-For `collector.doors.host` alone; sources ask the `Host`.
-"""
+"""Unix datagrams of local programs and ethtool's ioctl, for `collector.doors.host` alone."""
 
 from __future__ import annotations
 
@@ -185,7 +182,6 @@ class EthtoolSocket:
         return NicDriver(driver, version, firmware, bus)
 
     def close(self) -> None:
-        """Close the socket; the next call opens another."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

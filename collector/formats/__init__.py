@@ -44,9 +44,7 @@ class Format(Protocol):
     """One format. It keeps no state: one instance reads many streams at once."""
 
     name: ClassVar[str]
-    """The module's name."""
     title: ClassVar[str]
-    """The name shown to people."""
 
     def recognises(self, head: bytes, origin: Origin) -> bool:
         """Whether a file that begins like this is of this format; by content, hardly by name.
@@ -62,7 +60,6 @@ class Format(Protocol):
 
 @cache
 def discover() -> dict[str, Format]:
-    """Every format in this folder by name, in alphabetical order."""
     found: dict[str, Format] = {}
     for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{module_info.name}")

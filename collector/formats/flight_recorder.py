@@ -49,12 +49,10 @@ STATUS_TEXT_MAX = 8 << 10
 """Characters of the status of all groups in the dump's event, half of what it may have: some
 hundred and fifty groups."""
 NAME_CHARS_MAX = 128
-"""A group's name. PyTorch's are numbers, or hashes of forty digits."""
 MEMBERS_MAX = 10_000_000
 """Members that are read of all groups together: a hundred groups of 100,000 ranks."""
 
 DUMP = "flight_recorder_dump"
-"""The kind of event for a dump of a rank."""
 
 NAME = "flight_recorder"
 DUMP_NAME = re.compile(r"(?:rank|dump)_[0-9]")
@@ -144,7 +142,6 @@ class DumpReader:
         self._error_count = 0
 
     def read(self) -> Iterator[Record | ParseError]:
-        """Operations in the dump's order, then the summary events."""
         entries = self._dump.get("entries", [])
         if not isinstance(entries, list | tuple):
             raise ParseError("entries", f"a list was expected, not {type(entries).__name__}")
@@ -202,7 +199,6 @@ class DumpReader:
         return members[int(match[1])] if match and int(match[1]) < len(members) else None
 
     def _members_of(self, name: str) -> list[int]:
-        """The ranks of a group, in order."""
         config = self._configured.get(name)
         if not isinstance(config, dict):
             raise ParseError("pg_config", f"has no group {name[:80]!r}")
@@ -347,10 +343,7 @@ class DumpReader:
         return {what: value for what, value in numbers.items() if value}
 
     def _status_text(self) -> str:
-        """The status of all groups by their number, as JSON: a rank without operations has no more.
-
-        Empty where there is none, or too much of it.
-        """
+        """The status of all groups by number, as JSON; empty where there is none, or too much."""
         numbers = list(table(self._dump, "pg_status"))[:GROUPS_MAX]
         status = {number[:NAME_CHARS_MAX]: self._status_of(number) for number in numbers}
         text_json = msgspec.json.encode(status).decode()
@@ -397,7 +390,6 @@ def number_of(entry: Dump, key: str) -> int:
 
 
 def group_name(entry: Dump) -> str:
-    """The name of an operation's process group; the pair also holds its description."""
     pair = entry.get("process_group")
     if not isinstance(pair, list | tuple) or not pair or not isinstance(pair[0], str):
         raise ParseError("process_group", "a pair of name and description was expected")

@@ -73,7 +73,6 @@ MEMBERS_MAX = 1000
 TIME_US_MAX = 4e15
 """A time: 2096. Beyond it is no time."""
 DURATION_US_MAX = 1e12
-"""A duration: eleven days."""
 TEXT_CHARS_MAX = 200
 """Characters of the trace's own texts that the event repeats."""
 NS_PER_MS = 1e6
@@ -289,7 +288,6 @@ class Profile:
         yield from self._operations.ready()
 
     def name_error(self, error: ParseError) -> Iterator[ParseError]:
-        """The error, unless ERRORS_MAX were named already."""
         self._errors += 1
         if self._errors <= ERRORS_MAX:
             yield error
@@ -343,10 +341,7 @@ class Profile:
     # Records -------------------------------------------------------------------------------------
 
     def finish(self, *, is_whole: bool) -> Iterator[Record | ParseError]:
-        """All records that did not come yet, and what was left out.
-
-        Of a trace that is cut off the GPU's phases are left out: what is missing would be idle.
-        """
+        """All records still due, and what was left out; no phases of a trace that is cut off."""
         yield from self._operations.rest()
         busy = {
             "compute": self._compute.all(),

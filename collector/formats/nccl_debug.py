@@ -48,10 +48,8 @@ MESSAGE_BYTES_MAX = 8192
 TEXT_MAX = 512
 """Characters of a warning, or of a name."""
 DEVICES_MAX = 256
-"""Network devices of a host."""
 
 WARNING = "nccl_warning"
-"""The kind of event for a line that NCCL marks as a warning."""
 
 _MARK = re.compile(rb" NCCL (INFO|WARN) ")
 _PREFIX = re.compile(
@@ -82,7 +80,6 @@ _HEX = re.compile(r"0x[0-9a-f]{1,16}")
 _HASH = re.compile(r"init commName: (.*?) ?commHash: ([0-9]{1,20}) ")
 
 Process = tuple[str, str]
-"""Host and pid."""
 Thread = tuple[str, str, str]
 
 
@@ -157,7 +154,6 @@ class Communicator:
 
 
 def is_whole(ring: list[int], ranks: int) -> bool:
-    """Whether a ring that was printed has every rank once."""
     return len(ring) == ranks and sorted(ring) == list(range(ranks))
 
 
@@ -462,7 +458,6 @@ _PAIRS = {
     "localRanks": words.LOCAL_RANKS,
     "localRank": words.LOCAL_RANK,
 }
-"""NCCL's keys and our attribute names."""
 
 
 def ascii_text(raw: bytes) -> str:

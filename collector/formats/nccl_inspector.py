@@ -69,7 +69,6 @@ OPERATIONS = {
 for an all-gather's."""
 
 UNKNOWN = "unknown"
-"""The plugin's word for a communicator without a name, and for a time that was not taken."""
 
 MEASURED = "kernel_gpu"
 """The usual source of a duration: the GPU's clock."""
@@ -87,7 +86,6 @@ _RECORDS = re.compile(
 _OTHER = Operation.OTHER
 _KERNEL, _CPU, _UNKNOWN = Timing.KERNEL, Timing.CPU, Timing.UNKNOWN
 _NS = 1000
-"""Nanoseconds in a microsecond."""
 
 
 # What a line holds -------------------------------------------------------------------------------
@@ -220,7 +218,6 @@ class Reader:
         self.changed_ns = changed_ns
         """When the file last changed: for lines without a time of writing."""
         self.proxy_lines = 0
-        """Proxy traces passed over."""
         self.dropped: list[Dropped] = []
         """Losses in the markers of the last block."""
         self._shared: _Shared | None = None
@@ -329,7 +326,6 @@ class Reader:
     def _find_speaker(
         self, header: Header, metadata: Metadata, found: list[Record | ParseError]
     ) -> Speaker:
-        """The writer of a line; a new one also yields an event."""
         key = (header.id, header.rank, header.n_ranks, metadata.hostname, metadata.pid)
         speaker = self._speakers.get(key)
         if speaker is None:

@@ -126,7 +126,6 @@ class ResultReader:
     # Text ------------------------------------------------------------------------------------
 
     def read_text(self, first: bytes, stream: BinaryIO) -> Iterator[Record | ParseError]:
-        """The records of the lines, in their order."""
         log = DebugLog(self._origin.time_ns)
         for numbered in read_lines(stream):
             if isinstance(numbered, ParseError):
@@ -175,7 +174,6 @@ class ResultReader:
     # JSON ------------------------------------------------------------------------------------
 
     def read_json(self, data: bytes) -> Iterator[Record | ParseError]:
-        """The records of the results, in their order."""
         if len(data) > RESULT_BYTES_MAX:
             raise ParseError("", f"over RESULT_BYTES_MAX = {RESULT_BYTES_MAX} bytes")
         if data.count(b",") > RESULT_VALUES_MAX:
@@ -228,7 +226,6 @@ class ResultReader:
     def _sample(
         self, metric: str, labels: dict[str, str], value: float | None, factor: float = 1.0
     ) -> Iterator[Sample]:
-        """A sample, unless nothing was measured."""
         if value is None:
             return
         common = {

@@ -153,7 +153,6 @@ def parse_line(line: bytes, time_ns: int, kept: dict[bytes, Series]) -> Sample:
 
 
 def parse_series(text: str) -> tuple[Series, int]:
-    """The series at the beginning of a line, and where it ends."""
     name, end = "", 0
     if match := _NAME_AT.match(text):
         name, end = match[0], match.end()

@@ -60,7 +60,6 @@ _decode_mark = msgspec.json.Decoder(Mark).decode
 
 
 def parse_line(line: bytes) -> Header | Mark | None:
-    """What a line holds; None for an empty one; ParseError for anything else."""
     line = line.strip()
     if not line:
         return None
@@ -124,7 +123,6 @@ class Steps:
     title: ClassVar[str] = "training steps (fabricscope_steps)"
 
     def recognises(self, head: bytes, origin: Origin) -> bool:  # noqa: ARG002 - by content
-        """Whether the file begins with a batch's first line."""
         return head.lstrip().startswith(b'{"fabricscope_steps"')
 
     def parse(self, stream: BinaryIO, origin: Origin) -> Iterator[Record | ParseError]:

@@ -97,7 +97,6 @@ def guid_of(word: str) -> str:
 
 
 def clean_name(text: str) -> str:
-    """A node's name as a label may show it."""
     return printable(text.strip())[:NAME_CHARS_MAX]
 
 
@@ -170,7 +169,6 @@ def is_port(match: re.Match[str]) -> bool:
 
 
 def make_peer(match: re.Match[str], name: str) -> Peer:
-    """The end of a cable that a match describes."""
     return Peer(guid_of(match["guid"]), int(match["lid"]), int(match["port"]), clean_name(name))
 
 
@@ -190,10 +188,7 @@ _PORT_ALONE = re.compile(r"'(?P<name>.*)'")
 
 
 def parse_ports(text: bytes) -> tuple[list[PortLine], int]:
-    """The ports in an output of `ibnetdiscover -p`, and how many lines are none.
-
-    It does not show the state of a port: one without a neighbour is down, others may be up.
-    """
+    """The ports of `ibnetdiscover -p`, and how many lines are none. It shows no states."""
     found: list[PortLine] = []
     broken = 0
     for line in whole_lines(text):
@@ -244,7 +239,6 @@ class Nodes(NamedTuple):
 
     by_guid: dict[str, Node]
     of_port: dict[str, str]
-    """The node's GUID by that of each of its ports."""
 
 
 _FIELD = re.compile(

@@ -115,7 +115,6 @@ def gaps(intervals: Sequence[Interval], start: int, end: int) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> int:
-    """How much time they cover together; they are apart."""
     return sum(end - start for start, end in intervals)
 
 

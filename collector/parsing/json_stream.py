@@ -132,10 +132,7 @@ class JsonStream:
                 return -1
 
     def members(self) -> Iterator[str]:
-        """Names of the members of the object that begins here.
-
-        After each the caller takes the value, by `read_value` or `read_elements`, or leaves it.
-        """
+        """Names of the members of the object here; the caller takes each value, or leaves it."""
         self._expect(_OBJECT)
         while True:
             if self.peek() == _OBJECT_END:

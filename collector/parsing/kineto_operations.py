@@ -123,7 +123,6 @@ class Context:
 
     def __init__(self, *, rank: int | None, host: str, pid: int) -> None:
         self.rank = rank
-        """In the job."""
         self.host = host
         self.pid = pid
         self.world_size = 0
@@ -180,7 +179,6 @@ class Operations:
             yield from self._records(older)
 
     def rest(self) -> Iterator[Collective]:
-        """All that wait, in order of their start."""
         older, self._pending = sorted(self._pending, key=by_start), []
         yield from self._records(older)
 

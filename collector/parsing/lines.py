@@ -56,7 +56,6 @@ def read_blocks(stream: BinaryIO) -> Iterator[tuple[int, bytes] | ParseError]:
 
 
 def too_long(number: int) -> ParseError:
-    """The error for a line over the bound."""
     return ParseError(
         f"line {number}", f"longer than LINE_BYTES_MAX = {LINE_BYTES_MAX} bytes; passed over"
     )

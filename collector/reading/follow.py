@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import FileFacts, Host
 from collector.parsing.lines import LINE_BYTES_MAX
 
@@ -108,7 +108,7 @@ def find_files(host: Host, folders: Sequence[str], names: Sequence[str]) -> Foun
         try:
             listed = host.list(folder)
         except HostError as error:
-            if error.reason is not Reason.ABSENT:
+            if error.reason is not UnreadReason.ABSENT:
                 refusals.append(error)
             continue
         wanted = [name for name in listed if any(fnmatchcase(name, each) for each in names)]
@@ -145,7 +145,6 @@ class Followed:
 
     def __init__(self, path: str, identity: Identity, offset: int = 0) -> None:
         self.path = path
-        """Where it is now."""
         self.stem = path
         """Where it was when a pattern last found it: its later names begin like this."""
         self.identity = identity
@@ -181,7 +180,6 @@ class Chunk(NamedTuple):
     """False where these lines do not follow the last chunk of this file: it is new, was truncated,
     or a part was passed over. Earlier context (a header for many lines) holds no more."""
     changed_ns: int
-    """When the file last changed."""
 
 
 class Follower:
@@ -233,7 +231,7 @@ class Follower:
                     else:
                         left -= chunk
             except HostError as error:
-                if error.reason is not Reason.ABSENT:
+                if error.reason is not UnreadReason.ABSENT:
                     yield error
             if left <= 0:
                 return
@@ -262,10 +260,7 @@ class Follower:
     def _find_renamed(
         self, host: Host, now: dict[Identity, tuple[str, FileFacts]]
     ) -> dict[Identity, tuple[str, FileFacts]]:
-        """Followed files that no pattern finds any more, where they are now: `x.log` → `x.log.1`.
-
-        A process that writes to a file goes on writing to it under its new name.
-        """
+        """Followed files that no pattern finds any more: `x.log` is written on as `x.log.1`."""
         lost = {identity: file for identity, file in self._files.items() if identity not in now}
         found: dict[Identity, tuple[str, FileFacts]] = {}
         # Names that begin alike: what `logrotate` and its kind make of a name.

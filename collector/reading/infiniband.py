@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.doors.commands import Output
 from collector.doors.host import Host
@@ -77,7 +77,7 @@ AGGREGATION = "Aggregation Node"
 """In the description of the HCA inside a switch that adds numbers up (SHARP). It belongs to no
 host; its switch's port is read like any other."""
 
-Failure = tuple[Reason, str]
+Failure = tuple[UnreadReason, str]
 
 
 class Asking(NamedTuple):
@@ -103,7 +103,7 @@ class Programs:
         """A program's output; HostError if it is not there, or no time is left."""
         left = (self._deadline_ns - self._host.monotonic_ns()) / NS
         if left < LEFT_SECONDS_MIN:
-            raise HostError(Reason.TIMEOUT, program, "no time was left to ask")
+            raise HostError(UnreadReason.TIMEOUT, program, "no time was left to ask")
         device, _, port = self._asking.through.partition(":")
         words = [
             program if not self._asking.programs_dir else f"{self._asking.programs_dir}/{program}"
@@ -127,15 +127,14 @@ _NUMBERED = re.compile(r"^ibwarn: \[[0-9]+\] ")
 
 
 def explain_failure(output: Output) -> Failure:
-    """Why a program failed, from the end of its output."""
     if output.is_cut:
-        return Reason.TIMEOUT, "it was stopped because its time was up"
+        return UnreadReason.TIMEOUT, "it was stopped because its time was up"
     text = output.complaints + b"\n" + output.text[-COMPLAINT_CHARS_MAX:]
     lines = [line for line in text.decode("utf-8", "replace").splitlines() if line.strip()]
     last = lines[-1] if lines else f"it ended with {output.status}"
     detail = next((line.partition("iberror: ")[2] for line in lines if "iberror: " in line), last)
     is_silence = b"timed out" in text or b"_do_madrpc failed" in text
-    reason = Reason.TIMEOUT if is_silence else Reason.UNREADABLE
+    reason = UnreadReason.TIMEOUT if is_silence else UnreadReason.UNREADABLE
     return reason, clean_name(_NUMBERED.sub("", detail))
 
 
@@ -312,7 +311,6 @@ class Fabric:
             del self.nodes[guid]
 
     def _name(self, given: dict[str, str]) -> None:
-        """Give every node its labels; series of a node whose labels changed are rebuilt."""
         labelled = label_nodes(self.nodes.values(), given)
         for node in self.nodes.values():
             facts = self._facts.by_guid.get(node.guid)
@@ -334,7 +332,6 @@ class Fabric:
         return reported or self._known_name(guid)
 
     def _known_name(self, guid: str) -> str:
-        """A node's name at the last lookup of nodes."""
         known = self._facts.by_guid.get(guid)
         return known.name if known else ""
 
@@ -373,9 +370,11 @@ def read_counter(
 ) -> Sample | Missing:
     """A counter's value, or that it counts no more; ``is_wide``: it was read as 64 bits."""
     if not 0 <= raw <= 1 << 64:  # the end of 64 bits, once it is a float
-        return Missing(series, Reason.UNPARSEABLE, f"{raw!r} is no count")
+        return Missing(series, UnreadReason.UNPARSEABLE, f"{raw!r} is no count")
     if raw >= WIDE_END or (not is_wide and raw == counter.narrow.maximum):
-        return Missing(series, Reason.SATURATED, f"stands at its maximum, {int(raw)}; reset it")
+        return Missing(
+            series, UnreadReason.SATURATED, f"stands at its maximum, {int(raw)}; reset it"
+        )
     return Sample(series, counter.factor * raw, time_ns)
 
 
@@ -396,7 +395,7 @@ def ask_switch(programs: Programs, node: FabricNode) -> Answer:
     plain: dict[int, Block] = {}
     bare = [port for port in ports if not has_errors(extended.get(port))]
     # After a silence there is no use in a second question; other refusals may be about -x alone.
-    is_silent = failure is not None and failure[0] is Reason.TIMEOUT and not extended
+    is_silent = failure is not None and failure[0] is UnreadReason.TIMEOUT and not extended
     if bare and not is_silent:
         plain, more, failure_of_plain = ask_ports(programs, node.lid, bare)
         failure, broken = failure or failure_of_plain, broken + more
@@ -508,7 +507,9 @@ def ask_hcas(programs: Programs, fabric: Fabric, nodes: Iterable[FabricNode]) ->
                 zeros = dict.fromkeys((name for name in names if name not in values), 0)
                 plain[port] = Block("", node.lid, port, has_wait, zeros | counted)
         silence = (
-            None if len(extended) == len(node.ports) else (Reason.TIMEOUT, "it did not answer")
+            None
+            if len(extended) == len(node.ports)
+            else (UnreadReason.TIMEOUT, "it did not answer")
         )
         answers.append(Answer(node, extended, plain, failure or silence))
     return answers

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.reading.sysfs import list_or_nothing
 
@@ -91,7 +91,6 @@ _NAMED = frozenset(
         "CUDA_VISIBLE_DEVICES",
     }
 )
-"""Everything that is ever read of an environment."""
 
 _NO_RUN_ID = frozenset({"", "none", "None"})
 """torchrun's default for --rdzv-id: it names no job."""
@@ -123,7 +122,6 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     job: str = ""
     rank: int | None = None
-    """Within the job."""
     local_rank: int | None = None
     world_size: int | None = None
     user: str = ""
@@ -143,10 +141,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_process(host: Host, pid: int, job_variables: Sequence[str] = ()) -> ProcessFacts | None:
-    """The identity of a process; None when it is not there (any more).
-
-    ``job_variables`` name more variables that hold the job's name; they win over the built-in ones.
-    """
+    """The identity of a process, or None. ``job_variables`` win over the built-in names."""
     stat = read_stat(host, pid)
     if stat is None:
         return None
@@ -283,10 +278,7 @@ def read_stat(host: Host, pid: int) -> ProcessStat | None:
 
 
 def parse_stat(text: bytes) -> ProcessStat | None:
-    """The numbers of a line of `/proc/<pid>/stat`; None if it is none.
-
-    The command stands in parentheses and may itself hold parentheses and spaces.
-    """
+    """The numbers of `/proc/<pid>/stat`; None if it is none. The command may hold any character."""
     head, _, tail = text.rpartition(b")")
     fields = tail.split()
     try:
@@ -425,10 +417,7 @@ class ContainerProcesses:
         self._searched_ns: int | None = None
 
     def locate(self, host: Host, host_name: str, pid: int) -> int | None:
-        """The number here of a process that a log names; None if it is not of this host.
-
-        None as well if no process of a container, or more than one, fits.
-        """
+        """The number here of a process that a log names; None unless exactly one fits."""
         if host_name == host.name or not pid:
             return pid or None
         now_ns = host.monotonic_ns()
@@ -524,7 +513,6 @@ class GpuProcessFinder:
 
 
 def has_gpus(host: Host) -> bool:
-    """Whether NVIDIA's driver is loaded."""
     return host.exists(_GPUS) or host.exists("dev/nvidiactl")
 
 
@@ -535,7 +523,7 @@ def look_at(
     try:
         names = host.list(f"proc/{pid}/fd")
     except HostError as error:
-        return None if error.reason is Reason.UNREADABLE else 0, None
+        return None if error.reason is UnreadReason.UNREADABLE else 0, None
     minors, computes = set(), False
     names.sort(key=len)  # low numbers first
     for name in names[:FILES_PER_PROCESS_MAX]:
@@ -558,10 +546,7 @@ def look_at(
 
 
 def read_gpu_indices(host: Host) -> dict[int, int]:
-    """NVML's index of each GPU by the number in its `/dev/nvidia<minor>`.
-
-    NVML counts in the order of PCI addresses, the driver in the order in which it met the devices.
-    """
+    """NVML's index (PCI order) of each GPU by the minor number of its `/dev/nvidia<minor>`."""
     indices: dict[int, int] = {}
     for index, address in enumerate(list_or_nothing(host, _GPUS)):
         try:
@@ -574,10 +559,7 @@ def read_gpu_indices(host: Host) -> dict[int, int]:
 
 
 def choose_gpus(held: tuple[int, ...], facts: ProcessFacts) -> tuple[int, ...]:
-    """The GPU that a rank works on, where that is known; else all that it has opened.
-
-    The convention of every launcher: local rank n uses the n-th GPU that it may see.
-    """
+    """The GPU of a rank (launchers: local rank n uses the n-th visible), else all it has opened."""
     visible = facts.visible_gpus
     order = visible if visible and set(visible) <= set(held) else held
     if len(order) > 1 and facts.local_rank is not None and facts.local_rank < len(order):

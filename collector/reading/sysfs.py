@@ -1,7 +1,4 @@
-"""Helpers for sources that read sysfs: labels, links and absences.
-
-Nothing here raises: what a machine does not provide is an empty text, an empty list or a `Missing`.
-"""
+"""Helpers for sysfs. Nothing raises: what is absent is an empty text or list, or a `Missing`."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import re
 
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 
 LABEL_CHARACTERS_MAX = 128
@@ -72,8 +69,8 @@ def explain(series: Series, text: bytes) -> Missing:
     """Why this text is no number: some drivers write `N/A (no PMA)` into the file itself."""
     shown = text[:TEXT_SHOWN].decode("utf-8", "replace").strip()
     if shown.startswith("N/A"):
-        return Missing(series, Reason.NOT_SUPPORTED, shown)
-    return Missing(series, Reason.UNPARSEABLE, f"{shown!r} is not what this file should hold")
+        return Missing(series, UnreadReason.NOT_SUPPORTED, shown)
+    return Missing(series, UnreadReason.UNPARSEABLE, f"{shown!r} is not what this file should hold")
 
 
 def read_netdev(host: Host, base: str, path: str, link_layer: str) -> str:

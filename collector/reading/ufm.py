@@ -76,7 +76,6 @@ def first_of(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def is_csv(page: bytes) -> bool:
-    """Whether a page is CSV: its first line is a list of names."""
     first = page.partition(b"\n")[0]
     return b"," in first and b"{" not in first and not first.startswith(b"#")
 

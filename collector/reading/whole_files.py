@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import FileFacts, Host
 from collector.reading.follow import Identity, find_files
 
@@ -86,7 +86,7 @@ class WholeFiles:
     def _read_file(self, host: Host, path: str, facts: FileFacts) -> bytes:
         if facts.size > self._bytes_max:
             detail = f"{facts.size} bytes; at most {self._bytes_max} are read"
-            raise HostError(Reason.NOT_SUPPORTED, path, detail)
+            raise HostError(UnreadReason.NOT_SUPPORTED, path, detail)
         pieces: list[bytes] = []
         at = 0
         while at < facts.size:

@@ -337,7 +337,6 @@ class Recorder:
             self._wake.set()
 
     def finish(self, seconds: float) -> bool:
-        """Let the thread write the queue and end; returns whether it did in time."""
         thread = self._thread
         if thread is None:
             return not self._queue

@@ -54,7 +54,6 @@ class Source(Protocol):
 
 
 def discover() -> dict[str, type[Source]]:
-    """Every source in this folder by name, in alphabetical order."""
     found: dict[str, type[Source]] = {}
     for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{module_info.name}")

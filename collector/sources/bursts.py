@@ -32,7 +32,8 @@ from collector.bursts.process import FastSampler, Message
 from collector.bursts.readings import CounterSeries, SamplerSeries, burst_event
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
+from collector.contract.units import WORD_BYTES
 from collector.contract.wire import CaptureRequest
 from collector.doors.host import Host
 from collector.reading.sysfs import list_or_nothing, read_label
@@ -53,8 +54,6 @@ CAPTURES_KNOWN_MAX = 256
 CAPTURE_SECONDS_MAX = 300.0
 """After its last sample, what a capture may take to arrive here; then it is reported as lost. Half
 a million samples take twenty seconds."""
-WORD_BYTES = 4
-"""InfiniBand's data counters count words (IBTA volume 1, 16.1.3.5)."""
 LIFESPAN_MS_MAX = 60_000
 """Of hw_counters; more is a mistake in the file."""
 
@@ -130,7 +129,7 @@ class Bursts:
             try:
                 self._sampler = host.sampler(self._plan)
             except HostError as error:
-                if error.reason is not Reason.ABSENT:
+                if error.reason is not UnreadReason.ABSENT:
                     raise
         if self._sampler is None:
             yield from self._refuse_requests(host)
@@ -178,7 +177,7 @@ class Bursts:
                 found += self._interface_counters(host, interface)
         for counter in found[COUNTERS_MAX:]:
             detail = f"over COUNTERS_MAX = {COUNTERS_MAX} counters"
-            absent.append(Missing(CounterSeries(counter).mean, Reason.NOT_SUPPORTED, detail))
+            absent.append(Missing(CounterSeries(counter).mean, UnreadReason.NOT_SUPPORTED, detail))
         plan = self._make_plan(tuple(found[:COUNTERS_MAX]))
         if absent != self._left_out:
             self._left_out = absent
@@ -208,7 +207,7 @@ class Bursts:
                 counters.append(counter._replace(path=place, factor=WORD_BYTES))
             else:
                 detail = f"neither {in_hardware} nor {in_classic} is there"
-                absent.append(Missing(CounterSeries(counter).mean, Reason.ABSENT, detail))
+                absent.append(Missing(CounterSeries(counter).mean, UnreadReason.ABSENT, detail))
         return counters
 
     def _interface_counters(self, host: Host, interface: str) -> list[CounterPlan]:
@@ -230,7 +229,6 @@ class Bursts:
     # --- messages of the sampler -----------------------------------------------------------------
 
     def _take(self, host: Host, sampler: FastSampler) -> Iterator[Reading]:
-        """Its messages as readings, and requests to it."""
         yield from self._pass_requests(host, sampler)
         before = sampler.restarts
         messages = sampler.poll()

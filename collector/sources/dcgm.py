@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from collector.contract.catalog import Alias, Metric, load_catalog
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.formats.openmetrics import parse_lines
 from collector.sources import SourceSettings
@@ -101,7 +101,7 @@ class Dcgm:
                 taken.add(ours.info)
                 yield Sample(ours.info, 1, time_ns)
             if line.value in BLANKS:
-                yield Missing(ours.series, Reason.NOT_SUPPORTED, "DCGM has no value")
+                yield Missing(ours.series, UnreadReason.NOT_SUPPORTED, "DCGM has no value")
                 continue
             yield Sample(ours.series, line.value * ours.factor, line.time_ns)
             if ours.series.metric == XID_LAST:
@@ -170,7 +170,6 @@ def translate_series(theirs: Series, host_name: str) -> Ours | None:
 
 
 def translate_labels(alias: Alias, metric: Metric, found: Mapping[str, str]) -> dict[str, str]:
-    """Our labels of a series, from the exporter's."""
     names = load_catalog().labels_of(metric.name) - {"host", "cluster"}
     return {ours: found.get(alias.labels.get(ours, ours), "") for ours in sorted(names)}
 

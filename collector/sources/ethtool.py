@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.doors.sockets import NicDriver
 from collector.reading.sysfs import read_driver_name
@@ -140,7 +140,7 @@ def list_interfaces(host: Host) -> list[str]:
     try:
         names = host.list(CLASS)
     except HostError as error:
-        if error.reason is Reason.ABSENT:
+        if error.reason is UnreadReason.ABSENT:
             return []
         raise
     return [name for name in names if host.exists(f"{CLASS}/{name}/device")]

@@ -16,7 +16,7 @@ import msgspec
 from collector.contract.collective import Collective
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.formats import Origin
 from collector.formats.flight_recorder import DUMP, DUMP_BYTES_MAX, FORMAT, LAST_NUMBER
@@ -104,7 +104,7 @@ class FlightRecorderSource:
                     yield self._with_job(record)
         except ParseError as error:
             self._unparsed_count += 1
-            refusal = HostError(Reason.UNPARSEABLE, file.path, str(error))
+            refusal = HostError(UnreadReason.UNPARSEABLE, file.path, str(error))
             self._ranks[file.path] = series, refusal
             return
         self._ranks[file.path] = series, pending
@@ -115,7 +115,6 @@ class FlightRecorderSource:
         return msgspec.structs.replace(event, labels={**event.labels, "job": self._job})
 
     def _series(self, path: str) -> Series:
-        """The series of a dump's rank, the one that it had before."""
         if path in self._ranks:
             return self._ranks[path][0]
         match = LAST_NUMBER.search(path)

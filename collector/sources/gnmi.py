@@ -17,10 +17,10 @@ import msgspec
 from collector.contract.catalog import load_catalog
 from collector.contract.errors import HostError, SettingsError
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.sources import SourceSettings
-from collector.switches.gnmi.board import Board, Feed
+from collector.switches.gnmi.leaves import Feed, SwitchLeaves
 from collector.switches.gnmi.model import (
     GnmiError,
     Notification,
@@ -60,12 +60,12 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
 
 
 class Switch:
-    """One switch: its board, its streams and the series about it."""
+    """One switch: its leaves, its streams and the series about it."""
 
     def __init__(self, target: Target, settings: Settings) -> None:
         self.target = target
         facts = {"method": METHOD, "address": target.host, "profile": target.profile}
-        self.board = Board(target.name, facts, settings.exclude)
+        self.leaves = SwitchLeaves(target.name, facts, settings.exclude)
         self.streams: list[Stream] = []
         self._settings = settings
         self._feeds = [Feed(table) for table in profile_named(target.profile).streams]
@@ -83,14 +83,14 @@ class Switch:
 
     def read(self, host: Host) -> Iterator[Reading]:
         now_ns = host.now_ns()
-        readings = self.board.readings(now_ns, host.monotonic_ns())
+        readings = self.leaves.readings(now_ns, host.monotonic_ns())
         is_up = any(feed.is_live for feed in self._feeds)
         is_settled = not self.streams or any(each.settled.is_set() for each in self.streams)
         if is_up or is_settled:
             yield Sample(self._up, int(is_up), now_ns)
         else:
-            yield Missing(self._up, Reason.TIMEOUT, "not connected yet")
-        yield Sample(self.board.info(), 1, now_ns)
+            yield Missing(self._up, UnreadReason.TIMEOUT, "not connected yet")
+        yield Sample(self.leaves.info(), 1, now_ns)
         yield from readings
         if is_up:
             values = sum(isinstance(each, Sample) for each in readings)
@@ -136,7 +136,7 @@ class Switch:
             Stream(
                 name=f"{self.target.name} {feed.table.name}",
                 connect=lambda: host.gnmi(self.target),
-                board=self.board,
+                leaves=self.leaves,
                 feed=feed,
                 wanted=self._request(feed.table),
                 clock=clock,
@@ -160,36 +160,36 @@ class Switch:
         if recording.text == self._recorded:
             return
         for feed in self._feeds:
-            self.board.begin(feed, self._request(feed.table).subscriptions)
+            self.leaves.begin(feed, self._request(feed.table).subscriptions)
         now_ns, steady_ns = host.now_ns(), host.monotonic_ns()
         for message in recording.subscribe(Request(())):
-            self.board.count(message)
+            self.leaves.count(message)
             for feed in self._feeds:
                 if isinstance(message, Notification):
                     # As if it came now: the times of a capture are always long ago.
-                    self.board.apply(feed, message._replace(time_ns=now_ns), now_ns, steady_ns)
+                    self.leaves.apply(feed, message._replace(time_ns=now_ns), now_ns, steady_ns)
                 elif isinstance(message, Synced):
-                    self.board.sync(feed)
+                    self.leaves.sync(feed)
         for feed in self._feeds:
             feed.is_live = True
         self._recorded = recording.text
 
     def _read_streams(self, now_ns: int) -> Iterator[Reading]:
-        board = self.board
-        yield Sample(self._updates, board.updates, now_ns)
+        leaves = self.leaves
+        yield Sample(self._updates, leaves.updates, now_ns)
         yield Sample(self._connects, sum(each.connects for each in self.streams), now_ns)
-        if board.delay_seconds is not None and self.streams:
-            yield Sample(self._delay, board.delay_seconds, now_ns)
-        for why, count in sorted(board.dropped.items()):
+        if leaves.delay_seconds is not None and self.streams:
+            yield Sample(self._delay, leaves.delay_seconds, now_ns)
+        for why, count in sorted(leaves.dropped.items()):
             series = self._series("fabric_switch_stream_dropped_total", "drop_reason", why)
             yield Sample(series, count, now_ns)
-        for flaw, count in sorted(board.take_flaws().items()):
+        for flaw, count in sorted(leaves.take_flaws().items()):
             yield Sample(self._flaw("", flaw), count, now_ns)
         for stream in self.streams:
             for flaw in stream.watch(self._settings.interval_seconds):
                 yield Sample(self._flaw(stream.feed.table.name, flaw), 1, now_ns)
             for path, words in stream.refused.items():
-                yield Missing(self._flaw(path, "refused"), Reason.NOT_SUPPORTED, words)
+                yield Missing(self._flaw(path, "refused"), UnreadReason.NOT_SUPPORTED, words)
 
     def _flaw(self, table: str, flaw: str) -> Series:
         return self._series("fabric_switch_poll_flaws", "flaw", flaw, table)
@@ -238,10 +238,7 @@ class Gnmi:
         weakref.finalize(self, stop_all, self._switches)
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """Everything that is known of every switch now.
-
-        Only the first read waits a little for the switches, so that `agent --once` shows them.
-        """
+        """All that is known of every switch. The first read waits a little, for `agent --once`."""
         for switch in self._switches:
             switch.listen(host)
         if not self._has_read:
@@ -258,10 +255,10 @@ class Gnmi:
             for stream in switch.streams:
                 stream.settled.wait(max(0.0, (deadline_ns - host.monotonic_ns()) / 1e9))
 
-    def look(self, host: Host) -> Iterable[Reading]:  # noqa: ARG002 - boards need no door
+    def look(self, host: Host) -> Iterable[Reading]:  # noqa: ARG002 - streams wrote the leaves
         """Changes of link states since the last look."""
         for switch in self._switches:
-            yield from switch.board.events()
+            yield from switch.leaves.events()
 
 
 SOURCE = Gnmi

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.reading.jobs import (
     CLOCK_TICKS_PER_SECOND,
@@ -44,7 +44,6 @@ CGROUP_DEPTH_MAX = 12
 DISCOVER_SECONDS = 60
 """How long the choice of cgroups is believed; a new process is seen at once."""
 MICROSECONDS, NANOSECONDS = 1_000_000, 1_000_000_000
-"""In a second."""
 
 PRESSURE = {
     # Documentation/accounting/psi.rst. `full` of the processor means nothing for a whole host.
@@ -56,7 +55,6 @@ PRESSURE = {
     ("irq", "full"): "fabric_host_pressure_irq_stalled_seconds_total",
 }
 CPU_MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-"""The columns of `/proc/stat`. Those behind (guest) are contained in the first two."""
 STAT = {
     "ctxt": "fabric_host_context_switches_total",
     "intr": "fabric_host_interrupts_total",
@@ -239,7 +237,7 @@ class HostStalls:
                 f"the open files of {len(self._finder.refused)} processes may not be seen; "
                 "run the agent as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
             )
-            yield Missing(counted, Reason.UNREADABLE, detail)
+            yield Missing(counted, UnreadReason.UNREADABLE, detail)
         else:
             yield Sample(counted, len(holders), host.now_ns())
         watched, self._watched = self._watched, {}
@@ -352,7 +350,6 @@ class Watched:
         return stat is not None and stat.start_ticks == self.held.start_ticks
 
     def read(self, host: Host, stat: ProcessStat) -> Iterator[Reading]:
-        """Everything about this process, with one time for all."""
         time_ns = host.now_ns()
         state = STATES.get(stat.state)
         for name, series in self._states.items():
@@ -422,7 +419,6 @@ class Watched:
 
 
 def read_wait_channel(host: Host, pid: int) -> str:
-    """The kernel function that the process waits in; empty where that is not visible."""
     try:
         text = printable(host.read(f"proc/{pid}/wchan"))
     except HostError:
@@ -435,7 +431,7 @@ def read_wait_channel(host: Host, pid: int) -> str:
 
 def unparseable(series: Series, detail: str) -> Missing:
     """An absence because the text is not what the kernel documents."""
-    return Missing(series, Reason.UNPARSEABLE, detail)
+    return Missing(series, UnreadReason.UNPARSEABLE, detail)
 
 
 def pick(
@@ -446,7 +442,7 @@ def pick(
         if key in numbers:
             yield Sample(series, numbers[key] * factor, time_ns)
         else:
-            yield Missing(series, Reason.ABSENT, f"this kernel has no line {key}")
+            yield Missing(series, UnreadReason.ABSENT, f"this kernel has no line {key}")
 
 
 def parse_pressure(text: bytes) -> dict[str, int]:

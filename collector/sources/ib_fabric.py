@@ -20,7 +20,7 @@ import msgspec
 from collector.contract.counters import advance
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.doors.host import Host
 from collector.parsing.infiniband_diags import DOWN, Block, Peer, parse_name_map
@@ -157,10 +157,7 @@ class Poller:
 
     def __init__(self, settings: Settings, through: str) -> None:
         self._asking = Asking(
-            through,
-            settings.answer_milliseconds,
-            settings.programs_dir,
-            settings.environment,
+            through, settings.answer_milliseconds, settings.programs_dir, settings.environment
         )
         self._processes = max(1, min(settings.processes, PROCESSES_MAX))
         self.fabric = Fabric(hcas=settings.hcas, topology_seconds=settings.topology_seconds)
@@ -169,13 +166,7 @@ class Poller:
         labels = {"through": through}
         self._series = {
             what: Series(f"fabric_subnet_{what}", labels)
-            for what in (
-                "switches",
-                "silent_switches",
-                "scans_total",
-                "programs",
-                "broken_lines",
-            )
+            for what in ("switches", "silent_switches", "scans_total", "programs", "broken_lines")
         }
 
     def read(
@@ -336,14 +327,13 @@ def read_switch(answer: Answer, time_ns: int) -> Iterator[Reading]:
     values = sum(name in COUNTERS for block in blocks for name in block.values)
     yield Sample(switch_series(node, "fabric_switch_up"), 1 if values else 0, time_ns)
     if not values:
-        reason, detail = answer.failure or (Reason.ABSENT, "it has no ports")
+        reason, detail = answer.failure or (UnreadReason.ABSENT, "it has no ports")
         yield Missing(switch_series(node, "fabric_switch_poll_values"), reason, detail)
     else:
         yield Sample(switch_series(node, "fabric_switch_poll_values"), values, time_ns)
 
 
 def model_of(node: FabricNode) -> str:
-    """A switch's model, as far as it is known."""
     return node.model or (node.chip.name if node.chip else "")
 
 
@@ -360,7 +350,9 @@ def read_link(fabric: Fabric, node: FabricNode, port: Port, time_ns: int) -> Ite
     if line.state:
         yield Sample(state, line.state, time_ns)
     else:
-        yield Missing(state, Reason.NOT_SUPPORTED, "ibnetdiscover -p lacks it; see iblinkinfo")
+        yield Missing(
+            state, UnreadReason.NOT_SUPPORTED, "ibnetdiscover -p lacks it; see iblinkinfo"
+        )
     if line.physical_state:
         physical = port_series(node, port, "fabric_port_physical_state")
         yield Sample(physical, line.physical_state, time_ns)
@@ -374,7 +366,7 @@ def read_link(fabric: Fabric, node: FabricNode, port: Port, time_ns: int) -> Ite
     if line.lanes and speed:
         yield Sample(rate, line.lanes * speed.rate_bits, time_ns)
     else:
-        yield Missing(rate, Reason.UNPARSEABLE, f"{line.speed!r} is no speed that we know")
+        yield Missing(rate, UnreadReason.UNPARSEABLE, f"{line.speed!r} is no speed that we know")
     if line.state:
         could_be = port_series(node, port, "fabric_port_could_be_faster")
         yield Sample(could_be, 1 if line.could_be else 0, time_ns)
@@ -383,7 +375,6 @@ def read_link(fabric: Fabric, node: FabricNode, port: Port, time_ns: int) -> Ite
 
 
 def read_cable(fabric: Fabric, node: FabricNode, port: Port, peer: Peer, time_ns: int) -> Sample:
-    """The neighbour at the other end of a port's cable."""
     guid = fabric.node_guid(peer.guid)
     labels = {
         **node.labels,
@@ -407,7 +398,6 @@ def values_of(answer: Answer, number: int) -> tuple[dict[str, int], dict[str, in
 
 
 def pick(answer: Answer, number: int, name: str) -> tuple[int | None, bool]:
-    """A counter of a port, and whether it was read as 64 bits."""
     wide, narrow = values_of(answer, number)
     return (wide[name], True) if name in wide else (narrow.get(name), False)
 
@@ -418,10 +408,7 @@ def block_of(answer: Answer, number: int) -> Block:
 
 
 def read_counters(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
-    """Every counter of a port; ticks are read by `read_wait`.
-
-    Counters that are in an answer which did not come have one absence, not a dozen.
-    """
+    """Every counter of a port but ticks (`read_wait`); an answer that is missing is one absence."""
     node, number, is_reported = answer.node, port.number, False
     wide, narrow = values_of(answer, number)
     for name, counter in COUNTED:
@@ -431,7 +418,7 @@ def read_counters(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]
         elif name in narrow:
             yield read_counter(series, counter, narrow[name], is_wide=False, time_ns=time_ns)
         elif counter.is_expected and not (is_reported and answer.failure):
-            reason = answer.failure or (Reason.ABSENT, "the port's answer has none")
+            reason = answer.failure or (UnreadReason.ABSENT, "the port's answer has none")
             yield Missing(series, *reason)
             is_reported = True
 
@@ -446,12 +433,14 @@ def read_wait(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
     seconds_series = port_series(node, port, WAIT_SECONDS)
     if not block_of(answer, port.number).capabilities & HAS_WAIT:
         yield Missing(
-            ticks_series, Reason.NOT_SUPPORTED, "the port reports that it does not count it"
+            ticks_series, UnreadReason.NOT_SUPPORTED, "the port reports that it does not count it"
         )
         return
     raw, is_wide = pick(answer, port.number, WAIT)
     if raw is None:
-        yield Missing(ticks_series, *(answer.failure or (Reason.ABSENT, "the answer has none")))
+        yield Missing(
+            ticks_series, *(answer.failure or (UnreadReason.ABSENT, "the answer has none"))
+        )
         return
     ticks = read_counter(ticks_series, counter, raw, is_wide=is_wide, time_ns=time_ns)
     yield ticks
@@ -461,7 +450,7 @@ def read_wait(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
     speed = SPEED_BY_NAME.get(port.line.speed)
     if node.chip is None:
         why = "how long a tick of this device is, is not known"
-        yield Missing(seconds_series, Reason.NOT_SUPPORTED, why)
+        yield Missing(seconds_series, UnreadReason.NOT_SUPPORTED, why)
         return
     if speed and port.line.lanes:
         width = CLAMPS_64 if is_wide else counter.narrow
@@ -472,7 +461,7 @@ def read_wait(answer: Answer, port: Port, time_ns: int) -> Iterator[Reading]:
     if port.ticks >= 0:
         yield Sample(seconds_series, port.wait_seconds, time_ns)
     elif port.line.state != DOWN:
-        yield Missing(seconds_series, Reason.NOT_SUPPORTED, "the link's rate is not known")
+        yield Missing(seconds_series, UnreadReason.NOT_SUPPORTED, "the link's rate is not known")
 
 
 def needs_details(last: Details | None, discards: int, now_ns: int) -> bool:

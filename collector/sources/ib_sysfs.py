@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 from collector.contract.counters import Extender, Overflow
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.reading.sysfs import (
     explain,
@@ -90,7 +90,6 @@ class Directory:
         self._absent: dict[int, Missing] = {}
 
     def read(self, host: Host) -> list[Reading]:
-        """One reading per counter, in the order of the files."""
         time_ns = host.now_ns()
         texts = host.reread_all(self._paths)
         for index, (now, before) in enumerate(zip(texts, self._texts, strict=True)):
@@ -104,7 +103,6 @@ class Directory:
         return readings
 
     def _take(self, index: int, text: bytes | HostError) -> None:
-        """Parse and keep a counter's new text."""
         outcome = interpret(self._counters[index], text)
         if isinstance(outcome, Missing):
             self._absent[index] = outcome
@@ -125,7 +123,7 @@ def interpret(counter: Counter, text: bytes | HostError) -> float | Missing:
     if not 0 <= raw <= COUNTER_MAX:
         return explain(series, text)
     if raw == saturated_at:
-        return Missing(series, Reason.SATURATED, f"stands at its maximum, {raw}; reset it")
+        return Missing(series, UnreadReason.SATURATED, f"stands at its maximum, {raw}; reset it")
     return factor * (raw if extender is None else extender.extend(raw))
 
 
@@ -196,7 +194,7 @@ class IbSysfs:
         try:
             devices = [name for name in host.list(CLASS) if not self._is_excluded(name)]
         except HostError as error:
-            if error.reason is Reason.ABSENT:
+            if error.reason is UnreadReason.ABSENT:
                 return
             raise
         if devices != self._devices or host.monotonic_ns() >= self._discover_ns:
@@ -212,11 +210,7 @@ class IbSysfs:
         return self._restored | current
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a state that was saved since the host booted.
-
-        Entries of another shape are ignored: such a counter starts at 0, which readers
-        take for a reset.
-        """
+        """Go on from a state of this boot; entries of another shape start at 0, as a reset."""
         for name, entry in state.items():
             match entry:
                 case [int(raw), int(extended)] if 0 <= raw <= extended:
@@ -381,7 +375,6 @@ def discover_attributes(survey: Survey) -> list[Attribute]:
 
 
 def describe_port(host: Host, base: str, path: str, driver: Driver) -> dict[str, str]:
-    """Labels of `fabric_port_info`; what a device does not report is left out."""
     link_layer = read_label(host, f"{path}/link_layer")
     return {
         "driver": driver.name,

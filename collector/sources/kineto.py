@@ -16,7 +16,7 @@ import msgspec
 from collector.contract.collective import Collective, StepSpan
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.doors.host import FileFacts, Host
 from collector.formats import HEAD_BYTES, Origin, Record
@@ -171,7 +171,6 @@ class KinetoSource:
         self._backlog = Series(BACKLOG, self._labels)
         self._profile_count = self._unparsed_count = 0
         self._seen: dict[str, Version] = {}
-        """Each file as it was at the last look."""
         self._done: dict[str, Version] = {}
         """Each file as it was when its reading began, or when it was found to be too old."""
         self._open: OpenTrace | None = None
@@ -275,7 +274,7 @@ class KinetoSource:
         window_ms = float(attributes.get("window_ms", 0))
         if not window_ms:
             self._results[trace.path] = self._result(
-                trace.path, HostError(Reason.ABSENT, trace.path, "the trace shows no GPU")
+                trace.path, HostError(UnreadReason.ABSENT, trace.path, "the trace shows no GPU")
             )
             return
         idle = float(attributes["idle_ms"]) / window_ms
@@ -296,7 +295,7 @@ class KinetoSource:
 
     def _refuse(self, path: str, detail: str) -> None:
         self._unparsed_count += 1
-        self._results[path] = self._refused(HostError(Reason.UNPARSEABLE, path, detail))
+        self._results[path] = self._refused(HostError(UnreadReason.UNPARSEABLE, path, detail))
 
     def _refused(self, error: HostError) -> Result:
         return self._result(error.path, error)

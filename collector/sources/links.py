@@ -17,7 +17,7 @@ from typing import ClassVar, TypeVar
 
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.doors.netlink import LinkMessage
 from collector.reading.sysfs import list_or_nothing, read_label, read_netdev
@@ -30,7 +30,6 @@ PORTS_MAX = 256
 """Ports and interfaces of one host; a host with hundreds of virtual functions has so many, and
 each costs two reads at every look. Those beyond it are not watched, and a `Missing` counts them."""
 COUNT_DIGITS_MAX = 20
-"""Of a number of 64 bits."""
 UNKNOWN = "unknown"
 GONE = "gone"
 
@@ -318,7 +317,7 @@ class Links:
         if names:
             detail = f"{len(names)} more are not watched; PORTS_MAX is {PORTS_MAX}"
             series = Series("fabric_nic_downs_seen_total", {"device": names[0]})
-            self._left_out = Missing(series, Reason.NOT_SUPPORTED, detail)
+            self._left_out = Missing(series, UnreadReason.NOT_SUPPORTED, detail)
 
 
 SOURCE = Links
@@ -334,7 +333,6 @@ def keep(links: dict[Key, Kept], wanted: Iterable[Key]) -> tuple[dict[Key, Kept]
 
 
 def read_count(host: Host, path: str) -> int | None:
-    """The number in a file; None if there is none."""
     try:
         text = host.reread(path).strip()
     except HostError:

@@ -20,7 +20,7 @@ import msgspec
 from collector.contract.errors import HostError
 from collector.contract.identity import printable
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.commands import Output
 from collector.doors.host import Host
 from collector.reading.sysfs import list_or_nothing, read_label
@@ -91,11 +91,11 @@ class Lldp:
         try:
             neighbours, flawed = parse_neighbours(output.text)
         except ValueError as error:
-            yield Missing(ABSENT, Reason.UNPARSEABLE, f"lldpcli: {error}")
+            yield Missing(ABSENT, UnreadReason.UNPARSEABLE, f"lldpcli: {error}")
             return
         wanted = [each for each in neighbours if not self._is_excluded(each.interface)]
         if flawed or len(wanted) > NEIGHBOURS_MAX:
-            yield Missing(ABSENT, Reason.UNPARSEABLE, explain_losses(flawed, len(wanted)))
+            yield Missing(ABSENT, UnreadReason.UNPARSEABLE, explain_losses(flawed, len(wanted)))
         time_ns = host.now_ns()
         yield from (Sample(each, 1, time_ns) for each in self._name(host, wanted[:NEIGHBOURS_MAX]))
 
@@ -127,17 +127,17 @@ def ask(host: Host) -> Output | Missing | None:
         try:
             output = host.run(["lldpcli", "-f", form, "show", "neighbors"], COMMAND_SECONDS)
         except HostError as error:
-            if error.reason is Reason.ABSENT:
+            if error.reason is UnreadReason.ABSENT:
                 continue
             return Missing(ABSENT, error.reason, f"lldpcli: {error.detail}")
         if output.is_cut:
-            return Missing(ABSENT, Reason.TIMEOUT, f"lldpcli took over {COMMAND_SECONDS:g} s")
+            return Missing(ABSENT, UnreadReason.TIMEOUT, f"lldpcli took over {COMMAND_SECONDS:g} s")
         complaint = output.complaints.decode("utf-8", "replace").strip()
         if output.status == 0:
             return output
         if form == FORMATS[0] and "format" in complaint:
             continue
-        return Missing(ABSENT, Reason.UNREADABLE, explain_refusal(output.status, complaint))
+        return Missing(ABSENT, UnreadReason.UNREADABLE, explain_refusal(output.status, complaint))
     return None
 
 
@@ -284,7 +284,6 @@ def as_list(value: object) -> list[Any]:
 
 
 def first(value: object) -> Any:  # noqa: ANN401 - whatever JSON holds
-    """The first of a list, or the thing itself."""
     if isinstance(value, list):
         return value[0] if value else None
     return value

@@ -14,7 +14,7 @@ import msgspec
 from collector.contract import communicator as words
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.formats.nccl_debug import COMMUNICATORS_MAX, DebugLog
 from collector.reading.follow import Chunk, Follower, Identity
@@ -111,17 +111,14 @@ class NcclDebugSource:
     def _pass_on(self, log: OpenLog, found: Iterator[Event | ParseError]) -> Iterator[Event]:
         for each in found:
             if isinstance(each, ParseError):
-                log.refusal = Missing(log.series, Reason.UNPARSEABLE, str(each))
+                log.refusal = Missing(log.series, UnreadReason.UNPARSEABLE, str(each))
                 continue
             if "communicator" in each.labels and len(log.seen) < COMMUNICATORS_MAX:
                 log.seen.add((each.labels["communicator"], each.labels["rank"]))
             yield each
 
     def _placed(self, host: Host, event: Event) -> Event:
-        """The event; of a process of this host with the names and numbers of this host.
-
-        In a container both differ. The agent adds the label of the host.
-        """
+        """The event; a container's names and numbers become those of this host."""
         attributes = event.attributes
         pid = attributes.get(words.PID, "")
         if not pid.isdecimal() or words.HOST not in attributes:
@@ -143,7 +140,6 @@ class NcclDebugSource:
         return {folder: each.save_state() for folder, each in self._followers.items()}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from what `save_state` returned before a restart."""
         for folder, follower in self._followers.items():
             if isinstance(saved := state.get(folder), dict):
                 follower.load_state(saved)

@@ -23,7 +23,8 @@ from collector.contract.collective import Collective, Operation, communicator_id
 from collector.contract.errors import HostError, ParseError
 from collector.contract.identity import printable
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
+from collector.contract.records import THIN_MAX
 from collector.contract.units import NS
 from collector.doors.host import FileFacts, Host
 from collector.formats import Record
@@ -43,8 +44,6 @@ REORDER_MAX = 64
 communicator end in order but for the few that are under way at once. Older ones are lost."""
 PROCESSES_MAX = 4096
 """Processes whose job is remembered; beyond, all are looked up again."""
-THIN_MAX = 20
-"""The highest power of two: one operation in a million."""
 THIN_FALL_SHARE = 0.8
 """How far below the limit the rows must be with the next lower power before it is taken: at the
 limit itself the power would change at every read."""
@@ -472,7 +471,7 @@ def not_understood(chunk: Chunk, error: ParseError) -> Missing:
     """The absence of a log line's reading; only the first of a read is reported."""
     path = chunk.file.path
     detail = f"/{path}, behind byte {chunk.offset}: {error.detail}"
-    return Missing(absent_series(path), Reason.UNPARSEABLE, detail)
+    return Missing(absent_series(path), UnreadReason.UNPARSEABLE, detail)
 
 
 def refused(error: HostError) -> Missing:

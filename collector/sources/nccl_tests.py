@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.formats import Origin
 from collector.formats.nccl_tests import FORMAT, RESULT_BYTES_MAX
@@ -75,14 +75,15 @@ class NcclTestsSource:
         yield from self._merge(host.now_ns())
 
     def _drop_oldest(self) -> None:
-        """Keep no more numbers than SERIES_MAX, those of the latest files."""
         room = SERIES_MAX
         latest = sorted(self._results, key=lambda path: self._results[path][0], reverse=True)
         for path in latest:
             room -= len(self._results[path][1])
             if room < 0:
                 del self._results[path]
-                self._refuse(path, Reason.NOT_SUPPORTED, f"over SERIES_MAX = {SERIES_MAX} numbers")
+                self._refuse(
+                    path, UnreadReason.NOT_SUPPORTED, f"over SERIES_MAX = {SERIES_MAX} numbers"
+                )
 
     def _merge(self, time_ns: int) -> Iterator[Sample]:
         """The numbers of all files; where two have the same series, those of the later one."""
@@ -110,12 +111,12 @@ class NcclTestsSource:
                 else:
                     self._unparsed_count += 1
         except ParseError as error:
-            self._refuse(file.path, Reason.UNPARSEABLE, str(error))
+            self._refuse(file.path, UnreadReason.UNPARSEABLE, str(error))
             return
         values[taken] = len(values) - 1
         self._results[file.path] = file.changed_ns, values
 
-    def _refuse(self, path: str, reason: Reason, detail: str) -> None:
+    def _refuse(self, path: str, reason: UnreadReason, detail: str) -> None:
         self._refusals[path] = Missing(Series(RESULTS, {"file": path}), reason, detail)
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 from collector.contract.errors import HostError
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.reading.sysfs import explain, read_driver_name, read_label
 from collector.sources import SourceSettings
@@ -86,7 +86,7 @@ class NetDev:
         try:
             names = host.list(CLASS)
         except HostError as error:
-            if error.reason is Reason.ABSENT:
+            if error.reason is UnreadReason.ABSENT:
                 return
             raise
         if names != self._names or host.monotonic_ns() >= self._discover_ns:
@@ -115,7 +115,6 @@ SOURCE = NetDev
 
 
 def describe_interface(host: Host, name: str) -> Interface:
-    """The series of one interface, built once."""
     path, labels = f"{CLASS}/{name}", {"device": name}
     facts = {"address": read_label(host, f"{path}/address"), "driver": read_driver_name(host, path)}
     return Interface(
@@ -129,7 +128,6 @@ def describe_interface(host: Host, name: str) -> Interface:
 
 
 def read_interface(host: Host, interface: Interface) -> Iterator[Reading]:
-    """Every reading of one interface, with one time for all."""
     time_ns = host.now_ns()
     yield Sample(interface.info, 1, time_ns)
     texts = host.reread_all(interface.paths)
@@ -140,7 +138,7 @@ def read_interface(host: Host, interface: Interface) -> Iterator[Reading]:
     if isinstance(up, Sample) and not up.value:
         # The kernel answers EINVAL for the speed of a link that is down; asking would make the
         # host believe for minutes that this interface never has one.
-        yield Missing(interface.speed, Reason.NOT_SUPPORTED, "the link is down")
+        yield Missing(interface.speed, UnreadReason.NOT_SUPPORTED, "the link is down")
     else:
         yield read_speed(host, interface, time_ns)
 
@@ -165,7 +163,7 @@ def read_up(host: Host, interface: Interface, time_ns: int) -> Sample | Missing:
         return Missing(interface.up, error.reason, error.detail)
     state = text.decode("utf-8", "replace").strip()
     if state == "unknown":
-        return Missing(interface.up, Reason.NOT_SUPPORTED, "the driver does not report it")
+        return Missing(interface.up, UnreadReason.NOT_SUPPORTED, "the driver does not report it")
     if state not in OPERSTATES:
         return explain(interface.up, text)
     return Sample(interface.up, OPERSTATES[state], time_ns)
@@ -182,7 +180,9 @@ def read_speed(host: Host, interface: Interface, time_ns: int) -> Reading:
     except ValueError:
         return explain(interface.speed, text)
     if megabits == -1:
-        return Missing(interface.speed, Reason.NOT_SUPPORTED, "the driver reports -1: unknown")
+        return Missing(
+            interface.speed, UnreadReason.NOT_SUPPORTED, "the driver reports -1: unknown"
+        )
     if not 0 < megabits < 1 << 32:
         return explain(interface.speed, text)
     return Sample(interface.speed, megabits * MEGABIT, time_ns)

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from collector.contract.errors import HostError
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.doors.host import Host
 from collector.doors.nvml import (
@@ -112,7 +112,6 @@ class Gpu:
         yield from readings
 
     def note_xid(self, number: int, time_ns: int) -> Event:
-        """Count an XID; returns its event."""
         self._xid_last = number
         if number in self._xid_counts or len(self._xid_counts) < XIDS_MAX:
             self._xid_counts[number] = self._xid_counts.get(number, 0) + 1
@@ -125,7 +124,6 @@ class Gpu:
         )
 
     def read_xids(self, time_ns: int) -> Iterator[Sample]:
-        """The last XID, and how often each was seen."""
         yield Sample(self._series("fabric_gpu_xid_last"), self._xid_last, time_ns)
         for number, count in sorted(self._xid_counts.items()):
             series = self._series("fabric_gpu_xid_errors_total", (("xid", str(number)),))
@@ -310,7 +308,7 @@ class Gpu:
         """Keep a refusal until the next look; raise it if the whole GPU is lost."""
         if error.code in LOST:
             raise error
-        if error.reason is Reason.NOT_SUPPORTED:
+        if error.reason is UnreadReason.NOT_SUPPORTED:
             self._refused[call, arguments] = error
 
     def _fields(self, nvml: Nvml, keys: list[FieldKey]) -> list[float | NvmlError]:
@@ -360,12 +358,11 @@ class NvmlSource:
         self._gpus: list[Gpu] = []
 
     def read(self, host: Host) -> Iterator[Reading]:
-        """Every reading of every GPU; nothing on a machine without a driver."""
         try:
             nvml = host.nvml()
             count = number_of(nvml.ask_system("count"), "value")
         except HostError as error:
-            if error.reason is Reason.ABSENT:
+            if error.reason is UnreadReason.ABSENT:
                 return
             raise
         if isinstance(count, NvmlError):
@@ -416,7 +413,6 @@ def text_of(answer: Facts | NvmlError, name: str = "value") -> str:
 
 
 def reading_of(series: Series, answer: float | NvmlError, time_ns: int) -> Reading:
-    """The sample, or the absence with NVML's reason."""
     if isinstance(answer, NvmlError):
         return Missing(series, answer.reason, answer.detail)
     return Sample(series, answer, time_ns)
@@ -439,7 +435,7 @@ def decode_field(field: Field, answer: float | NvmlError) -> float | NvmlError:
 
 def is_refusal(answer: float | NvmlError) -> bool:
     """Whether the GPU does not have this at all; other errors may pass."""
-    return isinstance(answer, NvmlError) and answer.reason is Reason.NOT_SUPPORTED
+    return isinstance(answer, NvmlError) and answer.reason is UnreadReason.NOT_SUPPORTED
 
 
 def ask_system(nvml: Nvml, call: str) -> Facts | NvmlError:
@@ -462,10 +458,7 @@ def cuda_version(answer: Facts | NvmlError) -> str:
 
 
 def nvlink_domain(fabric: Facts | NvmlError) -> dict[str, str]:
-    """The NVLink domain and the clique in it; empty where the GPU belongs to none.
-
-    GPUs of one clique reach each other over NVLink, on whichever hosts they are.
-    """
+    """The NVLink domain and clique, which reach each other over NVLink; empty if there is none."""
     cluster = text_of(fabric, "cluster")
     if number_of(fabric, "state") != FABRIC_COMPLETED or not cluster.strip("0"):
         return {}

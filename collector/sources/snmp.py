@@ -20,7 +20,7 @@ import msgspec
 
 from collector.contract.errors import CatalogError, HostError, SettingsError
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.doors.host import Host
 from collector.sources import SourceSettings
@@ -148,7 +148,7 @@ class Settings(SourceSettings, frozen=True, kw_only=True):
 class Trouble(NamedTuple):
     """The reason why a switch is not up."""
 
-    reason: Reason
+    reason: UnreadReason
     detail: str
 
 
@@ -189,10 +189,7 @@ class Polled:
 
 
 def pause_seconds(name: str, failures: int, interval_seconds: float) -> float:
-    """How long a switch is left alone after so many failures in a row.
-
-    Shorter than an interval after the first: the next round asks again.
-    """
+    """How long a switch rests after so many failures; after the first the next round asks again."""
     doubled = interval_seconds * 2.0 ** min(failures - 1, BACKOFF_DOUBLINGS_MAX)
     spread = blake2b(name.encode(), digest_size=2).digest()
     jitter = 1 - JITTER_SHARE * int.from_bytes(spread, "little") / 0xFFFF
@@ -278,13 +275,13 @@ class Snmp:
             try:
                 files[name] = parse_switch_file(text, f"{name}.toml")
             except CatalogError as error:
-                complaints.append(complain(name, Reason.UNPARSEABLE, str(error)))
+                complaints.append(complain(name, UnreadReason.UNPARSEABLE, str(error)))
         books = Switchbooks(files)
         settings = self._settings
         for switch in settings.switches:
             if switch.profile and books.named(switch.profile) is None:
                 detail = f"profile {switch.profile!r} of {switch.name}; there are {books.names}"
-                complaints.append(complain(switch.profile, Reason.ABSENT, detail))
+                complaints.append(complain(switch.profile, UnreadReason.ABSENT, detail))
             reader = SwitchReader(
                 switch.name,
                 switch.address,
@@ -342,7 +339,7 @@ class Snmp:
                 switch.settings.name,
                 exc_info=error,
             )
-        trouble = Trouble(Reason.FAILED, f"{type(error).__name__}: {error}")
+        trouble = Trouble(UnreadReason.FAILED, f"{type(error).__name__}: {error}")
         switch.fail(trouble, now_ns, self._settings.interval_seconds)
 
     async def _poll(
@@ -351,7 +348,7 @@ class Snmp:
         """Ask one switch, in its time. Raises only if we have a bug."""
         loop = asyncio.get_running_loop()
         answered = False
-        trouble = Trouble(Reason.TIMEOUT, "not asked: the round was over")
+        trouble = Trouble(UnreadReason.TIMEOUT, "not asked: the round was over")
         try:
             async with asyncio.timeout_at(deadline), gate:
                 if switch.session is None or is_recorded(switch.session):
@@ -359,7 +356,7 @@ class Snmp:
                     switch.session = self._open(switch.settings, host)
                 began = loop.time()
                 seconds = self._settings.switch_seconds
-                trouble = Trouble(Reason.TIMEOUT, f"no answer in {seconds:g} s")
+                trouble = Trouble(UnreadReason.TIMEOUT, f"no answer in {seconds:g} s")
                 try:
                     async with asyncio.timeout(seconds):
                         await switch.reader.poll(switch.session)
@@ -377,7 +374,6 @@ class Snmp:
             switch.fail(trouble, host.monotonic_ns(), self._settings.interval_seconds)
 
     def _open(self, switch: Switch, host: Host) -> Session:
-        """A session with a switch. Raises SnmpError or HostError."""
         settings = self._settings
         target = Target(
             name=switch.name,
@@ -420,7 +416,7 @@ def credentials_of(settings: Settings, switch: Switch, host: Host) -> Credential
     return Credentials(**chosen)
 
 
-def complain(table: str, reason: Reason, detail: str) -> Missing:
+def complain(table: str, reason: UnreadReason, detail: str) -> Missing:
     """A fault in the makers' tables, reported at every round."""
     return Missing(
         Series("fabric_switch_table_rows", {"method": METHOD, "table": table}), reason, detail

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from collector.contract.errors import HostError, ParseError
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 from collector.formats.steps import Header, Mark, make_span, parse_line
 from collector.reading.follow import YOUNG_SECONDS, Chunk, Follower
@@ -41,7 +41,6 @@ seen at once: a loop that has ended is no hang."""
 _BATCH = b'{"fabricscope_steps"'
 """How a batch begins, in a file as in a message."""
 _UNREAD = Series("fabric_step_steps_total")
-"""The series that is missing where a mark could not be parsed."""
 
 
 class Settings(SourceSettings, frozen=True, kw_only=True):
@@ -149,7 +148,9 @@ class StepMarks:
             yield from self._read_files(host)
         count, first = self._trouble
         if count:
-            yield Missing(_UNREAD, Reason.UNPARSEABLE, f"{count} lines or files; first: {first}")
+            yield Missing(
+                _UNREAD, UnreadReason.UNPARSEABLE, f"{count} lines or files; first: {first}"
+            )
         self._forget(host)
         time_ns = host.now_ns()
         for loop in self._loops.values():
@@ -159,7 +160,6 @@ class StepMarks:
                 yield Sample(series, self._refusals[reason], time_ns)
 
     def save_state(self) -> dict[str, Any]:
-        """How far each file was read, and the sender of its marks."""
         return self._follower.save_state()
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -172,7 +172,7 @@ class StepMarks:
         try:
             messages = host.receive(self._settings.socket.lstrip("/"), DATAGRAMS_PER_READ)
         except HostError as error:
-            if error.reason is not Reason.ABSENT:
+            if error.reason is not UnreadReason.ABSENT:
                 yield Missing(_UNREAD, error.reason, error.detail)
             return
         for message in messages:

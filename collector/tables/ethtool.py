@@ -138,8 +138,7 @@ MLX5 = Table(
             r"rx_prio([0-7])_buf_discard", "fabric_nic_receive_priority_buffer_discards_total"
         ),
         _pattern(
-            r"rx_prio([0-7])_cong_discard",
-            "fabric_nic_receive_priority_congestion_discards_total",
+            r"rx_prio([0-7])_cong_discard", "fabric_nic_receive_priority_congestion_discards_total"
         ),
         _pattern(r"rx_prio([0-7])_marked", "fabric_nic_receive_priority_ecn_marked_packets_total"),
         _pattern(
@@ -214,12 +213,7 @@ INTEL = Table(
 
 NOTHING = Table({})
 
-BY_DRIVER: dict[str, Table] = {
-    "mlx5_core": MLX5,
-    "bnxt_en": BNXT,
-    "ice": INTEL,
-    "i40e": INTEL,
-}
+BY_DRIVER: dict[str, Table] = {"mlx5_core": MLX5, "bnxt_en": BNXT, "ice": INTEL, "i40e": INTEL}
 
 
 def table_of(driver: str) -> Table:

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from collector.contract.counters import Overflow, Width
-from collector.tables.rdma import CLAMPS_4, CLAMPS_8, CLAMPS_16, CLAMPS_32, WORD_BYTES
+from collector.contract.units import WORD_BYTES
+from collector.tables.rdma import CLAMPS_4, CLAMPS_8, CLAMPS_16, CLAMPS_32
 
 CLAMPS_64 = Width(64, Overflow.CLAMP)
 """All ones in 64 bits is the answer of a device that does not count this at all."""

@@ -17,7 +17,6 @@ MILLI = 1e-3
 NANO = 1e-9
 KIBIBYTE = 1024
 MEBIBYTES_PER_SECOND = 8 * (1 << 20)
-"""In bits per second."""
 MEGABYTES_PER_SECOND = 8_000_000
 """In bits per second."""
 

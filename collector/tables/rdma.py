@@ -11,15 +11,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from collector.contract.counters import WIDE, WRAPS_32, Overflow, Width
+from collector.contract.units import WORD_BYTES
 
 CLAMPS_4 = Width(4, Overflow.CLAMP)
 CLAMPS_8 = Width(8, Overflow.CLAMP)
 CLAMPS_16 = Width(16, Overflow.CLAMP)
 CLAMPS_32 = Width(32, Overflow.CLAMP)
 
-WORD_BYTES = 4
-"""IBTA volume 1, 16.1.3.5 and 16.1.4: PortXmitData and PortRcvData count octets *divided by 4*.
-It has nothing to do with the four lanes of a link."""
 MILLISECOND = 0.001
 
 
@@ -27,8 +25,8 @@ class Row(NamedTuple):
     """Our metric for one native counter; ``factor`` times its number is the metric's value."""
 
     metric: str
-    factor: float = 1
     width: Width = WIDE
+    factor: float = 1
     labels: tuple[tuple[str, str], ...] = ()
 
 
@@ -38,39 +36,29 @@ CLASSIC: Table = {
     # IBTA volume 1, 16.1.3.5 PortCounters and 16.1.4 PortCountersExtended. The widths are those of
     # the attribute that the kernel reads (drivers/infiniband/core/sysfs.c, PORT_PMA_ATTR). Narrow
     # ones stop at their end: a 15 in a 4-bit counter means "at least 15, and blind since".
-    "port_xmit_data": Row("fabric_port_transmit_bytes_total", WORD_BYTES),
-    "port_rcv_data": Row("fabric_port_receive_bytes_total", WORD_BYTES),
+    "port_xmit_data": Row("fabric_port_transmit_bytes_total", factor=WORD_BYTES),
+    "port_rcv_data": Row("fabric_port_receive_bytes_total", factor=WORD_BYTES),
     "port_xmit_packets": Row("fabric_port_transmit_packets_total"),
     "port_rcv_packets": Row("fabric_port_receive_packets_total"),
     "unicast_xmit_packets": Row("fabric_port_transmit_unicast_packets_total"),
     "unicast_rcv_packets": Row("fabric_port_receive_unicast_packets_total"),
     "multicast_xmit_packets": Row("fabric_port_transmit_multicast_packets_total"),
     "multicast_rcv_packets": Row("fabric_port_receive_multicast_packets_total"),
-    "port_xmit_wait": Row("fabric_port_transmit_wait_ticks_total", width=CLAMPS_32),
-    "port_xmit_discards": Row("fabric_port_transmit_discards_total", width=CLAMPS_16),
-    "symbol_error": Row("fabric_port_symbol_errors_total", width=CLAMPS_16),
-    "port_rcv_errors": Row("fabric_port_receive_errors_total", width=CLAMPS_16),
+    "port_xmit_wait": Row("fabric_port_transmit_wait_ticks_total", CLAMPS_32),
+    "port_xmit_discards": Row("fabric_port_transmit_discards_total", CLAMPS_16),
+    "symbol_error": Row("fabric_port_symbol_errors_total", CLAMPS_16),
+    "port_rcv_errors": Row("fabric_port_receive_errors_total", CLAMPS_16),
     "port_rcv_remote_physical_errors": Row(
-        "fabric_port_receive_remote_physical_errors_total", width=CLAMPS_16
+        "fabric_port_receive_remote_physical_errors_total", CLAMPS_16
     ),
-    "port_rcv_switch_relay_errors": Row(
-        "fabric_port_receive_switch_relay_errors_total", width=CLAMPS_16
-    ),
-    "port_xmit_constraint_errors": Row(
-        "fabric_port_transmit_constraint_errors_total", width=CLAMPS_8
-    ),
-    "port_rcv_constraint_errors": Row(
-        "fabric_port_receive_constraint_errors_total", width=CLAMPS_8
-    ),
-    "link_error_recovery": Row("fabric_port_link_error_recoveries_total", width=CLAMPS_8),
-    "link_downed": Row("fabric_port_link_downed_total", width=CLAMPS_8),
-    "local_link_integrity_errors": Row(
-        "fabric_port_local_link_integrity_errors_total", width=CLAMPS_4
-    ),
-    "excessive_buffer_overrun_errors": Row(
-        "fabric_port_excessive_buffer_overruns_total", width=CLAMPS_4
-    ),
-    "VL15_dropped": Row("fabric_port_vl15_dropped_total", width=CLAMPS_16),
+    "port_rcv_switch_relay_errors": Row("fabric_port_receive_switch_relay_errors_total", CLAMPS_16),
+    "port_xmit_constraint_errors": Row("fabric_port_transmit_constraint_errors_total", CLAMPS_8),
+    "port_rcv_constraint_errors": Row("fabric_port_receive_constraint_errors_total", CLAMPS_8),
+    "link_error_recovery": Row("fabric_port_link_error_recoveries_total", CLAMPS_8),
+    "link_downed": Row("fabric_port_link_downed_total", CLAMPS_8),
+    "local_link_integrity_errors": Row("fabric_port_local_link_integrity_errors_total", CLAMPS_4),
+    "excessive_buffer_overrun_errors": Row("fabric_port_excessive_buffer_overruns_total", CLAMPS_4),
+    "VL15_dropped": Row("fabric_port_vl15_dropped_total", CLAMPS_16),
 }
 
 # For drivers that count traffic in hw_counters under labels of their own: twice would be too much.
@@ -88,48 +76,40 @@ CLASSIC_EXPECTED = frozenset(CLASSIC) - {
 
 LIFESPAN: Table = {
     # How old a number in hw_counters may be: the core asks the firmware again only after this.
-    "lifespan": Row("fabric_port_hw_counters_lifespan_seconds", MILLISECOND),
+    "lifespan": Row("fabric_port_hw_counters_lifespan_seconds", factor=MILLISECOND)
 }
 
 MLX5: Table = LIFESPAN | {
     # Queue counters: 32 bits in hardware and widened by the driver, so they wrap
     # (drivers/infiniband/hw/mlx5/counters.c; DPDK commit c5193a0b agrees).
-    "rx_write_requests": Row("fabric_port_receive_write_requests_total", width=WRAPS_32),
-    "rx_read_requests": Row("fabric_port_receive_read_requests_total", width=WRAPS_32),
-    "rx_atomic_requests": Row("fabric_port_receive_atomic_requests_total", width=WRAPS_32),
-    "rx_dct_connect": Row("fabric_port_receive_dct_connects_total", width=WRAPS_32),
-    "out_of_buffer": Row("fabric_port_receive_out_of_buffer_total", width=WRAPS_32),
-    "out_of_sequence": Row("fabric_port_receive_out_of_sequence_total", width=WRAPS_32),
-    "duplicate_request": Row("fabric_port_receive_duplicate_requests_total", width=WRAPS_32),
-    "rnr_nak_retry_err": Row("fabric_port_rnr_naks_total", width=WRAPS_32),
-    "packet_seq_err": Row("fabric_port_sequence_naks_total", width=WRAPS_32),
-    "implied_nak_seq_err": Row("fabric_port_implied_sequence_naks_total", width=WRAPS_32),
-    "local_ack_timeout_err": Row("fabric_port_ack_timeouts_total", width=WRAPS_32),
-    "resp_local_length_error": Row(
-        "fabric_port_responder_local_length_errors_total", width=WRAPS_32
-    ),
-    "resp_cqe_error": Row("fabric_port_responder_completion_errors_total", width=WRAPS_32),
-    "resp_cqe_flush_error": Row("fabric_port_responder_flush_errors_total", width=WRAPS_32),
-    "resp_remote_access_errors": Row(
-        "fabric_port_responder_remote_access_errors_total", width=WRAPS_32
-    ),
-    "req_cqe_error": Row("fabric_port_requester_completion_errors_total", width=WRAPS_32),
-    "req_cqe_flush_error": Row("fabric_port_requester_flush_errors_total", width=WRAPS_32),
+    "rx_write_requests": Row("fabric_port_receive_write_requests_total", WRAPS_32),
+    "rx_read_requests": Row("fabric_port_receive_read_requests_total", WRAPS_32),
+    "rx_atomic_requests": Row("fabric_port_receive_atomic_requests_total", WRAPS_32),
+    "rx_dct_connect": Row("fabric_port_receive_dct_connects_total", WRAPS_32),
+    "out_of_buffer": Row("fabric_port_receive_out_of_buffer_total", WRAPS_32),
+    "out_of_sequence": Row("fabric_port_receive_out_of_sequence_total", WRAPS_32),
+    "duplicate_request": Row("fabric_port_receive_duplicate_requests_total", WRAPS_32),
+    "rnr_nak_retry_err": Row("fabric_port_rnr_naks_total", WRAPS_32),
+    "packet_seq_err": Row("fabric_port_sequence_naks_total", WRAPS_32),
+    "implied_nak_seq_err": Row("fabric_port_implied_sequence_naks_total", WRAPS_32),
+    "local_ack_timeout_err": Row("fabric_port_ack_timeouts_total", WRAPS_32),
+    "resp_local_length_error": Row("fabric_port_responder_local_length_errors_total", WRAPS_32),
+    "resp_cqe_error": Row("fabric_port_responder_completion_errors_total", WRAPS_32),
+    "resp_cqe_flush_error": Row("fabric_port_responder_flush_errors_total", WRAPS_32),
+    "resp_remote_access_errors": Row("fabric_port_responder_remote_access_errors_total", WRAPS_32),
+    "req_cqe_error": Row("fabric_port_requester_completion_errors_total", WRAPS_32),
+    "req_cqe_flush_error": Row("fabric_port_requester_flush_errors_total", WRAPS_32),
     "req_remote_invalid_request": Row(
-        "fabric_port_requester_remote_invalid_requests_total", width=WRAPS_32
+        "fabric_port_requester_remote_invalid_requests_total", WRAPS_32
     ),
-    "req_remote_access_errors": Row(
-        "fabric_port_requester_remote_access_errors_total", width=WRAPS_32
-    ),
-    "req_transport_retries_exceeded": Row(
-        "fabric_port_transport_retries_exceeded_total", width=WRAPS_32
-    ),
-    "req_rnr_retries_exceeded": Row("fabric_port_rnr_retries_exceeded_total", width=WRAPS_32),
-    "roce_adp_retrans": Row("fabric_port_adaptive_retransmits_total", width=WRAPS_32),
-    "roce_adp_retrans_to": Row("fabric_port_adaptive_retransmit_timeouts_total", width=WRAPS_32),
-    "roce_slow_restart": Row("fabric_port_slow_restarts_used_total", width=WRAPS_32),
-    "roce_slow_restart_cnps": Row("fabric_port_slow_restart_cnps_total", width=WRAPS_32),
-    "roce_slow_restart_trans": Row("fabric_port_slow_restart_transitions_total", width=WRAPS_32),
+    "req_remote_access_errors": Row("fabric_port_requester_remote_access_errors_total", WRAPS_32),
+    "req_transport_retries_exceeded": Row("fabric_port_transport_retries_exceeded_total", WRAPS_32),
+    "req_rnr_retries_exceeded": Row("fabric_port_rnr_retries_exceeded_total", WRAPS_32),
+    "roce_adp_retrans": Row("fabric_port_adaptive_retransmits_total", WRAPS_32),
+    "roce_adp_retrans_to": Row("fabric_port_adaptive_retransmit_timeouts_total", WRAPS_32),
+    "roce_slow_restart": Row("fabric_port_slow_restarts_used_total", WRAPS_32),
+    "roce_slow_restart_cnps": Row("fabric_port_slow_restart_cnps_total", WRAPS_32),
+    "roce_slow_restart_trans": Row("fabric_port_slow_restart_transitions_total", WRAPS_32),
     # Congestion and port counters: 64 bits.
     "rp_cnp_handled": Row("fabric_port_cnp_handled_total"),
     "rp_cnp_ignored": Row("fabric_port_cnp_ignored_total"),
@@ -246,7 +226,7 @@ EFA_DEVICE: Table = LIFESPAN | {
 HFI1: Table = LIFESPAN | {
     # drivers/infiniband/hw/hfi1/chip.c appends ",32" to the names of its 32-bit counters. About 200
     # names; those without a shared meaning pass through under their own.
-    "SwLinkUp,32": Row("fabric_port_link_ups_total", width=WRAPS_32),
+    "SwLinkUp,32": Row("fabric_port_link_ups_total", WRAPS_32)
 }
 
 

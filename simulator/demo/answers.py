@@ -1,7 +1,4 @@
-"""The service's answers about the cluster, asked as any client would: by HTTP, in PromQL.
-
-In a thread of its own, so that a service that is busy never holds up the simulated time.
-"""
+"""The service's answers, by HTTP in PromQL; in a thread, so that simulated time never waits."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from api.remote.client import Bounds, Client, ServiceError
 from simulator.interfaces.poller_tree import POLLER
 
 ASK_SECONDS = 2.0
-"""How often the service is asked."""
 BOUNDS = Bounds(silence_s=5.0, answer_s=5.0)
 """How long one question may take; after that it is asked again later."""
 HOSTS_MAX = 1000
@@ -25,7 +21,6 @@ MEASURES = {
 """What is shown of each job, and what it is called in PromQL."""
 Json = dict[str, Any]
 INCIDENTS = "fabric_incident"
-"""What was found, in PromQL."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,6 @@ class Answers:
     """That it has stored."""
     jobs: dict[str, JobAnswer] = field(default_factory=dict)
     found: tuple[Found, ...] = ()
-    """Open incidents, the surest first."""
 
 
 class Asker:

@@ -30,7 +30,6 @@ class Folders(NamedTuple):
 
 @contextlib.contextmanager
 def folders_for(wanted: Path | None) -> Iterator[Folders]:
-    """In the folder that was asked for, or in temporary ones that are gone afterwards."""
     if wanted is None:
         with (
             tempfile.TemporaryDirectory(prefix=PREFIX) as service,

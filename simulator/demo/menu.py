@@ -17,7 +17,6 @@ FIRST_SECONDS = 30.0
 FAULT_SECONDS = (60.0, 90.0)
 """The service's values of steps are half a minute old: a shorter fault would be over by then."""
 PAUSE_SECONDS = 30.0
-"""Between two faults."""
 
 SHOWN = (
     "slow_nic",
@@ -29,13 +28,11 @@ SHOWN = (
     "pcie_downtrain",
     "host_steal",
 )
-"""The demo's default faults: late ranks and slow links take turns."""
 NOT_HERE = {"telemetry_loss": "the agents are real, and lose nothing on loopback"}
 """Faults that only the fast mode can have, and why."""
 
 
 def showable() -> dict[str, Fault]:
-    """Every fault that a demo can have, by name."""
     return {name: fault for name, fault in discover().items() if name not in NOT_HERE}
 
 

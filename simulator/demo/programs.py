@@ -44,7 +44,6 @@ class Stop:
         self.is_wanted = True
 
     def wait(self, seconds: float) -> bool:
-        """Sleep ``seconds``, or until an end is wanted; whether it is."""
         until = time.monotonic() + seconds
         while not self.is_wanted and (left := until - time.monotonic()) > 0:
             time.sleep(min(left, POLL_SECONDS))
@@ -52,7 +51,6 @@ class Stop:
 
 
 def free_port(wanted: int) -> int:
-    """The wanted port, or another one if it is taken."""
     for candidate in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -124,7 +122,6 @@ class Programs:
 
 
 def await_ready(client: Client, programs: Programs, stop: Stop) -> bool:
-    """Whether the service answers; False after a request to stop."""
     deadline = time.monotonic() + READY_SECONDS
     while not stop.wait(POLL_SECONDS):
         programs.check()

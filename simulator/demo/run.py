@@ -46,7 +46,6 @@ SWITCHES_SECONDS = 2.0
 """How often the switches' answers are written anew. The poller asks every 10 s, so that what it
 gets is 2 s old at most, and a rate over two polls a fifth wrong at most."""
 PICTURE_COLUMNS = 110
-"""Width of the picture that is written down."""
 
 
 def hosts_by_cores(cores: int) -> int:
@@ -55,10 +54,7 @@ def hosts_by_cores(cores: int) -> int:
 
 
 def jobs_on(hosts: int) -> tuple[JobSpec, JobSpec]:
-    """Two jobs on both halves of the fabric, so that spines have work as well.
-
-    Where there are many hosts, two are idle.
-    """
+    """Two jobs on both halves of the fabric: spines have work, too. Of many hosts two are idle."""
     half, quarter = hosts // 2, hosts // 4
     idle = 2 if hosts == HOSTS[0] else 0
     experts = (*range(quarter, half), *range(half + quarter, hosts - idle))
@@ -92,7 +88,6 @@ class Wishes:
     seconds: float | None
     """None: until the user stops it."""
     picture: Path | None
-    """Where the last picture is written."""
 
 
 def make_cluster(fabric: Fabric, hosts: int = HOSTS[0]) -> Cluster:
@@ -122,7 +117,6 @@ class Demo:
         self._screen = Screen(self._url)
 
     def run(self, faults: Sequence[Fault]) -> None:
-        """Start, show, end; returns when the time is over or ``stop`` is set."""
         say = self._lines.say
         hosts = self._wishes.hosts
         say(f"Fabricscope demo: {hosts} simulated hosts, real agents, the real service.")
@@ -195,7 +189,6 @@ class Demo:
                     return
 
     def _skip(self, seconds: float) -> None:
-        """Count lost time; the first call prints why it was lost."""
         if not self._screen.skipped_s:
             fewer = [hosts for hosts in HOSTS if hosts < self._wishes.hosts]
             hint = f" Fewer hosts need less: --hosts {fewer[0]}." if fewer else ""
@@ -215,7 +208,6 @@ class Demo:
                 programs.stop([name])
 
     def _keep_poller(self, programs: Programs, poller: PollerTree, snapshot: Snapshot) -> None:
-        """Update the switches' answers, and keep the program that polls them."""
         if snapshot.time_s % SWITCHES_SECONDS < TICK_SECONDS:
             poller.write(snapshot)
             if not programs.is_running(POLLER):

@@ -41,7 +41,6 @@ class StepTimes:
         self._steps: dict[str, deque[tuple[float, float]]] = {}
 
     def add(self, snapshot: Snapshot) -> None:
-        """Take the steps that ended since the last tick."""
         for block in snapshot.steps:
             # Of a rank, as `JobStatus` has it: pipeline stages begin one after the other.
             seconds = float(np.nanmedian(block.end_s - block.start_s))
@@ -49,11 +48,9 @@ class StepTimes:
             kept.append((float(np.nanmax(block.end_s)), seconds))
 
     def last(self, job: str, count: int) -> list[float]:
-        """The durations of its last steps, in order."""
         return [seconds for _, seconds in self._steps.get(job, ())][-count:]
 
     def median(self, job: str, from_s: float, to_s: float) -> float | None:
-        """Of the steps that ended between these times; None if there are none."""
         chosen = [took for end, took in self._steps.get(job, ()) if from_s < end <= to_s]
         return float(np.median(chosen)) if chosen else None
 

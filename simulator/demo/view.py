@@ -1,7 +1,4 @@
-"""What the demo shows in a terminal: the fabric and its GPUs, the jobs, and what was done to them.
-
-All of it fits into 24 lines of 80 columns; more columns show longer titles and more steps.
-"""
+"""The demo's terminal: fabric, GPUs, jobs and faults in 24 lines of 80 columns or more."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from simulator.topology.model import Bools, Floats, Ints, LinkKind
 
 FAULTS_SHOWN = 3
 HOSTS_IN_GROUP = 16
-"""Columns between two gaps."""
 BARS = "▁▂▃▄▅▆▇█"
 DOT, STRUCK = "■", "◆"
 STEPS_DRAWN = (6, 40)
@@ -149,7 +145,6 @@ class Screen:
 
 
 def found(answers: Answers) -> str:
-    """The service's incidents, in few words."""
     if not answers.found:
         return "nothing"
     more = len(answers.found) - 1
@@ -168,7 +163,6 @@ class Ports:
     """What links did since the tick before, one value for each directed link."""
 
     busy: Floats
-    """Share of line rate."""
     is_lossy: Bools
     is_waiting: Bools
 
@@ -188,7 +182,6 @@ class Ports:
 
 
 def struck(snapshot: Snapshot, stories: list[Story]) -> set[tuple[str, str]]:
-    """Host and device, or host and GPU, of the things with a fault now."""
     now_s = snapshot.time_s
     culprits = [one.truth.culprits[:1] for one in stories if one.start_s <= now_s < one.end_s]
     return {(who.host, who.device or f"gpu{who.gpu}") for found in culprits for who in found}
@@ -277,13 +270,11 @@ def gpu_colours(snapshot: Snapshot) -> list[str]:
 
 
 def uplink_share(snapshot: Snapshot, ports: Ports) -> float:
-    """Of line rate, on the busiest link between switches."""
     between = snapshot.topology.kind >= LinkKind.FABRIC_UP
     return float(ports.busy[between].max(initial=0.0))
 
 
 def colour_of(busy: float) -> str:
-    """How a healthy port is drawn."""
     return next((colour for most, colour in UTILISATION_COLOURS if busy <= most), FULL_COLOUR)
 
 

@@ -21,10 +21,7 @@ SUPPORT = frozenset({"model", "places"})
 
 
 def discover(extra: Path | None = None) -> dict[str, Fault]:
-    """Every fault of this folder, and of the folder ``extra``, by name in alphabetical order.
-
-    Raises ContractError, which names the file, when one of them cannot be used.
-    """
+    """Every fault of this folder and of ``extra``, by name. Raises ContractError with the file."""
     found: dict[str, Fault] = {}
     for module_info in pkgutil.iter_modules(__path__):
         if module_info.name not in SUPPORT:
@@ -53,7 +50,6 @@ def _load(file: Path) -> ModuleType:
 
 
 def _fault_of(module: ModuleType, name: str) -> Fault:
-    """The module's FAULT, checked."""
     fault = getattr(module, "FAULT", None)
     if not isinstance(fault, Fault) or getattr(fault, "name", None) != name:
         raise ContractError(

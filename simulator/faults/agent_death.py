@@ -1,7 +1,4 @@
-"""A host whose agent has died: it sends nothing, and its ranks go on.
-
-Missing data is not evidence against a host.
-"""
+"""A host whose agent has died while its ranks go on: missing data is no evidence against a host."""
 
 from __future__ import annotations
 
@@ -11,8 +8,6 @@ from simulator.topology.world import World
 
 
 class AgentDeath(HostFault):
-    """A host's agent is silent; its job goes on as before."""
-
     name = "agent_death"
     title = "A host's agent is silent; its job goes on as before."
     causes = ()

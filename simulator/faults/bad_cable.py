@@ -9,7 +9,7 @@ all that was in flight behind it.
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Reason
-from simulator.faults.model import FOREVER, Place
+from simulator.faults.model import FOREVER, Place, between_logs
 from simulator.faults.places import CableFault
 from simulator.topology.world import World
 
@@ -20,8 +20,6 @@ RAW_BER_MOST = 1.2e-3
 
 
 class BadCable(CableFault):
-    """A cable damages packets, and they are sent again."""
-
     name = "bad_cable"
     title = "A cable damages packets, and they are sent again."
     causes = (Cause.LOSSY_LINK,)
@@ -31,8 +29,7 @@ class BadCable(CableFault):
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
         """One direction: a dirty end face or a weak laser spoils what is sent through it."""
-        ratio = RAW_BER_MOST / RAW_BER_LEAST
-        world.link_raw_ber[place.link] = RAW_BER_LEAST * ratio**strength
+        world.link_raw_ber[place.link] = between_logs((RAW_BER_LEAST, RAW_BER_MOST), strength)
         return FOREVER
 
 

@@ -7,7 +7,7 @@ job is marked, paused or dropped at once.
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Culprit, Reason
-from simulator.faults.model import FOREVER, Cluster, Place
+from simulator.faults.model import FOREVER, Cluster, Place, between, between_logs
 from simulator.faults.places import NeighbourFault, send_background
 from simulator.topology.world import World
 
@@ -18,8 +18,6 @@ LOADS = (0.3, 0.85)
 
 
 class BufferPressure(NeighbourFault):
-    """A switch has hardly any buffer left, and every collision costs."""
-
     name = "buffer_pressure"
     title = "A switch has hardly any buffer left, and every collision costs."
     causes = (Cause.CONGESTION, Cause.MICROBURST)
@@ -27,14 +25,12 @@ class BufferPressure(NeighbourFault):
     strengths = (0.8, 1.0)
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """The port, its senders, or the switch as a whole."""
         switch = Culprit(switch=cluster.topology.switches[place.switch].name)
         return (*super().culprits(cluster, place), switch)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        most, least = BUFFER_SHARES
-        world.switch_buffer_share[place.switch] = most * (least / most) ** strength
-        send_background(world, place, LOADS[0] + (LOADS[1] - LOADS[0]) * strength)
+        world.switch_buffer_share[place.switch] = between_logs(BUFFER_SHARES, strength)
+        send_background(world, place, between(LOADS, strength))
         return FOREVER
 
 

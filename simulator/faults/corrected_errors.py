@@ -1,13 +1,9 @@
-"""A cable with many bit errors, all of which are corrected: no packet is lost.
-
-Raw error rates of 1e-6 to 3e-5 are ordinary for long optical links; correction fails only at ten
-times more.
-"""
+"""A cable with many corrected bit errors; correction fails only at ten times more. No loss."""
 
 from __future__ import annotations
 
 from collector.contract.verdict import Culprit
-from simulator.faults.model import FOREVER, Cluster, Place
+from simulator.faults.model import FOREVER, Cluster, Place, between_logs
 from simulator.faults.places import CableFault
 from simulator.topology.world import World
 
@@ -18,8 +14,6 @@ RAW_BER_MOST = 3e-5
 
 
 class CorrectedErrors(CableFault):
-    """A cable makes bit errors, and all of them are corrected."""
-
     name = "corrected_errors"
     title = "A cable makes bit errors, and all of them are corrected."
     causes = ()
@@ -29,8 +23,7 @@ class CorrectedErrors(CableFault):
         return ()
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        ratio = RAW_BER_MOST / RAW_BER_LEAST
-        world.link_raw_ber[place.link] = RAW_BER_LEAST * ratio**strength
+        world.link_raw_ber[place.link] = between_logs((RAW_BER_LEAST, RAW_BER_MOST), strength)
         return FOREVER
 
 

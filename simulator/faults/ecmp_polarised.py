@@ -36,7 +36,6 @@ class EcmpPolarised(Fault):
         return super().fits(cluster) and len(self._leaves(cluster)) > 0
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """A leaf where flows can collide; nowhere if there is none."""
         leaves = self._leaves(cluster)
         if not len(leaves):
             return Place()
@@ -61,7 +60,6 @@ class EcmpPolarised(Fault):
         return chosen
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Set the seed of all switches, and the hash bits of the one leaf."""
         if place.switch < 0:
             return FOREVER
         world.switch_hash_seed[:] = COMMON_SEED

@@ -1,11 +1,8 @@
-"""An operator lowers the power limit of all GPUs alike: every step is a little longer.
-
-All ranks slow down together. No rank is late, and no culprit exists.
-"""
+"""All GPUs get the same lower power limit: all ranks slow down together, and none is late."""
 
 from __future__ import annotations
 
-from simulator.faults.model import FOREVER, Place
+from simulator.faults.model import FOREVER, Place, between
 from simulator.faults.places import EverywhereEvent
 from simulator.topology.world import World
 
@@ -14,14 +11,11 @@ LIMIT_SHARES = (0.95, 0.75)
 
 
 class EqualPowerCap(EverywhereEvent):
-    """All GPUs have the same lower power limit, so no rank is late."""
-
     name = "equal_power_cap"
     title = "All GPUs have the same lower power limit, so no rank is late."
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        most, least = LIMIT_SHARES
-        world.gpu_power_limit_share[:] = most + (least - most) * strength
+        world.gpu_power_limit_share[:] = between(LIMIT_SHARES, strength)
         return FOREVER
 
 

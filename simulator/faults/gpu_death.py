@@ -1,12 +1,9 @@
-"""A GPU that falls off the bus: it stops in the middle of a kernel, and the driver notices later.
-
-Until then it looks busy. Then the kernel log has XID 79, and NVML cannot read it any more.
-"""
+"""A GPU that falls off the bus in a kernel: busy until the driver notices (XID 79), then gone."""
 
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Culprit, Reason
-from simulator.faults.model import FOREVER, Cluster, Place
+from simulator.faults.model import FOREVER, Cluster, Place, between
 from simulator.faults.places import ROUNDING_SECONDS, GpuFault
 from simulator.topology.world import World
 
@@ -16,8 +13,6 @@ XID_OFF_THE_BUS = 79
 
 
 class GpuDeath(GpuFault):
-    """A GPU has fallen off the bus, and all other ranks wait for it."""
-
     name = "gpu_death"
     title = "A GPU has fallen off the bus, and all other ranks wait for it."
     causes = (Cause.HANG,)
@@ -31,8 +26,7 @@ class GpuDeath(GpuFault):
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
         """Dead at once; the XID comes when the driver notices."""
-        latest, soonest = NOTICED_SECONDS
-        noticed_s = latest + (soonest - latest) * strength
+        noticed_s = between(NOTICED_SECONDS, strength)
         world.gpu_is_dead[place.gpu] = True
         if elapsed_s < noticed_s - ROUNDING_SECONDS:
             return noticed_s

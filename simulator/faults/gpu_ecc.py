@@ -8,13 +8,12 @@ driver (XID 48, then 94). A real framework would restart there; here the job goe
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Reason
-from simulator.faults.model import FOREVER, Place
+from simulator.faults.model import FOREVER, Place, between
 from simulator.faults.places import ROUNDING_SECONDS, GpuFault
 from simulator.topology.world import World
 
 ERRORS_PER_SECOND = (20.0, 600.0)
-"""Corrected ones, at strengths 0 and 1: from what maintainers call a storm to what stops a GPU for
-a third of the time."""
+"""Corrected, at strengths 0 and 1: from a storm to what stops a GPU for a third of the time."""
 XID_SECONDS = ((10.0, 63), (25.0, 48), (27.0, 94))
 """When the driver reports what, after the start: a row is remapped once its errors repeat."""
 UNCORRECTABLE_FROM = 0.75
@@ -22,8 +21,6 @@ UNCORRECTABLE_FROM = 0.75
 
 
 class GpuEcc(GpuFault):
-    """A GPU's memory has errors, and correcting them slows the GPU down."""
-
     name = "gpu_ecc"
     title = "A GPU's memory has errors, and correcting them slows the GPU down."
     causes = (Cause.STRAGGLER,)
@@ -31,8 +28,7 @@ class GpuEcc(GpuFault):
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
         """Corrected errors all the time, and the last XID that is due."""
-        least, most = ERRORS_PER_SECOND
-        world.gpu_correctable_per_second[place.gpu] = least + (most - least) * strength
+        world.gpu_correctable_per_second[place.gpu] = between(ERRORS_PER_SECOND, strength)
         reports = XID_SECONDS if strength >= UNCORRECTABLE_FROM else XID_SECONDS[:1]
         for due_s, xid in reports:
             if elapsed_s < due_s - ROUNDING_SECONDS:

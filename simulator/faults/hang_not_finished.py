@@ -1,7 +1,4 @@
-"""A rank whose kernel never ends: it entered the collective like all others, and stays in it.
-
-No XID, no broken link: a deadlock inside a kernel, a lost doorbell.
-"""
+"""A rank whose kernel never ends, without XID or broken link: a deadlock, a lost doorbell."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from simulator.topology.world import World
 
 
 class HangNotFinished(GpuFault):
-    """A rank has entered a collective and never finishes it."""
-
     name = "hang_not_finished"
     title = "A rank has entered a collective and never finishes it."
     causes = (Cause.HANG,)
@@ -21,7 +16,6 @@ class HangNotFinished(GpuFault):
     seconds = (120.0, 180.0)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Strength does not matter: nothing moves."""
         world.gpu_is_dead[place.gpu] = True
         return FOREVER
 

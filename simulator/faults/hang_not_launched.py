@@ -1,7 +1,4 @@
-"""A host whose training processes no longer run: stopped, or deadlocked in Python.
-
-Its ranks never launch the next collective; all others are in it and wait.
-"""
+"""A host whose training processes no longer run (stopped, deadlocked): all other ranks wait."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from simulator.topology.world import World
 
 
 class HangNotLaunched(HostFault):
-    """The processes of one host have stopped, and all other ranks wait for them."""
-
     name = "hang_not_launched"
     title = "The processes of one host have stopped, and all other ranks wait for them."
     causes = (Cause.HANG,)

@@ -1,7 +1,4 @@
-"""A host that loses CPU time: a hypervisor or a stray process takes it.
-
-The loop that launches kernels runs late, and so does every rank of the host.
-"""
+"""A host that loses CPU time to a hypervisor or stray process: kernels are launched late."""
 
 from __future__ import annotations
 
@@ -15,8 +12,6 @@ STEAL_MOST = 0.6
 
 
 class HostSteal(HostFault):
-    """A hypervisor or another process takes CPU time from a host's training processes."""
-
     name = "host_steal"
     title = "A hypervisor or another process takes CPU time from a host's training processes."
     causes = (Cause.STRAGGLER,)

@@ -7,20 +7,17 @@ longer than the burst lasted. The job's packets wait behind it, or are paused, m
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Reason
-from simulator.faults.model import FOREVER, Place
+from simulator.faults.model import FOREVER, Place, between
 from simulator.faults.places import NeighbourFault, send_background
 from simulator.topology.world import World
 
 PERIOD_SECONDS = 0.02
 """Between bursts: fifty a second, so that every collective of a large job meets some."""
 LOADS = (0.1, 0.55)
-"""Mean load of line rate at strengths 0 and 1: far from full, and a burst of eight senders lasts
-about a millisecond then."""
+"""Mean share of line rate at strengths 0 and 1; a burst of eight senders lasts a millisecond."""
 
 
 class Incast(NeighbourFault):
-    """Bursts of many senders hit one port, too short for averages to show."""
-
     name = "incast"
     title = "Bursts of many senders hit one port, too short for averages to show."
     causes = (Cause.MICROBURST,)
@@ -28,8 +25,7 @@ class Incast(NeighbourFault):
     strengths = (0.7, 1.0)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        least, most = LOADS
-        send_background(world, place, least + (most - least) * strength, PERIOD_SECONDS)
+        send_background(world, place, between(LOADS, strength), PERIOD_SECONDS)
         return FOREVER
 
 

@@ -8,28 +8,23 @@ and then goes on.
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Reason
-from simulator.faults.model import Place
+from simulator.faults.model import Place, between
 from simulator.faults.places import CableFault, flaps
 from simulator.topology.world import World
 
 DOWN_SECONDS = (1.0, 5.0)
-"""From a mere retraining to a port that is brought up from scratch; well below the half minute
-after which connections break."""
+"""From a retraining to a port brought up from scratch; connections break after 30 s."""
 PERIOD_SECONDS = 15.0
-"""Between two flaps, about."""
 
 
 class LinkFlap(CableFault):
-    """A link goes down and comes back, again and again."""
-
     name = "link_flap"
     title = "A link goes down and comes back, again and again."
     causes = (Cause.LINK_FLAP,)
     reason = Reason.CABLE
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        least, most = DOWN_SECONDS
-        down_seconds = least + (most - least) * strength
+        down_seconds = between(DOWN_SECONDS, strength)
         return flaps(world, place, elapsed_s, down_seconds, PERIOD_SECONDS)
 
 

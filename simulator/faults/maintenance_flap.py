@@ -1,11 +1,8 @@
-"""A technician works on the cable of a host that has no job: its link goes down and up.
-
-The counters look exactly like a flapping link's, and no job uses the link.
-"""
+"""A technician works on the cable of a host without a job: counters look like a flapping link's."""
 
 from __future__ import annotations
 
-from simulator.faults.model import Place
+from simulator.faults.model import Place, between
 from simulator.faults.places import IdleHostEvent, flaps
 from simulator.topology.world import World
 
@@ -16,14 +13,11 @@ PERIOD_SECONDS = 25.0
 
 
 class MaintenanceFlap(IdleHostEvent):
-    """A link of a host without a job goes down and up during maintenance."""
-
     name = "maintenance_flap"
     title = "A link of a host without a job goes down and up during maintenance."
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        least, most = DOWN_SECONDS
-        down_seconds = least + (most - least) * strength
+        down_seconds = between(DOWN_SECONDS, strength)
         return flaps(world, place, elapsed_s, down_seconds, PERIOD_SECONDS)
 
 

@@ -17,6 +17,16 @@ from simulator.topology.world import World
 FOREVER = math.inf
 
 
+def between(ends: tuple[float, float], strength: float) -> float:
+    """The value at ``strength``, given those at strengths 0 and 1."""
+    return ends[0] + (ends[1] - ends[0]) * strength
+
+
+def between_logs(ends: tuple[float, float], strength: float) -> float:
+    """As `between`, on a logarithmic scale."""
+    return ends[0] * math.pow(ends[1] / ends[0], strength)
+
+
 class Place(NamedTuple):
     """Where a fault strikes; -1 where it does not apply. Numbers as in `Topology`."""
 
@@ -65,15 +75,11 @@ class Fault(abc.ABC):
         return cluster.topology.fabric.value in self.fabrics
 
     @abc.abstractmethod
-    def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """A place where it slows a job down."""
+    def choose(self, cluster: Cluster, random: np.random.Generator) -> Place: ...
 
     @abc.abstractmethod
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Set the knobs for ``elapsed_s`` after the start, on a world just reset.
-
-        Returns the elapsed time at which they change again; FOREVER if they stay.
-        """
+        """Set the knobs on a world just reset; returns when they change again, or FOREVER."""
 
     @abc.abstractmethod
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:

@@ -1,7 +1,4 @@
-"""A NIC whose link is down for good: a pulled cable, a dead module, a dead NIC.
-
-Jobs on it hang until a technician repairs it.
-"""
+"""A NIC whose link is down for good (cable, module, NIC): its jobs hang until a repair."""
 
 from __future__ import annotations
 
@@ -12,8 +9,6 @@ from simulator.topology.world import World
 
 
 class NicDead(NicFault):
-    """A NIC's link is down and stays down."""
-
     name = "nic_dead"
     title = "A NIC's link is down and stays down."
     causes = (Cause.HANG, Cause.LINK_FLAP)

@@ -1,7 +1,4 @@
-"""A host that waits for its disks: the page cache is full of dirty pages, or it swaps.
-
-Processes block in system calls, for a part of every second.
-"""
+"""A host whose processes block on its disks for a part of every second: dirty pages, swapping."""
 
 from __future__ import annotations
 
@@ -15,8 +12,6 @@ STALL_MOST = 0.5
 
 
 class PageCacheStall(HostFault):
-    """A host's processes keep waiting for memory and disks."""
-
     name = "page_cache_stall"
     title = "A host's processes keep waiting for memory and disks."
     causes = (Cause.STRAGGLER,)

@@ -17,8 +17,6 @@ Half a slot is still more than half of a NIC's line rate, so only a quarter or l
 
 
 class PcieDowntrain(NicFault):
-    """A NIC's PCIe slot has lost lanes or speed."""
-
     name = "pcie_downtrain"
     title = "A NIC's PCIe slot has lost lanes or speed."
     causes = (Cause.SLOW_LINK, Cause.PAUSE_STORM, Cause.STRAGGLER)

@@ -146,11 +146,7 @@ def nic_names(topology: Topology, nic: int) -> tuple[Culprit, ...]:
     device, port = topology.device_name(nic), str(topology.port[topology.up(nic)])
     (far_end,) = switch_port_names(topology, topology.down(nic))
     both = Culprit(
-        host=host,
-        device=device,
-        port=port,
-        switch=far_end.switch,
-        switch_port=far_end.switch_port,
+        host=host, device=device, port=port, switch=far_end.switch, switch_port=far_end.switch_port
     )
     return both, Culprit(host=host, device=device, port=port), far_end
 
@@ -167,7 +163,6 @@ def switch_port_names(topology: Topology, *links: int) -> tuple[Culprit, ...]:
 
 
 def cable_names(topology: Topology, link: int) -> tuple[Culprit, ...]:
-    """Both ends of the cable that a link goes over."""
     if link >= topology.first_fabric_link:
         return switch_port_names(topology, link, int(topology.reverse[link]))
     return nic_names(topology, link % topology.nics)
@@ -272,7 +267,6 @@ class NicFault(Fault):
         return nic_place(cluster.topology, choose_nic(cluster, random))
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """The NIC's port and the switch port at the other end of its cable."""
         return nic_names(cluster.topology, place.nic)
 
 
@@ -284,7 +278,6 @@ class NeighbourFault(NicFault):
         return super().fits(cluster) and cluster.topology.hosts >= HOSTS_MIN
 
     def choose(self, cluster: Cluster, random: np.random.Generator) -> Place:
-        """A NIC that a job uses, and the NICs that send to it."""
         nic = choose_nic(cluster, random)
         senders = choose_senders(cluster, nic, random)
         leaf = int(cluster.topology.source_switch[cluster.topology.down(nic)])
@@ -361,10 +354,7 @@ def nic_place(topology: Topology, nic: int) -> Place:
 
 
 def reboots(world: World, place: Place, elapsed_s: float, down_s: float, period_s: float) -> float:
-    """Keep the place's host down for about ``down_s`` of every ``period_s``, if it is anywhere.
-
-    Returns when that changes, as `Fault.apply` does.
-    """
+    """Keep the place's host down for about ``down_s`` of every ``period_s``; as `Fault.apply`."""
     if place.host < 0:
         return FOREVER
     is_down, change_s = toggles(elapsed_s, down_s, period_s, place.host)
@@ -373,10 +363,7 @@ def reboots(world: World, place: Place, elapsed_s: float, down_s: float, period_
 
 
 def flaps(world: World, place: Place, elapsed_s: float, down_s: float, period_s: float) -> float:
-    """Keep the place's cable down for about ``down_s`` of every ``period_s``, if it has one.
-
-    Returns when that changes, as `Fault.apply` does.
-    """
+    """Keep the place's cable down for about ``down_s`` of every ``period_s``; as `Fault.apply`."""
     if place.link < 0:
         return FOREVER
     is_down, change_s = toggles(elapsed_s, down_s, period_s, place.link)

@@ -1,12 +1,9 @@
-"""A GPU with a lower power limit than its peers: a forgotten setting, a weak supply, a brake.
-
-It lowers its clock until it keeps the limit. Its temperature is not above its peers'.
-"""
+"""A GPU with a lower power limit than its peers: it lowers its clock, and is no hotter."""
 
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Reason
-from simulator.faults.model import FOREVER, Place
+from simulator.faults.model import FOREVER, Place, between
 from simulator.faults.places import GpuFault
 from simulator.topology.world import World
 
@@ -16,16 +13,13 @@ still gives three quarters of the clock."""
 
 
 class PowerThrottle(GpuFault):
-    """A GPU may draw less power than its peers and slows itself down."""
-
     name = "power_throttle"
     title = "A GPU may draw less power than its peers and slows itself down."
     causes = (Cause.STRAGGLER,)
     reason = Reason.GPU_THROTTLED
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        most, least = LIMIT_SHARES
-        world.gpu_power_limit_share[place.gpu] = most + (least - most) * strength
+        world.gpu_power_limit_share[place.gpu] = between(LIMIT_SHARES, strength)
         return FOREVER
 
 

@@ -16,8 +16,6 @@ QUARTER_FROM = 0.75
 
 
 class RateDowngrade(CableFault):
-    """A link runs at a fraction of its rate."""
-
     name = "rate_downgrade"
     title = "A link runs at a fraction of its rate."
     causes = (Cause.SLOW_LINK,)

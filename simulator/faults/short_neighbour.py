@@ -1,7 +1,4 @@
-"""A neighbour's short and small transfer past the jobs: a container image, a copy of logs.
-
-Links have room for it. Counters show it, and no job is slower for it.
-"""
+"""A neighbour's short, small transfer: links have room, counters show it, no job is slower."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ LOAD_MOST = 0.2
 
 
 class ShortNeighbour(Fault):
-    """A neighbour sends a little for a little while."""
-
     name = "short_neighbour"
     title = "A neighbour sends a little for a little while, and no job is slower for it."
     causes = ()

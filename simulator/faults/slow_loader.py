@@ -1,12 +1,9 @@
-"""A host whose batches come late: its shard lies on a slow server, its workers decode too slowly.
-
-Its ranks begin every step late and are fast from then on.
-"""
+"""A host whose batches come late: its ranks begin every step late and are fast from then on."""
 
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Reason
-from simulator.faults.model import FOREVER, Place
+from simulator.faults.model import FOREVER, Place, between
 from simulator.faults.places import HostFault
 from simulator.topology.world import World
 
@@ -15,8 +12,6 @@ WAIT_SECONDS = (0.05, 0.6)
 
 
 class SlowLoader(HostFault):
-    """One host waits for its training data at every step."""
-
     name = "slow_loader"
     title = "One host waits for its training data at every step."
     causes = (Cause.STRAGGLER,)
@@ -24,8 +19,7 @@ class SlowLoader(HostFault):
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
         """The same at every step; the job adds its own hiccups."""
-        least, most = WAIT_SECONDS
-        world.host_loader_seconds[place.host] = least + (most - least) * strength
+        world.host_loader_seconds[place.host] = between(WAIT_SECONDS, strength)
         return FOREVER
 
 

@@ -18,8 +18,6 @@ job."""
 
 
 class SlowNic(NicFault):
-    """A NIC sends only a part of what its link could carry."""
-
     name = "slow_nic"
     title = "A NIC sends only a part of what its link could carry."
     causes = (Cause.SLOW_LINK,)

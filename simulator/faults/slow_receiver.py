@@ -17,8 +17,6 @@ WORST_LOSS = 0.92
 
 
 class SlowReceiver(NicFault):
-    """A NIC cannot take what arrives and makes its senders stop."""
-
     name = "slow_receiver"
     title = "A NIC cannot take what arrives and makes its senders stop."
     causes = (Cause.PAUSE_STORM, Cause.SLOW_LINK)

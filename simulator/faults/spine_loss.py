@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from collector.contract.verdict import Cause, Culprit, Reason
-from simulator.faults.model import FOREVER, Cluster, Fault, Place
+from simulator.faults.model import FOREVER, Cluster, Fault, Place, between_logs
 from simulator.faults.places import (
     choose_nic,
     crossed_links,
@@ -44,10 +44,8 @@ class SpineLoss(Fault):
         return nic_place(topology, nic)._replace(link=topology.down(nic))
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Everything that passes the switch, in both directions."""
         topology = world.topology
-        least, most = LOSSES
-        loss = least * (most / least) ** strength
+        loss = between_logs(LOSSES, strength)
         if place.switch < 0:
             world.link_loss[place.link] = loss
             return FOREVER
@@ -60,7 +58,6 @@ class SpineLoss(Fault):
         return FOREVER
 
     def culprits(self, cluster: Cluster, place: Place) -> tuple[Culprit, ...]:
-        """The switch, or any port of it or towards it."""
         topology = cluster.topology
         if place.switch < 0:
             return nic_names(topology, place.nic)

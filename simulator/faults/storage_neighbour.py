@@ -6,7 +6,7 @@ Nothing is broken. The port carries all that it can, and the job gets only its f
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Reason
-from simulator.faults.model import FOREVER, Place
+from simulator.faults.model import FOREVER, Place, between
 from simulator.faults.places import NeighbourFault, send_background
 from simulator.topology.world import World
 
@@ -15,8 +15,6 @@ LOADS = (0.3, 0.95)
 
 
 class StorageNeighbour(NeighbourFault):
-    """Other hosts' traffic fills a port that a job needs."""
-
     name = "storage_neighbour"
     title = "Other hosts' traffic fills a port that a job needs."
     causes = (Cause.CONGESTION,)
@@ -24,8 +22,7 @@ class StorageNeighbour(NeighbourFault):
     strengths = (0.8, 1.0)
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        least, most = LOADS
-        send_background(world, place, least + (most - least) * strength)
+        send_background(world, place, between(LOADS, strength))
         return FOREVER
 
 

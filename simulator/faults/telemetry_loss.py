@@ -1,7 +1,4 @@
-"""A host with many lost batches: a full spool, a bad management network.
-
-Detectors must not take gaps in the data for gaps in the job.
-"""
+"""A host with many lost batches: detectors must not take gaps in data for gaps in the job."""
 
 from __future__ import annotations
 
@@ -14,14 +11,11 @@ LOSS_MOST = 0.9
 
 
 class TelemetryLoss(HostFault):
-    """Many of a host's measurements are lost; its job goes on as before."""
-
     name = "telemetry_loss"
     title = "Many of a host's measurements are lost; its job goes on as before."
     causes = ()
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
-        """Each batch by chance."""
         world.host_telemetry_loss[place.host] = LOSS_MOST * strength
         return FOREVER
 

@@ -1,12 +1,9 @@
-"""A GPU whose cooling fails: a dead fan, a clogged filter, dry paste, air in the loop.
-
-It heats up within a minute, and its firmware lowers the clock until temperature holds.
-"""
+"""A GPU whose cooling fails: it heats up in a minute, and firmware lowers its clock."""
 
 from __future__ import annotations
 
 from collector.contract.verdict import Cause, Reason
-from simulator.faults.model import FOREVER, Place
+from simulator.faults.model import FOREVER, Place, between
 from simulator.faults.places import GpuFault
 from simulator.topology.world import World
 
@@ -16,8 +13,6 @@ temperature at which it slows down, at 0.22 it loses a third of its clock."""
 
 
 class ThermalThrottle(GpuFault):
-    """A GPU is badly cooled and slows itself down."""
-
     name = "thermal_throttle"
     title = "A GPU is badly cooled and slows itself down."
     causes = (Cause.STRAGGLER,)
@@ -25,8 +20,7 @@ class ThermalThrottle(GpuFault):
 
     def apply(self, world: World, place: Place, strength: float, elapsed_s: float) -> float:
         """Relative to how well this GPU was cooled before."""
-        most, least = COOLING_SHARES
-        world.gpu_cooling_share[place.gpu] *= most + (least - most) * strength
+        world.gpu_cooling_share[place.gpu] *= between(COOLING_SHARES, strength)
         return FOREVER
 
 

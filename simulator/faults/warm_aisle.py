@@ -1,7 +1,4 @@
-"""All GPUs are a little hotter than usual: a warm day, a weak pump. None of them slows down.
-
-Temperature alone is no throttling.
-"""
+"""All GPUs are a little hotter than usual and none slows down: temperature is no throttling."""
 
 from __future__ import annotations
 
@@ -14,8 +11,6 @@ COOLING_LOSS_MOST = 0.12
 
 
 class WarmAisle(EverywhereEvent):
-    """All GPUs are a little hotter than usual, and none slows down."""
-
     name = "warm_aisle"
     title = "All GPUs are a little hotter than usual, and none slows down."
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collector.contract.units import NS
+from collector.contract.units import NS, WORD_BYTES
 from simulator.snapshot import Counts, LinkCounters, Snapshot
 from simulator.topology.model import Bools, Fabric, Floats, Ints, Topology
 from simulator.topology.world import World
@@ -34,8 +34,6 @@ CLAMP_32 = (1 << 32) - 1
 WRAP_32 = 1 << 32
 """mlx5 queue counters are 32 bits wide in hardware and wrap."""
 
-WORD_BYTES = 4
-"""IBTA counts PortXmitData and PortRcvData in words."""
 WAIT_TICK_BYTES = 32
 """PortXmitWait goes on by one for each 32 bytes a lane could have sent: the longer of the two ticks
 that are documented for switches. None is for ConnectX. At 400 Gb/s it is full after 11 s of
@@ -99,7 +97,6 @@ DOWN_SPEEDS = {
 
 
 def port_speed(topology: Topology) -> PortSpeed:
-    """As NICs' ports were built."""
     wanted = topology.speed.bits_per_second
     return min(NEAREST_SPEEDS, key=lambda speed: abs(speed.bits_per_second - wanted))
 
@@ -128,7 +125,6 @@ class Ports(NamedTuple):
 
 
 def view_ports(snapshot: Snapshot) -> Ports:
-    """Every NIC's two directions."""
     topology, links = snapshot.topology, snapshot.host_links
     nics = np.arange(topology.nics, dtype=np.int32)
     up, down, pcie_in = topology.up(nics), topology.down(nics), topology.pcie_in(nics)
@@ -152,7 +148,6 @@ def view_ports(snapshot: Snapshot) -> Ports:
 
 
 def less_packets(amount: Counts, packets: Counts, packet_bytes: Floats) -> Counts:
-    """Bytes without those of some packets of mean size."""
     removed: Counts = np.rint(packets * packet_bytes).astype(np.int64)
     left: Counts = np.maximum(amount - removed, 0)
     return left
@@ -196,7 +191,6 @@ def management_packets(snapshot: Snapshot) -> Counts:
 
 
 def count_multicast(packets: Counts) -> Counts:
-    """The multicast part of the kernel's packets."""
     multicast: Counts = (packets * MULTICAST_SHARE).astype(np.int64)
     return multicast
 
@@ -236,10 +230,7 @@ def port_columns(snapshot: Snapshot) -> dict[str, Counts]:
 
 
 def hca_columns(snapshot: Snapshot) -> dict[str, Counts]:
-    """Counters of a port, by path below `sys/class/infiniband/<device>/ports/1/`.
-
-    That is ``counters/…`` and ``hw_counters/…``.
-    """
+    """``counters/…`` and ``hw_counters/…`` below `sys/class/infiniband/<device>/ports/1/`."""
     ports = view_ports(snapshot)
     columns = classic_traffic(snapshot, ports) | classic_errors(snapshot, ports)
     hardware = queue_counters(snapshot, ports)
@@ -301,7 +292,6 @@ CLASSIC_ERRORS = (
     "VL15_dropped",
     "port_xmit_wait",
 )
-"""In the order of the kernel's list."""
 
 
 def wait_ticks(topology: Topology, ports: Ports) -> Counts:
@@ -560,11 +550,7 @@ def pcie_statistics(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
 
 
 def priority_statistics(snapshot: Snapshot, ports: Ports) -> dict[str, Counts]:
-    """Traffic by priority, and flow control of the lossless one.
-
-    A storm needs a host that accepts nothing at all for seconds; a slow host releases its leaf
-    every few microseconds.
-    """
+    """Traffic by priority, and pauses; a storm needs a host that takes nothing for seconds."""
     kernel = management_packets(snapshot)
     columns: dict[str, Counts] = {}
     for priority in range(PRIORITIES):

@@ -66,7 +66,6 @@ STATISTIC_BYTES = 64
 """Of one line of ``ethtool -S``, filled up with spaces. It divides a page, so a text that is read
 while it is written may be partly of this tick and partly of the last, but each number is one."""
 DIGITS = 20
-"""Of the largest 64-bit number."""
 
 
 # Identities ---------------------------------------------------------------------------------------
@@ -89,7 +88,6 @@ NIC_MODELS = (
     NicModel(400e9, "MT4129", "MT_0000000838", "28.43.2026", "0x1021"),
     NicModel(800e9, "MT4131", "MT_0000001069", "40.44.1036", "0x1023"),
 )
-"""ConnectX-4 Lx to ConnectX-8."""
 
 
 def nic_model(topology: Topology) -> NicModel:
@@ -153,7 +151,6 @@ def boot_id(topology: Topology, host: int, boot_unix_ns: int) -> str:
 
 
 def driver_text(topology: Topology, nic: int) -> str:
-    """Output of ``ethtool -i`` for a NIC's interface."""
     model = nic_model(topology)
     address = nic_pci_path(nic % topology.nics_per_host).rpartition("/")[2]
     lines = {
@@ -171,7 +168,6 @@ def driver_text(topology: Topology, nic: int) -> str:
 
 
 def write_new(path: str, text: str) -> None:
-    """A file of sysfs, with the newline that the kernel appends."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
         os.write(handle, text.encode() + b"\n")
@@ -366,7 +362,6 @@ class FabricTree:
         self._start_ethtool(snapshot)
 
     def _write_nic(self, nic: int) -> None:
-        """One NIC's PCI folder with its RDMA device and its interface."""
         files = still_texts(self._topology, nic)
         for pattern, texts in self._texts.items():
             files[self._named(pattern, nic)] = texts[nic]
@@ -388,7 +383,6 @@ class FabricTree:
         )
 
     def _write_host_links(self, root: Path, per_host: int) -> None:
-        """Links from classes and buses to the devices."""
         (root / "sys/bus/pci/drivers" / KERNEL_DRIVER).mkdir(parents=True, exist_ok=True)
         for index in range(per_host):
             for pattern in ("infiniband/{device}", "net/{interface}"):
@@ -414,7 +408,6 @@ class FabricTree:
     # Keeping it up to date -------------------------------------------------------------------
 
     def update(self, snapshot: Snapshot) -> None:
-        """Write what has changed since the last time. Files of a host that is down stay."""
         world = snapshot.world
         is_awake = ~world.host_is_down[world.nic_host]
         self._update_numbers(snapshot, is_awake)

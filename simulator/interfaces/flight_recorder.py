@@ -33,7 +33,6 @@ WATCHDOG_SECONDS = 0.1
 TIMEOUT_SECONDS = 600
 """PyTorch's default, for a dump in which nothing hangs."""
 ELEMENT_BYTES = 2
-"""Of BFloat16: what is sent, unless the size is odd."""
 NAMES = {
     Operation.ALL_REDUCE: "nccl:all_reduce",
     Operation.ALL_GATHER: "nccl:_all_gather_base",
@@ -96,7 +95,6 @@ class FlightRecorderDumps:
 
 
 def make_dumps(snapshot: Snapshot, job: JobStatus, dump: HangDump) -> dict[int, dict[str, Any]]:
-    """For each rank of the job, the content of its dump."""
     groups = _find_groups(job, dump)
     launches = _number(dump, groups)
     timeout_ms = _timeout_ms(dump)
@@ -127,11 +125,7 @@ def _find_groups(job: JobStatus, dump: HangDump) -> dict[str, _Group]:
 
 
 def _number(dump: HangDump, groups: dict[str, _Group]) -> list[_Launch]:
-    """Each collective with its number in its group.
-
-    Blocks count per operation. The first number of each operation
-    is the number of those before the dump's.
-    """
+    """Each collective with its number in its group, though blocks count per operation."""
     before: Counter[str] = Counter()
     seen: set[tuple[str, Operation]] = set()
     for block in dump.blocks:
@@ -223,15 +217,10 @@ def _shapes(operation: Operation, size_bytes: int, ranks: int) -> dict[str, Any]
 
 
 def _make_dump(groups: list[_Group], entries: list[dict[str, Any]]) -> dict[str, Any]:
-    """The whole dump of a rank: its groups, how far each is, and its operations."""
     return {
         "version": VERSION,
         "pg_config": {
-            group.name: {
-                "name": group.name,
-                "desc": group.description,
-                "ranks": str(group.ranks),
-            }
+            group.name: {"name": group.name, "desc": group.description, "ranks": str(group.ranks)}
             for group in groups
         },
         "pg_status": {group.name: _status(group, entries) for group in groups},

@@ -6,13 +6,7 @@ from pathlib import Path
 
 from simulator.interfaces.fabric_tree import FabricTree
 from simulator.interfaces.machine_tree import MachineTree
-from simulator.interfaces.run_folder import (
-    INSPECTOR,
-    STEPS,
-    JobFiles,
-    agent_settings,
-    host_places,
-)
+from simulator.interfaces.run_folder import INSPECTOR, STEPS, JobFiles, agent_settings, host_places
 from simulator.snapshot import Snapshot
 from simulator.topology.model import Topology
 
@@ -47,10 +41,7 @@ class HostTrees:
                 rotate(root)
 
     def agent_flags(self, host: int, service_url: str, cluster: str) -> list[str]:
-        """Flags of a production agent on this host; writes its settings there.
-
-        An agent starts when the trees have been written once, as hosts boot before agents.
-        """
+        """Flags of an agent on this host; writes its settings. The trees must be there."""
         root = self._roots[host]
         config = root / "agent.toml"
         config.write_text(agent_settings(root, service_url), encoding="utf-8")

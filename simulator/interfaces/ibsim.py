@@ -68,7 +68,6 @@ HCA_NAMES = {
 
 
 def switch_id(topology: Topology, switch: int) -> str:
-    """The name for a switch in ibsim."""
     return f"S-{topology.switch_guid(switch):016x}"
 
 
@@ -97,7 +96,6 @@ def claimed_speed(topology: Topology) -> Speed:
 
 
 def topology_text(topology: Topology) -> str:
-    """The file that ibsim starts from."""
     ports = Ports(topology)
     _check_size(topology, ports)
     claimed = claimed_speed(topology)
@@ -131,7 +129,6 @@ def _size(ports: Ports, switch: int) -> int:
 
 
 def _switch_text(topology: Topology, ports: Ports, switch: int, speed: str) -> str:
-    """One switch with its cables."""
     guid = topology.switch_guid(switch)
     name, address = topology.switches[switch].name, switch_lid(switch)
     note = f'"{name}" enhanced port 0 lid {address} lmc 0'
@@ -157,7 +154,6 @@ def _switch_text(topology: Topology, ports: Ports, switch: int, speed: str) -> s
 
 
 def _hca_text(topology: Topology, nic: int, speed: str) -> str:
-    """One HCA with its only port."""
     guid, down = topology.nic_guid(nic), topology.down(nic)
     leaf = int(topology.source_switch[down])
     return (
@@ -203,7 +199,6 @@ class Console:
         return [*self._link_commands(snapshot), *self._counter_commands(snapshot)]
 
     def _link_commands(self, snapshot: Snapshot) -> Iterator[str]:
-        """Cut and restore cables."""
         ports, link_up = self._readings.ports, snapshot.world.link_up
         is_up = link_up[ports.out[self._ends]] & link_up[ports.back[self._ends]]
         for end in np.flatnonzero(is_up != self._was_up):
@@ -222,7 +217,6 @@ class Console:
         self._counted = fresh
 
     def _switch_counters(self, snapshot: Snapshot) -> dict[str, Counts]:
-        """The counters of the switches' ports, by ibsim's names."""
         ports = self._readings.ports
         columns = counted(snapshot, ports, self._readings.update(snapshot))
         rate = claimed_speed(snapshot.topology).bits_per_second

@@ -27,11 +27,7 @@ from simulator.interfaces.ibsim import (
     switch_id,
     switch_lid,
 )
-from simulator.interfaces.infiniband_switches import (
-    TICK_BYTES,
-    InfinibandReadings,
-    PortStates,
-)
+from simulator.interfaces.infiniband_switches import TICK_BYTES, InfinibandReadings, PortStates
 from simulator.interfaces.snmp import replace_file
 from simulator.snapshot import Counts, Snapshot
 from simulator.topology.model import Topology
@@ -87,7 +83,6 @@ class DiagsOutputs:
         self._has_nodes = False
 
     def write(self, snapshot: Snapshot) -> None:
-        """Write all outputs, each at one moment."""
         self._folder.mkdir(parents=True, exist_ok=True)
         states, counters = self._readings.update(snapshot)
         if not self._has_nodes:
@@ -128,7 +123,6 @@ class DiagsOutputs:
         return "".join(f"{line}\n" for line in lines)
 
     def _far_end(self, back: int) -> str:
-        """The sender of a link: the GUID of its port, address, port, name."""
         topology, port = self._topology, int(self._topology.port[back])
         switch = int(topology.source_switch[back])
         if switch >= 0:

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.contract.units import NS
-from simulator.interfaces.columns import WORD_BYTES
+from collector.contract.units import NS, WORD_BYTES
 from simulator.interfaces.switch_tables import Ports, Reading, Readings
 from simulator.snapshot import Counts, Snapshot
 from simulator.topology.model import Bools, Floats, Topology
@@ -105,7 +104,6 @@ class InfinibandReadings:
         self._ticks: Floats = np.zeros(len(self.ports.out))
 
     def update(self, snapshot: Snapshot) -> tuple[PortStates, dict[str, Counts]]:
-        """Link states, and all counters by IBTA's names."""
         states = port_states(snapshot, self.ports)
         wait_ns = snapshot.links.wait_ns[self.ports.out]
         self._ticks += ticks_at(wait_ns - self._wait_ns, states.bits_per_second)

@@ -48,7 +48,6 @@ PARTS = frozenset({Operation.ALL_GATHER, Operation.REDUCE_SCATTER})
 CHANNEL_MICROSECONDS = 3
 """Between the starts, and between the ends, of a kernel's two channels: 3 to 15 in real logs."""
 _US = 1000
-"""Nanoseconds in a microsecond."""
 
 
 class InspectorLogs:
@@ -76,7 +75,6 @@ class InspectorLogs:
         job: JobStatus,
         texts: dict[str, list[str]],
     ) -> None:
-        """Add the lines of one block, in the order of its members."""
         is_done = np.isfinite(block.entry_s) & np.isfinite(block.exit_s)
         numbers = self._numbers(snapshot, block, job, is_done)
         templates = self._templates_of(block, job)

@@ -38,7 +38,6 @@ WAIT_CHANNELS = {"R": "0", "D": "folio_wait_bit_common", "S": "futex_wait_queue"
 
 
 def uptime_s(snapshot: Snapshot) -> Floats:
-    """Seconds since each host's boot."""
     now_ns = snapshot.start_unix_ns + int(snapshot.time_s * NS)
     uptime: Floats = np.maximum(now_ns - snapshot.hosts.boot_unix_ns, 0) / NS
     return uptime
@@ -61,7 +60,6 @@ def processor_ticks(hosts: HostReadings) -> dict[str, Counts]:
 
 
 def in_ticks(seconds: Floats) -> Counts:
-    """Processor time as /proc counts it."""
     return (seconds * TICKS_PER_SECOND).astype(np.int64)
 
 
@@ -97,7 +95,6 @@ def memory_kib(hosts: HostReadings) -> dict[str, Counts]:
 
 
 def load_texts(hosts: HostReadings) -> list[str]:
-    """The load of each host as the kernel prints it."""
     return [f"{load:.2f}" for load in hosts.load_1m.tolist()]
 
 
@@ -105,7 +102,6 @@ def load_texts(hosts: HostReadings) -> list[str]:
 
 
 def local_ranks(job: JobStatus) -> Ints:
-    """For each rank, its place among the job's ranks on its host."""
     order = np.lexsort((np.arange(job.ranks), job.rank_host))
     hosts = job.rank_host[order]
     first = np.searchsorted(hosts, hosts, side="left")
@@ -133,7 +129,6 @@ class RankProcesses:
         """The kernel's letter for each."""
 
     def go_on(self, snapshot: Snapshot) -> None:
-        """Advance by one tick."""
         world, host = snapshot.world, self._rank_host
         # A deadlock, the usual way to stop: the main thread sleeps, and the kernel sees no fault.
         is_stopped = world.host_process_is_stopped[host]
@@ -144,7 +139,6 @@ class RankProcesses:
 
     @property
     def cpu_ticks(self) -> Counts:
-        """Processor time of each."""
         return in_ticks(self._cpu_s)
 
     @property

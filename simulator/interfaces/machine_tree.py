@@ -42,7 +42,6 @@ from simulator.snapshot import Counts, JobStatus, Snapshot
 from simulator.topology.model import Bools, Floats, Ints, Topology
 
 USER, USER_ID = "trainer", 1000
-"""The user of every job."""
 PRESSURE_WINDOWS = (10.0, 60.0, 300.0)
 """Seconds that the kernel averages pressure over."""
 
@@ -105,10 +104,7 @@ def gpu_uuid(topology: Topology, gpu: int) -> str:
 def gpu_columns(
     snapshot: Snapshot, nvlink_before: tuple[Counts, Counts]
 ) -> dict[str, Counts | Floats]:
-    """Numbers of every GPU by what NVML calls them, in NVML's units: whole ones but for GPM's.
-
-    ``nvlink_before`` are NVLink's bytes sent and received one tick ago.
-    """
+    """GPU numbers as NVML names and counts them; ``nvlink_before``: NVLink's bytes a tick ago."""
     gpus = snapshot.gpus
     waiting = np.maximum(gpus.utilization_share - gpus.tensor_share, 0.0)
     busy = np.minimum(gpus.tensor_share + COLLECTIVE_SM_SHARE * waiting, 1.0)
@@ -160,7 +156,6 @@ def gpu_columns(
 
 
 def _hole(name: str) -> str:
-    """A placeholder for a number in a template."""
     return f"<{name}>"
 
 
@@ -254,11 +249,7 @@ class GpuRecordings:
         texts = self._gpu_texts(snapshot, {key: each.tolist() for key, each in columns.items()})
         size = self._topology.gpus_per_host
         system = json.dumps(
-            {
-                "count": {"value": size},
-                "cuda": {"value": 13000},
-                "driver": {"value": "580.159.04"},
-            }
+            {"count": {"value": size}, "cuda": {"value": 13000}, "driver": {"value": "580.159.04"}}
         )
         return [
             f'{{"system": {system}, "gpus": [{", ".join(texts[host * size : (host + 1) * size])}], '
@@ -267,7 +258,6 @@ class GpuRecordings:
         ]
 
     def _gpu_texts(self, snapshot: Snapshot, columns: dict[str, list[Any]]) -> list[str]:
-        """The part of each GPU, in the order of the cluster."""
         topology = self._topology
         if not self._templates:
             names = (*columns, "processes")
@@ -314,7 +304,6 @@ def _gpu_processes(snapshot: Snapshot) -> list[str]:
 
 
 def _write(path: Path, text: str) -> None:
-    """Make a file that never changes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
@@ -329,7 +318,6 @@ def _put_in_place(path: str, text: str, *, is_new: bool) -> None:
 
 
 def _replace(path: str, text: str) -> None:
-    """Replace a file's content at once."""
     handle = os.open(f"{path}.new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.write(handle, text.encode())
     os.close(handle)
@@ -337,7 +325,6 @@ def _replace(path: str, text: str) -> None:
 
 
 def _stat_texts(snapshot: Snapshot) -> list[str]:
-    """`/proc/stat` of each host; its processors share the work evenly."""
     hosts = snapshot.hosts
     nothing = np.zeros(snapshot.topology.hosts, dtype=np.int64)
     # The last two are the time that guests took.
@@ -361,7 +348,6 @@ def _stat_texts(snapshot: Snapshot) -> list[str]:
 
 
 def _memory_texts(snapshot: Snapshot) -> list[str]:
-    """`/proc/meminfo` of each host."""
     sizes = memory_kib(snapshot.hosts)
     names = [f"{name + ':':<15}" for name in sizes]
     return [
@@ -417,7 +403,6 @@ class _Ranks:
 
 
 def _environment(job: JobStatus, rank: int, local_rank: int, gpus: Sequence[int]) -> str:
-    """As srun and torchrun start a rank."""
     variables = {
         "SLURM_JOB_ID": job.name,
         "SLURM_JOB_USER": USER,
@@ -547,14 +532,12 @@ class MachineTree:
         return _Ranks(job, folders, ticks, RankProcesses(snapshot, job))
 
     def _end(self, ranks: _Ranks) -> None:
-        """Remove the folders of a job's processes."""
         for folder in ranks.folders:
             shutil.rmtree(folder, ignore_errors=True)
             for name in ("stat", "status", "wchan"):
                 self._written.pop(f"{folder}/{name}", None)
 
     def _show(self, snapshot: Snapshot, ranks: _Ranks) -> None:
-        """Rewrite /proc of each rank's process."""
         job, processes = ranks.job, ranks.processes
         processes.go_on(snapshot)
         is_shown = ~snapshot.world.host_is_down[job.rank_host]

@@ -38,7 +38,6 @@ class NcclDebugLogs:
         """By job, the processes that have printed their lines."""
 
     def write(self, snapshot: Snapshot) -> None:
-        """Append the output of jobs that have just begun."""
         for job in snapshot.jobs:
             processes = job.rank_pid.tobytes()
             if job.is_running and job.communicators and self._written.get(job.name) != processes:
@@ -71,7 +70,6 @@ class NcclDebugLogs:
         return f"{host}:{pid}:{pid} [{self._device(job, rank)}] NCCL INFO "
 
     def _greet(self, job: JobStatus, rank: int) -> list[str]:
-        """Lines that hold for all communicators of a process: versions and network devices."""
         topology = self._topology
         kind = "IB" if topology.fabric is Fabric.INFINIBAND else "RoCE"
         names = [topology.device_name(nic) for nic in range(topology.nics_per_host)]
@@ -88,7 +86,6 @@ class NcclDebugLogs:
     def _introduce(
         self, job: JobStatus, communicator: str, members: Ints, place: int, parents: Ints
     ) -> list[str]:
-        """One rank's lines about one communicator, from its start to its connections."""
         size, rank = len(members), int(members[place])
         hosts = job.rank_host[members]
         local = np.flatnonzero(hosts == hosts[place]).tolist()

@@ -47,7 +47,6 @@ class PollerTree:
         )
 
     def write(self, snapshot: Snapshot) -> None:
-        """Update all switches to the snapshot; the first time, write the machine too."""
         if not self._is_started:
             name = self._root / "proc/sys/kernel/hostname"
             name.parent.mkdir(parents=True, exist_ok=True)
@@ -62,7 +61,6 @@ class PollerTree:
         return ["--root", str(self._root), "--config", str(config), "--cluster", cluster]
 
     def settings(self, service_url: str) -> str:
-        """The agent's settings (TOML)."""
         top = {"service_url": service_url, "spool_dir": str(self._root / SPOOL), "listen": ""}
         # JSON texts are valid TOML.
         lines = [f"{name} = {json.dumps(value)}" for name, value in top.items()]

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from collector.contract.units import WORD_BYTES
 from simulator.interfaces.columns import LOSSLESS_PRIORITY, ethtool_columns, hca_columns
 from simulator.interfaces.flight_recorder import FlightRecorderDumps
 from simulator.interfaces.inspector import FolderOf, InspectorLogs, append
@@ -80,10 +81,7 @@ class JobFiles:
 
 
 def agent_settings(host_root: Path, service_url: str = "http://127.0.0.1:9700") -> str:
-    """Settings (TOML) of a production agent on a host's tree: ``--root`` is the same folder.
-
-    It serves no page of its own: many such agents run on one machine.
-    """
+    """Settings (TOML) of an agent with ``--root`` at the host's tree; without a page of its own."""
     tables: dict[str, dict[str, object]] = {
         "nccl_inspector": {"directories": [f"/{INSPECTOR}/*"]},
         "steps": {"directories": [f"/{STEPS}"], "socket": ""},
@@ -132,12 +130,9 @@ WIRE_METRICS = {
     "rx_discards_phy": "fabric_nic_phy_receive_discards_total",
 }
 """Counters of the interface's driver only."""
-WORD_BYTES = 4
-"""`port_xmit_data` counts words of 32 bits."""
 
 
 def port_samples(snapshot: Snapshot) -> dict[str, Counts]:
-    """Counters of every NIC's port by catalog names."""
     ports = hca_columns(snapshot)
     samples = {
         "fabric_port_transmit_bytes_total": ports["counters/port_xmit_data"] * WORD_BYTES,
@@ -184,7 +179,6 @@ class MetricsPage:
         self._times: list[str] = []
 
     def write(self, samples: Mapping[str, Counts | Floats], times: list[str]) -> None:
-        """Add one sample of each series, at its own host's time."""
         lines: list[str] = []
         for name, column in samples.items():
             if name not in self._heads:
@@ -261,7 +255,6 @@ class RunFolder:
 
 
 def port_labels(topology: Topology) -> list[str]:
-    """The labels of each NIC's port, as text between braces."""
     return [
         f'host="{topology.host_name(topology.host_of_nic(nic))}",'
         f'device="{topology.device_name(nic)}",port="1"'
@@ -270,7 +263,6 @@ def port_labels(topology: Topology) -> list[str]:
 
 
 def wire_labels(topology: Topology, more: str = "") -> list[str]:
-    """The labels of each NIC's interface, as text between braces, and ``more`` behind them."""
     return [
         f'host="{topology.host_name(topology.host_of_nic(nic))}",'
         f'device="{topology.interface_name(nic)}"{more}'
@@ -279,7 +271,6 @@ def wire_labels(topology: Topology, more: str = "") -> list[str]:
 
 
 def gpu_labels(topology: Topology) -> list[str]:
-    """The labels of each GPU, as text between braces."""
     labels = []
     for gpu in range(topology.gpus):
         host, index = divmod(gpu, topology.gpus_per_host)

@@ -71,7 +71,6 @@ class Switches:
         self.update(snapshot)
 
     def _open(self) -> None:
-        """Make the file of numbers, of its final size, and map it."""
         path = self._folder / "numbers"
         path.unlink(missing_ok=True)
         path.write_bytes(bytes(self._readings.values.nbytes))
@@ -87,7 +86,6 @@ class Switches:
         shared[:] = values
 
     def close(self) -> None:
-        """Unmap the file of numbers; the responder goes on with the last ones."""
         if self._numbers is not None:
             self._numbers.close()
             self._numbers = None
@@ -104,10 +102,7 @@ def _line(row: Row) -> bytes:
 
 
 def responder_command(folder: Path, port: int) -> list[str]:
-    """The command that starts snmpsim on a folder of `Switches.start`, on loopback.
-
-    As root it becomes `nobody`, who must be able to enter the folder.
-    """
+    """Starts snmpsim on a folder of `Switches.start`, on loopback; as root it becomes `nobody`."""
     command = [
         str(Path(sys.executable).with_name(RESPONDER)),
         f"--data-dir={folder / 'data'}",
@@ -170,7 +165,6 @@ class Recordings:
         )
 
     def write(self, snapshot: Snapshot) -> None:
-        """Update every recording to the snapshot; a reader sees all of one or nothing."""
         self._folder.mkdir(parents=True, exist_ok=True)
         values = self._readings.update(snapshot).ravel()
         for page in self._pages:
@@ -181,7 +175,6 @@ class Recordings:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file by a new one at one moment."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_bytes(content)
     fresh.replace(path)

@@ -41,11 +41,7 @@ def init(*, options: str, **_: object) -> None:
 
 
 def variate(oid: object, tag: str, value: str, **context: object) -> tuple[object, str, object]:
-    """Called by snmpsim for every answer; returns OID, type and value.
-
-    A request for another OID, and every attempt to set a value, gets the error that snmpsim has
-    prepared.
-    """
+    """Called by snmpsim for every answer; another OID, or a set, gets its prepared error."""
     if context["setFlag"] or not (context["nextFlag"] or context["exactMatch"]):
         return context["origOid"], tag, context["errorStatus"]
     (number,) = WORD.unpack_from(_numbers[0], int(value) * WORD.size)
@@ -64,7 +60,6 @@ def as_shown(tag: str, number: int) -> int:
 
 
 def shutdown(**_: object) -> None:
-    """Called once by snmpsim."""
     for numbers in _numbers:
         numbers.close()
     _numbers.clear()

@@ -16,7 +16,6 @@ from simulator.snapshot import Counts, JobStatus, Snapshot, StepBlock
 from simulator.topology.model import Bools, Floats, Topology
 
 VERSION = 1
-"""Of the batches' format."""
 
 
 class StepMarks:
@@ -53,14 +52,12 @@ class StepMarks:
     def _span(
         snapshot: Snapshot, job: JobStatus, start_s: Floats, end_s: Floats, is_known: Bools
     ) -> tuple[list[int], list[int]]:
-        """Starts and durations by the hosts' clocks."""
         hosts = job.rank_host[is_known]
         start_ns: Counts = snapshot.host_unix_ns(hosts, start_s[is_known])
         end_ns: Counts = snapshot.host_unix_ns(hosts, end_s[is_known])
         return start_ns.tolist(), np.maximum(end_ns - start_ns, 0).tolist()
 
     def _heads_of(self, snapshot: Snapshot, job: JobStatus) -> list[tuple[str, str]]:
-        """The file of each rank, and the line that identifies it."""
         processes = job.rank_pid.tobytes()
         known = self._heads.get(job.name)
         if known is None or known[0] != processes:

@@ -100,15 +100,12 @@ class Ports:
         of_switches = np.flatnonzero(topology.source_switch >= 0).astype(np.int32)
         order = np.lexsort((topology.port[of_switches], topology.source_switch[of_switches]))
         self.out: Ints = of_switches[order]
-        """The link that leaves the port."""
         self.back: Ints = topology.reverse[self.out]
-        """The link that it receives from."""
         self.switch: Ints = topology.source_switch[self.out]
         self.number: Ints = topology.port[self.out]
         self._starts = np.searchsorted(self.switch, np.arange(len(topology.switches) + 1))
 
     def of_switch(self, switch: int) -> range:
-        """Where this switch's ports stand in the columns."""
         return range(int(self._starts[switch]), int(self._starts[switch + 1]))
 
 
@@ -124,7 +121,6 @@ class Readings:
         self.values: Counts = np.zeros((len(Reading), len(self.ports.out)), dtype=np.int64)
 
     def update(self, snapshot: Snapshot) -> Counts:
-        """All readings, [reading, port]."""
         fresh = np.empty_like(self.values)
         self._count(snapshot, fresh)
         self._gauge(snapshot, fresh)
@@ -133,7 +129,6 @@ class Readings:
         return fresh
 
     def _count(self, snapshot: Snapshot, fresh: Counts) -> None:
-        """Fill in counters."""
         links, out, back = snapshot.links, self.ports.out, self.ports.back
         fresh[Reading.SENT_BYTES] = links.bytes[out]
         fresh[Reading.SENT_PACKETS] = links.packets[out]
@@ -158,7 +153,6 @@ class Readings:
         fresh[Reading.UPTIME_TICKS] = int(snapshot.time_s * TICKS_PER_SECOND)
 
     def _gauge(self, snapshot: Snapshot, fresh: Counts) -> None:
-        """Fill in gauges."""
         links, world, out = snapshot.links, snapshot.world, self.ports.out
         is_up = self._is_up(snapshot)
         speed = snapshot.topology.bits_per_second[out] * world.link_speed_share[out]
@@ -178,7 +172,6 @@ class Readings:
 
 
 def _mean_size(snapshot: Snapshot, links: Ints) -> Counts:
-    """Bytes of a packet on these links; packets of one class of traffic differ little."""
     packets = np.maximum(snapshot.links.packets[links], 1)
     size: Counts = snapshot.links.bytes[links] // packets
     return size
@@ -196,10 +189,7 @@ def received_milliwatts(bit_error_rate: Floats) -> Floats:
 
 
 def _tail_distance(probability: Floats) -> Floats:
-    """Q: how many standard deviations out that much of a normal distribution lies.
-
-    Abramowitz and Stegun 26.2.23, right to 5e-4.
-    """
+    """Q: standard deviations out to this tail (Abramowitz and Stegun 26.2.23, right to 5e-4)."""
     t = np.sqrt(-2.0 * np.log(np.clip(probability, *BER_RANGE)))
     above = 2.515517 + t * (0.802853 + t * 0.010328)
     below = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))
@@ -455,7 +445,6 @@ def slot_of(ports: Ports, reading: Reading, position: int) -> int:
 
 
 def switch_rows(topology: Topology, ports: Ports, switch: int, flavour: Flavour) -> list[Row]:
-    """All rows that a switch answers, in the order of OIDs."""
     rows = list(_system_rows(topology, ports, switch, flavour))
     columns = (*STANDARD_COLUMNS, *vendor_columns(flavour))
     for position in ports.of_switch(switch):
@@ -470,7 +459,6 @@ def switch_rows(topology: Topology, ports: Ports, switch: int, flavour: Flavour)
 
 
 def _system_rows(topology: Topology, ports: Ports, switch: int, flavour: Flavour) -> Iterator[Row]:
-    """The switch's identity, for people and for its neighbours."""
     product, name = PRODUCTS[flavour], topology.switches[switch].name
     mine = ports.of_switch(switch)
     yield _row(f"{SYSTEM}.1.0", Syntax.OCTETS, product.description)
@@ -488,7 +476,6 @@ def _system_rows(topology: Topology, ports: Ports, switch: int, flavour: Flavour
 def _interface_rows(
     topology: Topology, ports: Ports, position: int, flavour: Flavour
 ) -> Iterator[Row]:
-    """A port's names and properties."""
     number = int(ports.number[position])
     index, name = interface_index(flavour, number), interface_name(flavour, number)
     mac = _mac_bytes(topology.switch_mac(int(ports.switch[position]), number))
@@ -522,7 +509,6 @@ class Neighbour(NamedTuple):
 
 
 def neighbour_of(topology: Topology, back: int, flavour: Flavour) -> Neighbour:
-    """The sender of the link that a port receives from."""
     switch = int(topology.source_switch[back])
     if switch >= 0:
         name = interface_name(flavour, int(topology.port[back]))
@@ -540,10 +526,7 @@ def neighbour_of(topology: Topology, back: int, flavour: Flavour) -> Neighbour:
 def _neighbour_rows(
     topology: Topology, ports: Ports, position: int, flavour: Flavour
 ) -> Iterator[Row]:
-    """LLDP-MIB's remote table: index is time mark, local port, number of the neighbour.
-
-    A neighbour stays in the table while its cable is cut: real ones stay for two minutes.
-    """
+    """LLDP-MIB's remote table; a neighbour stays while its cable is cut, as for two minutes."""
     peer = neighbour_of(topology, int(ports.back[position]), flavour)
     index = interface_index(flavour, int(ports.number[position]))
     fixed: tuple[tuple[int, Syntax, str | bytes | int], ...] = (

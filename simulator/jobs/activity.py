@@ -47,7 +47,6 @@ class Activity:
     def add(
         self, doing: Doing, ranks: Ints, start_s: Floats, end_s: Floats, nvlink_bytes: float = 0.0
     ) -> None:
-        """Add a span in which these ranks do this; shapes are alike."""
         flat = (ranks.reshape(-1), start_s.reshape(-1).copy(), end_s.reshape(-1).copy())
         self._spans.append(_Span(doing, *flat, nvlink_bytes))
 
@@ -76,6 +75,5 @@ class Activity:
 
 
 def _overlap(start_s: Floats, end_s: Floats, since_s: float, until_s: float) -> Floats:
-    """Seconds of each span that fall between two moments."""
     overlap: Floats = np.minimum(end_s, until_s) - np.maximum(start_s, since_s)
     return np.maximum(overlap, 0.0)

@@ -133,10 +133,7 @@ class Job:
         return phase
 
     def revise(self, phase: Phase, world: World, now_s: float) -> None:
-        """Recompute after a change of the world: entries of ranks, starts of units, stuck units.
-
-        A process that was stopped goes on where it was: it enters as late as it was stopped.
-        """
+        """Recompute after a change of the world; a stopped process goes on where it was."""
         self._world = world
         turn = self._turn
         assert turn is not None
@@ -157,7 +154,6 @@ class Job:
         phase.start_s = np.maximum(phase.start_s, turn.not_before_s)
 
     def finish(self, phase: Phase, end_s: Floats, flow_bps: Floats, world: World) -> None:
-        """All units have ended: ranks leave, each in its turn."""
         self._world = world
         turn = self._turn
         assert turn is not None
@@ -180,15 +176,10 @@ class Job:
         self._now_s = max(self._now_s, self._moved_s)
 
     def drain(self, until_s: float) -> tuple[list[CollectiveBlock], list[StepBlock]]:
-        """Records completed by then, since the last call."""
         return self._records.take(until_s)
 
     def work_seconds(self, until_s: float) -> tuple[Floats, Floats, Floats]:
-        """Per rank from the last call to then: seconds computing, communicating; NVLink bytes.
-
-        Communicating means inside a collective: waiting, or moving bytes, also in one that has not
-        ended.
-        """
+        """Per rank since the last call: seconds computing, in collectives; NVLink bytes."""
         waiting = [(hung.members, np.nan_to_num(hung.entry_s, nan=np.inf)) for hung in self._hung]
         if self._turn is not None and self._turn.exit_s is None:
             waiting.append((self._turn.phase.pattern.members, self._turn.phase.entry_s))
@@ -277,7 +268,6 @@ class Job:
             self._is_held[hung.members] = True
 
     def _take_part(self, collective: Collective, entry_s: Floats) -> Iterator[Phase]:
-        """Run all units of a collective from these entries; `_left` has the exits then."""
         world = self._now_world()
         members = collective.pattern.members
         numbers = self._records.number(collective)
@@ -325,7 +315,6 @@ class Job:
         self._turn = _Turn(phase, collective, numbers, entry_s, entry_s, end, exit_s)
 
     def _left(self) -> Floats:
-        """Exits of the collective that has just ended."""
         assert self._turn is not None
         assert self._turn.exit_s is not None
         return self._turn.exit_s
@@ -419,10 +408,7 @@ class Job:
         self._compute[members] = self._left()
 
     def _send(self, collective: Collective, sender: int) -> Iterator[Phase]:
-        """From stage to stage: the receiver's computation waits, the sender's does not.
-
-        Each pair has a stream of its own, on which one message follows the other.
-        """
+        """The receiver's computation waits, the sender's does not; each pair has its own stream."""
         members, pairs = collective.pattern.members, collective.group
         entry = np.maximum(self._compute[members], self._pair_left_s[pairs])
         yield from self._take_part(collective, entry)
@@ -445,10 +431,7 @@ class Job:
             self._network[members] = self._left()
 
     def _share_loss(self) -> Iterator[Phase]:
-        """After the last bucket, all ranks exchange the loss; no rank goes on before.
-
-        Before that, ranks exchange the inputs of the loss, if the job has such an exchange.
-        """
+        """After the last bucket all ranks exchange the loss (and before it its inputs, if any)."""
         self._compute = np.maximum(self._compute, self._network)
         for collective in (self._collectives.exchange, self._collectives.loss):
             if collective is not None:

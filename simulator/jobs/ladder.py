@@ -36,10 +36,7 @@ TREE_CHUNKS = 16
 
 
 def exits(collective: Collective, entry_s: Floats, end_s: Floats, flow_bps: Floats) -> Floats:
-    """[units, members]: when each rank leaves; the last one of a unit at its ``end_s``.
-
-    ``entry_s`` must be finite, ``flow_bps`` is the mean of what each flow could move.
-    """
+    """[units, members]: when each rank leaves. ``entry_s`` is finite, ``flow_bps`` a mean."""
     algorithm = collective.pattern.algorithm
     if algorithm is Algorithm.RING:
         steps = ring_step_seconds(collective, flow_bps)
@@ -52,10 +49,7 @@ def exits(collective: Collective, entry_s: Floats, end_s: Floats, flow_bps: Floa
 
 
 def _stretched(time_s: Floats, start_s: Floats, last_s: Floats, end_s: Floats) -> Floats:
-    """Times after a unit's start, stretched so that ``last_s`` falls on the unit's end.
-
-    The network's end includes headers, losses and other jobs; only the shape is computed here.
-    """
+    """Times since a unit's start, stretched to its end: only the shape is computed here."""
     shape = (-1,) + (1,) * (time_s.ndim - 1)
     start = start_s.reshape(shape)
     span = np.maximum(last_s - start_s, 1e-12)
@@ -69,10 +63,7 @@ def _stretched(time_s: Floats, start_s: Floats, last_s: Floats, end_s: Floats) -
 
 
 def ring_step_seconds(collective: Collective, flow_bps: Floats) -> Floats:
-    """[units, members]: seconds of one step on the edge to the next member.
-
-    The slowest of an edge's channels counts: a chunk has arrived when all its parts have.
-    """
+    """[units, members]: seconds of a step to the next member, by the edge's slowest channel."""
     pattern = collective.pattern
     seconds = local_step_seconds(collective.is_local, collective.chunk_bytes)
     if len(flow_bps):

@@ -34,7 +34,6 @@ class Layout:
     expert: int
     rank_host: Ints
     rank_gpu: Ints
-    """Number in the cluster."""
     rank_nic: Ints
     """The NIC nearest to the rank's GPU, number in the cluster."""
 
@@ -133,7 +132,6 @@ def lay_out(spec: JobSpec, topology: Topology) -> Layout:
 
 
 def _check_hosts(spec: JobSpec, topology: Topology) -> None:
-    """Check that every host exists and is named once."""
     if not spec.hosts:
         raise SettingsError(f"job {spec.name}: no hosts")
     strangers = [host for host in spec.hosts if not 0 <= host < topology.hosts]
@@ -146,7 +144,6 @@ def _check_hosts(spec: JobSpec, topology: Topology) -> None:
 
 
 def _check_numbers(spec: JobSpec) -> None:
-    """Check that counts are 1 or more and durations above 0."""
     for name in ("tensor", "pipeline", "expert", "buckets", "microbatches"):
         if getattr(spec, name) < 1:
             raise SettingsError(

@@ -22,7 +22,6 @@ class JobSpec:
     tensor: int = 8
     pipeline: int = 1
     expert: int = 1
-    """1: no experts."""
     gradient_bytes: int = 1 << 30
     """Of one rank, reduced over its data-parallel group at every step."""
     buckets: int = 4

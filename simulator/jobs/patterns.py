@@ -84,12 +84,10 @@ class Collective:
 
     @property
     def is_latency(self) -> bool:
-        """Whether it moves so little that the network does not matter."""
         return self.pattern.size_bytes <= LATENCY_BYTES_MAX
 
 
 def waves(spec: JobSpec) -> int:
-    """Stretches that forward, and backward, of a step are cut into."""
     most = PIPELINE_WAVES_MAX if spec.pipeline > 1 else WAVES
     return min(spec.microbatches, most)
 
@@ -138,13 +136,10 @@ class Collectives:
                 self.forward[edges] = self._pairs(edges, sender=0)
                 self.backward[edges] = self._pairs(edges, sender=1)
         self.reduce: Collective | None = None
-        """Of one bucket of the gradient."""
         self.gather: Collective | None = None
-        """Of one bucket of the parameters, in sharded jobs."""
         self.exchange: Collective | None = None
         """Of data that ranks exchange at every step."""
         self.loss: Collective | None = None
-        """Of the step's loss."""
         if DATA in kinds:
             if spec.gather_bytes:
                 gather = Operation.ALL_GATHER
@@ -160,7 +155,6 @@ class Collectives:
                 self.reduce = self._reduction(DATA, Operation.ALL_REDUCE, bucket, every)
 
     def all(self) -> list[Collective]:
-        """All of them, always in the same order."""
         found = [*self.tensor.values(), *self.expert.values()]
         found += [*self.forward.values(), *self.backward.values()]
         for one in (self.reduce, self.gather, self.exchange, self.loss):
@@ -172,7 +166,6 @@ class Collectives:
     def _members(
         self, kind: str, stages: StageRange
     ) -> tuple[Ints, tuple[str, ...], tuple[Ints, Ints]]:
-        """The units of these stages: members, hashes, and their groups and stages."""
         members = self._layout.groups[kind]
         stage = self._layout.rank_stage[members[:, 0]]
         chosen = np.flatnonzero((stage >= stages[0]) & (stage <= stages[1])).astype(np.int32)
@@ -331,10 +324,7 @@ _MIX = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 def _flow_keys(hashes: tuple[str, ...], flows: Flows) -> Ints:
-    """ECMP keys: the same connection has the same key.
-
-    A connection belongs to a communicator, so all collectives of one share its connections.
-    """
+    """ECMP keys by connection; all collectives of a communicator share its connections."""
     seeds = np.array(
         [int.from_bytes(blake2b(one.encode(), digest_size=8).digest()) for one in hashes],
         dtype=np.uint64,

@@ -19,7 +19,6 @@ from simulator.topology.model import Bools, Floats, Ints
 OBSERVATION_SECONDS = 15e-6
 """Mean delay of the CPU callbacks that record entries and exits; never early, seldom 100 us."""
 SHORTEST_SECONDS = 1e-6
-"""The least duration that a collective's record has."""
 PENDING_BLOCKS = 10
 """Finished collectives that a simulated Flight Recorder dump shows before the one that hangs."""
 
@@ -37,10 +36,7 @@ class Records:
         self.recent: deque[CollectiveBlock] = deque(maxlen=PENDING_BLOCKS)
 
     def number(self, collective: Collective) -> Ints:
-        """Return and advance each unit's sequence number for this collective.
-
-        Counted per stage: stages fill one after the other, so they are not always equal.
-        """
+        """Return and advance each unit's sequence number, by stage: they fill one by one."""
         key = (collective.kind, collective.pattern.operation)
         counts = self._counts.setdefault(key, np.zeros(self._stages, dtype=np.int32))
         numbers: Ints = counts[collective.stage]
@@ -57,7 +53,6 @@ class Records:
         exit_s: Floats,
         chosen: Bools | None = None,
     ) -> None:
-        """Record that every rank of the chosen units (all, if None) has left."""
         delay = self._random.exponential(OBSERVATION_SECONDS, (2, *entry_s.shape))
         seen_entry = entry_s + delay[0]
         seen_exit = np.maximum(exit_s + delay[1], seen_entry + SHORTEST_SECONDS)
@@ -109,7 +104,6 @@ class Records:
         self._steps.append((float(block.end_s.max()), block))
 
     def take(self, until_s: float) -> tuple[list[CollectiveBlock], list[StepBlock]]:
-        """Records completed by this time and not taken before, in the order of their ends."""
         blocks = sorted((one for one in self._blocks if one[0] <= until_s), key=_end)
         steps = sorted((one for one in self._steps if one[0] <= until_s), key=_end)
         self._blocks = [one for one in self._blocks if one[0] > until_s]
@@ -118,5 +112,4 @@ class Records:
 
 
 def _end(record: tuple[float, CollectiveBlock | StepBlock]) -> float:
-    """When the last rank left it."""
     return record[0]

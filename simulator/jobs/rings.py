@@ -42,7 +42,6 @@ class Flows:
 
 
 def is_local_edge(members: Ints, layout: Layout) -> Bools:
-    """[units, members]: whether the member and the next of its ring are on one host."""
     host = layout.rank_host[members]
     return np.asarray(host == np.roll(host, -1, axis=1), dtype=np.bool_)
 
@@ -55,10 +54,7 @@ def ring_flows(members: Ints, layout: Layout) -> Flows:
 
 
 def tree_flows(members: Ints, layout: Layout, parents: Ints) -> Flows:
-    """Both directions of every edge between a member and its parent on another host.
-
-    ``parents`` comes from `double_trees`. The share is of the whole message, in one direction.
-    """
+    """Both ways of edges to ``parents`` on other hosts; a share is of the message, one way."""
     tree_unit, tree, child = np.nonzero(parents != ROOT)
     parent = parents[tree_unit, tree, child]
     host = layout.rank_host[members]

@@ -58,7 +58,6 @@ class Workload:
         return seconds
 
     def step(self, world: World) -> StepWork:
-        """Draw this step's work for each rank."""
         spec, ranks, random = self._spec, self._layout.ranks, self._random
         host = self._layout.rank_host
         data = LOADER_SECONDS + random.exponential(LOADER_SPREAD_SECONDS, ranks)

@@ -43,7 +43,6 @@ class Fair:
     which: Ints
     """Uses of the crowd that are those of active flows."""
     uses: Uses
-    """The same as columns."""
     own_bps: Floats
     """Payload of each flow, 0 for those that are not active; infinite where nothing limits it."""
     is_held: Bools
@@ -66,26 +65,20 @@ class Feeding:
 
 @dataclass(frozen=True)
 class Rhythm:
-    """When the longest bursts come, in truth and as simulated.
-
-    A long phase is simulated until it has settled; its last moments stand for the rest of it.
-    """
+    """When the longest bursts come, in truth and simulated: a long phase is cut once it settled."""
 
     on_s: float = 0.0
     off_s: float = 0.0
 
     @property
     def on_simulated_s(self) -> float:
-        """Seconds of a burst."""
         return min(self.on_s, PHASE_MAX_SECONDS)
 
     @property
     def period_simulated_s(self) -> float:
-        """Seconds of a burst and the silence after it."""
         return self.on_simulated_s + min(self.off_s, PHASE_MAX_SECONDS)
 
     def measuring(self, start_s: float, least_s: float) -> list[float]:
-        """For each step of the measurement, its weight: whole periods, and not too few."""
         period = self.period_simulated_s
         if period <= 0:
             return [1.0] * round(least_s / STEP_SECONDS)
@@ -121,10 +114,7 @@ class Scene:
     """[flows, hops]: this link limits this flow."""
 
     def key(self) -> bytes:
-        """Equal for scenes that run alike while the world does not change.
-
-        Rates are rounded: another order of additions must not make another scene.
-        """
+        """Equal for scenes that run alike; rates are rounded, as the order of additions varies."""
         path, sources = self.paths.path, self.sources
         rates = (self.capacity_bps[path], sources.demand_bps, sources.start_bps)
         return path.tobytes() + b"".join(rate.astype(np.float32).tobytes() for rate in rates)
@@ -257,7 +247,6 @@ def settle(world: World, scene: Scene, *, has_ecn: bool) -> Settled:
 
 
 def _drops_at(fluid: Fluid, path: Ints) -> Floats:
-    """For each flow, the share of what it sent that was dropped in front of each of its links."""
     sent = np.maximum(fluid.totals.flow_sent, 1.0)
     drops: Floats = np.zeros(path.shape)
     # The fluid leaves out the first link: the host's memory is in front of it.

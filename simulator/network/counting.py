@@ -13,7 +13,6 @@ from simulator.topology.model import Floats, Ints
 
 
 def sent_bps(flows: Flows, payload_bps: Floats, fluid: tuple[Scene, Settled] | None) -> Floats:
-    """Rate on the wire that each flow needs for this payload."""
     wire: Floats = payload_bps * flows.paths.wire_per_payload
     if fluid is not None:
         scene, settled = fluid
@@ -70,7 +69,6 @@ def count_links(
 
 
 def _add_congestion(links: Links, rates: LinkRates, settled: Settled) -> None:
-    """Add the fluid's result, at the links that were in it."""
     totals, seconds = settled.totals, settled.totals.seconds
     packet_bytes = links.packet_bits / 8
     at = np.searchsorted(rates.links, settled.links)

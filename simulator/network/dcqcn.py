@@ -77,10 +77,7 @@ class RateControl:
         self._nobody: Bools = np.zeros(len(line_bps), dtype=np.bool_)
 
     def advance(self, marked_packets: Floats | None, seconds: float) -> Bools:
-        """Advance by ``seconds`` in which so many marked packets of each flow arrived.
-
-        Returns which flows were notified.
-        """
+        """Advance by ``seconds`` with these marked packets; returns which flows were notified."""
         self._since_notified += seconds
         notified = self._nobody
         if marked_packets is not None:

@@ -97,7 +97,6 @@ def find_paths(world: World, links: Links, source: Ints, target: Ints, key: Ints
 
 
 def background_paths(world: World, links: Links) -> Paths:
-    """Paths of traffic that belongs to no simulated job."""
     source = np.array([one.source_nic for one in world.background], dtype=np.int32)
     target = np.array([one.target_nic for one in world.background], dtype=np.int32)
     # Each is a connection of its own, and its number is its key.
@@ -113,7 +112,6 @@ def background_paths(world: World, links: Links) -> Paths:
 
 
 def mean_bps(one: Background) -> float:
-    """Mean rate of a background source."""
     if one.period_seconds <= 0:
         return one.bits_per_second
     return one.bits_per_second * min(1.0, one.on_seconds / one.period_seconds)
@@ -129,7 +127,6 @@ class Flows:
     weight: Floats
     """Its rate for one of its variable's: 1 for the largest flow of a ring."""
     limit_bps: Floats
-    """Of each variable."""
     first_background: int
     """Flows from here on belong to no job."""
 
@@ -251,10 +248,7 @@ class Crowd:
 
 @dataclass(frozen=True, eq=False)
 class Wire:
-    """Bytes that one collective of each unit of a pattern puts on the links, with headers.
-
-    Retransmissions because of full queues come on top: they depend on the other traffic.
-    """
+    """Bytes of one collective of each unit on the links, with headers, without retransmissions."""
 
     links: Ints
     """Numbers of the links that the pattern uses, ascending."""

@@ -61,7 +61,6 @@ class Sources:
 
     @classmethod
     def steady(cls, demand_bps: Floats, start_bps: Floats) -> Sources:
-        """Sources without bursts, all rate-controlled."""
         never = np.zeros(len(demand_bps))
         return cls(demand_bps, start_bps, np.ones(len(demand_bps), dtype=np.bool_), never, never)
 
@@ -181,7 +180,6 @@ class Fluid:
         self._frames_per_step = STEP_SECONDS * self._line_bps / (PAUSE_BITS / 2)
 
     def _find_nics(self, paths: Paths, capacity: Floats, built: Floats, nics: int) -> None:
-        """Find the NICs that send, and what they can fetch from memory in one step."""
         senders, self._sender = np.unique(paths.source, return_inverse=True)
         self._fetch_bytes = capacity[senders] * STEP_SECONDS / 8
         up = np.searchsorted(self.links, 2 * nics + senders)

@@ -33,8 +33,7 @@ LEADING_TERM_BER = 1e-6
 ROUND_TRIP_SECONDS = 12e-6
 """From a packet to its negative acknowledgement: three tiers of switches, cables and two NICs."""
 ACK_TIMEOUT_SECONDS = 4e-3
-"""4.096 us x 2^10: adaptive retransmission tries first after milliseconds, not after the seconds
-that NCCL_IB_TIMEOUT allows."""
+"""4.096 us x 2^10: adaptive retransmission tries first after milliseconds."""
 TAIL_SHARE = 0.02
 """Of losses that no later packet shows: about the last two of a message of half a megabyte. So one
 loss in 10,000 costs a flow of 400 Gb/s a tenth of its goodput, and one in 100 nearly all."""
@@ -67,12 +66,10 @@ class Recovery:
 
 
 def wire_efficiency(fabric: Fabric) -> float:
-    """Payload's share of the bits on the wire."""
     return MTU_BYTES / (MTU_BYTES + HEADER_BYTES[fabric])
 
 
 def packet_bytes(fabric: Fabric) -> float:
-    """Size of a full packet on the wire."""
     return float(MTU_BYTES + HEADER_BYTES[fabric])
 
 
@@ -121,7 +118,6 @@ def codeword_failures(raw_ber: Floats) -> tuple[Floats, Floats]:
 
 
 def link_errors(world: World) -> LinkErrors:
-    """Error rates of a world's links from their raw bit error rates."""
     lost, symbols = codeword_failures(world.link_raw_ber)
     packet_bits = 8 * packet_bytes(world.topology.fabric)
     # A packet begins and ends somewhere inside a codeword, so it touches one more than it fills.

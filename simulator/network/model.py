@@ -31,7 +31,6 @@ class LinkRates:
     paused_share: Floats = field(default_factory=_empty)
     """Of time in which the far end forbade sending (pause frames)."""
     pause_frames: Floats = field(default_factory=_empty)
-    """Pause frames that the far end sent for it."""
     waiting_share: Floats = field(default_factory=_empty)
     """Of time in which there was something to send and no credit (InfiniBand)."""
     queue_bytes: Floats = field(default_factory=_empty)
@@ -52,7 +51,6 @@ class LinkRates:
 SUMMED = tuple(
     one.name for one in fields(LinkRates) if one.name not in {"links", "queue_peak_bytes"}
 )
-"""Columns that may be multiplied by time."""
 
 
 @dataclass(eq=False)
@@ -63,7 +61,6 @@ class NicRates:
     marked_received: Floats = field(default_factory=_empty)
     """Packets with ECN-CE that arrived."""
     cnp_sent: Floats = field(default_factory=_empty)
-    """Congestion notifications that this receiver sent."""
     cnp_handled: Floats = field(default_factory=_empty)
     """Congestion notifications that this sender received."""
     out_of_sequence: Floats = field(default_factory=_empty)
@@ -81,7 +78,6 @@ class NicRates:
 
     @cached_property
     def is_calm(self) -> bool:
-        """Whether all columns are zero."""
         return not self.table.any()
 
 
@@ -90,10 +86,7 @@ NOTICED = tuple(one.name for one in fields(NicRates) if one.name != "nics")
 
 @dataclass(eq=False)
 class Solution:
-    """Speeds and counter rates of one set of active units as long as nothing changes.
-
-    ``speed`` and ``flow_bps`` have one entry for each pattern asked for, in its order.
-    """
+    """Speeds and counter rates of active units while nothing changes, by pattern as asked."""
 
     speed: list[Floats]
     """For each unit: collectives a second (1 / duration); 0 for units that are not active or

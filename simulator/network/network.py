@@ -41,8 +41,7 @@ SOLUTIONS_BYTES_MAX = 256 << 20
 """Memory for solutions: a thousand mixtures of units of a cluster of 128 hosts, twenty of 4,096. A
 job of eight rails that run by themselves comes to 256 mixtures."""
 STATES_KEPT = 8
-"""States of the network that stay cached: healthy, and those that a flapping link or a rebooting
-host returns to."""
+"""Cached states of the network: healthy, and those that flapping links return to."""
 SCENES_KEPT = 256
 """Congested parts of the network that stay cached for each state."""
 
@@ -89,7 +88,6 @@ class Network:
         self._solutions_bytes = 0
 
     def solve(self, world: World, active: _Active) -> Solution:
-        """The solution for the active units of these patterns together."""
         state = self._look_at(world)
         key = (state.digest, tuple((pattern, units.tobytes()) for pattern, units in active))
         found = self._solutions.get(key)
@@ -115,7 +113,6 @@ class Network:
         return without_background(solution, self.solve(world, []), own)
 
     def wire(self, world: World, pattern: Pattern) -> Wire:
-        """Bytes that one collective of each unit of a pattern puts on the links."""
         state = self._look_at(world)
         if pattern not in state.wires:
             paths = self._paths_of(world, pattern)
@@ -123,7 +120,6 @@ class Network:
         return state.wires[pattern]
 
     def _look_at(self, world: World) -> _State:
-        """The cached state of the network for this world."""
         if self._state is not None and self._known == (world, world.version):
             return self._state
         self._known = (world, world.version)
@@ -146,7 +142,6 @@ class Network:
     # Solving -----------------------------------------------------------------------------------
 
     def _crowd(self, world: World, patterns: tuple[Pattern, ...]) -> Crowd:
-        """All flows of these patterns and of the background."""
         state = self._look_at(world)
         if patterns not in state.crowds:
             routed = [(pattern, self._paths_of(world, pattern)) for pattern in patterns]
@@ -155,7 +150,6 @@ class Network:
         return state.crowds[patterns]
 
     def _mix(self, world: World, active: _Active) -> Mixture:
-        """Fair rates first; then congestion, but only where links are fed more than they carry."""
         links = self._look_at(world).links
         patterns = tuple(pattern for pattern, _ in active)
         crowd = self._crowd(world, patterns)
@@ -207,10 +201,7 @@ class Network:
         )
 
     def _settle(self, world: World, scene: Scene) -> Settled:
-        """Run the fluid, once for each scene.
-
-        Other units come and go on links that are not part of the scene.
-        """
+        """Run the fluid once for each scene: units come and go on links outside of it."""
         scenes = self._look_at(world).scenes
         key = scene.key()
         settled = scenes.get(key)

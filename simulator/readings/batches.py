@@ -57,7 +57,6 @@ class Content:
         self.events: list[Event] = []
 
     def split(self) -> list[Content]:
-        """The parts for each batch: at least one batch, and records in one piece each."""
         records = split_records(join_records(self.records), BATCH_COLLECTIVES_MAX)
         spans = -(-len(self.spans) // BATCH_STEPS_MAX)
         events = -(-len(self.events) // BATCH_EVENTS_MAX)
@@ -95,10 +94,7 @@ class Reporter:
         flush_ticks: int = 1,
         poller: PollerSpec | None = DEFAULT_POLLER,
     ) -> None:
-        """``flush_ticks``: snapshots that one batch gathers; an agent flushes every few seconds.
-
-        ``poller``: the agent that polls the switches; None for none.
-        """
+        """``flush_ticks``: snapshots of one batch; ``poller`` polls the switches, None for none."""
         self._topology = topology
         self._cluster = cluster
         self._start_unix_ns = start_unix_ns
@@ -187,7 +183,6 @@ class Reporter:
     # One host ------------------------------------------------------------------------------------
 
     def _gather(self, host: int, agent: HostAgent, time_ms: int) -> Iterator[bytes]:
-        """Append a host's readings of this tick to those of its next batch."""
         parts = tuple(section.rows(host) for section in self._sections)
         rows = sum(map(len, parts))
         is_full = (len(agent.frames) + 1) * rows > BATCH_SAMPLES_MAX
@@ -207,7 +202,6 @@ class Reporter:
             content.events += section.events(host)
 
     def _flush(self, host: int, agent: HostAgent) -> Iterator[bytes]:
-        """The batches of unsent readings: one, unless they exceed the size of a batch."""
         if not agent.frames:
             return
         samples = agent.table.columns(agent.times_ms, agent.frames)

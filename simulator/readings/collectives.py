@@ -13,7 +13,7 @@ import numpy as np
 
 from collector.contract.collective import Operation, State, Timing, communicator_id
 from collector.contract.model import Event
-from collector.contract.records import NUMBERS, Context
+from collector.contract.records import NUMBERS, THIN_MAX, Context
 from collector.contract.units import NS
 from simulator.interfaces.inspector import NAMES
 from simulator.readings.ranks import Ranks
@@ -28,7 +28,6 @@ FORGET_SECONDS = 1800.0
 """How long after its last operation the agent still reports a rank's counters."""
 ROWS_PER_SECOND_MAX = 1000.0
 """Operations of one host that the agent passes on; above it thins them out."""
-THIN_MAX = 20
 THIN_FALL_SHARE = 0.8
 """How far below the limit the rows must be before the agent thins less."""
 INTERVAL_SECONDS = 1.0
@@ -51,14 +50,12 @@ _ITSELF = tuple(
         "files_left_out",
     )
 )
-"""Metrics of the source about itself, in this order."""
 _POINT_TO_POINT = frozenset({Operation.SEND, Operation.RECV})
 _PAIRS = {
     Operation.SEND: (Operation.SEND, Operation.RECV),
     Operation.RECV: (Operation.RECV, Operation.SEND),
     Operation.SEND_RECV: (Operation.SEND_RECV, Operation.SEND_RECV),
 }
-"""Names of the two ends of an exchange between two ranks."""
 _NAMED = frozenset(NAMES)
 """Collectives that Inspector has a name for; the agent reports all others as unnamed."""
 
@@ -72,7 +69,6 @@ class Shape:
 
     host: Places
     context: Places
-    """Numbers of the host's contexts."""
     tally: Places
     speaker: Places
     """Numbers of ranks of communicators, each announced by one event."""
@@ -126,7 +122,6 @@ class Tallies:
         self._numbers: dict[tuple[int, _Key], int] = {}
 
     def number(self, host: int, key: _Key) -> int:
-        """The number of a tally; a new one is added."""
         number = self._numbers.setdefault((host, key), len(self.keys))
         if number == len(self.keys):
             self.keys.append(key)
@@ -147,7 +142,6 @@ class Tallies:
         self.seen_s[which] = -np.inf
 
     def of_host(self, host: int) -> Places:
-        """The numbers of the tallies that a host reports."""
         return np.flatnonzero((self.host == host) & (self.seen_s > -np.inf))
 
 
@@ -217,7 +211,6 @@ class CollectiveSection:
     # Section -------------------------------------------------------------------------------------
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Take the collectives that ended since the agents last read."""
         self._gathered = Gathered()
         self._events = [[] for _ in range(self._topology.hosts)]
         hosts = np.arange(self._topology.hosts, dtype=np.int32)
@@ -245,14 +238,12 @@ class CollectiveSection:
                 self._is_introduced[number] = False
 
     def rows(self, host: int) -> Rows:
-        """Three counters a tally, losses, and the source's metrics about itself."""
         rows = self._rows[host]
         if rows is None:
             rows = self._rows[host] = self._make_rows(host)
         return rows
 
     def values(self, host: int) -> Floats:
-        """In the order of the rows."""
         self.rows(host)
         counts = self._tallies.counts[:, self._places[host]].astype(np.float64)
         counts[2] /= NS
@@ -271,13 +262,11 @@ class CollectiveSection:
         return self._events[host]
 
     def records(self, host: int) -> Records | None:
-        """The records that the host's agent sends of this tick."""
         return self._gathered.of_host(host)
 
     # One block -----------------------------------------------------------------------------------
 
     def _write(self, snapshot: Snapshot, block: CollectiveBlock, clock_ns: Counts) -> Lines:
-        """The lines that the ranks of a block write when they leave it, by their clocks."""
         shape = self._shape_of(block)
         is_done = np.isfinite(block.entry_s) & np.isfinite(block.exit_s)
         host = shape.host[is_done]
@@ -312,7 +301,6 @@ class CollectiveSection:
     def _numbers(
         snapshot: Snapshot, block: CollectiveBlock, host: Places, is_done: Bools
     ) -> Counts:
-        """The seven columns of the records that are done."""
         hosts = host.astype(np.int32)
         entry_ns = snapshot.host_unix_ns(hosts, block.entry_s[is_done]) // NS_PER_US * NS_PER_US
         exit_ns = snapshot.host_unix_ns(hosts, block.exit_s[is_done]) // NS_PER_US * NS_PER_US

@@ -51,7 +51,6 @@ class DebugSection:
         self._events: dict[int, list[Event]] = {}
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Read the output of jobs that have just begun."""
         for name, job in self._ranks.jobs.items():
             edition = self._ranks.edition(name)
             if job.communicators and self._editions.get(name) != edition:
@@ -82,7 +81,6 @@ class DebugSection:
         return self._rows[host]
 
     def values(self, host: int) -> Floats:
-        """In the order of the rows."""
         files = self._files[host]
         if not files:
             return np.zeros(0)
@@ -96,7 +94,6 @@ class DebugSection:
     # One job -------------------------------------------------------------------------------------
 
     def _introduce(self, job: JobStatus) -> None:
-        """Assign each rank's output to its host."""
         hosts = job.rank_host.tolist()
         counts: dict[int, int] = {}
         layout = place_ranks(job)

@@ -23,7 +23,6 @@ class DeviceSection(abc.ABC):
         self._rows: list[Rows | None] = [None] * hosts
 
     def rows(self, host: int) -> Rows:
-        """Made at the first call."""
         rows = self._rows[host]
         if rows is None:
             rows = self._rows[host] = self.make_rows(host)
@@ -32,7 +31,6 @@ class DeviceSection(abc.ABC):
     @abc.abstractmethod
     def make_rows(self, host: int) -> Rows: ...
     def values(self, host: int) -> Floats:
-        """The host's line of the matrix."""
         numbers: Floats = self._matrix[host]
         return numbers
 
@@ -40,7 +38,6 @@ class DeviceSection(abc.ABC):
         """Does nothing: a section without state needs no restart."""
 
     def events(self, host: int) -> list[Event]:  # noqa: ARG002 - a section's signature
-        """Empty: a section without events."""
         return []
 
     def show(self, columns: Sequence[Floats | Counts]) -> None:

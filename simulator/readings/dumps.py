@@ -90,7 +90,6 @@ class DumpSection:
         return self._rows[host]
 
     def values(self, host: int) -> Floats:
-        """In the order of the rows."""
         if not self._counts[host]:
             return np.zeros(0)
         itself = (self._counts[host], 0, 0)
@@ -196,7 +195,6 @@ def status_of(dump: Dump, number: str) -> dict[str, str]:
 
 
 def describe_dump(dump: Dump, rank: int, records: list[Collective], time_ns: int) -> Event:
-    """The event that reports a rank's dump."""
     states = [record.state for record in records]
     pending = len(states) - states.count(State.COMPLETED)
     status = msgspec.json.encode({name: status_of(dump, name) for name in dump["pg_status"]})
@@ -218,7 +216,6 @@ def describe_dump(dump: Dump, rank: int, records: list[Collective], time_ns: int
 
 
 def describe_groups(dump: Dump, groups: dict[str, Group], time_ns: int) -> list[Event]:
-    """An event for each process group of a rank."""
     numbers: dict[str, int] = {}
     for entry in dump["entries"]:
         numbers.setdefault(entry["process_group"][0], entry["pg_id"])

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from collector.contract.counters import Overflow
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from simulator.interfaces.columns import (
     DOWN_SPEEDS,
     ethtool_columns,
@@ -53,7 +53,6 @@ GIGABIT = 1e9
 
 
 def port_facts(topology: Topology, nic: int) -> dict[str, str]:
-    """Labels of `fabric_port_info`, but for the speed."""
     model = nic_model(topology)
     return {
         "driver": "mlx5",
@@ -140,7 +139,6 @@ class PortSection(NicSection):
         )
 
     def _meet(self, paths: list[str]) -> None:
-        """Record which counters exist; they never change."""
         self._names = {path: PORT_COUNTERS[path] for path in paths}
         for path in paths:
             directory = path.partition("/")[0]
@@ -149,7 +147,6 @@ class PortSection(NicSection):
         self._extenders = Extenders(WRAPS_32, self._topology.nics, wrapping)
 
     def _extend(self, counters: dict[str, Counts], is_read: Bools) -> dict[str, Counts]:
-        """The counters, with those of 32 bits extended."""
         assert self._extenders is not None
         wrapping = [path for path, name in self._names.items() if name.width == WRAPS_32]
         raw = np.column_stack([counters[path] for path in wrapping])
@@ -157,7 +154,6 @@ class PortSection(NicSection):
         return counters | dict(zip(wrapping, extended.T, strict=True))
 
     def rows_of_nic(self, nic: int) -> list[Row]:
-        """In the order of `read`."""
         topology = self._topology
         labels = {"device": topology.device_name(nic), "port": PORT}
         facts = labels | port_facts(topology, nic)
@@ -178,7 +174,7 @@ class PortSection(NicSection):
                 for directory in self._files
             ),
             *counters,
-            *(missing_row(row, Reason.SATURATED, "ib_sysfs") for row in clamping),
+            *(missing_row(row, UnreadReason.SATURATED, "ib_sysfs") for row in clamping),
         ]
 
 
@@ -203,7 +199,6 @@ class NetdevSection(NicSection):
         )
 
     def rows_of_nic(self, nic: int) -> list[Row]:
-        """In the order of `read`."""
         labels = {"device": self._topology.interface_name(nic)}
         address = interface_address(self._topology, nic)
         facts = {"address": address, "driver": KERNEL_DRIVER}
@@ -214,7 +209,7 @@ class NetdevSection(NicSection):
             make_row("fabric_nic_mtu_bytes", labels),
             make_row("fabric_nic_up", labels),
             speed,
-            missing_row(speed, Reason.NOT_SUPPORTED, "netdev"),
+            missing_row(speed, UnreadReason.NOT_SUPPORTED, "netdev"),
         ]
 
 
@@ -226,7 +221,6 @@ class EthtoolSection(NicSection):
         self._names: dict[str, Name] = {}
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:  # noqa: ARG002 - a section's
-        """Those statistics that the agent's table names."""
         columns = ethtool_columns(snapshot)
         if not self._names:
             self._names = {
@@ -241,7 +235,6 @@ class EthtoolSection(NicSection):
             yield scaled
 
     def rows_of_nic(self, nic: int) -> list[Row]:
-        """In the order of `read`."""
         labels = {"device": self._topology.interface_name(nic)}
         return [
             make_row("fabric_nic_driver_info", labels | driver_facts(self._topology, nic)),

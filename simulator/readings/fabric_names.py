@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from collector.contract.counters import Overflow, Width
+from collector.contract.units import WORD_BYTES
 
 WIDE = Width()
 CLAMPS_4, CLAMPS_8, CLAMPS_16, CLAMPS_32 = (Width(bits, Overflow.CLAMP) for bits in (4, 8, 16, 32))
 WRAPS_32 = Width(32, Overflow.WRAP)
-WORD_BYTES = 4.0
 MILLISECOND, MICROSECOND, PERCENT = 0.001, 0.000_001, 0.01
 MEGABIT = 1e6
 
@@ -28,7 +28,6 @@ class Name(NamedTuple):
 
 
 def _names(prefix: str, metrics: dict[str, str], width: Width) -> dict[str, Name]:
-    """Names of one width, with the common prefix of paths and of metrics."""
     return {
         f"{prefix}/{native}": Name(f"fabric_port_{metric}_total", width=width)
         for native, metric in metrics.items()
@@ -45,8 +44,8 @@ PORT_ATTRIBUTES = {
 }
 
 PORT_COUNTERS: dict[str, Name] = {
-    "counters/port_xmit_data": Name("fabric_port_transmit_bytes_total", WORD_BYTES),
-    "counters/port_rcv_data": Name("fabric_port_receive_bytes_total", WORD_BYTES),
+    "counters/port_xmit_data": Name("fabric_port_transmit_bytes_total", float(WORD_BYTES)),
+    "counters/port_rcv_data": Name("fabric_port_receive_bytes_total", float(WORD_BYTES)),
     **_names(
         "counters",
         {

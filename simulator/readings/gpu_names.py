@@ -1,7 +1,4 @@
-"""The agent's names of NVML's answers: a copy of its tables, for an H200; a test compares both.
-
-Keys are those of `simulator.interfaces.machine_tree.gpu_columns`.
-"""
+"""The agent's names of `machine_tree.gpu_columns`: a copy of its tables that a test compares."""
 
 from __future__ import annotations
 
@@ -20,7 +17,6 @@ from simulator.interfaces.machine_tree import (
 
 PERCENT, MEGAHERTZ, MILLI, NANO = 0.01, 1e6, 1e-3, 1e-9
 MEBIBYTES_PER_SECOND, MEGABYTES_PER_SECOND = 8.0 * (1 << 20), 8e6
-"""In bits a second."""
 KIBIBYTE = 1024.0
 
 Labels = tuple[tuple[str, str], ...]
@@ -159,7 +155,6 @@ STEADY = (
         for number in FIELDS_ZERO
     ),
 )
-"""The same on every GPU, always."""
 
 LINK_STEADY = (
     Steady("fabric_gpu_nvlink_link_up", 1),
@@ -171,7 +166,6 @@ LINK_STEADY = (
     Steady("fabric_gpu_nvlink_link_recoveries_total", 0),
     Steady("fabric_gpu_nvlink_link_crc_errors_total", 0),
 )
-"""The same on every link, always."""
 LINK_BYTES = {
     "field 138": ("fabric_gpu_nvlink_link_transmit_bytes_total", "transmit"),
     "field 139": ("fabric_gpu_nvlink_link_receive_bytes_total", "receive"),

@@ -45,7 +45,6 @@ class LinkSection(DeviceSection):
         self._events: dict[int, list[Event]] = {}
 
     def make_rows(self, host: int) -> Rows:
-        """How often each link went down."""
         size = self._topology.nics_per_host
         return tuple(
             make_row(
@@ -64,7 +63,6 @@ class LinkSection(DeviceSection):
         self._early[fresh] = self._downs[fresh] = 0
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Compare every link with its state at the last tick."""
         self._events = {}
         is_seen: Bools = is_read[snapshot.world.nic_host]
         is_up = link_is_up(snapshot.world)
@@ -88,7 +86,6 @@ class LinkSection(DeviceSection):
         return reported
 
     def _report_rates(self, snapshot: Snapshot, is_reported: Bools) -> None:
-        """Report links that have another rate than when they were last up."""
         columns = port_columns(snapshot)
         rates = np.column_stack([columns["rate"], columns["lanes"]])
         before = self._rates

@@ -1,7 +1,4 @@
-"""The agent's sources `nvml` and `host`: GPUs and the host itself.
-
-Ranks' processes are in `simulator.readings.processes`.
-"""
+"""The agent's sources `nvml` and `host`, without ranks' processes (see `processes`)."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from collector.contract.model import Event
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from simulator.interfaces.fabric_tree import gpu_pci_path
 from simulator.interfaces.kernel import (
     KIB,
@@ -70,7 +67,6 @@ def gpu_labels(topology: Topology, gpu: int) -> dict[str, str]:
 
 
 def explain_xid(number: int) -> str:
-    """The agent's text: what an XID means and what to do."""
     if number not in XIDS:
         return f"XID {number}: see NVIDIA's XID catalogue"
     meaning, action = XIDS[number]
@@ -78,10 +74,7 @@ def explain_xid(number: int) -> str:
 
 
 class GpuSection(DeviceSection):
-    """`nvml`: numbers of each GPU, without its processes.
-
-    A GPU that has fallen off the bus reports only that.
-    """
+    """`nvml` without processes; a GPU that has fallen off the bus reports only that."""
 
     def __init__(self, topology: Topology, ranks: Ranks) -> None:
         super().__init__(topology.hosts)
@@ -128,7 +121,6 @@ class GpuSection(DeviceSection):
         self.is_lost = self._fell & snapshot.world.gpu_is_dead
 
     def _count_processes(self) -> Floats:
-        """The number of processes that compute on each GPU."""
         counts = np.zeros(self._topology.gpus)
         for job in self._ranks.jobs.values():
             counts += np.bincount(job.rank_gpu, minlength=self._topology.gpus)
@@ -140,7 +132,6 @@ class GpuSection(DeviceSection):
         return tuple(row for gpu in gpus for row in self._rows_of_gpu(gpu))
 
     def _rows_of_gpu(self, gpu: int) -> list[Row]:
-        """In the order of `read`."""
         labels = gpu_labels(self._topology, gpu)
         info = make_row(INFO, labels | self._facts(gpu))
 
@@ -150,19 +141,19 @@ class GpuSection(DeviceSection):
         def links(metric: str) -> list[Row]:
             return [row(metric, (("link", str(link)),)) for link in range(NVLINKS)]
 
-        rows = [row("fabric_gpu_up"), missing_row(info, Reason.UNREADABLE, NVML), info]
+        rows = [row("fabric_gpu_up"), missing_row(info, UnreadReason.UNREADABLE, NVML), info]
         rows += [row(each.metric) for each in NUMBERS]
         for metric, word in LINK_BYTES.values():
             rows += [*links(metric), row(f"fabric_gpu_nvlink_{word}_bytes_total")]
         rows += [row(each.metric, each.labels) for each in STEADY]
         rows += [each for steady in LINK_STEADY for each in links(steady.metric)]
         rows += [
-            missing_row(row(metric, more), Reason.NOT_SUPPORTED, NVML) for metric, more in REFUSED
+            missing_row(row(metric, more), UnreadReason.NOT_SUPPORTED, NVML)
+            for metric, more in REFUSED
         ]
         return [*rows, row("fabric_gpu_processes"), row("fabric_gpu_processes_left_out")]
 
     def _facts(self, gpu: int) -> dict[str, str]:
-        """More labels of `fabric_gpu_info`."""
         index = gpu % self._topology.gpus_per_host
         return {
             "model": MODEL,
@@ -215,14 +206,12 @@ class XidSection:
         self._events.setdefault(host, []).append(event)
 
     def restart(self, started: Sequence[int], booted: Sequence[int]) -> None:  # noqa: ARG002
-        """Counters restart with the agent."""
         size = self._topology.gpus_per_host
         for host in started:
             self._counts[host], self._rows[host] = {}, None
             self._last[host * size : (host + 1) * size] = 0
 
     def rows(self, host: int) -> Rows:
-        """The last XID of each GPU, and each that was ever seen."""
         rows = self._rows[host]
         if rows is None:
             topology, size = self._topology, self._topology.gpus_per_host
@@ -240,7 +229,6 @@ class XidSection:
         return rows
 
     def values(self, host: int) -> Floats:
-        """In the order of the rows."""
         size = self._topology.gpus_per_host
         last = self._last[host * size : (host + 1) * size]
         counts = np.array(list(self._counts[host].values()), dtype=np.float64)
@@ -272,7 +260,6 @@ _PLAIN = (
     "load1",
     "gpu_processes",
 )
-"""Changing metrics, besides processor time."""
 _STILL = (
     "pressure_irq_stalled_seconds_total",
     "memory_writeback_bytes",

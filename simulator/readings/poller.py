@@ -34,7 +34,6 @@ class PollerSpec:
     """The polling agent's name and interval."""
 
     name: str = "poller-0"
-    """Of the agent and its host."""
     interval_s: float = 10.0
     """From one poll to the next: real ones ask every 10 to 30 s."""
     flavour: Flavour = Flavour.SONIC

@@ -1,7 +1,4 @@
-"""The agent's sources `nvml` and `host`: ranks' processes, and so jobs.
-
-The service learns from `fabric_job_info` which job and rank runs where.
-"""
+"""The agent's sources `nvml` and `host`: ranks' processes, and so `fabric_job_info`."""
 
 from __future__ import annotations
 
@@ -54,7 +51,6 @@ class Processes:
     since_ticks: Counts
     """Its processor time then."""
     is_reported: Bools
-    """Whether an event has reported it."""
     numbers: Floats = field(default_factory=lambda: np.zeros((0, 0)))
     """[ranks, rows of a rank], in the order of ``order``."""
 
@@ -63,7 +59,6 @@ class Processes:
         return ranks
 
     def labels(self, rank: int) -> dict[str, str]:
-        """Labels of a rank's process in the agent's host source."""
         return {
             "pid": str(self.job.rank_pid[rank]),
             "gpu": str(self.gpu[rank]),
@@ -73,7 +68,6 @@ class Processes:
 
 
 def meet(snapshot: Snapshot, job: JobStatus, edition: int) -> Processes:
-    """The processes of a job at its first tick."""
     topology = snapshot.topology
     order = np.argsort(job.rank_host, kind="stable").astype(np.intp)
     first = np.searchsorted(job.rank_host[order], np.arange(topology.hosts + 1)).astype(np.intp)
@@ -115,7 +109,6 @@ class ProcessSection:
     # Section -------------------------------------------------------------------------------------
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Update the processes of all running jobs."""
         self._events = {}
         before, self._jobs = self._jobs, {}
         for name, job in self._ranks.jobs.items():
@@ -137,7 +130,6 @@ class ProcessSection:
             known.since_s[ours], known.is_reported[ours] = np.nan, False
 
     def rows(self, host: int) -> Rows:
-        """Of each rank on the host."""
         here = [known for known in self._jobs.values() if known.first[host] < known.first[host + 1]]
         layout = tuple((known.job.name, known.edition) for known in here)
         if layout != self._layouts[host]:
@@ -151,7 +143,6 @@ class ProcessSection:
         return self._rows[host]
 
     def values(self, host: int) -> Floats:
-        """In the order of the rows."""
         parts = [
             known.numbers[known.first[host] : known.first[host + 1]].ravel()
             for known in self._jobs.values()
@@ -165,7 +156,6 @@ class ProcessSection:
     # Numbers -------------------------------------------------------------------------------------
 
     def _look(self, snapshot: Snapshot, known: Processes) -> None:
-        """Read the kernel's and the driver's numbers of each process."""
         job, kernel = known.job, known.kernel
         kernel.go_on(snapshot)
         every = np.ones(job.ranks)
@@ -183,14 +173,9 @@ class ProcessSection:
         known.numbers = np.column_stack(columns).astype(np.float64)[known.order]
 
     def _rows_of_rank(self, known: Processes, rank: int) -> list[Row]:
-        """In the order of `_look`."""
         labels, pid = known.labels(rank), str(known.job.rank_pid[rank])
         of_gpu = gpu_labels(self._topology, int(known.job.rank_gpu[rank])) | {"pid": pid}
-        more = {
-            "local_rank": str(known.local_rank[rank]),
-            "user": USER,
-            "scheduler": "slurm",
-        }
+        more = {"local_rank": str(known.local_rank[rank]), "user": USER, "scheduler": "slurm"}
         return [
             make_row("fabric_gpu_process_info", of_gpu),
             make_row("fabric_gpu_process_memory_used_bytes", of_gpu),
@@ -224,7 +209,6 @@ class ProcessSection:
             self._report(snapshot, known, rank, "gpu_process_uninterruptible", what, attributes)
 
     def _report_gone(self, snapshot: Snapshot, gone: Processes, is_read: Bools) -> None:
-        """An event for each process that has ended."""
         for rank in np.flatnonzero(is_read[gone.job.rank_host]).tolist():
             self._report(snapshot, gone, rank, "gpu_process_gone", "it is not there any more", {})
 

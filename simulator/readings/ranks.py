@@ -10,7 +10,6 @@ class Ranks:
 
     def __init__(self) -> None:
         self.jobs: dict[str, JobStatus] = {}
-        """Running ones, by name."""
         self._known: dict[str, tuple[bytes, bytes]] = {}
         self._editions: dict[str, int] = {}
 

@@ -23,7 +23,6 @@ class Records(NamedTuple):
     """Some records of one host."""
 
     context: Places
-    """Numbers of the host's contexts."""
     numbers: Counts
     """[7, records]: a line for each of the wire's columns."""
 
@@ -36,7 +35,6 @@ class Contexts:
         self._lists: list[list[Context]] = [[] for _ in range(hosts)]
 
     def number(self, host: int, context: Context) -> int:
-        """The number of a context; a new one is added."""
         numbers = self._numbers[host]
         number = numbers.setdefault(context, len(numbers))
         if number == len(self._lists[host]):
@@ -44,7 +42,6 @@ class Contexts:
         return number
 
     def of_host(self, host: int) -> Sequence[Context]:
-        """By number."""
         return self._lists[host]
 
 
@@ -88,12 +85,10 @@ class Gathered:
         self._sorted: tuple[Places, Places, Counts] | None = None
 
     def add(self, host: Places, context: Places, numbers: Counts) -> None:
-        """Add records: the host of each, its context's number at that host, and its numbers."""
         self._parts.append((host, context, numbers))
         self._sorted = None
 
     def of_host(self, host: int) -> Records | None:
-        """Records added for a host, in order; None if there are none."""
         if not self._parts:
             return None
         if self._sorted is None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from collector.contract.identity import Labels, canonical_labels
 from collector.contract.model import Event
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from simulator.snapshot import Snapshot
 from simulator.topology.model import Bools, Floats
 
@@ -38,8 +38,7 @@ def make_row(metric: str, labels: Mapping[str, str] | None = None) -> Row:
     return metric, canonical_labels(labels or {})
 
 
-def missing_row(row: Row, reason: Reason, source: str) -> Row:
-    """The row with value 1 that names an absent reading and the reason."""
+def missing_row(row: Row, reason: UnreadReason, source: str) -> Row:
     metric, labels = row
     absence = {"metric": metric, "reason": reason.value, "source": source}
     return make_row(MISSING_METRIC, {**dict(labels), **absence})
@@ -69,7 +68,6 @@ class Columns(NamedTuple):
 
     series: msgspec.Raw
     place: NDArray[np.uint32]
-    """Of the series in the table."""
     time_ms: NDArray[np.int64]
     value: Floats
 
@@ -92,7 +90,6 @@ class Table:
         self._packed = msgspec.Raw(b"")
 
     def holds(self, parts: tuple[Rows, ...]) -> bool:
-        """Whether exactly these rows are arranged here."""
         return len(parts) == len(self._parts) and all(
             one is other for one, other in zip(parts, self._parts, strict=True)
         )
@@ -105,10 +102,7 @@ class Table:
         self._shown = b""
 
     def columns(self, times_ms: Sequence[int], frames: Sequence[Floats]) -> Columns:
-        """Samples of some ticks: by series, and within a series by time.
-
-        ``frames`` hold a number for each row, in the order of the sections.
-        """
+        """Samples by series, then by time; ``frames``: a number for each row, by section."""
         values = np.stack(frames)[:, self._order].T
         is_there = ~np.isnan(values)
         is_shown: Bools = np.any(is_there, axis=1)

@@ -47,7 +47,6 @@ class Loops:
         return cls(edition, marks, steps, start, duration)
 
     def count(self, phase: str, ranks: Places, start_ns: Counts, end_ns: Counts) -> None:
-        """Count one mark of each of these ranks."""
         self.marks[ranks] += 1
         if phase:
             sums = self.phase_ns.setdefault(phase, np.zeros_like(self.marks))
@@ -119,7 +118,6 @@ class StepSection:
     # Section -------------------------------------------------------------------------------------
 
     def read(self, snapshot: Snapshot, is_read: Bools) -> None:
-        """Take the steps that ended since the agents last read."""
         self._spans = [[] for _ in range(self._topology.hosts)]
         jobs = self._ranks.jobs
         self._loops = {name: loops for name, loops in self._loops.items() if name in jobs}
@@ -144,7 +142,6 @@ class StepSection:
         return self._rows[host]
 
     def values(self, host: int) -> Floats:
-        """In the order of the rows."""
         return self._values[host]
 
     def events(self, host: int) -> list[Event]:  # noqa: ARG002 - a section's signature
@@ -174,7 +171,6 @@ class StepSection:
             )
 
     def _take(self, marks: Marks) -> None:
-        """Count marks, and send all of them."""
         job = marks.job
         if job.name in self._ranks.jobs and marks.edition == self._ranks.edition(job.name):
             loops = self._loops.get(job.name)

@@ -23,7 +23,6 @@ class Number(enum.IntEnum):
     ZERO = 0
     ONE = 1
     UPTIME_SECONDS = 2
-    """The same for every port."""
     MTU_BYTES = 3
     STATE = 4
     RATE = 5
@@ -95,7 +94,6 @@ STANDARD_ABSENT = (
 
 
 def columns_of(flavour: Flavour) -> tuple[Column, ...]:
-    """All series of a port of such a switch."""
     own = {
         Flavour.SONIC: _queues_by_cast,
         Flavour.ARISTA: _queues_by_cast,
@@ -115,7 +113,6 @@ def absent_metrics(flavour: Flavour) -> tuple[str, ...]:
 
 
 def _by_class(metric: str, number: Number, label: str, **labels: str) -> Iterator[Column]:
-    """A series for each priority or queue; only the lossless one counts."""
     for each in range(PRIORITIES):
         counted = number if each == LOSSLESS_PRIORITY else Number.ZERO
         yield _port(metric, counted, **{label: str(each)}, **labels)
@@ -175,11 +172,7 @@ FACTS: dict[Flavour, Labels] = {
         "model": "simulated switch",
         "version": "4.33.6M",
     },
-    Flavour.CUMULUS: {
-        "profile": "cumulus",
-        "vendor": "NVIDIA",
-        "version": "5.9.2",
-    },
+    Flavour.CUMULUS: {"profile": "cumulus", "vendor": "NVIDIA", "version": "5.9.2"},
     Flavour.JUNIPER: {
         "profile": "juniper",
         "vendor": "Juniper",

@@ -16,13 +16,8 @@ from typing import Protocol
 import numpy as np
 
 from collector.contract.counters import WRAPS_32
-from collector.contract.reason import Reason
-from simulator.interfaces.columns import (
-    PHYSICAL_POLLING,
-    PHYSICAL_UP,
-    PORT_ACTIVE,
-    PORT_DOWN,
-)
+from collector.contract.reason import UnreadReason
+from simulator.interfaces.columns import PHYSICAL_POLLING, PHYSICAL_UP, PORT_ACTIVE, PORT_DOWN
 from simulator.interfaces.infiniband_switches import (
     BITS,
     TICK_BYTES,
@@ -58,12 +53,10 @@ from simulator.snapshot import Counts, Snapshot
 from simulator.topology.model import Bools, Fabric, Floats, Topology
 
 SNMP, INFINIBAND = "snmp", "ib_fabric"
-"""Sources of the agent."""
 MILLIWATTS_PER_WATT = 1000
 GAUGE_MAX = (1 << 32) - 1
 """SNMP's Gauge32 stops there."""
 OPERATIONAL = 1
-"""ifOperStatus."""
 CHIP = "Quantum-2"
 """What simulated InfiniBand switches are; what it counts is wide, and never at its end."""
 
@@ -83,7 +76,6 @@ class View(Protocol):
 
 
 def make_view(topology: Topology, flavour: Flavour) -> View:
-    """The view for this fabric's switches."""
     if topology.fabric is Fabric.INFINIBAND:
         return InfinibandView(topology)
     return SnmpView(topology, flavour)
@@ -139,7 +131,6 @@ class SnmpView:
         return extended.T.astype(np.float64)
 
     def cells(self, switch: int) -> Iterator[Cell]:
-        """Of the switch, and then of port after port."""
         topology, flavour = self._topology, self._flavour
         name, mine = topology.switches[switch].name, self.ports.of_switch(switch)
         facts = {
@@ -155,7 +146,7 @@ class SnmpView:
         yield make_row("fabric_switch_uptime_seconds", {"host": name}), Number.UPTIME_SECONDS, first
         for metric in absent_metrics(flavour):
             row = make_row(metric, {"host": name, "device": name})
-            yield missing_row(row, Reason.ABSENT, SNMP), Number.ONE, first
+            yield missing_row(row, UnreadReason.ABSENT, SNMP), Number.ONE, first
         for position in mine:
             yield from self._port_cells(name, position)
 
@@ -234,7 +225,6 @@ class InfinibandView:
         self._ticks = np.where(is_read, ticks, self._ticks)
 
     def cells(self, switch: int) -> Iterator[Cell]:
-        """Of the switch, and then of port after port."""
         topology = self._topology
         name, mine = topology.switches[switch].name, self.ports.of_switch(switch)
         guid = f"0x{topology.switch_guid(switch):016x}"
@@ -244,7 +234,7 @@ class InfinibandView:
         yield make_row("fabric_switch_info", asked | facts), numbers.KNOWN, first
         yield make_row("fabric_switch_up", asked), numbers.UP, first
         values = make_row("fabric_switch_poll_values", asked)
-        yield missing_row(values, Reason.TIMEOUT, INFINIBAND), numbers.SILENT, first
+        yield missing_row(values, UnreadReason.TIMEOUT, INFINIBAND), numbers.SILENT, first
         for position in mine:
             labels = {"device": name, "host": name, "port": str(self.ports.number[position])}
             peer = self._neighbour(int(self.ports.back[position]))
@@ -255,7 +245,6 @@ class InfinibandView:
                 yield make_row(metric, labels), place, position
 
     def _neighbour(self, back: int) -> Labels:
-        """Labels that a scan reports of the sender of this link."""
         topology = self._topology
         switch = int(topology.source_switch[back])
         if switch >= 0:

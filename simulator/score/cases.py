@@ -44,11 +44,7 @@ CLUSTERS = (
     ),
     ClusterSpec(topology="rail", hosts=HOSTS, speed="400GbE", fabric=Fabric.ROCE, hosts_per_leaf=8),
     ClusterSpec(
-        topology="fat_tree",
-        hosts=HOSTS,
-        speed="400GbE",
-        fabric=Fabric.ROCE,
-        hosts_per_leaf=4,
+        topology="fat_tree", hosts=HOSTS, speed="400GbE", fabric=Fabric.ROCE, hosts_per_leaf=4
     ),
     ClusterSpec(
         topology="dragonfly", hosts=HOSTS, speed="NDR", fabric=Fabric.INFINIBAND, hosts_per_leaf=2
@@ -151,7 +147,6 @@ def draw_job(name: str, hosts: list[int], stages: int, random: np.random.Generat
 
 
 def draw_habits(variant: str, random: np.random.Generator) -> dict[str, Any]:
-    """What a job of this variant does beside training."""
     return {
         field: type(low)(random.uniform(low, high))
         for field, (low, high) in VARIANTS[variant].items()

@@ -126,11 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     runs = run_with_progress([(name, seed) for seed in seeds for name in cases], arguments, console)
     board = Scoreboard(
-        version=VERSION,
-        seeds=list(seeds),
-        without=arguments.without,
-        marks=mark(runs),
-        runs=runs,
+        version=VERSION, seeds=list(seeds), without=arguments.without, marks=mark(runs), runs=runs
     )
     text = to_markdown(board)
     arguments.out.mkdir(parents=True, exist_ok=True)
@@ -182,7 +178,6 @@ def run_day(arguments: argparse.Namespace) -> int:
 def run_with_progress(
     wanted: Sequence[tuple[str, int]], arguments: argparse.Namespace, console: Console
 ) -> list[Run]:
-    """All runs in the order in which they were wanted, with a bar until then."""
     columns = (
         TextColumn("{task.description:<24}"),
         BarColumn(),

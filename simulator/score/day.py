@@ -35,7 +35,6 @@ goes is open for ten minutes after it was last seen."""
 BENIGN_PER_SHIFT = 3
 BENIGN_SECONDS = (60.0, 300.0)
 PLACEMENTS_MAX = 200
-"""That are tried: about one in three will do."""
 HOURS_DEFAULT, FAULTS_DEFAULT, SHIFTS_DEFAULT = 24.0, 20, 4
 
 CLUSTERS = tuple(
@@ -67,7 +66,6 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
 
     seed: int
     number: int
-    """From 0."""
     shifts: int
     hours: float
     """Of the whole day."""
@@ -187,7 +185,6 @@ def place_faults(
 
 
 def draw_benign(scenario: Scenario, random: np.random.Generator) -> list[Injection]:
-    """What only looks like trouble, at any time."""
     cluster = Simulation(scenario).cluster
     kinds = [one for one in discover().values() if not one.causes and one.fits(cluster)]
     chosen = random.choice(len(kinds), size=min(BENIGN_PER_SHIFT, len(kinds)), replace=False)
@@ -206,7 +203,6 @@ def draw_benign(scenario: Scenario, random: np.random.Generator) -> list[Injecti
 def inject(
     fault: Fault, cluster: Cluster, random: np.random.Generator, start_s: float, seconds: float
 ) -> Injection:
-    """A fault of ``seconds``, at a random place and of a random strength."""
     return Injection(
         fault=fault,
         place=fault.choose(cluster, random),

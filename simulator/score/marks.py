@@ -36,7 +36,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One scenario with one seed, run to its end."""
 
     case: str
-    """The fault's name, or `healthy`."""
     seed: int
     seconds: float
     """Simulated."""
@@ -51,9 +50,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     truth: Truth
     first: Verdict | None
-    """The first verdict while it acted."""
     is_found: bool
-    """Whether there was a right verdict at all."""
     is_first_right: bool
     delay_s: float | None
     """From the fault's start to the first right verdict."""
@@ -67,20 +64,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     found: int
     first_right: int
     sayings: int
-    """Verdicts of this cause, right or wrong."""
     right: int
-    """Of them, those that were right."""
     delay_median_s: float | None
     delay_p90_s: float | None
 
     @property
     def recall(self) -> float | None:
-        """Share of truths with a right verdict."""
         return self.found / self.truths if self.truths else None
 
     @property
     def top_1(self) -> float | None:
-        """Share of truths whose first verdict was right."""
         return self.first_right / self.truths if self.truths else None
 
     @property
@@ -119,7 +112,6 @@ class Marks(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def false_per_day(self) -> float | None:
-        """False incidents in a simulated day of a healthy cluster."""
         if not self.benign_seconds:
             return None
         return self.false_incidents / self.benign_seconds * DAY_SECONDS
@@ -142,7 +134,6 @@ def names(given: Culprit, right: Culprit) -> bool:
 
 
 def is_right(verdict: Verdict, truth: Truth) -> bool:
-    """Whether a verdict gives a right cause and a right name."""
     return verdict.cause in truth.causes and any(
         names(verdict.culprit, right) for right in truth.culprits
     )
@@ -261,7 +252,6 @@ def mark_sureness(runs: Sequence[Run]) -> list[Sureness]:
 
 
 def make_row(name: str, results: Sequence[Result], wrong: int) -> Row:
-    """One line of a table. ``wrong`` verdicts count against the cause that they gave."""
     delays = [result.delay_s for result in results if result.delay_s is not None]
     found = sum(result.is_found for result in results)
     return Row(

@@ -59,7 +59,6 @@ FOLDER_PREFIX = "fabricscope-day-"
 PAGER = Route(
     receiver="pager", matchers=(Matcher(SEVERITY_LABEL, Operator.IS, CRITICAL),), group_wait_s=10.0
 )
-"""What pages by default."""
 
 
 class Pager:
@@ -75,7 +74,6 @@ class Pager:
         self._started_ns = started_ns
 
     async def hear(self, group: Group, alerts: Sequence[Alert], now_ns: int) -> None:
-        """Take the alerts of a rule group."""
         self._evaluated[group.key] = now_ns
         self._standing[group.key] = tuple(
             Standing(labels=each.labels, alert=each, source=group.key) for each in alerts
@@ -85,7 +83,6 @@ class Pager:
         self.inhibited.update(each.labels for each in firing if each.inhibited_by)
 
     def look(self, now_ns: int, incidents: Sequence[Incident]) -> None:
-        """Send what is due."""
         scene = Scene(
             alerts=tuple(one for each in self._standing.values() for one in each),
             evaluated=self._evaluated,
@@ -120,10 +117,7 @@ def page_of(notice: Notice, incidents: dict[str, Incident]) -> Page:
 
 
 def write_paging_rules(folder: Path) -> Path:
-    """A folder with those rules of the pack that can page, and those that they read.
-
-    The others do not page, and to evaluate all of them every half minute of a day takes hours.
-    """
+    """A folder with the rules that can page and those they read: all of them would take hours."""
     groups = [group for name, text in fill_pack().items() for group in parse_rules(text, name)]
     recorded = {
         rule.name: rule.expression for group in groups for rule in group.rules if not rule.is_alert
@@ -228,7 +222,6 @@ def watch(shift: Shift) -> Watch:
 
 
 async def play(simulation: Simulation, folder: Path) -> Pager:
-    """Run a shift with a service in this folder."""
     scenario = simulation.scenario
     service = SimulatedService(folder, scenario.start_unix_ns / NS)
     desk = Desk(service, folder, scenario.start_unix_ns)

@@ -25,7 +25,6 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     """first, changed or repeat."""
     alerts: tuple[str, ...]
-    """The names of the alerts that it is about."""
     incident: str = ""
     verdict: Verdict | None = None
     """Its incident's verdict at that time; None: it is about none."""
@@ -40,7 +39,6 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     truths: list[Truth]
     pages: list[Page]
     inhibited: int = 0
-    """Alerts that an incident held back, each counted once."""
     names: dict[str, int] = {}
     """How many alerts of each name fired, of those that can page."""
     error: str = ""
@@ -70,7 +68,6 @@ class DayMarks(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def uncovered(self) -> list[Covered]:
-        """Faults of which no page named the culprit."""
         return [each for each in self.faults if each.delay_s is None]
 
 
@@ -108,7 +105,6 @@ def cover(truth: Truth, pages: Sequence[Page]) -> Covered:
 
 
 def is_during(page: Page, truth: Truth) -> bool:
-    """Whether a page was sent while something acted, or shortly after."""
     return truth.start_ns <= page.sent_ns <= truth.end_ns + PAGE_GRACE_NS
 
 

@@ -28,7 +28,6 @@ class Scoreboard(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def to_json(board: Scoreboard) -> bytes:
-    """The whole scoreboard, indented, with every run's truth and sayings."""
     return msgspec.json.format(msgspec.json.encode(board), indent=1) + b"\n"
 
 
@@ -95,10 +94,7 @@ def confusion_table(confusion: dict[str, dict[str, int]]) -> list[str]:
     """The true cause (rows) against that of the first verdict (columns)."""
     causes = sorted({name for row in confusion.values() for name in row} - {NOTHING})
     columns = [*causes, NOTHING]
-    lines = [
-        f"| truth \\ first verdict | {' | '.join(columns)} |",
-        f"|---|{'---|' * len(columns)}",
-    ]
+    lines = [f"| truth \\ first verdict | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
     for true, row in confusion.items():
         cells = [str(row.get(name, "")) for name in columns]
         lines.append(f"| {true} | {' | '.join(cells)} |")
@@ -115,7 +111,6 @@ def sureness_table(rows: Sequence[Sureness]) -> list[str]:
 
 
 def percent(share: float | None) -> str:
-    """A share as percent; a dash for None."""
     return ABSENT if share is None else f"{share:.0%}"
 
 

@@ -24,18 +24,13 @@ from simulator.score.cases import make_case
 from simulator.score.evaluate import with_detectors
 from simulator.score.handicap import Handicap, arriving
 from simulator.score.marks import Run, Saying
-from simulator.score.simulated_service import Evaluator, Silent, SimulatedService
+from simulator.score.simulated_service import Evaluator, SimulatedService
 
 CLUSTER_NAME = "simulated"
 FOLDER_PREFIX = "fabricscope-score-"
 
 MakeEvaluator = Callable[[SimulatedService, Handicap], Evaluator]
 """Must be a function of a module: it is sent to other processes."""
-
-
-def no_detectors(_: SimulatedService, __: Handicap) -> Evaluator:
-    """The evaluator of a version that has none."""
-    return Silent()
 
 
 # One run -----------------------------------------------------------------------------------------
@@ -47,7 +42,6 @@ def play(
     make_evaluator: MakeEvaluator = with_detectors,
     handicap: Handicap = Handicap.NONE,
 ) -> list[Saying]:
-    """Run a scenario with a service in this folder, and record its verdicts."""
     scenario = simulation.scenario
     service = SimulatedService(folder, scenario.start_unix_ns / NS)
     evaluator = make_evaluator(service, handicap)
@@ -130,7 +124,6 @@ def run_all(
 def start(
     name: str, seed: int, folder: Path, how: tuple[MakeEvaluator, Handicap]
 ) -> tuple[Connection, Attempt]:
-    """Begin a case: the connection to its process, and the attempt without results."""
     answers, answer = multiprocessing.Pipe(duplex=False)
     process = multiprocessing.get_context("spawn").Process(
         target=attempt_case,
@@ -161,16 +154,9 @@ def hear(answers: Connection, attempt: Attempt) -> bool:
 
 
 def attempt_case(
-    name: str,
-    seed: int,
-    folder: Path,
-    how: tuple[MakeEvaluator, Handicap],
-    answer: Connection,
+    name: str, seed: int, folder: Path, how: tuple[MakeEvaluator, Handicap], answer: Connection
 ) -> None:
-    """In a process of its own: send the truths, then the verdicts, or why it broke off.
-
-    A bug ends the process with its trace; the parent sees the end, and goes on without it.
-    """
+    """In a process of its own: send the truths, then the verdicts or why it broke off."""
     # Ctrl-C reaches every process of a terminal; the parent process ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run = Run(case=name, seed=seed, seconds=0.0, truths=[], sayings=[])
@@ -188,5 +174,4 @@ def attempt_case(
 
 
 def broken(run: Run, reason: str) -> Run:
-    """A run that failed: its truths count as missed."""
     return msgspec.structs.replace(run, error=reason)

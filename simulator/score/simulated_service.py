@@ -38,7 +38,6 @@ class Silent:
     """Gives no verdicts: the scoreboard without detectors."""
 
     def evaluate(self, now_ns: int) -> Sequence[Verdict]:
-        """No verdicts."""
         del now_ns
         return ()
 
@@ -78,10 +77,7 @@ class SimulatedService:
             self.inventory.close()
 
     async def work(self, now_s: float, bodies: Iterable[bytes]) -> None:
-        """Store the batches that have arrived by now, and do what the service's tasks would have.
-
-        In a fixed order and to the end, so that the same batches always leave the same behind.
-        """
+        """Store these batches and run the service's tasks, in a fixed order and to the end."""
         self.now_s = now_s
         await asyncio.gather(*(self._ingest.native(body) for body in bodies))
         await self._ingest.sighted()

@@ -22,7 +22,6 @@ TOPOLOGIES: dict[str, Callable[[ClusterSpec], Wiring]] = {
     "dragonfly": dragonfly.wire,
     "single": single.wire,
 }
-"""Shapes by the name that a spec uses."""
 
 HOSTS_MIN = 2
 """One host uses no network."""
@@ -62,8 +61,7 @@ PCIE_SLOTS = tuple(
         (6, 64e9, 242 / 256),
     )
 )
-"""Up to generation 5 a lane sends 130 bits for 128; from 6 on, 14 of a flit's 256 bytes are CRC and
-error correction."""
+"""Up to generation 5 a lane sends 130 bits for 128; from 6 on a flit has 242 of 256 bytes."""
 
 
 def pcie_slot(speed: Speed) -> PcieSlot:
@@ -83,7 +81,6 @@ def build(spec: ClusterSpec) -> Topology:
 
 
 def _check_names(spec: ClusterSpec) -> None:
-    """Check that every name is known, and that the speed is one of the fabric's."""
     for what, name, known in (
         ("topology", spec.topology, TOPOLOGIES),
         ("fabric", spec.fabric, tuple(Fabric)),
@@ -118,10 +115,7 @@ def _check_numbers(spec: ClusterSpec) -> None:
 
 
 def _assemble(spec: ClusterSpec, wiring: Wiring) -> Topology:
-    """All links in the order that `Topology` promises: four ranges of NICs', then cables.
-
-    Cables stand twice, all near ends first, then all far ends in the same order.
-    """
+    """All links as `Topology` promises: four ranges of NICs', then cables, near ends before far."""
     nics = spec.hosts * spec.nics_per_host
     memory = np.arange(nics, dtype=np.int32)
     nic = memory + np.int32(nics)

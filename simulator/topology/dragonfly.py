@@ -18,8 +18,7 @@ from simulator.topology.model import Ints, LinkKind, Switch
 from simulator.topology.spec import ClusterSpec, Wiring, share_out
 
 ROUTERS_WANTED = 4
-"""Hosts are spread over at least so many routers, if there are enough hosts: two groups of two are
-the smallest dragonfly."""
+"""Hosts are spread over so many, if they suffice: two groups of two are the least."""
 
 
 def wire(spec: ClusterSpec) -> Wiring:

@@ -66,10 +66,7 @@ def fewest(uplinks: int, lower: int, ports: int) -> int:
 
 
 def mesh(lower: Ints, upper: Ints, parallel: int) -> tuple[Ints, Ints]:
-    """Both ends of the cables from each lower to each upper switch.
-
-    Parallel cables are neighbours in the order: destination-based routing relies on it.
-    """
+    """Cables from each lower to each upper switch; parallel ones side by side, as routing needs."""
     near = np.repeat(lower, len(upper) * parallel)
     far = np.tile(np.repeat(upper, parallel), len(lower))
     return near, far

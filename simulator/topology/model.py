@@ -52,16 +52,12 @@ class LinkKind(enum.IntEnum):
     PCIE_OUT = 0
     PCIE_IN = 1
     UP = 2
-    """From a NIC to its leaf switch."""
     DOWN = 3
-    """From a leaf switch to a NIC."""
     FABRIC_UP = 4
-    """From a switch to one of a higher tier."""
     FABRIC_DOWN = 5
     LOCAL = 6
     """Between two routers of one dragonfly group."""
     GLOBAL = 7
-    """Between two dragonfly groups."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,6 @@ class Topology:
     nics_per_host: int
     switches: tuple[Switch, ...]
     source: Ints
-    """The node that a link leaves."""
     target: Ints
     reverse: Ints
     """The other direction of the same cable, or PCIe slot."""
@@ -155,17 +150,12 @@ class Topology:
         """Links from here on are between switches."""
         return 4 * self.nics
 
-    def switch_node(self, switch: int) -> int:
-        return 2 * self.nics + switch
-
     @cached_property
     def source_switch(self) -> Ints:
-        """The switch that a link leaves, or -1."""
         return np.maximum(self.source - 2 * self.nics, -1).astype(np.int32)
 
     @cached_property
     def target_switch(self) -> Ints:
-        """The switch that a link reaches, or -1."""
         return np.maximum(self.target - 2 * self.nics, -1).astype(np.int32)
 
     # Names -----------------------------------------------------------------------------------

@@ -188,10 +188,7 @@ def _choose_by_hash(world: World, at: Ints, key: Ints) -> Bits:
 
 
 def _choose_by_target(topology: Topology, candidate: Ints, target: Ints) -> Bits:
-    """D-mod-k: neighbouring targets take neighbouring links, in each tier by another digit.
-
-    ``candidate`` is any link of each flow's choice: all of them join the same two tiers.
-    """
+    """D-mod-k: neighbouring targets take neighbouring links, in each tier by another digit."""
     ordinal, divisor = _target_tables(topology)
     choice: Bits = (ordinal[target] // divisor[candidate]).astype(np.uint64)
     return choice
@@ -223,7 +220,6 @@ def _target_tables(topology: Topology) -> tuple[Ints, Ints]:
 
 @lru_cache(maxsize=CACHED_STATES)
 def _ports(topology: Topology) -> _Ports:
-    """The matrices of a topology, all links alive."""
     switches = len(topology.switches)
     fabric = np.arange(topology.first_fabric_link, topology.links, dtype=np.int32)
     order = fabric[np.argsort(topology.source_switch[fabric], kind="stable")]
@@ -310,10 +306,7 @@ def _distances(ports: _Ports, neighbour: Ints, goal_switch: Ints, farthest: int)
     number = np.arange(goals)
     own[goal_switch, number // 8] = 1 << (number % 8)
     start = own.view(np.uint64)
-    edges = [
-        _edges(ports, neighbour, LINK_WEIGHT),
-        _edges(ports, neighbour, GLOBAL_WEIGHT),
-    ]
+    edges = [_edges(ports, neighbour, LINK_WEIGHT), _edges(ports, neighbour, GLOBAL_WEIGHT)]
     reached = [start]
     transit = np.append(ports.is_transit, True)[:, None]
     for distance in range(1, farthest + 1):

@@ -50,7 +50,6 @@ class Wiring:
 
     switches: tuple[Switch, ...]
     nic_switch: Ints
-    """For each NIC: the switch that it hangs on."""
     near: Ints
     """For each cable between switches: its lower end, or one of its ends."""
     far: Ints

@@ -21,7 +21,6 @@ RAW_BER_MEDIAN = 1e-9
 RAW_BER_SPREAD = 1.0
 """Standard deviation of the logarithm of that rate between cables."""
 COOLING_SPREAD = 0.04
-"""Relative spread of cooling between GPUs."""
 
 SWITCH_BUFFER_BYTES = 64 << 20
 """Shared packet memory of one switch: a 51.2 Tb/s chip of 2024 has 64 to 165 MiB."""
@@ -29,10 +28,7 @@ SWITCH_BUFFER_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Background:
-    """Traffic that belongs to no simulated job: steady, or in bursts.
-
-    Sends ``bits_per_second`` while on; on for ``on_seconds`` in every ``period_seconds``.
-    """
+    """Traffic of no simulated job, steady or on for ``on_seconds`` of every ``period_seconds``."""
 
     source_nic: int
     target_nic: int
@@ -135,7 +131,6 @@ class World(Knobs):
 
     @property
     def is_infiniband(self) -> bool:
-        """Whether back-pressure uses credits (else pause frames)."""
         return self.topology.fabric is Fabric.INFINIBAND
 
     def reset(self) -> None:

@@ -1,7 +1,4 @@
-"""Bounds of a template. Rule files come from outside, and are expanded at every evaluation.
-
-Prometheus has no such bounds; a template that a person wrote stays far below each of them.
-"""
+"""Bounds of a template, which comes from outside. Prometheus has none; people stay far below."""
 
 from __future__ import annotations
 
@@ -32,7 +29,6 @@ QUERIES_MAX = 50
 ROWS_MAX = 10_000
 """Rows of one query's answer that a template may look at."""
 PRINT_DEPTH_MAX = 16
-"""Values inside values that are printed."""
 PATTERN_MAX = 500
 """Characters of a regular expression, and of what it puts in place."""
 MATCHED_MAX = 4_096

@@ -37,7 +37,6 @@ def negation(value: Value) -> bool:
 
 
 def length(value: Value) -> int:
-    """Bytes of a text, entries of a map, rows of an answer."""
     match value:
         case None:
             raise CallError("reflect: call of reflect.Value.Type on zero Value")
@@ -69,7 +68,6 @@ def _place(index: Value, size: int) -> int:
 
 
 def index_of(value: Value, *indexes: Value) -> Value:
-    """What is at an index, or at several, one inside the other."""
     if value is None:
         raise CallError("index of untyped nil")
     for index in indexes:
@@ -170,7 +168,6 @@ def unequal(first: Value, second: Value) -> bool:
 
 
 def less(first: Value, second: Value) -> bool:
-    """Whether a number is smaller, or a text comes first."""
     if not _kind(first) or not _kind(second):
         raise CallError("invalid type for comparison")
     if isinstance(first, str) and isinstance(second, str):

@@ -43,7 +43,6 @@ class TemplateError(FabricscopeError):
         self.template = template
 
     def as_prometheus(self, name: str) -> str:
-        """Prometheus' message for the same error in a template of this name."""
         if not self.line:
             return f"error executing template {name}: {self.detail}"
         if self.column is None:

@@ -109,7 +109,6 @@ def value(row: Row | None) -> float:
 
 
 def label(name: str, row: Row | None) -> str:
-    """A label of a row; empty if it has none of that name."""
     return _row(row).labels.get(name, "")
 
 
@@ -118,14 +117,12 @@ def strvalue(row: Row | None) -> str:
 
 
 def sort_by_label(name: str, rows: Rows | None) -> Rows:
-    """The rows by the value of a label; equal ones stay as they are."""
     if rows is None:
         return Rows(())
     return Rows(tuple(sorted(rows.rows, key=lambda row: as_bytes(row.labels.get(name, "")))))
 
 
 def arguments(*values: Value) -> Arguments:
-    """Several values as one, to give to a template."""
     return Arguments({f"arg{number}": one for number, one in enumerate(values)})
 
 
@@ -264,4 +261,3 @@ _PURE: Mapping[str, Function] = {
 }
 
 NAMES = frozenset((*_PURE, "query", "now", "externalURL", "pathPrefix"))
-"""What a template may call."""

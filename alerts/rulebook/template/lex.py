@@ -60,7 +60,6 @@ _QUOTED = re.compile(r'"(?:[^"\\\n]|\\[^\n])*"')
 _CHAR = re.compile(r"'(?:[^'\\\n]|\\[^\n])*'")
 _SIGNS = {"|": Kind.PIPE, "(": Kind.OPEN, ")": Kind.CLOSE, "=": Kind.ASSIGN}
 _WORD_SHOWN_MAX = 10
-"""Characters of a word in a complaint about it."""
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -111,7 +110,6 @@ def quoted_character(character: str, quote: str, *, ascii_only: bool = False) ->
 
 
 def quoted(text: str, *, ascii_only: bool = False) -> str:
-    """A text between quotes, as Go's `%q` writes it."""
     inside = (quoted_character(one, '"', ascii_only=ascii_only) for one in text)
     return f'"{"".join(inside)}"'
 
@@ -123,12 +121,10 @@ def named(character: str) -> str:
 
 
 def is_name_character(character: str) -> bool:
-    """Letters, digits, underscore: what names are made of."""
     return character == "_" or character.isalpha() or character.isdecimal()
 
 
 def lex(text: str) -> list[Word]:
-    """The words of a template, the last of which is the end, or a complaint."""
     if len(text) > TEXT_MAX:
         raise TemplateError(f"the template has {len(text)} characters; at most {TEXT_MAX}", line=1)
     return _Lexer(text).words()
@@ -221,7 +217,6 @@ class _Lexer:
             self._skip(at + 2)
 
     def _action(self) -> bool:
-        """The words of one action. False: a complaint ended it."""
         while True:
             if self._is_end(self.at):
                 if self.open:

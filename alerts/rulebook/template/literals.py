@@ -28,7 +28,6 @@ _OLD_OCTAL = re.compile(r"([+-]?)0_?([0-7_]+)")
 _SPECIAL = re.compile(r"([+-]?)(inf|infinity|nan)", re.IGNORECASE)
 
 WHOLE_MIN, WHOLE_MAX = -(2**63), 2**63 - 1
-"""Go's int64."""
 _NUMBER_LENGTH_MAX = 400
 """Digits of a number: as many as the largest float has, and more than any person writes."""
 _SURROGATES = range(0xD800, 0xE000)

@@ -66,7 +66,6 @@ class _Parser:
         return self._next()
 
     def _fail(self, detail: str) -> TemplateError:
-        """An error at the last word."""
         last = self.words[max(0, min(self.next_word, len(self.words)) - 1)]
         return TemplateError(detail, line=last.line)
 
@@ -123,7 +122,6 @@ class _Parser:
         return False
 
     def _definition(self) -> None:
-        """`{{define "name"}} … {{end}}`; the keyword is past."""
         context = "define clause"
         name = self._template_name(self._next_no_space(), context)
         self._expect(Kind.RIGHT, context)
@@ -156,7 +154,6 @@ class _Parser:
         raise TemplateError("unexpected EOF", line=self._peek().line)
 
     def _piece(self) -> nodes.Piece | Word:
-        """A text or an action; of `end` and `else`, the keyword."""
         self._count()
         word = self._next_no_space()
         if word.kind is Kind.TEXT:
@@ -211,7 +208,6 @@ class _Parser:
         return nodes.Branch(pipeline.at, pipeline, then, otherwise, word.value == "with")
 
     def _otherwise(self, word: Word) -> Pieces:
-        """What follows an `else`."""
         chained = self._peek()
         if chained.kind is Kind.KEYWORD and chained.value == word.value:
             self._next()
@@ -256,7 +252,6 @@ class _Parser:
             raise TemplateError(str(error), line=word.line) from error
 
     def _call(self, _word: Word) -> nodes.Call:
-        """`{{template "name" pipeline}}`."""
         context = "template clause"
         word = self._next_no_space()
         name = self._template_name(word, context)
@@ -377,7 +372,6 @@ class _Parser:
             raise TemplateError(str(error), line=word.line) from error
 
     def _simple_term(self, word: Word) -> nodes.Operand:
-        """A term of one word."""
         at, value = word.at, word.value
         if word.kind is Kind.IDENTIFIER:
             if value not in self.functions:
@@ -408,5 +402,4 @@ def _is_nil(word: Word) -> bool:
 
 
 def _is_empty(pieces: Pieces) -> bool:
-    """Whether there is nothing but spaces."""
     return all(isinstance(piece, nodes.Text) and not piece.text.strip() for piece in pieces)

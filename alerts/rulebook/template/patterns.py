@@ -1,7 +1,4 @@
-"""Regular expressions of RE2, as Go has them. Arrow brings that engine along.
-
-RE2 takes time linear in the text whatever the pattern, so no template can hang an evaluation.
-"""
+"""RE2's regular expressions, from Arrow: linear in the text, so no template hangs an evaluation."""
 
 from __future__ import annotations
 
@@ -31,13 +28,11 @@ _GO_WORDS = {
     "trailing \\": "trailing backslash at end of expression",
     "invalid perl operator": "invalid or unsupported Perl syntax",
 }
-"""Errors that Go words otherwise than RE2."""
 _GROUP = re.compile(r"\((?!\?)|\(\?P?<(\w+)>")
 _REFERENCE = re.compile(r"\$(?:\{(\w+)\}|(\w+)|(\$))", re.ASCII)
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is found anywhere in a text. Raises CallError."""
     _check(pattern, text)
     try:
         found = pc.match_substring_regex(_array(text), pattern=_whole_characters(pattern))
@@ -84,7 +79,6 @@ def _check(pattern: str, text: str) -> None:
 
 
 def _complaint(message: str, pattern: str) -> str:
-    """An error of Arrow's RE2 in Go's words."""
     _, found, detail = message.partition(_REFUSED)
     reason, _, part = detail.partition(": ")
     if not found or not reason:
@@ -97,7 +91,7 @@ def _groups(pattern: str) -> list[str]:
     names: list[str] = []
     at = 0
     while at < len(pattern):
-        end = _end_of_literal(pattern, at)
+        end = end_of_literal(pattern, at)
         group = _GROUP.match(pattern, at) if end == at else None
         if group is not None:
             names.append(group[1] or "")
@@ -105,7 +99,7 @@ def _groups(pattern: str) -> list[str]:
     return names
 
 
-def _end_of_literal(pattern: str, at: int) -> int:
+def end_of_literal(pattern: str, at: int) -> int:
     """Where the escape, the quotation or the class that begins here ends; ``at`` if none does."""
     if pattern.startswith("\\Q", at):
         end = pattern.find("\\E", at)

@@ -70,7 +70,6 @@ class Flags(msgspec.Struct, frozen=True):
         return self.without_zero().pad(sign + digits)
 
     def without_zero(self) -> Flags:
-        """The same, padded with spaces."""
         return msgspec.structs.replace(self, zero=False)
 
 
@@ -101,7 +100,6 @@ def show(value: Value) -> str:
 
 
 def print_all(values: Sequence[Value], *, follows: bool = False) -> str:
-    """What `print` writes: spaces only between values of which neither is a text."""
     written = _Written()
     before: Value = ""
     for number, value in enumerate(values):

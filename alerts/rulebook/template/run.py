@@ -55,7 +55,6 @@ class _NextRound(Exception):  # noqa: N818 - the same
 
 
 def run(template: nodes.Template, data: TemplateData) -> str:
-    """Raises TemplateError."""
     run = _Run(template, data)
     run.pieces(run.root, template.pieces)
     return "".join(run.output)
@@ -101,7 +100,6 @@ class _Run:
         self._charge(1)
 
     def _charge(self, steps: int) -> None:
-        """Count steps. Raises TemplateError past STEPS_MAX."""
         self.steps += steps
         if self.steps > STEPS_MAX:
             raise self._fail(f"the template takes more than {STEPS_MAX} steps")
@@ -184,7 +182,6 @@ class _Run:
         del self.variables[known:]
 
     def _rounds(self, value: Value) -> Sequence[tuple[Value, Value]]:
-        """Indexes and elements of what a loop goes over."""
         match value:
             case Rows():
                 return list(enumerate(value.rows))
@@ -228,7 +225,6 @@ class _Run:
     # --- pipelines ----------------------------------------------------------------------------
 
     def _pipeline(self, dot: Value, pipeline: nodes.Pipeline) -> Value:
-        """The value of a pipeline; its variables are set."""
         self._step(pipeline)
         self._enter()
         value: Final = _MISSING
@@ -332,7 +328,6 @@ class _Run:
         words: Sequence[nodes.Operand],
         final: Final,
     ) -> Value:
-        """Call a function with words, and with what was piped into it as the last."""
         self._step(word)
         function = self.functions[word.name]
         is_piped = not isinstance(final, _Missing)
@@ -396,7 +391,6 @@ class _Run:
         return word.value
 
     def _checked(self, value: Value, wanted: str, of: nodes.Operand | None = None) -> Value:
-        """A value, if it is what a function wants."""
         if fits(value, wanted):
             return value
         # To Go, an entry that a map of anything lacks is of a type; other values that are none not.

@@ -1,7 +1,4 @@
-"""The values that templates work with, and what Go calls their types.
-
-Go's strings, bools, ints and floats are Python's. Maps are dicts. No value is None.
-"""
+"""The values of templates by Go's types: Python's own, maps as dicts; no value is None."""
 
 from __future__ import annotations
 
@@ -115,7 +112,6 @@ def type_name(value: Value) -> str:
 
 
 def fits(value: Value, wanted: str) -> bool:
-    """Whether a function that wants this type can be given the value."""
     if wanted in (ANY, REFLECTED):
         return True
     return type_name(value) == wanted or (value is None and wanted in (ROWS, ROW))
@@ -151,7 +147,6 @@ def field_of(value: Value, name: str) -> Value:
 
 
 def fields_of(value: Value) -> Mapping[str, Value]:
-    """The fields of a struct, in Go's order; none of anything else."""
     match value:
         case Row():
             return {"Labels": value.labels, "Value": value.value}

@@ -41,7 +41,6 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def discover() -> dict[str, Check]:
-    """Every check in this folder by name, in alphabetical order."""
     found: dict[str, Check] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda each: each.name):
         module = importlib.import_module(f"{__name__}.{info.name}")

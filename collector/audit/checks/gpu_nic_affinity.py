@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from collector.audit.checks import Check
 from collector.audit.facts import Facts, listed
 from collector.audit.finding import Finding, Severity, evidence_of
-from collector.audit.settings import (
-    NUMA_NODE,
-    PCI_PATH,
-)
+from collector.audit.settings import NUMA_NODE, PCI_PATH
 
 SOURCE = "NVIDIA, GPUDirect RDMA: devices should share an upstream PCI Express root complex"
 BESIDE_HOPS = 2
@@ -28,7 +25,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def judge_sockets(facts: Facts, nics: list[str]) -> Iterator[Finding]:
-    """GPUs at a socket that has no training NIC."""
     node_of = {device: facts.number(device, NUMA_NODE) for device in (*facts.gpus, *nics)}
     if any(node is None for node in node_of.values()):
         return  # a virtual machine often does not report it
@@ -93,7 +89,6 @@ def judge_sharing(facts: Facts, nics: list[str]) -> Iterator[Finding]:
 
 
 def nearest_nics(path: str, nics: dict[str, str]) -> tuple[int, list[str]]:
-    """How many PCI hops are shared with the nearest NICs, and which those are."""
     shared = {nic: shared_hops(path, other) for nic, other in nics.items()}
     most = max(shared.values())
     return most, [nic for nic, hops in shared.items() if hops == most]
@@ -113,8 +108,4 @@ def shared_hops(one: str, other: str) -> int:
     return count
 
 
-CHECK = Check(
-    name="gpu_nic_affinity",
-    reads=frozenset({NUMA_NODE, PCI_PATH}),
-    judge=judge,
-)
+CHECK = Check(name="gpu_nic_affinity", reads=frozenset({NUMA_NODE, PCI_PATH}), judge=judge)

@@ -25,7 +25,6 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """A finding if neither a module nor dma-buf joins GPUs and NICs."""
     module = facts.get("", PEER_MEMORY)
     nics = [nic for nic in facts.active_fabric_nics if facts.value(nic, DRIVER) != "efa"]
     if not nics or not facts.gpus or module is None or module.value != NONE:
@@ -59,10 +58,6 @@ def may_use_dma_buf(facts: Facts) -> bool:
 
 CHECK = Check(
     name="gpudirect",
-    reads=frozenset(
-        {
-            *(PEER_MEMORY, NVIDIA_FLAVOUR, NVIDIA_DRIVER, KERNEL, DRIVER),
-        }
-    ),
+    reads=frozenset({PEER_MEMORY, NVIDIA_FLAVOUR, NVIDIA_DRIVER, KERNEL, DRIVER}),
     judge=judge,
 )

@@ -34,7 +34,6 @@ DSCP_SHIFT = 2
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Findings about each RoCE NIC, and about the class that jobs mark their traffic with."""
     for nic in facts.active_fabric_nics:
         if facts.value(nic, LINK_LAYER) != ETHERNET:
             continue
@@ -53,7 +52,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def judge_pause(facts: Facts, nic: str) -> Iterator[Finding]:
-    """Pause for all traffic beside pause for one priority."""
     pause, pfc = facts.value(nic, PAUSE), facts.value(nic, PFC)
     if not pfc or pfc == NONE or not pause or pause == NONE:
         return

@@ -7,17 +7,13 @@ from collections.abc import Iterator
 from collector.audit.checks import Check
 from collector.audit.facts import Facts
 from collector.audit.finding import Finding, Severity, evidence_of
-from collector.audit.settings import (
-    CAN_LOCK,
-    MEMLOCK,
-)
+from collector.audit.settings import CAN_LOCK, MEMLOCK
 
 LOCKED_BYTES_MIN = 1 << 30
 """NCCL registers some hundred megabytes for each NIC and more with user buffers."""
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """A finding for each job with a small limit."""
     if not facts.active_fabric_nics:
         return
     for job in facts.jobs:
@@ -40,8 +36,4 @@ def judge(facts: Facts) -> Iterator[Finding]:
         )
 
 
-CHECK = Check(
-    name="memory_limits",
-    reads=frozenset({MEMLOCK, CAN_LOCK}),
-    judge=judge,
-)
+CHECK = Check(name="memory_limits", reads=frozenset({MEMLOCK, CAN_LOCK}), judge=judge)

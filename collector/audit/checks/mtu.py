@@ -31,7 +31,6 @@ COST = "More packets and more headers for the same data: some percent of bandwid
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Findings about each training NIC whose link is up."""
     for nic in facts.active_fabric_nics:
         layer = facts.value(nic, LINK_LAYER)
         if layer == INFINIBAND:
@@ -41,7 +40,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def judge_infiniband(facts: Facts, nic: str) -> Iterator[Finding]:
-    """An InfiniBand port that uses smaller packets than it could."""
     active, most = facts.number(nic, ACTIVE_MTU), facts.number(nic, MAX_MTU)
     if active is None or active >= RDMA_MTU or (most is not None and most < RDMA_MTU):
         return
@@ -85,10 +83,6 @@ def judge_ethernet(facts: Facts, nic: str) -> Iterator[Finding]:
 
 CHECK = Check(
     name="mtu",
-    reads=frozenset(
-        {
-            *(ACTIVE_MTU, MAX_MTU, INTERFACE, INTERFACE_MTU, DRIVER),
-        }
-    ),
+    reads=frozenset({ACTIVE_MTU, MAX_MTU, INTERFACE, INTERFACE_MTU, DRIVER}),
     judge=judge,
 )

@@ -17,7 +17,6 @@ RANK_OF_JOB = re.compile(r"(job .*) (?:rank|process) [0-9]+")
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """A finding for each rank that differs from its job."""
     for device in facts.jobs:
         job = RANK_OF_JOB.fullmatch(device)
         if job is None or job[1] not in facts.by_device:

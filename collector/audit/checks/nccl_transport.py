@@ -7,14 +7,7 @@ from collections.abc import Iterator
 from collector.audit.checks import Check
 from collector.audit.facts import Fact, Facts, listed
 from collector.audit.finding import Finding, Severity, evidence_of
-from collector.audit.settings import (
-    ACTIVE,
-    INTERFACE,
-    KIND_NIC,
-    KIND_RDMA,
-    PORT_RATE,
-    PORT_STATE,
-)
+from collector.audit.settings import ACTIVE, INTERFACE, KIND_NIC, KIND_RDMA, PORT_RATE, PORT_STATE
 
 SOURCE = "NCCL user guide, environment variables: {}"
 IS_ON = frozenset({"1", "2", "true", "yes"})
@@ -33,7 +26,6 @@ INTERFACES, DISABLE, NETWORK = "NCCL_SOCKET_IFNAME", "NCCL_IB_DISABLE", "NCCL_NE
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Findings about each job, and about the file that all jobs share."""
     for job in facts.jobs:
         if facts.active_fabric_nics:
             yield from judge_network(facts, job)
@@ -43,7 +35,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def uses_sockets(facts: Facts, job: str) -> Fact | None:
-    """The variable that makes a job use TCP, if there is one."""
     disable, network = facts.get(job, DISABLE), facts.get(job, NETWORK)
     if disable is not None and disable.value.lower() in IS_ON:
         return disable
@@ -84,7 +75,6 @@ def judge_network(facts: Facts, job: str) -> Iterator[Finding]:
 
 
 def judge_local(facts: Facts, job: str) -> Iterator[Finding]:
-    """Ways between the GPUs of a host that are switched off."""
     for name, values, lost, severity in SWITCHED_OFF:
         fact = facts.get(job, name)
         if fact is None or fact.value.lower() not in values:
@@ -148,7 +138,6 @@ def unset_fix(fact: Fact) -> str:
 
 
 def network_devices(facts: Facts) -> Iterator[str]:
-    """Devices with an interface whose link is up."""
     for device in (*facts.of_kind(KIND_RDMA), *facts.of_kind(KIND_NIC)):
         if facts.value(device, PORT_STATE) == ACTIVE:
             yield device
@@ -167,8 +156,4 @@ def is_chosen(pattern: str, name: str) -> bool:
     return matches != is_excluding
 
 
-CHECK = Check(
-    name="nccl_transport",
-    reads=frozenset({"NCCL_*", INTERFACE}),
-    judge=judge,
-)
+CHECK = Check(name="nccl_transport", reads=frozenset({"NCCL_*", INTERFACE}), judge=judge)

@@ -28,7 +28,6 @@ FORCED = {
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Findings about each job, and about the file that all jobs share."""
     for job in facts.jobs:
         yield from judge_forced(facts, job)
         if (fact := facts.get(job, FILE_MISSING)) is not None:
@@ -40,7 +39,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def judge_forced(facts: Facts, job: str) -> Iterator[Finding]:
-    """Choices that a user made in NCCL's place."""
     for name, why in FORCED.items():
         fact = facts.get(job, name)
         if fact is None:
@@ -61,7 +59,6 @@ def judge_forced(facts: Facts, job: str) -> Iterator[Finding]:
 
 
 def missing_file(job: str, fact: Fact) -> Finding:
-    """A file that a variable names and that is not there."""
     name = fact.value.partition("=")[0]
     return Finding(
         check="nccl_tuning",
@@ -150,13 +147,5 @@ def judge_gid(facts: Facts, job: str, fact: Fact) -> Iterator[Finding]:
 
 
 CHECK = Check(
-    name="nccl_tuning",
-    reads=frozenset(
-        {
-            "NCCL_*",
-            FILE_MISSING,
-            ROCE_V2_GIDS,
-        }
-    ),
-    judge=judge,
+    name="nccl_tuning", reads=frozenset({"NCCL_*", FILE_MISSING, ROCE_V2_GIDS}), judge=judge
 )

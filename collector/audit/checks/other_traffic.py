@@ -7,16 +7,13 @@ from collections.abc import Iterator
 from collector.audit.checks import Check
 from collector.audit.facts import Facts, listed
 from collector.audit.finding import Finding, Severity, evidence_of
-from collector.audit.settings import (
-    OTHER_TRAFFIC,
-)
+from collector.audit.settings import OTHER_TRAFFIC
 
 SHARES = {"over 50 %": Severity.WARNING, "10 to 50 %": Severity.WARNING}
 """Shares that matter; below a tenth it may be start-up and checkpoints."""
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """At most one finding for each share."""
     if not facts.gpus:
         return
     shares = facts.each(OTHER_TRAFFIC, facts.active_fabric_nics)
@@ -40,8 +37,4 @@ def judge(facts: Facts) -> Iterator[Finding]:
         )
 
 
-CHECK = Check(
-    name="other_traffic",
-    reads=frozenset({OTHER_TRAFFIC}),
-    judge=judge,
-)
+CHECK = Check(name="other_traffic", reads=frozenset({OTHER_TRAFFIC}), judge=judge)

@@ -21,7 +21,6 @@ SOURCE = "Linux, sysfs-bus-pci: current_link_* against max_link_*, of the device
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Findings about each training NIC and each GPU."""
     for nic in facts.fabric_nics:
         yield from judge_slot(facts, nic, with_speed=True)
     for gpu in facts.gpus:
@@ -30,7 +29,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def judge_slot(facts: Facts, device: str, *, with_speed: bool) -> Iterator[Finding]:
-    """A finding if the slot is narrower or slower than it could be."""
     width, width_most = facts.number(device, PCIE_WIDTH), facts.number(device, PCIE_WIDTH_MAX)
     speed, speed_most = facts.number(device, PCIE_SPEED), facts.number(device, PCIE_SPEED_MAX)
     if width is None or width_most is None or speed is None or speed_most is None:
@@ -63,10 +61,6 @@ def judge_slot(facts: Facts, device: str, *, with_speed: bool) -> Iterator[Findi
 
 CHECK = Check(
     name="pcie_link",
-    reads=frozenset(
-        {
-            *(PCIE_SPEED, PCIE_SPEED_MAX, PCIE_WIDTH, PCIE_WIDTH_MAX),
-        }
-    ),
+    reads=frozenset({PCIE_SPEED, PCIE_SPEED_MAX, PCIE_WIDTH, PCIE_WIDTH_MAX}),
     judge=judge,
 )

@@ -7,11 +7,7 @@ from collections.abc import Iterator
 from collector.audit.checks import Check
 from collector.audit.facts import Facts, listed
 from collector.audit.finding import Finding, Severity, evidence_of
-from collector.audit.settings import (
-    MAX_READ_REQUEST,
-    PORT_RATE,
-    RELAXED_ORDERING,
-)
+from collector.audit.settings import MAX_READ_REQUEST, PORT_RATE, RELAXED_ORDERING
 
 READ_REQUEST_BYTES = 4096
 """What a NIC of 100 Gb/s or more should ask for at once."""
@@ -20,7 +16,6 @@ SOURCE = "NVIDIA, Understanding PCIe configuration for maximum performance"
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """At most one finding of each kind: NICs of a host are set alike."""
     fast = [
         nic for nic in facts.fabric_nics if (facts.number(nic, PORT_RATE) or 0) >= FAST_GIGABITS
     ]
@@ -62,12 +57,5 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 CHECK = Check(
-    name="pcie_ordering",
-    reads=frozenset(
-        {
-            RELAXED_ORDERING,
-            MAX_READ_REQUEST,
-        }
-    ),
-    judge=judge,
+    name="pcie_ordering", reads=frozenset({RELAXED_ORDERING, MAX_READ_REQUEST}), judge=judge
 )

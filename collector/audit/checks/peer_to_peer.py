@@ -7,12 +7,7 @@ from collections.abc import Iterator
 from collector.audit.checks import Check
 from collector.audit.facts import Facts, listed
 from collector.audit.finding import Finding, Severity, evidence_of
-from collector.audit.settings import (
-    ACS_BRIDGES,
-    IOMMU_COMMAND_LINE,
-    IOMMU_DOMAIN,
-    NONE,
-)
+from collector.audit.settings import ACS_BRIDGES, IOMMU_COMMAND_LINE, IOMMU_DOMAIN, NONE
 
 SOURCE = "NCCL user guide, troubleshooting: PCI Access Control Services (ACS)"
 TRANSLATED = frozenset({"DMA", "DMA-FQ"})
@@ -20,7 +15,6 @@ TRANSLATED = frozenset({"DMA", "DMA-FQ"})
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """At most one finding about bridges and one about the IOMMU."""
     nics, gpus = facts.fabric_nics, facts.gpus
     if not nics or not gpus:
         return
@@ -64,10 +58,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 CHECK = Check(
     name="peer_to_peer",
-    reads=frozenset(
-        {
-            *(ACS_BRIDGES, IOMMU_DOMAIN, IOMMU_COMMAND_LINE),
-        }
-    ),
+    reads=frozenset({ACS_BRIDGES, IOMMU_DOMAIN, IOMMU_COMMAND_LINE}),
     judge=judge,
 )

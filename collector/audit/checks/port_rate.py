@@ -8,12 +8,7 @@ from collections.abc import Iterator
 from collector.audit.checks import Check
 from collector.audit.facts import Facts, listed, parse_number
 from collector.audit.finding import Finding, Severity, evidence_of
-from collector.audit.settings import (
-    PORT_LANES,
-    PORT_RATE,
-    PORT_RATE_MAX,
-    PORT_STATE,
-)
+from collector.audit.settings import PORT_LANES, PORT_RATE, PORT_RATE_MAX, PORT_STATE
 
 NEIGHBOURS_MIN = 3
 """Other training NICs that must agree before one is called slow."""
@@ -24,7 +19,6 @@ COST = "A ring is as fast as its slowest link: the whole job waits for this one.
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """Findings about links that are down, slow or slower than they could be."""
     nics, active = facts.fabric_nics, facts.active_fabric_nics
     if len(active) > NEIGHBOURS_MIN and len(active) >= MAJORITY_SHARE * len(nics):
         for nic in nics:
@@ -44,7 +38,6 @@ def judge(facts: Facts) -> Iterator[Finding]:
 
 
 def down(facts: Facts, nic: str, others: int) -> Finding:
-    """A link that is not up while its neighbours' are."""
     return Finding(
         check="port_rate",
         severity=Severity.WARNING,
@@ -61,7 +54,6 @@ def down(facts: Facts, nic: str, others: int) -> Finding:
 
 
 def slow(facts: Facts, nic: str, common: str, count: int) -> Finding:
-    """A link that is slower than its neighbours'."""
     rate, lanes = facts.value(nic, PORT_RATE), facts.value(nic, PORT_LANES)
     return Finding(
         check="port_rate",

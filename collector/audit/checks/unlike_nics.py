@@ -28,7 +28,6 @@ from collector.audit.settings import (
 NEIGHBOURS_MIN = 3
 """Other NICs that must agree before one is called different."""
 MAJORITY_SHARE = 0.75
-"""Of the training NICs that have the setting."""
 SETTINGS = (
     *(FIRMWARE, DRIVER_VERSION, INTERFACE_MTU, TRUST, PFC, DSCP_MAP, PAUSE),
     *(ECN_NOTIFY, ECN_REACT, TRAFFIC_CLASS, CMA_TOS),
@@ -36,7 +35,6 @@ SETTINGS = (
 
 
 def judge(facts: Facts) -> Iterator[Finding]:
-    """A finding for each setting in which few NICs differ from most."""
     nics = facts.active_fabric_nics
     if len(nics) <= NEIGHBOURS_MIN:
         return
@@ -75,13 +73,4 @@ def judge(facts: Facts) -> Iterator[Finding]:
         )
 
 
-CHECK = Check(
-    name="unlike_nics",
-    reads=frozenset(
-        {
-            *SETTINGS,
-            f"{DCQCN_PREFIX}*",
-        }
-    ),
-    judge=judge,
-)
+CHECK = Check(name="unlike_nics", reads=frozenset({*SETTINGS, f"{DCQCN_PREFIX}*"}), judge=judge)

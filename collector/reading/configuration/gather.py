@@ -16,7 +16,7 @@ from collector.audit.facts import (
 )
 from collector.contract.errors import HostError
 from collector.contract.identity import printable
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.doors.host import Host
 
 COMMAND_SECONDS = 2.0
@@ -35,9 +35,8 @@ class Gatherer:
     def __init__(self, host: Host) -> None:
         self.host = host
         self._facts: dict[tuple[str, str], Fact] = {}
-        self._unread: dict[tuple[str, Reason, str], list[str]] = {}
+        self._unread: dict[tuple[str, UnreadReason, str], list[str]] = {}
         self.left_out = 0
-        """Facts beyond FACTS_MAX."""
         self._absent: set[str] = set()
         self._deadline_ns = host.monotonic_ns() + int(COMMANDS_SECONDS * 1_000_000_000)
 
@@ -53,15 +52,14 @@ class Gatherer:
         shown = printable(origin)[:ORIGIN_CHARACTERS_MAX]
         self._facts[name, setting] = Fact(name, setting, text, shown)
 
-    def miss(self, device: str, setting: str, reason: Reason, detail: str) -> None:
-        """Note that a setting could not be read."""
+    def miss(self, device: str, setting: str, reason: UnreadReason, detail: str) -> None:
         key = setting, reason, printable(detail)[:VALUE_CHARACTERS_MAX]
         if key in self._unread or len(self._unread) < UNREAD_MAX:
             self._unread.setdefault(key, []).append(printable(device)[:DEVICE_CHARACTERS_MAX])
 
     def refused(self, device: str, setting: str, error: HostError) -> None:
         """Note a refusal, unless it is only that this machine has no such thing."""
-        if error.reason is not Reason.ABSENT:
+        if error.reason is not UnreadReason.ABSENT:
             self.miss(device, setting, error.reason, error.detail)
 
     def read(self, path: str) -> str:
@@ -87,7 +85,7 @@ class Gatherer:
             return ""
         found = pattern.fullmatch(value)
         if found is None:
-            self.miss(device, setting, Reason.UNPARSEABLE, f"{value[:40]!r} in {path}")
+            self.miss(device, setting, UnreadReason.UNPARSEABLE, f"{value[:40]!r} in {path}")
             return ""
         self.add(device, setting, found[1], path)
         return found[1]
@@ -98,18 +96,18 @@ class Gatherer:
         if program in self._absent:
             return ""
         if self.host.monotonic_ns() >= self._deadline_ns:
-            self.miss("", setting, Reason.TIMEOUT, "programs took over COMMANDS_SECONDS")
+            self.miss("", setting, UnreadReason.TIMEOUT, "programs took over COMMANDS_SECONDS")
             return ""
         try:
             output = self.host.run(words, COMMAND_SECONDS)
         except HostError as error:
-            if error.reason is Reason.ABSENT and not error.path.startswith("commands/"):
+            if error.reason is UnreadReason.ABSENT and not error.path.startswith("commands/"):
                 self._absent.add(program)
             self.miss("", setting, error.reason, f"{program}: {error.detail}")
             return ""
         if output.status != 0 or output.is_cut:
             complaint = output.complaints[:80].decode("utf-8", "replace").strip()
-            reason = Reason.TIMEOUT if output.is_cut else Reason.NOT_SUPPORTED
+            reason = UnreadReason.TIMEOUT if output.is_cut else UnreadReason.NOT_SUPPORTED
             self.miss("", setting, reason, f"{' '.join(words)}: {complaint or output.status}")
             return ""
         return output.text[:TEXT_BYTES_MAX].decode("utf-8", "replace")

@@ -24,7 +24,6 @@ _BIOS = re.compile(r"^Video BIOS:\s*([0-9a-fA-F.]+)\s*$", re.MULTILINE)
 
 
 def find_gpus(gatherer: Gatherer) -> list[str]:
-    """The PCI addresses of NVIDIA's GPUs, in NVML's order."""
     host = gatherer.host
     listed = [name for name in list_or_nothing(host, GPUS) if _ADDRESS.fullmatch(name)]
     if listed:

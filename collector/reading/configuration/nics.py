@@ -28,7 +28,8 @@ from collector.audit.settings import (
     ROCE_V2_GIDS,
 )
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
+from collector.contract.units import WORD_BYTES
 from collector.reading.configuration.gather import Gatherer
 from collector.reading.configuration.pci import read_slot
 from collector.reading.configuration.qos import read_qos
@@ -41,8 +42,6 @@ DEVICES_MAX = 64
 hundred, and are as the physical one."""
 GIDS_MAX = 32
 """Entries of a GID table that are read. Addresses fill it from the front; a NIC has 256."""
-WORD_BYTES = 4
-"""`port_xmit_data` counts words of four bytes (InfiniBand Architecture Specification, 16.1.3.5)."""
 TRAFFIC_BYTES_MIN = 10 << 30
 """Of both kinds together, before their shares mean anything: a host that has just booted has only
 talked to its neighbours."""
@@ -60,7 +59,6 @@ _DEVINFO_MTU = re.compile(r"^\s*(active_mtu|max_mtu):\s*(\d+)", re.MULTILINE)
 
 
 def read_nics(gatherer: Gatherer) -> None:
-    """Everything about every network device with hardware behind it."""
     names = list_or_nothing(gatherer.host, RDMA)
     taken = set()
     for device in names[:DEVICES_MAX]:
@@ -69,7 +67,7 @@ def read_nics(gatherer: Gatherer) -> None:
         read_mtus(gatherer)
     if len(names) > DEVICES_MAX:
         left = f"{len(names) - DEVICES_MAX} devices beyond DEVICES_MAX"
-        gatherer.miss("", KIND, Reason.NOT_SUPPORTED, left)
+        gatherer.miss("", KIND, UnreadReason.NOT_SUPPORTED, left)
     others = [name for name in list_or_nothing(gatherer.host, NET) if name not in taken]
     with_hardware = [name for name in others if gatherer.host.exists(f"{NET}/{name}/device")]
     for name in with_hardware[:DEVICES_MAX]:
@@ -89,7 +87,9 @@ def read_rdma(gatherer: Gatherer, device: str) -> str:
     gatherer.text(device, FIRMWARE, f"{base}/fw_ver")
     ports = list_or_nothing(host, f"{base}/ports")
     if not ports:
-        gatherer.miss(device, PORT_STATE, Reason.ABSENT, f"{base}/ports is empty or not there")
+        gatherer.miss(
+            device, PORT_STATE, UnreadReason.ABSENT, f"{base}/ports is empty or not there"
+        )
         return ""
     port = f"{base}/ports/{ports[0]}"
     layer = gatherer.text(device, LINK_LAYER, f"{port}/link_layer")
@@ -135,7 +135,7 @@ def read_link(gatherer: Gatherer, device: str, port: str) -> None:
         gatherer.refused(device, PORT_RATE, error)
         return
     if rate is None:
-        gatherer.miss(device, PORT_RATE, Reason.UNPARSEABLE, f"{port}/rate")
+        gatherer.miss(device, PORT_RATE, UnreadReason.UNPARSEABLE, f"{port}/rate")
         return
     gatherer.add(device, PORT_RATE, f"{float(rate[1]):g}", f"{port}/rate")
     gatherer.add(device, PORT_LANES, rate[2], f"{port}/rate")
@@ -153,7 +153,6 @@ def read_gids(gatherer: Gatherer, device: str, port: str) -> None:
 
 
 def read_mtus(gatherer: Gatherer) -> None:
-    """The MTU that each RDMA port has; no file of sysfs has it."""
     text = gatherer.run(ACTIVE_MTU, "ibv_devinfo")
     parts = _DEVINFO_DEVICE.split(text)
     for device, rest in zip(parts[1::2], parts[2::2], strict=False):
@@ -184,11 +183,10 @@ def read_steering(gatherer: Gatherer, device: str, interface: str, address: str)
 
 
 def read_driver_version(gatherer: Gatherer, device: str, interface: str) -> None:
-    """The driver's version, from `ethtool -i`."""
     try:
         driver = gatherer.host.ethtool_driver(interface)
     except HostError as error:
-        if error.reason is not Reason.NOT_SUPPORTED:
+        if error.reason is not UnreadReason.NOT_SUPPORTED:
             gatherer.refused(device, DRIVER_VERSION, error)
         return
     gatherer.add(device, DRIVER_VERSION, driver.version, f"ethtool -i {interface}")

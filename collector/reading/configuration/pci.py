@@ -24,7 +24,7 @@ from collector.audit.settings import (
     RELAXED_ORDERING,
 )
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.reading.configuration.gather import Gatherer
 
 DEVICES = "sys/bus/pci/devices"
@@ -70,7 +70,9 @@ def read_node(gatherer: Gatherer, device: str, base: str) -> None:
         gatherer.refused(device, NUMA_NODE, error)
         return
     if is_unknown:
-        gatherer.miss(device, NUMA_NODE, Reason.NOT_SUPPORTED, "the firmware names no NUMA node")
+        gatherer.miss(
+            device, NUMA_NODE, UnreadReason.NOT_SUPPORTED, "the firmware names no NUMA node"
+        )
     else:
         gatherer.matched(device, NUMA_NODE, f"{base}/numa_node", _NODE)
 
@@ -107,13 +109,13 @@ def read_control(gatherer: Gatherer, device: str, base: str) -> None:
         return
     if len(space) <= COMMON_BYTES:
         why = "config: only root may read beyond the first 64 bytes"
-        gatherer.miss(device, RELAXED_ORDERING, Reason.UNREADABLE, why)
-        gatherer.miss(device, ACS_BRIDGES, Reason.UNREADABLE, why)
+        gatherer.miss(device, RELAXED_ORDERING, UnreadReason.UNREADABLE, why)
+        gatherer.miss(device, ACS_BRIDGES, UnreadReason.UNREADABLE, why)
         return
     control = device_control(space)
     if control is None:
         why = "config: no PCI Express capability"
-        gatherer.miss(device, RELAXED_ORDERING, Reason.UNPARSEABLE, why)
+        gatherer.miss(device, RELAXED_ORDERING, UnreadReason.UNPARSEABLE, why)
         return
     origin = f"{base}/config"
     is_relaxed = bool(control & _RELAXED_ORDERING_BIT)
@@ -124,10 +126,7 @@ def read_control(gatherer: Gatherer, device: str, base: str) -> None:
 
 
 def device_control(space: bytes) -> int | None:
-    """The device control register of a configuration space; None if it has none.
-
-    The list of capabilities comes from the device, so at most CAPABILITIES_MAX are followed.
-    """
+    """The device control register, or None; at most CAPABILITIES_MAX capabilities are followed."""
     if not word_at(space, _STATUS) & _STATUS_CAPABILITIES:
         return None
     place = space[_FIRST_CAPABILITY] & ~3
@@ -179,5 +178,4 @@ def read_bridges(gatherer: Gatherer, device: str, path: str) -> None:
 
 
 def bridges_of(path: str) -> Iterator[str]:
-    """The bridges on the way from the root to a device, by address."""
     yield from path.split("/")[1:-1][:BRIDGES_MAX]

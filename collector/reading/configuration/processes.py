@@ -21,7 +21,7 @@ from collector.audit.settings import (
 )
 from collector.contract.errors import HostError
 from collector.contract.identity import printable
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.reading.configuration.gather import Gatherer
 from collector.reading.jobs import GpuProcessFinder, ProcessFacts, read_process
 
@@ -65,7 +65,7 @@ def read_jobs(gatherer: Gatherer, finder: GpuProcessFinder) -> None:
         held = again
     if finder.refused:
         why = f"{len(finder.refused)} processes of other users; needs root or CAP_SYS_PTRACE"
-        gatherer.miss("", "NCCL environment", Reason.UNREADABLE, why)
+        gatherer.miss("", "NCCL environment", UnreadReason.UNREADABLE, why)
     jobs: dict[str, list[tuple[ProcessFacts, Variables]]] = {}
     for process in held[:PROCESSES_MAX]:
         facts = read_process(gatherer.host, process.pid)
@@ -82,7 +82,6 @@ def read_jobs(gatherer: Gatherer, finder: GpuProcessFinder) -> None:
 
 
 def keep_job(gatherer: Gatherer, name: str, ranks: list[tuple[ProcessFacts, Variables]]) -> None:
-    """The variables of most ranks of a job, and those of ranks that differ."""
     first = ranks[0][0].pid
     gatherer.add(name, KIND, KIND_JOB, f"proc/{first}/environ")
     names = sorted({variable for _, variables in ranks for variable in variables})
@@ -187,7 +186,7 @@ def check_file(gatherer: Gatherer, job: str, pid: int, variable: str, path: str)
         gatherer.host.list(root)
         gatherer.host.stat(f"{root}{path}")
     except HostError as error:
-        if error.reason is Reason.ABSENT:
+        if error.reason is UnreadReason.ABSENT:
             gatherer.add(job, FILE_MISSING, f"{variable}={path}", f"{path} below {root}")
         else:
             gatherer.miss(job, variable, error.reason, error.detail)

@@ -21,7 +21,7 @@ from collector.audit.settings import (
     TRUST,
 )
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.reading.configuration.gather import Gatherer
 from collector.reading.sysfs import list_or_nothing, read_label
 
@@ -46,7 +46,6 @@ DSCP_NAMES = {
 
 
 def read_qos(gatherer: Gatherer, device: str, interface: str, address: str) -> None:
-    """Everything about a RoCE interface's queues."""
     if not read_mlnx_qos(gatherer, device, interface):
         read_dcb(gatherer, device, interface)
     read_pause(gatherer, device, interface)
@@ -122,7 +121,6 @@ def read_ecn(gatherer: Gatherer, device: str, interface: str) -> None:
 
 
 def read_parameters(gatherer: Gatherer, device: str, interface: str, address: str) -> None:
-    """The parameters of congestion control, by the driver's names."""
     host, count = gatherer.host, 0
     folders = [f"sys/class/net/{interface}/ecn/{side}" for side in ("roce_np", "roce_rp")]
     folders.append(f"sys/kernel/debug/mlx5/{address}/cc_params")
@@ -142,7 +140,7 @@ def read_parameters(gatherer: Gatherer, device: str, interface: str, address: st
     debug = "sys/kernel/debug"
     if not count and host.exists(debug) and not list_or_nothing(host, f"{debug}/mlx5"):
         why = f"{debug}/mlx5: only root may look into debugfs, or the driver has no such folder"
-        gatherer.miss(device, f"{DCQCN_PREFIX}parameters", Reason.UNREADABLE, why)
+        gatherer.miss(device, f"{DCQCN_PREFIX}parameters", UnreadReason.UNREADABLE, why)
 
 
 def joined(numbers: object) -> str:

@@ -20,7 +20,7 @@ from collector.audit.settings import (
     PEER_MEMORY,
 )
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.reading.configuration.gather import Gatherer
 from collector.reading.sysfs import list_or_nothing, read_label
 
@@ -66,7 +66,7 @@ def read_nvidia(gatherer: Gatherer) -> None:
         return
     found = _VERSION.search(text)
     if found is None:
-        gatherer.miss("", NVIDIA_DRIVER, Reason.UNPARSEABLE, f"no version in {path}")
+        gatherer.miss("", NVIDIA_DRIVER, UnreadReason.UNPARSEABLE, f"no version in {path}")
         return
     gatherer.add("", NVIDIA_DRIVER, found[1], path)
     flavour = "open" if "Open Kernel Module" in text else "proprietary"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.gnmi.decode import DecodeError, Decoder, parse_path
 from collector.switches.gnmi.model import GnmiError, Message, Nonsense, Request, Target
 
@@ -42,7 +42,6 @@ class Library(NamedTuple):
 
     grpc: Any
     messages: Any
-    """pygnmi's generated gnmi_pb2."""
     decode_error: type[Exception]
 
 
@@ -56,7 +55,7 @@ def load_library() -> Library:
         from pygnmi.spec.v080 import gnmi_pb2  # noqa: PLC0415
     except ImportError as error:
         detail = f"gNMI needs more packages ({error.name}): pip install 'fabricscope[gnmi]'"
-        raise GnmiError(Reason.ABSENT, detail) from error
+        raise GnmiError(UnreadReason.ABSENT, detail) from error
     return Library(grpc, gnmi_pb2, ProtobufError)
 
 
@@ -88,7 +87,9 @@ class LiveConnection:
         except library.grpc.RpcError as error:
             raise explain(error, self._target) from error
         except ValueError as error:  # gRPC's error for a channel that was closed meanwhile
-            raise GnmiError(Reason.UNREADABLE, f"the connection was closed: {error}") from error
+            raise GnmiError(
+                UnreadReason.UNREADABLE, f"the connection was closed: {error}"
+            ) from error
 
     def cancel(self) -> None:
         with self._lock:
@@ -157,7 +158,7 @@ def make_question(messages: Any, request: Request, encoding: int) -> Any:  # noq
         try:
             elements = parse_path(each.path)
         except DecodeError as error:
-            raise GnmiError(Reason.UNPARSEABLE, f"path {each.path}: {error}") from error
+            raise GnmiError(UnreadReason.UNPARSEABLE, f"path {each.path}: {error}") from error
         for name, keys in elements:
             path.elem.add(name=name, key=dict(keys))
         mode = messages.ON_CHANGE if each.on_change else messages.SAMPLE
@@ -200,11 +201,10 @@ def open_channel(library: Library, target: Target) -> Any:  # noqa: ANN401 - unt
 
 
 def read_file(path: str) -> bytes:
-    """Raises GnmiError if a file named in the settings cannot be read."""
     try:
         return FilePath(path).read_bytes()
     except OSError as error:
-        raise GnmiError(Reason.UNREADABLE, f"{path}: {error.strerror}") from error
+        raise GnmiError(UnreadReason.UNREADABLE, f"{path}: {error.strerror}") from error
 
 
 def read_login(target: Target) -> tuple[tuple[str, str], ...]:
@@ -217,15 +217,12 @@ def read_login(target: Target) -> tuple[tuple[str, str], ...]:
     for what, text in (("user", target.user), ("password", password)):
         if not (text.isascii() and text.isprintable()):
             detail = f"the {what} has characters that gRPC cannot send: printable ASCII only"
-            raise GnmiError(Reason.UNREADABLE, detail)
+            raise GnmiError(UnreadReason.UNREADABLE, detail)
     return (("username", target.user), ("password", password))
 
 
 def fetch_certificate(target: Target) -> tuple[bytes, str]:
-    """The certificate that the switch shows, and a name that is in it.
-
-    gRPC cannot skip the check; to trust exactly the shown certificate has the same effect.
-    """
+    """The certificate that the switch shows, and a name in it: gRPC cannot skip the check."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -237,13 +234,13 @@ def fetch_certificate(target: Target) -> tuple[bytes, str]:
         ):
             shown = secure.getpeercert(binary_form=True)
     except TimeoutError as error:
-        raise GnmiError(Reason.TIMEOUT, f"no answer within {ANSWER_SECONDS:g} s") from error
+        raise GnmiError(UnreadReason.TIMEOUT, f"no answer within {ANSWER_SECONDS:g} s") from error
     except ssl.SSLError as error:
-        raise GnmiError(Reason.UNREADABLE, f"TLS: {error.reason}") from error
+        raise GnmiError(UnreadReason.UNREADABLE, f"TLS: {error.reason}") from error
     except OSError as error:
-        raise GnmiError(Reason.UNREADABLE, error.strerror or str(error)) from error
+        raise GnmiError(UnreadReason.UNREADABLE, error.strerror or str(error)) from error
     if not shown:
-        raise GnmiError(Reason.UNREADABLE, "TLS: the switch shows no certificate")
+        raise GnmiError(UnreadReason.UNREADABLE, "TLS: the switch shows no certificate")
     return ssl.DER_cert_to_PEM_cert(shown).encode(), name_in_certificate(shown)
 
 
@@ -267,7 +264,7 @@ def name_in_certificate(data: bytes) -> str:
     except x509.ExtensionNotFound:
         pass
     except (ValueError, x509.DuplicateExtension) as error:
-        raise GnmiError(Reason.UNPARSEABLE, f"TLS: a broken certificate: {error}") from error
+        raise GnmiError(UnreadReason.UNPARSEABLE, f"TLS: a broken certificate: {error}") from error
     return next(iter(names), "")
 
 
@@ -277,19 +274,25 @@ def name_in_certificate(data: bytes) -> str:
 def explain(error: Any, target: Target) -> GnmiError:  # noqa: ANN401, PLR0911 - untyped; a list of cases
     code, details = error.code().name, (error.details() or "")[:DETAIL_CHARS_MAX]
     if code in _REFUSED_US:
-        return GnmiError(Reason.UNREADABLE, f"it refuses user {target.user!r}: {code}: {details}")
+        return GnmiError(
+            UnreadReason.UNREADABLE, f"it refuses user {target.user!r}: {code}: {details}"
+        )
     if code in _REFUSED_WHAT:
-        return GnmiError(Reason.NOT_SUPPORTED, f"it refuses what was asked: {code}: {details}")
+        return GnmiError(
+            UnreadReason.NOT_SUPPORTED, f"it refuses what was asked: {code}: {details}"
+        )
     if code == "DEADLINE_EXCEEDED":
-        return GnmiError(Reason.TIMEOUT, f"no answer within {ANSWER_SECONDS:g} s")
+        return GnmiError(UnreadReason.TIMEOUT, f"no answer within {ANSWER_SECONDS:g} s")
     if code == "RESOURCE_EXHAUSTED":
         bound = f"MESSAGE_BYTES_MAX = {MESSAGE_BYTES_MAX}"
-        return GnmiError(Reason.UNPARSEABLE, f"too large a message ({bound}): {details}")
+        return GnmiError(UnreadReason.UNPARSEABLE, f"too large a message ({bound}): {details}")
     if target.tls and any(word in details.lower() for word in _TLS_WORDS):
-        return GnmiError(Reason.UNREADABLE, f"TLS: {details}")
+        return GnmiError(UnreadReason.UNREADABLE, f"TLS: {details}")
     if code == "UNAVAILABLE":
         is_there = "refused" not in details and not target.tls
         hint = " (if it wants TLS: tls = true)" if is_there else ""
-        return GnmiError(Reason.UNREADABLE, f"out of reach: {details}{hint}")
-    reason = Reason.UNPARSEABLE if code in {"INTERNAL", "UNKNOWN"} else Reason.UNREADABLE
+        return GnmiError(UnreadReason.UNREADABLE, f"out of reach: {details}{hint}")
+    reason = (
+        UnreadReason.UNPARSEABLE if code in {"INTERNAL", "UNKNOWN"} else UnreadReason.UNREADABLE
+    )
     return GnmiError(reason, f"{code}: {details}")

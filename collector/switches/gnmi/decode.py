@@ -174,10 +174,7 @@ def proto_value(value: Any) -> Any:  # noqa: ANN401 - generated code without typ
 
 
 def json_value(text: bytes) -> Any:  # noqa: ANN401 - see model.Value
-    """What the JSON holds; a text that is none is taken for the string that it is.
-
-    Some switches send a bare word (``UP``) as JSON.
-    """
+    """What the JSON holds; a text that is none is a string: some switches send a bare ``UP``."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Protocol
 import msgspec
 
 from collector.contract.errors import FabricscopeError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 NAME_CHARS_MAX = 255
 """Of a switch's name: it becomes the label `host`, and names of hosts are not longer."""
@@ -20,7 +20,7 @@ Element = tuple[str, Keys]
 
 Value = Any
 """A leaf's value or a subtree as Python types: None, bool, int, float, str, list, dict. Any,
-because a subtree is whatever JSON holds; `collector.switches.gnmi.board` looks at every part of
+because a subtree is whatever JSON holds; `collector.switches.gnmi.leaves` looks at every part of
 it."""
 
 
@@ -32,7 +32,7 @@ class GnmiError(FabricscopeError):
     ABSENT (there is no such recording, or pygnmi is not installed).
     """
 
-    def __init__(self, reason: Reason, detail: str) -> None:
+    def __init__(self, reason: UnreadReason, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
@@ -165,5 +165,4 @@ class Connection(Protocol):
     def cancel(self) -> None:
         """Make `subscribe` end soon; for any thread."""
 
-    def close(self) -> None:
-        """Close sockets."""
+    def close(self) -> None: ...

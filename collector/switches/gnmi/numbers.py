@@ -83,6 +83,5 @@ def to_text(value: Value) -> str:
 
 
 def short(value: Value) -> str:
-    """A value as an error's detail shows it."""
     text = repr(value) if isinstance(value, str | int | float | bool) else type(value).__name__
     return text if len(text) <= SAID_CHARS_MAX else text[:SAID_CHARS_MAX] + "…"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.gnmi.decode import DecodeError, decode_recording
 from collector.switches.gnmi.model import GnmiError, Message, Request
 
@@ -24,7 +24,7 @@ class Recording:
             yield from decode_recording(self.text)
         except (DecodeError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             detail = f"not a recording of gNMI: {error}"
-            raise GnmiError(Reason.UNPARSEABLE, detail) from error
+            raise GnmiError(UnreadReason.UNPARSEABLE, detail) from error
 
     def cancel(self) -> None:
         """Nothing waits."""

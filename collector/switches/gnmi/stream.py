@@ -1,6 +1,6 @@
 """The thread that listens to one stream of one switch, and reconnects after every failure.
 
-Messages go to the `Board`; the state of the stream is here. It ends at `stop`, and by itself when
+Messages go to `SwitchLeaves`; the stream's state is here. It ends at `stop`, and by itself when
 no read has renewed its lease for a while: then the agent has other settings by now.
 """
 
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from collector.contract.errors import HostError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
-from collector.switches.gnmi.board import Board, Feed
+from collector.switches.gnmi.leaves import Feed, SwitchLeaves
 from collector.switches.gnmi.model import (
     Connection,
     GnmiError,
@@ -71,14 +71,14 @@ class Stream:
         *,
         name: str,
         connect: Callable[[], Connection],
-        board: Board,
+        leaves: SwitchLeaves,
         feed: Feed,
         wanted: Request,
         clock: Clock,
     ) -> None:
         self.name = name
         self.feed = feed
-        self.error: GnmiError | None = GnmiError(Reason.TIMEOUT, "not connected yet")
+        self.error: GnmiError | None = GnmiError(UnreadReason.TIMEOUT, "not connected yet")
         """Why it is not listening; None while it is."""
         self.settled = threading.Event()
         """Set once the switch has sent everything, or the first attempt has failed."""
@@ -87,7 +87,7 @@ class Stream:
         self.connects = 0
         self.is_synced = False
         self._connect = connect
-        self._board = board
+        self._leaves = leaves
         self._wanted = wanted
         self._clock = clock
         self._request = wanted
@@ -119,10 +119,7 @@ class Stream:
             connection.cancel()
 
     def watch(self, interval_seconds: float) -> list[str]:
-        """Renew the lease of this stream; returns its present flaws.
-
-        Also closes the connection to a switch that has fallen silent.
-        """
+        """Renew the lease, close a connection that has fallen silent; returns the present flaws."""
         now_ns = self._clock.steady_ns()
         self._lease_ns = now_ns + int((LEASE_SECONDS + 2 * interval_seconds) * NS)
         connection, is_live = self._connection, self.feed.is_live
@@ -160,7 +157,6 @@ class Stream:
         self.feed.is_live = False
 
     def _attempt(self) -> GnmiError:
-        """Listen until it fails; returns the failure."""
         if self._plan_ns and self._clock.steady_ns() - self._plan_ns >= PLAN_SECONDS * NS:
             self._request, self._plan_ns = self._wanted, 0
         try:
@@ -172,21 +168,23 @@ class Stream:
         except Exception as error:
             # The agent ends when a thread of it dies; one switch's oddity must not do that.
             log.exception("gnmi %s: a mistake of ours; the stream reconnects", self.name)
-            return GnmiError(Reason.FAILED, f"{type(error).__name__}: {error}")
+            return GnmiError(UnreadReason.FAILED, f"{type(error).__name__}: {error}")
         finally:
             self.feed.is_live = False
             self._silent_ns = 0
-        return GnmiError(Reason.UNREADABLE, "the switch ended the stream")
+        return GnmiError(UnreadReason.UNREADABLE, "the switch ended the stream")
 
     def _silent_error(self) -> GnmiError:
-        return GnmiError(Reason.TIMEOUT, f"connected and silent for {self._silent_ns / NS:g} s")
+        return GnmiError(
+            UnreadReason.TIMEOUT, f"connected and silent for {self._silent_ns / NS:g} s"
+        )
 
     def _listen_to_what_it_can(self) -> None:
         """Listen; if the switch refuses what was asked, find out how much of it, and listen."""
         try:
             self._listen(self._request)
         except GnmiError as error:
-            if error.reason is not Reason.NOT_SUPPORTED or self._plan_ns:
+            if error.reason is not UnreadReason.NOT_SUPPORTED or self._plan_ns:
                 raise
             self._replan()
             if not self._request.subscriptions:
@@ -219,7 +217,7 @@ class Stream:
         return connection
 
     def _welcome(self, request: Request) -> None:
-        self._board.begin(self.feed, request.subscriptions)
+        self._leaves.begin(self.feed, request.subscriptions)
         self.feed.is_live = True
         self.connects += 1
         self.error = None
@@ -227,12 +225,12 @@ class Stream:
 
     def _hear(self, message: Message) -> None:
         self._heard_ns = self._clock.steady_ns()
-        self._board.count(message)
+        self._leaves.count(message)
         if isinstance(message, Notification):
-            work = self._board.apply(self.feed, message, self._clock.now_ns(), self._heard_ns)
+            work = self._leaves.apply(self.feed, message, self._clock.now_ns(), self._heard_ns)
             self._throttle(work)
         elif isinstance(message, Synced):
-            self._board.sync(self.feed)
+            self._leaves.sync(self.feed)
             self.is_synced = True
             self.settled.set()
         else:
@@ -244,7 +242,7 @@ class Stream:
             self._window_ns, self._window_updates = self._heard_ns, 0
         self._window_updates += count
         if self._window_updates > UPDATES_PER_SECOND_MAX:
-            self._board.note_throttled()
+            self._leaves.note_throttled()
             seconds = self._window_updates / UPDATES_PER_SECOND_MAX
             left_ns = self._window_ns + int(seconds * NS) - self._clock.steady_ns()
             self._stop.wait(max(0.0, left_ns / NS))
@@ -298,7 +296,7 @@ class Stream:
             only = self._wanted._replace(subscriptions=(subscription,))
             next(iter(connection.subscribe(only)), None)
         except GnmiError as error:
-            if error.reason is Reason.NOT_SUPPORTED:
+            if error.reason is UnreadReason.NOT_SUPPORTED:
                 return error.detail
             if not is_silent.is_set():  # silence is no refusal; anything else is no answer
                 raise

@@ -26,10 +26,7 @@ FIELDS_KEPT_MAX = 10_000
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _KEYED = re.compile(r"\[([^=\]]+)=\{([a-z_]+)\}\]")
-_LABEL_PATTERNS = {
-    "priority": r"[0-9]+",
-    "queue": r"[0-9]+",
-}
+_LABEL_PATTERNS = {"priority": r"[0-9]+", "queue": r"[0-9]+"}
 """The pattern of a label in a name of a database; any other is a word without a colon."""
 
 

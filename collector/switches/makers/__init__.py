@@ -62,7 +62,6 @@ class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     dbm: bool = False
     """The number times ``factor`` is decibel-milliwatts; the metric is in watts."""
     signed: bool = False
-    """Whether the number may be negative."""
     values: dict[str, float] = {}
     """For an enumeration: our value of each number. Others are left out."""
     none: list[int] = []
@@ -135,7 +134,6 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def wraps(self) -> bool:
-        """Whether it is a counter that wraps at 2**32."""
         return self.is_counter and self.spec.bits == BITS[0]
 
 
@@ -245,7 +243,6 @@ def _check_profile(profile: Profile, name: str) -> None:
 
 @cache
 def load_shipped() -> dict[str, SwitchFile]:
-    """The files that come with this program, by name."""
     folder = resources.files(__name__)
     names = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".toml"))
     return {

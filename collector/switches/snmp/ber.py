@@ -106,7 +106,6 @@ def _read_long_length(data: bytes, position: int, end: int, count: int) -> tuple
 
 
 def expect(data: bytes, position: int, end: int, tag: int) -> Element:
-    """The element at a position, of this tag and no other."""
     found = read_element(data, position, end)
     if found.tag != tag:
         raise BerError(f"tag {found.tag:#04x} where {tag:#04x} belongs")

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.snmp.ber import REPORT, Odd, write_name
 from collector.switches.snmp.columns import Column
 from collector.switches.snmp.message import (
@@ -92,7 +92,6 @@ class Session:
         return [found.get(write_name(name)) for name in oids]
 
     async def walk(self, columns: list[Oid], rows_max: int) -> Walked:
-        """All rows of these columns, at most so many of each; more is a flaw of that column."""
         walked = {name: Column(name, rows_max) for name in columns}
         async with self._turn:
             await _Walk(self, list(walked.values())).run()
@@ -105,7 +104,6 @@ class Session:
         )
 
     def close(self) -> None:
-        """Close the socket; another question would open another."""
         if self._wire is not None:
             self._wire.close()
             self._wire = None
@@ -207,7 +205,9 @@ class Session:
         self._grow()
         if answer.status == AUTHORIZATION_ERROR:
             who = self._envelope.who() if self._envelope else ""
-            raise SnmpError(Reason.UNREADABLE, f"{who}: the switch answers authorizationError")
+            raise SnmpError(
+                UnreadReason.UNREADABLE, f"{who}: the switch answers authorizationError"
+            )
         return answer
 
     def _silence(self, wire: Wire) -> SnmpError:
@@ -217,13 +217,13 @@ class Session:
         detail = f"no answer from {target.address} port {target.port} in {tries} tries"
         detail += f" of {target.answer_seconds:g} s"
         came = wire.strays.describe()
-        reason = Reason.UNPARSEABLE if wire.strays.nonsense else Reason.TIMEOUT
+        reason = UnreadReason.UNPARSEABLE if wire.strays.nonsense else UnreadReason.TIMEOUT
         if isinstance(self._envelope, User):
             is_met = self._envelope.engine is not None
             self._envelope.forget()
             if is_met and target.credentials.privacy and not (came or self._was_answered):
                 # net-snmp silently drops what it cannot decipher.
-                reason = Reason.UNREADABLE
+                reason = UnreadReason.UNREADABLE
                 detail = f"{self._envelope.who()}: the switch gives its engine's name but drops"
                 detail += f" our questions: wrong privacy_key, or not {target.credentials.privacy}?"
         elif not came and not self._was_answered:
@@ -252,7 +252,7 @@ class _Walk:
                 continue
             if self._requests >= REQUESTS_PER_WALK_MAX or self._bytes >= BYTES_PER_WALK_MAX:
                 detail = f"after {self._requests} answers of {self._bytes} bytes together"
-                self._fail_all(Reason.UNPARSEABLE, "the walk does not end", detail)
+                self._fail_all(UnreadReason.UNPARSEABLE, "the walk does not end", detail)
                 return
             planned = self._plan(group)
             try:
@@ -302,7 +302,7 @@ class _Walk:
         elif len(group) > 1:
             self._ask_singly(group)
         else:
-            group[0].fail(Reason.UNPARSEABLE, "not even one row", why)
+            group[0].fail(UnreadReason.UNPARSEABLE, "not even one row", why)
 
     def _ask_singly(self, group: list[Column]) -> None:
         self._groups.popleft()
@@ -319,7 +319,7 @@ class _Walk:
         else:
             self._fail_all(error.reason, "no answer", error.detail)
 
-    def _fail_all(self, reason: Reason, what: str, detail: str) -> None:
+    def _fail_all(self, reason: UnreadReason, what: str, detail: str) -> None:
         for group in self._groups:
             for column in group:
                 if column.is_open:
@@ -331,7 +331,7 @@ def _refuse(column: Column, answer: Answer) -> None:
     if answer.status == NO_SUCH_NAME:
         column.is_open = False
     else:
-        column.fail(Reason.UNREADABLE, "the switch refuses", answer.status_name())
+        column.fail(UnreadReason.UNREADABLE, "the switch refuses", answer.status_name())
 
 
 def _envelope_of(credentials: Credentials) -> Community | User:
@@ -339,7 +339,7 @@ def _envelope_of(credentials: Credentials) -> Community | User:
         return User(credentials)
     if credentials.version == "2c":
         return Community(credentials.community)
-    raise SnmpError(Reason.UNREADABLE, f"version {credentials.version!r} is neither 2c nor 3")
+    raise SnmpError(UnreadReason.UNREADABLE, f"version {credentials.version!r} is neither 2c nor 3")
 
 
 def _get(group: list[Oid], number: int, _attempt: int) -> bytes:

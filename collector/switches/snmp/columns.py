@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.snmp.ber import BerError, Binding, Odd, read_name, read_numbers, write_name
 from collector.switches.snmp.model import Flaw, Oid, Value
+from collector.switches.snmp.words import dotted
 
 NO_VALUE = "a value that is none"
-
-
-def dotted(name: Oid) -> str:
-    return ".".join(map(str, name))
 
 
 class Column:
@@ -44,7 +41,7 @@ class Column:
         self._rows_max = rows_max
         self._handled = 0
         self._has_turned_back = False
-        self._wrong: dict[str, tuple[Reason, int, str]] = {}
+        self._wrong: dict[str, tuple[UnreadReason, int, str]] = {}
 
     def where(self) -> Oid:
         """The name after which the walk continues."""
@@ -57,7 +54,7 @@ class Column:
             for what, (reason, times, detail) in self._wrong.items()
         ]
 
-    def fail(self, reason: Reason, what: str, detail: str) -> None:
+    def fail(self, reason: UnreadReason, what: str, detail: str) -> None:
         """End the column here, with the rows that it has."""
         self._note(what, detail, reason)
         self.is_open = False
@@ -76,10 +73,12 @@ class Column:
             try:
                 index = read_numbers(name[size:])
             except BerError as error:
-                self.fail(Reason.UNPARSEABLE, "a row without an index", str(error))
+                self.fail(UnreadReason.UNPARSEABLE, "a row without an index", str(error))
                 return
             if self._handled >= self._rows_max:
-                self.fail(Reason.UNPARSEABLE, "it does not end", f"after {self._rows_max} rows")
+                self.fail(
+                    UnreadReason.UNPARSEABLE, "it does not end", f"after {self._rows_max} rows"
+                )
                 return
             self._handled += 1
             if type(value) is Odd:
@@ -93,7 +92,9 @@ class Column:
                 last = index
         self.last = last
         if bindings and len(rows) + self._odd_count() == before:
-            self.fail(Reason.UNPARSEABLE, "it goes in a circle", f"back at row {dotted(last)}")
+            self.fail(
+                UnreadReason.UNPARSEABLE, "it goes in a circle", f"back at row {dotted(last)}"
+            )
 
     def _turn_back(self, index: Oid, value: Value, last: Oid) -> None:
         """A row that does not come after the one before it, or one later than such a row.
@@ -122,7 +123,9 @@ class Column:
     def _odd_count(self) -> int:
         return self._wrong[NO_VALUE][1] if NO_VALUE in self._wrong else 0
 
-    def _note(self, what: str, detail: str, reason: Reason = Reason.UNPARSEABLE) -> None:
+    def _note(
+        self, what: str, detail: str, reason: UnreadReason = UnreadReason.UNPARSEABLE
+    ) -> None:
         """Remember one kind of flaw once, and how often it came."""
         first = self._wrong.get(what, (reason, 0, detail))
         self._wrong[what] = first[0], first[1] + 1, first[2]

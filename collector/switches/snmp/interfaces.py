@@ -56,7 +56,6 @@ class Choice(NamedTuple):
     exclude: tuple[str, ...] = ()
 
     def takes(self, names: frozenset[str], kind: int | None) -> bool:
-        """Whether a port of these names and this ifType is read."""
         if any(fnmatchcase(name, pattern) for name in names for pattern in self.exclude):
             return False
         if kind is None or kind in PHYSICAL_TYPES:

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from collector.contract.errors import FabricscopeError
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 
 Oid = tuple[int, ...]
 """An object identifier: 1.3.6.1.2.1.1.3.0 is (1, 3, 6, 1, 2, 1, 1, 3, 0)."""
@@ -24,7 +24,7 @@ class SnmpError(FabricscopeError):
     wrong community, user or key), UNPARSEABLE (what it sent is no answer).
     """
 
-    def __init__(self, reason: Reason, detail: str) -> None:
+    def __init__(self, reason: UnreadReason, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
@@ -66,7 +66,7 @@ class Flaw(NamedTuple):
     """Something wrong in a walk that did not end it for the other columns."""
 
     column: Oid
-    reason: Reason
+    reason: UnreadReason
     detail: str
 
 
@@ -94,5 +94,4 @@ class Session(Protocol):
     async def walk(self, columns: list[Oid], rows_max: int) -> Walked:
         """All rows of these columns, at most so many of each; more is a flaw of that column."""
 
-    def close(self) -> None:
-        """Close sockets."""
+    def close(self) -> None: ...

@@ -95,7 +95,6 @@ def port_name(kind: int | None, identifier: str, description: str) -> str:
 
 
 async def read_neighbours(session: Session, interfaces: Interfaces, switch: str) -> Neighbours:
-    """Ask for all neighbours. Raises SnmpError."""
     columns = [(*REMOTE, column) for column in (4, 5, 6, 7, 8, 9)]
     walked = await session.walk(columns, NEIGHBOURS_MAX)
     flaws = Counter(flaw.reason.value for flaw in walked.flaws)
@@ -128,7 +127,6 @@ def _links(
     switch: str,
     flaws: Counter[str],
 ) -> list[Series]:
-    """A series for each neighbour at a port that is read."""
     links: dict[Series, None] = {}
     seen: Counter[str] = Counter()
     for index, row in rows.items():

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.makers import SensorWalk
 from collector.switches.snmp.interfaces import IF_ENTRY, Interface, Interfaces, by_index
 from collector.switches.snmp.model import Oid, Session, Value
@@ -95,7 +95,6 @@ class SensorPlan(NamedTuple):
 
 
 async def read_entities(session: Session) -> tuple[Entities, Counter[str]]:
-    """Read the entities of the switch. Raises SnmpError."""
     columns = [ENTITY_DESCRIPTION, ENTITY_CONTAINED_IN, ENTITY_NAME]
     walked = await session.walk(columns, ENTITIES_MAX)
     alias = await session.walk([ENTITY_ALIAS], ENTITIES_MAX)
@@ -210,7 +209,6 @@ class PlaceFinder:
         self._interfaces = interfaces
 
     def find(self, entity: int) -> Place:
-        """Where this thing is; its containers are asked in turn, a few of them."""
         lane = ""
         for _ in range(CONTAINERS_MAX):
             text = self.entities.texts.get(entity, "")
@@ -255,7 +253,6 @@ class Measured(NamedTuple):
 
 
 async def read_sensors(session: Session, plan: SensorPlan, now_ns: Callable[[], int]) -> Measured:
-    """A reading of every planned sensor. Raises SnmpError."""
     value_column, status_column = (*plan.walk.entry, VALUE), (*plan.walk.entry, STATUS)
     walked = await session.walk([value_column, status_column], ENTITIES_MAX)
     values = walked.columns.get(value_column, {})
@@ -274,14 +271,14 @@ def measure(
 ) -> Sample | Missing:
     if status not in {None, STATUS_OK}:
         word = "unavailable" if status == STATUS_UNAVAILABLE else "broken"
-        return Missing(sensor.series, Reason.NOT_SUPPORTED, f"the switch reports: {word}")
+        return Missing(sensor.series, UnreadReason.NOT_SUPPORTED, f"the switch reports: {word}")
     if value is None:
-        return Missing(sensor.series, Reason.ABSENT, "the sensor has no value")
+        return Missing(sensor.series, UnreadReason.ABSENT, "the sensor has no value")
     if not isinstance(value, int):
-        return Missing(sensor.series, Reason.UNPARSEABLE, "the sensor's value is no number")
+        return Missing(sensor.series, UnreadReason.UNPARSEABLE, "the sensor's value is no number")
     # Dividing by a power of ten is exact to the last digit; multiplying by 0.001 is not.
     exponent = sensor.exponent
     number = value * 10.0**exponent if exponent > 0 else value / 10.0**-exponent
     if abs(number) > (DBM_MAX if sensor.is_dbm else UNIT_MAX):
-        return Missing(sensor.series, Reason.UNPARSEABLE, f"is {number:g}")
+        return Missing(sensor.series, UnreadReason.UNPARSEABLE, f"is {number:g}")
     return Sample(sensor.series, watts_of(number) if sensor.is_dbm else number, time_ns)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from collector.contract.counters import WRAPS_32, Extender
 from collector.contract.identity import printable
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.makers import INTERFACE, Cell, Part, Walk
 from collector.switches.snmp.interfaces import Interfaces
 from collector.switches.snmp.model import Flaw, Oid, Value, Walked
@@ -28,7 +28,6 @@ ABSENCES_MAX = 64
 """Rows of a column that are named when they are gone or nonsense; the others are only counted. A
 line card that goes takes 64 ports with it, a table of queues thousands."""
 DBM_MAX = 100.0
-"""A hundred dBm are ten megawatts; beyond, it is no light."""
 MILLIWATT = 0.001
 TEXT_BYTES_MAX = 64
 """Of a text in an index."""
@@ -96,14 +95,10 @@ class Ledger:
                 slot.extender = Extender(WRAPS_32)
 
     def forget(self, kept: set[Series]) -> None:
-        """Drop the slots of all other series."""
         self.slots = {series: slot for series, slot in self.slots.items() if series in kept}
 
     def state(self) -> dict[str, tuple[int, int]]:
-        """What must outlive the agent: counters that have wrapped. All others go on by themselves.
-
-        A counter that was restored and not read since stays restored.
-        """
+        """Counters that have wrapped: they must outlive the agent, even if not read since."""
         states = {
             repr(slot.series): slot.extender.state
             for slot in self.slots.values()
@@ -167,10 +162,7 @@ class TablePlan:
         self._flaws = Counter()
 
     def look_again(self) -> None:
-        """Try again what gave nothing: columns without rows, and rows that were passed over.
-
-        What gives something is kept: working out 160,000 series takes seconds.
-        """
+        """Try again what gave nothing; what gives something stays: 160,000 series take seconds."""
         for oid, plan in list(self._plans.items()):
             for index in [index for index, entry in plan.items() if entry is None]:
                 del plan[index]
@@ -195,13 +187,16 @@ class TablePlan:
     def metrics(self) -> set[str]:
         return {cell.spec.metric for cell in self.walk.cells}
 
-    def explain(self, metric: str) -> tuple[Reason, str]:
+    def explain(self, metric: str) -> tuple[UnreadReason, str]:
         """Why this table, which is there, does not give one of its metrics."""
         for cell in self.walk.cells:
             flaw = self._flawed.get(cell.oid)
             if cell.spec.metric == metric and flaw is not None:
                 return flaw.reason, flaw.detail
-        return Reason.ABSENT, f"the switch does not have this column of its table {self.walk.name}"
+        return (
+            UnreadReason.ABSENT,
+            f"the switch does not have this column of its table {self.walk.name}",
+        )
 
     def take(
         self, walked: Walked, interfaces: Interfaces, time_ns: int, reserved: set[str]
@@ -278,7 +273,7 @@ class TablePlan:
             if entry is None:
                 continue
             flaws[ROW_GONE] += 1
-            reason = flaw.reason if flaw else Reason.ABSENT
+            reason = flaw.reason if flaw else UnreadReason.ABSENT
             detail = flaw.detail if flaw else f"{self.walk.name}: the row {dotted(index)} is gone"
             readings.append(Missing(entry.series, reason, detail))
             if not flaw:
@@ -352,8 +347,8 @@ def _shorten(readings: list[Reading], start: int, flaws: Counter[str]) -> None:
         reading = readings[position]
         if isinstance(reading, Missing):
             absent += 1
-            if reading.reason is Reason.UNPARSEABLE:
-                flaws[Reason.UNPARSEABLE.value] += 1
+            if reading.reason is UnreadReason.UNPARSEABLE:
+                flaws[UnreadReason.UNPARSEABLE.value] += 1
     if absent <= ABSENCES_MAX:
         return
     kept: list[Reading] = []
@@ -417,17 +412,19 @@ def convert(entry: Entry, value: Value, time_ns: int) -> Sample | Missing:
     """The metric's value that a column's number stands for, or why there is none."""
     cell, spec, series = entry.cell, entry.cell.spec, entry.series
     if not isinstance(value, int):
-        return Missing(series, Reason.UNPARSEABLE, f"is no number: {shown(value)}")
+        return Missing(series, UnreadReason.UNPARSEABLE, f"is no number: {shown(value)}")
     if value in spec.none:
-        return Missing(series, Reason.NOT_SUPPORTED, f"the switch reports {value}: it has none")
+        return Missing(
+            series, UnreadReason.NOT_SUPPORTED, f"the switch reports {value}: it has none"
+        )
     if spec.values:
         known = spec.values.get(str(value))
         if known is None:
-            return Missing(series, Reason.NOT_SUPPORTED, f"the switch reports {shown(value)}")
+            return Missing(series, UnreadReason.NOT_SUPPORTED, f"the switch reports {shown(value)}")
         return Sample(series, known, time_ns)
     is_odd = value > COUNTER_MAX or (value < 0 and (cell.is_counter or not spec.signed))
     if is_odd or (spec.dbm and abs(value * spec.factor) > DBM_MAX):
-        return Missing(series, Reason.UNPARSEABLE, f"is {shown(value)}")
+        return Missing(series, UnreadReason.UNPARSEABLE, f"is {shown(value)}")
     extender = entry.slot.extender
     number: float = value if extender is None else extender.extend(value)
     if spec.factor != 1:

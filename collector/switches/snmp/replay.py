@@ -13,7 +13,7 @@ from bisect import bisect_left
 from functools import lru_cache
 from typing import NamedTuple
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.snmp.ber import (
     ADDRESS,
     COUNTER32,
@@ -138,7 +138,7 @@ class Recording:
             return []
         detail = f"{self._broken_count} lines of the recording: {', '.join(self._broken)}"
         self._broken_count = 0
-        return [Flaw((), Reason.UNPARSEABLE, detail)]
+        return [Flaw((), UnreadReason.UNPARSEABLE, detail)]
 
     def _read(self, line: bytes) -> _Row | None:
         """A line's row; None for one that holds none, counted unless that is valid."""

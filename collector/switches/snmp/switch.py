@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from collector.contract.model import Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.makers import SensorWalk, Switchbook, Switchbooks
 from collector.switches.snmp.interfaces import INTERFACES, Choice, Interfaces, read_interfaces
 from collector.switches.snmp.model import Oid, Session, SnmpError, Value
@@ -85,7 +85,6 @@ class Uptime:
 
     @property
     def seconds(self) -> float:
-        """Since the switch's agent started."""
         return self.state[1] / TICKS_PER_SECOND if self.state else 0.0
 
 
@@ -95,10 +94,10 @@ class Section(NamedTuple):
     readings: list[Reading]
     flaws: Mapping[str, int]
     rows: int = 0
-    failure: tuple[Reason, str] | None = None
+    failure: tuple[UnreadReason, str] | None = None
 
 
-PENDING = Section([], {}, 0, (Reason.TIMEOUT, "not reached in this poll"))
+PENDING = Section([], {}, 0, (UnreadReason.TIMEOUT, "not reached in this poll"))
 
 
 class SwitchReader:
@@ -163,10 +162,7 @@ class SwitchReader:
     # One poll ----------------------------------------------------------------------------------
 
     async def poll(self, session: Session) -> None:
-        """Ask for all that is due. Raises SnmpError only if the switch does not answer at all.
-
-        May be cancelled at any time: `report` then shows what was reached.
-        """
+        """Ask for all that is due; may be cancelled. SnmpError only if nothing is answered."""
         self._values = self._failures = 0
         self._reserved = set()
         self.is_answered = False
@@ -274,7 +270,7 @@ class SwitchReader:
         series = {each for plan in self._plans for each in plan.series}
         self._ledger.forget(series)
         given = {each.metric for each in series}
-        wanted: dict[str, tuple[Reason, str]] = {}
+        wanted: dict[str, tuple[UnreadReason, str]] = {}
         for plan in self._plans:
             if self._sections[plan.walk.name].rows:
                 for metric in sorted(plan.metrics - given):
@@ -292,7 +288,6 @@ class SwitchReader:
         return self._sections.get(name) is PENDING
 
     def _fail(self, name: str, error: SnmpError) -> None:
-        """Note that a section could not be read."""
         self._failures += 1
         self._sections[name] = Section([], {}, 0, (error.reason, error.detail))
 
@@ -326,13 +321,12 @@ class SwitchReader:
                 continue
             in_a_row = 0
             taken = plan.take(walked, self._interfaces, self._now_ns(), self._reserved)
-            if any(flaw.reason is Reason.TIMEOUT for flaw in walked.flaws):
+            if any(flaw.reason is UnreadReason.TIMEOUT for flaw in walked.flaws):
                 self._reserved |= plan.metrics
             self._values += taken.values
             self._sections[name] = Section(taken.readings, taken.flaws, taken.rows)
 
     async def _read_rest(self, session: Session) -> None:
-        """Neighbours and sensors, where they are due."""
         if self._failures >= FAILURES_MAX:
             return
         if self._is_due(LLDP_TABLE):
@@ -389,7 +383,7 @@ class SwitchReader:
         if self._has_uptime:
             yield Sample(uptime, self._uptime.seconds, time_ns)
         else:
-            yield Missing(uptime, Reason.ABSENT, "the switch does not report its uptime")
+            yield Missing(uptime, UnreadReason.ABSENT, "the switch does not report its uptime")
         if self._info:
             yield Sample(self._intern(Series("fabric_switch_info", self._info)), 1, time_ns)
         yield Sample(self._intern(Series("fabric_switch_poll_seconds", own)), seconds, time_ns)
@@ -402,19 +396,18 @@ class SwitchReader:
         yield from self._report_flaws(time_ns)
 
     def _report_ports(self, time_ns: int) -> Iterator[Reading]:
-        """The readings of every port that is read."""
         for series in self._ports:
             yield Sample(series, 1, time_ns)
         if self._book is not None and not self._interfaces.by_index:
             rows = self._rows_series(INTERFACES)
-            yield Missing(rows, Reason.ABSENT, "the switch names no interfaces")
+            yield Missing(rows, UnreadReason.ABSENT, "the switch names no interfaces")
 
     def _report_rows(self, name: str, section: Section, time_ns: int) -> Reading:
         rows = self._rows_series(name)
         if section.failure is not None:
             return Missing(rows, *section.failure)
         if not section.rows:
-            return Missing(rows, Reason.ABSENT, "the switch does not have this table")
+            return Missing(rows, UnreadReason.ABSENT, "the switch does not have this table")
         return Sample(rows, section.rows, time_ns)
 
     def _rows_series(self, table: str) -> Series:
@@ -422,7 +415,6 @@ class SwitchReader:
         return self._intern(Series("fabric_switch_table_rows", labels))
 
     def _report_flaws(self, time_ns: int) -> Iterator[Reading]:
-        """The number of flaws by table and kind, without zeros."""
         all_flaws = {name: section.flaws for name, section in self._sections.items()}
         for table, flaws in {INTERFACES: Counter(self._interfaces.flaws), **all_flaws}.items():
             for flaw, count in sorted(flaws.items()):

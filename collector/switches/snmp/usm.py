@@ -18,7 +18,7 @@ from pyasn1.type.univ import OctetString
 from pysnmp.error import PySnmpError
 from pysnmp.proto.secmod.rfc3414.service import SnmpUSMSecurityModel
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.snmp.ber import (
     OCTETS,
     REPORT,
@@ -139,12 +139,11 @@ class User:
         return f"user {self._credentials.user!r}"
 
     def _refusal(self, detail: str) -> SnmpError:
-        return SnmpError(Reason.UNREADABLE, f"{self.who()}: {detail}")
+        return SnmpError(UnreadReason.UNREADABLE, f"{self.who()}: {detail}")
 
     # The switch's name and clock -------------------------------------------------------------
 
     def forget(self) -> None:
-        """Discover the engine again: it was replaced, or its clock differs from ours."""
         self.engine = None
 
     def write_discovery(self, message_id: int) -> bytes:
@@ -223,10 +222,7 @@ class User:
     # Reading ---------------------------------------------------------------------------------
 
     def read(self, data: bytes, wanted_id: int) -> Answer | None:
-        """The answer or report in a datagram; None when it is another request's.
-
-        Raises BerError with the reason why a datagram cannot be believed.
-        """
+        """The answer or report; None: another request's. BerError: it cannot be believed."""
         header = _read_header(data)
         if header.message_id != wanted_id:
             return None
@@ -304,7 +300,6 @@ class User:
         )
 
     def _level(self) -> str:
-        """The security level by SNMP's own name."""
         if self._flags & IS_PRIVATE:
             return "authPriv"
         return "authNoPriv" if self._flags & IS_AUTHENTIC else "noAuthNoPriv"

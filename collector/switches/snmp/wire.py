@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.switches.snmp.ber import BerError
 from collector.switches.snmp.model import SnmpError
 
@@ -68,7 +68,7 @@ class Wire(asyncio.DatagramProtocol):
         ``accept`` returns None for another question's answer, and raises BerError for nonsense.
         """
         if self._transport is None or self._transport.is_closing():
-            raise SnmpError(Reason.UNREADABLE, CLOSED)
+            raise SnmpError(UnreadReason.UNREADABLE, CLOSED)
         self._accept, self._strays_left = accept, STRAYS_PER_TRY_MAX
         self._waiting = asyncio.get_running_loop().create_future()
         try:
@@ -123,19 +123,19 @@ class Wire(asyncio.DatagramProtocol):
         self._strays_left -= 1
         if self._strays_left <= 0 and waiting is not None and not waiting.done():
             detail = f"flooded: {self.strays.describe()}"
-            waiting.set_exception(SnmpError(Reason.UNPARSEABLE, detail))
+            waiting.set_exception(SnmpError(UnreadReason.UNPARSEABLE, detail))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone: end the wait for an answer."""
         if self._waiting is not None and not self._waiting.done():
             detail = f"{CLOSED}: {exc}" if exc else CLOSED
-            self._waiting.set_exception(SnmpError(Reason.UNREADABLE, detail))
+            self._waiting.set_exception(SnmpError(UnreadReason.UNREADABLE, detail))
 
     def error_received(self, exc: Exception) -> None:
         """The kernel would not send: no route, or too long."""
         if self._waiting is not None and not self._waiting.done():
             detail = f"cannot be reached: {exc}"
-            self._waiting.set_exception(SnmpError(Reason.UNREADABLE, detail))
+            self._waiting.set_exception(SnmpError(UnreadReason.UNREADABLE, detail))
 
 
 async def open_wire(address: str, port: int, seconds: float, turn: int) -> Wire:
@@ -144,7 +144,7 @@ async def open_wire(address: str, port: int, seconds: float, turn: int) -> Wire:
     Of a name's addresses the one whose ``turn`` it is: a switch need not answer on all of them.
     """
     if not 0 < port <= PORT_MAX:
-        raise SnmpError(Reason.UNREADABLE, f"{port} is no port")
+        raise SnmpError(UnreadReason.UNREADABLE, f"{port} is no port")
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(seconds):
@@ -153,9 +153,9 @@ async def open_wire(address: str, port: int, seconds: float, turn: int) -> Wire:
         _, wire = await loop.create_datagram_endpoint(lambda: Wire(peer), family=family)
     except TimeoutError as error:
         detail = f"{address!r}: its name was not resolved in {seconds:g} s"
-        raise SnmpError(Reason.TIMEOUT, detail) from error
+        raise SnmpError(UnreadReason.TIMEOUT, detail) from error
     except (OSError, UnicodeError, ValueError) as error:
-        raise SnmpError(Reason.UNREADABLE, f"{address!r}: {error}") from error
+        raise SnmpError(UnreadReason.UNREADABLE, f"{address!r}: {error}") from error
     return wire
 
 

@@ -1,7 +1,4 @@
-"""What switches report of themselves, as labels: texts, addresses, numbers in texts.
-
-All of it comes from outside: it is bounded, made printable and never trusted to match its type.
-"""
+"""What switches report of themselves, as labels: bounded, printable, and of any type."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ def number_of(value: Value | None) -> int | None:
 
 
 def shown(value: Value) -> str:
-    text = ".".join(map(str, value)) if isinstance(value, tuple) else repr(value)
+    text = dotted(value) if isinstance(value, tuple) else repr(value)
     return printable(text)[:SHOWN_CHARACTERS_MAX]
 
 

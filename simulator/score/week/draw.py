@@ -31,7 +31,6 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     slowdown: float
     part: int
-    """Which GPU or NIC."""
     heals_s: float | None
     found_s: float
     """After its first victim, by an operator alone."""
@@ -63,7 +62,6 @@ class Week(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(spec: Spec, seed: int) -> Week:
-    """A week. Each part has a source of chance of its own, so that one does not move the other."""
     return Week(
         jobs=list(draw_jobs(spec, random.Random(f"jobs {seed}"))),  # noqa: S311
         faults=draw_faults(spec, random.Random(f"faults {seed}")),  # noqa: S311
@@ -92,7 +90,6 @@ def mean_work_s(spec: Spec) -> float:
 
 
 def draw_faults(spec: Spec, chance: random.Random) -> list[Fault]:
-    """Faults in order of time. Lemons have more than their share of them."""
     lemons = chance.sample(range(spec.hosts), round(spec.lemons * spec.hosts))
     others = sorted(set(range(spec.hosts)) - set(lemons))
     found: list[Fault] = []

@@ -52,7 +52,6 @@ def links_of(spec: Spec) -> Iterator[Link]:
 
 
 def link(one: PortId, other: PortId) -> Link:
-    """A cable that is up."""
     return Link(
         id=LinkId.between(one, other),
         since=LONG_AGO,

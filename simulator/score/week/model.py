@@ -86,7 +86,6 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     stops_per_host_day: float = 5.0e-3
     slows_per_host_day: float = 8.0e-3
     lemons: float = 0.012
-    """Share of hosts that are lemons."""
     lemon_share: float = 0.35
     """Of all faults, that these have."""
     slowdown: tuple[float, float] = (1.15, 2.5)
@@ -157,18 +156,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     losses: Losses
     faults: int
     struck: int
-    """Faults that a job ever suffered from."""
     killed: int
     """Jobs that died of a fault and began again."""
     moved: int
-    """Jobs that were saved and moved."""
     finished: int
     drains: int
-    """By the policy."""
     false_drains: int
     """Of these, of hosts that had no fault."""
     refused: dict[str, int]
-    """Drains that the policy refused, by why."""
     share_max: float
     """Of the fleet, that was ever held at once when the policy added a host."""
     share_limit: float

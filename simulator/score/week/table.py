@@ -80,7 +80,6 @@ def spread(values: Sequence[float]) -> str:
 
 
 def share_sentence(outcomes: Sequence[Outcome]) -> str:
-    """The largest share of hosts held, against the policy's limit."""
     most, limit = max(each.share_max for each in outcomes), outcomes[0].share_limit
     return (
         f"When the policy drained a host, at most {most:.1%} of the fleet were out, operators'"
@@ -89,7 +88,6 @@ def share_sentence(outcomes: Sequence[Outcome]) -> str:
 
 
 def refused_sentence(outcomes: Sequence[Outcome]) -> str:
-    """Refused drains by reason."""
     refused = sum((Counter(each.refused) for each in outcomes), Counter[str]())
     counts = ", ".join(f"{count} {why}" for why, count in sorted(refused.items()))
     return f"Drains that it refused, over all runs: {counts or 'none'}."

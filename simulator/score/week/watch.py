@@ -11,7 +11,7 @@ from alerts.health.lemon import WINDOW_DAYS, lemon_score, usual_count
 from alerts.health.model import Charge, HealthState, Hold, Standing, TargetKind
 from alerts.judge.incident import Incident, advance
 from alerts.policy.action import Action, ActionState, Checked, checked
-from alerts.policy.decide import Board, Memory, decide, look_back_s
+from alerts.policy.decide import FleetHealth, Memory, decide, look_back_s
 from alerts.policy.model import Policy
 from alerts.policy.record import record
 from api.fleet.health.answers import HostEntry
@@ -42,10 +42,7 @@ class Watcher:
     def look(
         self, verdicts: Sequence[Verdict], holds: Mapping[str, Hold], now_ns: int
     ) -> list[Action]:
-        """Take the verdicts of now; the holds that the policy begins.
-
-        ``holds`` are operators' own, by host.
-        """
+        """The holds that the policy begins by these verdicts; ``holds``: operators' own."""
         step = advance(self._standing, verdicts, now_ns)
         self._standing = step.incidents
         for incident in (*step.incidents, *(change.incident for change in step.changes)):
@@ -54,7 +51,6 @@ class Watcher:
         return self._act(now_ns)
 
     def _hear(self, incident: Incident) -> None:
-        """Keep an incident's charges against hosts."""
         charged = {
             charge.target.host: charge
             for charge in charges_of(incident)
@@ -71,7 +67,6 @@ class Watcher:
             counted[incident.id] = charge.confidence * charge.weight
 
     def _stand(self, holds: Mapping[str, Hold], now_ns: int) -> None:
-        """Update the standing of every host with charges or holds."""
         mine = {each.host: each.as_hold() for each in self.standing_actions(now_ns)}
         found: dict[str, Standing] = {}
         for host in sorted({*self._charges, *holds, *mine}):
@@ -96,13 +91,12 @@ class Watcher:
     # --- acting ----------------------------------------------------------------------------------
 
     def _act(self, now_ns: int) -> list[Action]:
-        """Run the policy, and record its decision."""
         self._forget(now_ns)
         if not self.standings and not self._actions:
             return []
-        board = Board(hosts=self._hosts, standings=self.standings)
+        health = FleetHealth(hosts=self._hosts, standings=self.standings)
         known = list(self._actions.values())
-        decision = decide(self._policy, board, known, self._memory, now_ns)
+        decision = decide(self._policy, health, known, self._memory, now_ns)
         self._memory = decision.memory
         records = record(self._policy, decision, known, now_ns, self._name)
         self._actions = records.onto(known)
@@ -124,7 +118,6 @@ class Watcher:
         }
 
     def standing_actions(self, now_ns: int) -> list[Action]:
-        """The policy's holds."""
         return [each for each in self._actions.values() if each.stands(now_ns)]
 
     def pass_check(self, host: str, now_ns: int) -> None:
@@ -137,7 +130,6 @@ class Watcher:
     # --- telling ---------------------------------------------------------------------------------
 
     def entries(self, now_s: float) -> dict[str, HostEntry]:
-        """The fleet's health, as placement takes it."""
         counts = {host: sum(known.values()) for host, known in self._counts.items()}
         usual = usual_count([count for count in counts.values() if count], len(self._hosts))
         share = min(1.0, now_s / (WINDOW_DAYS * DAY_S))

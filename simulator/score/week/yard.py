@@ -41,7 +41,6 @@ class Machine:
     first_victim_s: float | None = None
     """When a job first suffered from the fault that it has."""
     killed: int = 0
-    """Jobs that died of it."""
     job: Job | None = None
     out_until_s: float | None = None
     """An operator took it out: until it is repaired."""
@@ -75,7 +74,6 @@ class Yard:
         self._policy = msgspec.structs.replace(shipped_policy(), mode=mode)
         self._watcher = Watcher([machine.name for machine in self._machines], self._policy)
         self._held: set[str] = set()
-        """By the policy."""
         self._faults = deque(week.faults)
         self._arrivals = deque(week.jobs)
         self._queue: deque[Job] = deque()
@@ -121,7 +119,6 @@ class Yard:
     # --- what breaks ---------------------------------------------------------------------------
 
     def _break_and_heal(self) -> None:
-        """Faults that begin, and those that are over by themselves."""
         for machine in self._machines:
             if machine.heals_at_s is not None and machine.heals_at_s <= self._now_s:
                 self._mend(machine)
@@ -140,7 +137,6 @@ class Yard:
         machine.killed = 0
 
     def _repair(self) -> None:
-        """Return repaired hosts."""
         for machine in self._machines:
             if machine.out_until_s is not None and machine.out_until_s <= self._now_s:
                 self._mend(machine)
@@ -184,7 +180,6 @@ class Yard:
             self._share_max = max(self._share_max, share)
 
     def _verdicts(self) -> Iterator[Verdict]:
-        """Verdicts on faults that jobs suffer from, and false ones."""
         for machine in self._machines:
             fault, job = machine.fault, machine.job
             if fault is None or job is None or not fault.is_told:
@@ -266,7 +261,6 @@ class Yard:
         return job.wanted.size * self._spec.gpus_per_host * seconds / HOUR_S
 
     def _work(self) -> None:
-        """Every running job goes on for a tick, or hangs."""
         tick_s = self._spec.tick_s
         self._note_suffering()
         for job in list(self._running):
@@ -326,7 +320,6 @@ class Yard:
         self._queue.appendleft(job)
 
     def _move(self, job: Job) -> None:
-        """A job is saved out of turn, and begins elsewhere."""
         self._losses.restarting += self._gpu_hours(job, self._spec.save_s)
         job.saved_s = job.done_s
         self._moved += 1

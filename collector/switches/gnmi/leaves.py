@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 
 from collector.contract.model import Event, Missing, Reading, Sample, Series
-from collector.contract.reason import Reason
+from collector.contract.reason import UnreadReason
 from collector.contract.units import NS
 from collector.switches.gnmi.feed import LeafKey, Reader, covers, has_wildcard, make_reader
 from collector.switches.gnmi.model import (
@@ -62,7 +62,7 @@ _HARDWARE_ADDRESS = re.compile(
 
 
 class Feed:
-    """One stream's share of a board: how its messages are read and how its leaves are renewed."""
+    """One stream's share of the leaves: how its messages are read and its leaves renewed."""
 
     def __init__(self, table: StreamTable) -> None:
         self.table = table
@@ -75,7 +75,6 @@ class Feed:
         self._subscriptions: list[tuple[tuple[str, ...], Subscription]] = []
 
     def follow(self, subscriptions: tuple[Subscription, ...]) -> None:
-        """Set the subscriptions by which leaves come."""
         self._subscriptions = [(bare_names(each.path), each) for each in subscriptions]
 
     def subscription_of(self, key: LeafKey) -> Subscription | None:
@@ -101,9 +100,7 @@ def bare_names(path: str) -> tuple[str, ...]:
 
 
 def is_below(
-    steps: tuple[Element, ...],
-    wide: set[tuple[Element, ...]],
-    patterns: list[tuple[Element, ...]],
+    steps: tuple[Element, ...], wide: set[tuple[Element, ...]], patterns: list[tuple[Element, ...]]
 ) -> bool:
     """Whether a leaf is at one of these paths or patterns, or below."""
     return any(steps[:length] in wide for length in range(len(steps) + 1)) or any(
@@ -182,7 +179,7 @@ class Slot:
         self.stale_ns = int((STALE_INTERVALS * seconds + STALE_SECONDS) * NS)
 
 
-class Board:
+class SwitchLeaves:
     """The leaves of one switch. For any thread."""
 
     def __init__(self, switch: str, facts: dict[str, str], exclude: tuple[str, ...] = ()) -> None:
@@ -205,7 +202,6 @@ class Board:
         self.dropped: Counter[str] = Counter(leaves=0, events=0, nonsense=0)
         """Parts that were not kept, by reason; since the start."""
         self.flaws: Counter[str] = Counter()
-        """Flaws since the last read, by kind."""
         self.delay_seconds: float | None = None
         """How old the last message was when it came, by the switch's clock."""
         self._info: Series | None = None
@@ -259,7 +255,6 @@ class Board:
                 self.dropped["nonsense"] += 1
 
     def note_throttled(self) -> None:
-        """The switch sends faster than the agent reads."""
         with self._lock:
             self.flaws["throttled"] += 1
 
@@ -411,7 +406,7 @@ class Board:
                 patterns.append(steps)
             else:
                 detail = f"over WILD_DELETES_MAX = {WILD_DELETES_MAX} deletes by pattern at once"
-                raise GnmiError(Reason.UNPARSEABLE, detail)
+                raise GnmiError(UnreadReason.UNPARSEABLE, detail)
         if wide or patterns:
             for key, slots in self._slots.items():
                 if slots[0].feed is feed and is_below(feed.reader.steps_to(key), wide, patterns):
@@ -517,7 +512,7 @@ class Board:
         else:
             time_ns = slot.time_ns
         if slot.value is None:
-            yield Missing(slot.series, Reason.UNPARSEABLE, slot.fault)
+            yield Missing(slot.series, UnreadReason.UNPARSEABLE, slot.fault)
             return
         assert slot.leaf is not None
         if slot.leaf.unit == "boot_ns":
